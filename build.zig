@@ -275,7 +275,7 @@ fn exists(b: *Build, path: []const u8) bool {
 
 fn runtimeLibrary(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin.OptimizeMode, table: LazyPath) *Build.Step.Compile {
     const module = b.createModule(.{ .target = target, .optimize = optimize, .link_libc = true, .pic = true, .strip = optimize != .Debug });
-    module.addCSourceFiles(.{ .root = b.path("runtime-c"), .files = cFiles(b, "runtime-c"), .flags = &c_flags });
+    module.addCSourceFiles(.{ .root = b.path("runtime-c"), .files = cFiles(b, "runtime-c", &.{ "device", "plan" }), .flags = &c_flags });
     // #embed is C23.
     module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
     module.addIncludePath(b.path("runtime-c"));
@@ -324,8 +324,8 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
             .threads => &[_]Feature{ .simd128, .relaxed_simd, .bulk_memory, .atomics },
         }),
     });
-    const module = b.createModule(.{ .root_source_file = b.path("runtime-c/wasm/double_math.zig"), .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
-    module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm"), .flags = &c_flags });
+    const module = b.createModule(.{ .root_source_file = b.path("runtime-c/wasm/matmul/double_math.zig"), .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
+    module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm", &.{ "attention", "indexing", "linalg", "matmul", "quantized" }), .flags = &c_flags });
     module.addCSourceFile(.{ .file = table, .flags = &c_flags });
     module.addIncludePath(b.path("runtime-c/wasm"));
     const kernels_wasm = b.addExecutable(.{ .name = "kernels", .root_module = module });
@@ -341,21 +341,27 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     return kernels_wasm.getEmittedBin();
 }
 
-/// The C files of a folder, sorted so that the build does not depend on directory order.
-fn cFiles(b: *Build, folder: []const u8) []const []const u8 {
-    const io = b.graph.io;
-    var dir = std.Io.Dir.cwd().openDir(io, b.pathFromRoot(folder), .{ .iterate = true }) catch |err|
-        std.debug.panic("{s}: {t}", .{ folder, err });
-    defer dir.close(io);
+/// The C files of a folder and of some folders in it, sorted by name so that the build does not depend on directory order.
+fn cFiles(b: *Build, root: []const u8, rooms: []const []const u8) []const []const u8 {
     var files: std.ArrayList([]const u8) = .empty;
-    var entries = dir.iterate();
-    while (entries.next(io) catch null) |entry| {
-        if (std.mem.endsWith(u8, entry.name, ".c")) files.append(b.allocator, b.dupe(entry.name)) catch @panic("OOM");
-    }
+    addCFiles(b, root, "", &files);
+    for (rooms) |room| addCFiles(b, root, room, &files);
     std.mem.sort([]const u8, files.items, {}, struct {
         fn less(_: void, x: []const u8, y: []const u8) bool {
-            return std.mem.lessThan(u8, x, y);
+            return std.mem.lessThan(u8, std.fs.path.basename(x), std.fs.path.basename(y));
         }
     }.less);
     return files.items;
+}
+
+fn addCFiles(b: *Build, root: []const u8, room: []const u8, files: *std.ArrayList([]const u8)) void {
+    const io = b.graph.io;
+    const folder = b.pathJoin(&.{ root, room });
+    var dir = std.Io.Dir.cwd().openDir(io, b.pathFromRoot(folder), .{ .iterate = true }) catch |err|
+        std.debug.panic("{s}: {t}", .{ folder, err });
+    defer dir.close(io);
+    var entries = dir.iterate();
+    while (entries.next(io) catch null) |entry| {
+        if (std.mem.endsWith(u8, entry.name, ".c")) files.append(b.allocator, b.pathJoin(&.{ room, entry.name })) catch @panic("OOM");
+    }
 }

@@ -224,7 +224,7 @@ function compile(name: keyof typeof compiled): WebAssembly.Module {
 
 /**
  * Instantiates the kernels with a memory of their own, `shared` for several threads where the engine has that. `quads` is how
- * packed products add up (runtime-c/wasm/packed.h), as suits the processor unless given; results are the same. Throws a
+ * packed products add up (runtime-c/wasm/quantized/packed.h), as suits the processor unless given; results are the same. Throws a
  * RuntimeError with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
  */
 export function instantiateWasm(shared = false, quads?: boolean): WasmRuntime {

@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-#include "drivers.h"
-#include "facts.h"
+#include "device/device.h"
+#include "device/drivers.h"
+#include "device/facts.h"
 #include "failure.h"
-#include "loader.h"
+#include "device/loader.h"
 #include "memory.h"
-#include "pipelines.h"
-#include "plan.h"
-#include "profile.h"
+#include "plan/pipelines.h"
+#include "plan/plan.h"
+#include "plan/profile.h"
 #include "queue.h"
-#include "recording.h"
-#include "statistics.h"
+#include "plan/recording.h"
+#include "plan/statistics.h"
 #include "transfer.h"
 
 uint32_t vkrt_abi(void) { return kernel_abi_hash; }

@@ -6,7 +6,7 @@
 
 #include "commands.h"
 #include "failure.h"
-#include "platform.h"
+#include "device/platform.h"
 
 // How long a wait for a GPU looks before the host sleeps, from which it takes 50 microseconds and more to come back. A driver on
 // the CPU needs the processor itself.

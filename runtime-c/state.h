@@ -23,9 +23,9 @@
 #include "../shaders/include/plan.h"
 #include "handles.h"
 #include "kernel_table.h"
-#include "platform.h"
+#include "device/platform.h"
 #include "vk_runtime.h"
-#include "vulkan_functions.h"
+#include "device/vulkan_functions.h"
 
 #define MAX_PHYSICAL 16 // physical devices looked at
 #define MAX_DEVICES 16  // devices open at once

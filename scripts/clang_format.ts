@@ -7,7 +7,7 @@
  */
 
 import { say } from "./log.ts";
-import { installFromPip } from "./pip.ts";
+import { installFromPip } from "./setup/pip.ts";
 import { exists, ROOT, run, TOOLS } from "./tools.ts";
 
 /** The clang-format that .clang-format is written for: versions differ in what they do. */

@@ -16,7 +16,7 @@ import { note, print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { FORMATS } from "./fuzz/formats.ts";
 import { type Figures, fuzz } from "./fuzz/run.ts";
-import { writeResult } from "./results.ts";
+import { writeResult } from "./reliability/results.ts";
 import { ROOT } from "./tools.ts";
 
 const FLAGS = {

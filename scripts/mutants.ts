@@ -20,8 +20,8 @@ import { MUTANTS, type PlacedMutant } from "./mutants/all.ts";
 import { Copy, stopTests, type Tier, TIERS } from "./mutants/copy.ts";
 import { AREAS } from "./mutants/mutant.ts";
 import { describe, type Line, LOG, type Outcome, readLines, summarize } from "./mutants/outcomes.ts";
-import { CHECKS } from "./reliability_checks.ts";
-import { writeResult } from "./results.ts";
+import { CHECKS } from "./reliability/checks.ts";
+import { writeResult } from "./reliability/results.ts";
 import { exists, TOOLS } from "./tools.ts";
 
 const FLAGS = {

@@ -12,9 +12,9 @@ import { runMain } from "../src/cli/program.ts";
 import type { Flags } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
 import { OPS, UNTESTED } from "../tests/ops/cases.ts";
-import { functionsWithCases } from "../tests/support/mlx_cases.ts";
+import { functionsWithCases } from "../tests/support/oracles/mlx_cases.ts";
 import { ROOT } from "./tools.ts";
-import { type Left, NOT_RUN_ON_VULKAN, TESTS_LEFT, TESTS_LEFT_ON_VULKAN, TESTS_RUN } from "./parity_tests.ts";
+import { type Left, NOT_RUN_ON_VULKAN, TESTS_LEFT, TESTS_LEFT_ON_VULKAN, TESTS_RUN } from "./parity/tests.ts";
 
 const FLAGS = { "check": { help: "fail where docs/parity.md is not what would be written" } } as const satisfies Flags;
 const PROGRAM = {

@@ -18,8 +18,8 @@ import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants } from "node:zlib";
 import type { ReleasedLibrary } from "../ffi/releases.ts";
 import { fileName, VERSION } from "../ffi/version.ts";
-import { EMBEDDED_FILES, EMBEDDED_MODEL } from "../src/llm/embedded.ts";
-import { writeNpmPackage } from "./npm_package.ts";
+import { EMBEDDED_FILES, EMBEDDED_MODEL } from "../src/llm/checkpoint/embedded.ts";
+import { writeNpmPackage } from "./release/npm_package.ts";
 import { findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** The targets that `zig build cross` compiles for, by Deno's names, and what tells a library of theirs: bytes at an offset. */

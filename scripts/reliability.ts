@@ -5,8 +5,8 @@
  * @module
  */
 
-import { CHECKS } from "./reliability_checks.ts";
-import { readResults, type Result } from "./results.ts";
+import { CHECKS } from "./reliability/checks.ts";
+import { readResults, type Result } from "./reliability/results.ts";
 import { ROOT } from "./tools.ts";
 
 const INTRODUCTION = `# Reliability

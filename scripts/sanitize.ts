@@ -12,7 +12,7 @@ import { print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { importArguments } from "./imports.ts";
 import { lastLine } from "./log.ts";
-import { writeResult } from "./results.ts";
+import { writeResult } from "./reliability/results.ts";
 import { findZig, type Finished, ROOT, run, TOOLS, ZIG_VERSION } from "./tools.ts";
 
 const FLAGS = {
@@ -47,8 +47,10 @@ async function build(): Promise<void> {
   const zig = await findZig();
   if (!zig) throw new Error(`Zig ${ZIG_VERSION} was not found: run \`deno task setup\``);
   await Deno.mkdir(`${ROOT}zig-out/sanitize`, { recursive: true });
-  const sources = Array.from(Deno.readDirSync(`${ROOT}runtime-c`), ({ name }) => `runtime-c/${name}`)
-    .filter((name) => name.endsWith(".c")).sort();
+  const folders = ["runtime-c", "runtime-c/device", "runtime-c/plan"];
+  const sources = folders.flatMap((folder) =>
+    Array.from(Deno.readDirSync(ROOT + folder), ({ name }) => `${folder}/${name}`).filter((path) => path.endsWith(".c"))
+  ).sort();
   const gcc = [
     ...["gcc", "-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC", "-fvisibility=hidden"],
     ...["-D_GNU_SOURCE=", "-D_FILE_OFFSET_BITS=64", "-Wall", "-Wextra", "-Werror"],

@@ -7,10 +7,10 @@
  * @module
  */
 
-import { provideGlslc } from "./glslc.ts";
-import { providePackages } from "./packages.ts";
+import { provideGlslc } from "./setup/glslc.ts";
+import { providePackages } from "./setup/packages.ts";
 import { say } from "./log.ts";
-import { installFromPip } from "./pip.ts";
+import { installFromPip } from "./setup/pip.ts";
 import { exists, findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** Brings the machine up to a built library. False, after a line that says why, when the library could not be built. */

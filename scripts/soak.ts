@@ -17,7 +17,7 @@ import { note, print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { devices, openBackends } from "../src/backend/devices.ts";
 import { importArguments } from "./imports.ts";
-import { writeResult } from "./results.ts";
+import { writeResult } from "./reliability/results.ts";
 import type { Kind } from "./soak/kinds.ts";
 
 /** Rounds before anything is measured, in which caches fill, pipelines are made and code is compiled, and rounds that are. */

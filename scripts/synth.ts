@@ -10,8 +10,8 @@
 import { type Flags, UsageError } from "../src/cli/flags.ts";
 import { note } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
-import { SHAPES, writeModel } from "./synthetic.ts";
-import { hasQwenVocabulary } from "./synthetic_config.ts";
+import { SHAPES, writeModel } from "./synthetic/synthetic.ts";
+import { hasQwenVocabulary } from "./synthetic/config.ts";
 
 const FLAGS = {
   "shape": { value: "NAME", help: `one of ${Object.keys(SHAPES).join(", ")} (qwen3-0.6b)` },

@@ -17,8 +17,8 @@
 
 import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
-import { rowsOf, type TestCase } from "./reliability_checks.ts";
-import { writeResult } from "./results.ts";
+import { rowsOf, type TestCase } from "./reliability/checks.ts";
+import { writeResult } from "./reliability/results.ts";
 import { setup } from "./setup.ts";
 import { type Arguments, argumentsOf } from "./test/arguments.ts";
 import { type Durations, longestFirst, readDurations, writeDurations } from "./test/durations.ts";

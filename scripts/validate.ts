@@ -12,7 +12,7 @@
 import { print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { importArguments } from "./imports.ts";
-import { type ResultRow, writeResult } from "./results.ts";
+import { type ResultRow, writeResult } from "./reliability/results.ts";
 import { runTests } from "./test/process.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";
 
@@ -32,7 +32,7 @@ const PASSES = [
     row: 8,
     env: { VK_LAYER_ENABLES: "VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT", VKMX_QUEUE_IDLE: "1" },
     planted: { bounds: "out of bounds" },
-    tests: /\/(ops\/(ops|views|embedding_lookup)|kernels\/\w+)_test\.ts$/,
+    tests: /\/(ops\/(ops|tensor\/views|indexing\/embedding_lookup)|kernels\/\w+)_test\.ts$/,
   },
 ] as const;
 
@@ -89,7 +89,9 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
     const env = { ...LAYER, ...checks, VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_VALIDATION_LOG: log };
     print(`${name} on ${device}\n`);
     for (const [mistake, id] of Object.entries(planted)) {
-      await run([Deno.execPath(), "run", "-A", ...imports, "tests/support/planted_violations.ts", mistake], { env });
+      await run([Deno.execPath(), "run", "-A", ...imports, "tests/support/planted/planted_violations.ts", mistake], {
+        env,
+      });
       const { messages } = await takeLog(log);
       const counted = messages.filter((message) => message.includes(id)).length;
       tell(counted > 0, `planted mistake "${mistake}": ${counted} messages`, counted > 0 ? [] : messages);

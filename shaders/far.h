@@ -6,7 +6,7 @@
 
 #ifndef VKMX_FAR_H
 #define VKMX_FAR_H
-#include "include/int64.h"
+#include "include/math/int64.h"
 
 FN bool m_is_far(float x) { return (BITS(x) & 0x7fffffffu) - 0x4b800001u < 0x7f800000u - 0x4b800001u; }
 

@@ -4,15 +4,15 @@ import { assert, assertAlmostEquals, assertEquals, assertMatch } from "@std/asse
 import * as mx from "../mod.ts";
 import type { Case } from "../scripts/bench/compare.ts";
 import { formOf, inSteps } from "../scripts/bench/forms.ts";
-import { DEFAULT_GROUPS, type Effort, FULL, gpuCases, type Group, GROUPS } from "../scripts/bench/gpu_cases.ts";
-import { attentionWork, bytesOfWeight, floorOf, positionBytes, productWork } from "../scripts/bench/gpu_floors.ts";
-import { describeRow, type GpuRow, gpuRow, HEAD } from "../scripts/bench/gpu_table.ts";
-import { TARGETS } from "../scripts/bench/gpu_targets.ts";
+import { DEFAULT_GROUPS, type Effort, FULL, gpuCases, type Group, GROUPS } from "../scripts/bench/gpu/cases.ts";
+import { attentionWork, bytesOfWeight, floorOf, positionBytes, productWork } from "../scripts/bench/gpu/floors.ts";
+import { describeRow, type GpuRow, gpuRow, HEAD } from "../scripts/bench/gpu/table.ts";
+import { TARGETS } from "../scripts/bench/gpu/targets.ts";
 import { matrixRateModule } from "../scripts/bench/matrix_rate.ts";
 import { ROOT } from "../scripts/tools.ts";
-import { SHAPES } from "../scripts/synthetic.ts";
+import { SHAPES } from "../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { testDevices } from "./support/devices.ts";
+import { testDevices } from "./support/devices/devices.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

@@ -4,9 +4,9 @@ import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { UsageError } from "../src/cli/flags.ts";
-import { OP_CASES, type OpCase, sizeOf } from "../scripts/bench/ops_cases.ts";
-import { figureOf, measureCase, type OpRow } from "../scripts/bench/ops_measure.ts";
-import { describeOps, geometricMean } from "../scripts/bench/ops_table.ts";
+import { OP_CASES, type OpCase, sizeOf } from "../scripts/bench/ops/cases.ts";
+import { figureOf, measureCase, type OpRow } from "../scripts/bench/ops/measure.ts";
+import { describeOps, geometricMean } from "../scripts/bench/ops/table.ts";
 import { Reference } from "../scripts/bench/reference.ts";
 
 mx.setDefaultDevice("wasm");
@@ -71,7 +71,7 @@ Deno.test("describeOps() prints rates, ratios, means and what is missing", () =>
 Deno.test("an interpreter that is none is refused in one line that says what to give", async () => {
   for (const python of ["no-such-python", Deno.execPath()]) {
     const error = await assertRejects(
-      () => Reference.start(python, "ops_reference.py", "mlx[cpu] and numpy"),
+      () => Reference.start(python, "ops/reference.py", "mlx[cpu] and numpy"),
       UsageError,
     );
     assertMatch(error.message, /--python or VKMX_PYTHON, or --no-reference$/);

@@ -19,9 +19,9 @@ import {
 import { ROOT } from "../scripts/tools.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
-import { matrixMap } from "../src/schedule/ops/coopmat.ts";
-import { testDevices } from "./support/devices.ts";
-import { TINY_DIR } from "./support/models.ts";
+import { matrixMap } from "../src/schedule/ops/matmul/coopmat.ts";
+import { testDevices } from "./support/devices/devices.ts";
+import { TINY_DIR } from "./support/models/models.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 

@@ -11,9 +11,9 @@ import { pictures } from "../scripts/pictures.ts";
 import { hashOf, turnOf } from "../scripts/test/seed.ts";
 import { ROOT } from "../scripts/tools.ts";
 import * as mx from "../mod.ts";
-import { anyDevice } from "./support/devices.ts";
-import { COMMIT, HubServer, type ServedFile } from "./support/hub_server.ts";
-import { TINY_DIR } from "./support/models.ts";
+import { anyDevice } from "./support/devices/devices.ts";
+import { COMMIT, HubServer, type ServedFile } from "./support/processes/hub_server.ts";
+import { TINY_DIR } from "./support/models/models.ts";
 import { SEED, TIER } from "./support/tier.ts";
 
 /** Lines that do not run here, by their begin, and why. */

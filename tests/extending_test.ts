@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { importArguments } from "../scripts/imports.ts";
 import { exists, findZig, ROOT, run, TOOLS } from "../scripts/tools.ts";
-import { testDevices } from "./support/devices.ts";
+import { testDevices } from "./support/devices/devices.ts";
 import { applyEdit, type Edit, editsOf } from "./support/edits.ts";
 import { needing } from "./support/needs.ts";
 import { TIER } from "./support/tier.ts";
@@ -131,10 +131,10 @@ Deno.test({
 const CHECK = `
 import { assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
-import { testDevices } from "./support/devices.ts";
-import { kernelsOf } from "./support/harness.ts";
-import { SHAPES } from "../scripts/synthetic_config.ts";
-import { writeModel } from "../scripts/synthetic.ts";
+import { testDevices } from "./support/devices/devices.ts";
+import { kernelsOf } from "./support/devices/harness.ts";
+import { SHAPES } from "../scripts/synthetic/config.ts";
+import { writeModel } from "../scripts/synthetic/synthetic.ts";
 
 Deno.test("a model of the new family", async () => {
   const folder = await Deno.makeTempDir();

@@ -8,7 +8,7 @@ import { bytesOf, mutateJson, treeOf } from "../scripts/fuzz/json.ts";
 import { FORMATS } from "../scripts/fuzz/formats.ts";
 import { Random } from "../scripts/fuzz/random.ts";
 import { fuzz, replay } from "../scripts/fuzz/run.ts";
-import { FORMATS as PLANTED } from "./support/fuzz_planted.ts";
+import { FORMATS as PLANTED } from "./support/planted/fuzz_planted.ts";
 
 const MODULE = new URL("../scripts/fuzz/formats.ts", import.meta.url).href;
 const FINDINGS = new URL("golden/fuzz", import.meta.url).pathname;
@@ -19,7 +19,7 @@ const OUTCOMES: Readonly<Record<string, string>> = { bomb: "memory" };
 Deno.test("the fuzzer finds every planted defect, makes it short and keeps it", async () => {
   const out = await Deno.makeTempDir();
   try {
-    const module = new URL("support/fuzz_planted.ts", import.meta.url).href;
+    const module = new URL("support/planted/fuzz_planted.ts", import.meta.url).href;
     const limits = { hang: 1000, memory: 500e6 };
     const table = await fuzz({ module, formats: PLANTED, count: 5 * PLANTED.length, seed: "1", out, limits, kept: 1 });
     for (const { format, inputs, accepted, refused, findings } of table) {

@@ -46,9 +46,9 @@ Deno.test("a mistake is planted in its one place, and refused where it has none 
 });
 
 Deno.test("what is built after a change follows from the file", () => {
-  assertEquals(stepsOf("src/array/sort.ts"), []);
-  assertEquals(stepsOf("runtime-c/plan.c"), ["install"]);
-  assertEquals(stepsOf("shaders/ops/reduce.comp"), ["install"]);
+  assertEquals(stepsOf("src/array/ops/sort.ts"), []);
+  assertEquals(stepsOf("runtime-c/plan/plan.c"), ["install"]);
+  assertEquals(stepsOf("shaders/ops/reduce/reduce.comp"), ["install"]);
   assertEquals(stepsOf("shaders/include/quad.glsl"), ["install"]);
   for (const file of ["runtime-c/wasm/reduce.c", "shaders/include/push.h", "shaders/kernels.zon"]) {
     assertEquals(stepsOf(file), ["gen", "install"], file);

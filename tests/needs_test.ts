@@ -3,7 +3,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { ROOT, ZIG_VERSION } from "../scripts/tools.ts";
 import { lack, needing } from "./support/needs.ts";
-import { runCode } from "./support/programs.ts";
+import { runCode } from "./support/processes/programs.ts";
 
 Deno.test("a test of what is missing is skipped, and its name says why", async () => {
   const code = `

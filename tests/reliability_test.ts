@@ -2,8 +2,8 @@
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { page } from "../scripts/reliability.ts";
-import { casesOf, CHECKS, rowsOf } from "../scripts/reliability_checks.ts";
-import { readResults, writeResult } from "../scripts/results.ts";
+import { casesOf, CHECKS, rowsOf } from "../scripts/reliability/checks.ts";
+import { readResults, writeResult } from "../scripts/reliability/results.ts";
 import { ROOT } from "../scripts/tools.ts";
 
 const rowOf = (text: string, check: number): string =>

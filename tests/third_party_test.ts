@@ -6,10 +6,10 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { CLANG_FORMAT_VERSION } from "../scripts/clang_format.ts";
 import { PEERS } from "../scripts/bench/compare.ts";
-import { PACKAGES } from "../scripts/glslc.ts";
-import { NBCLIENT } from "../scripts/nbclient.ts";
-import { APT } from "../scripts/packages.ts";
-import { FILES } from "../scripts/qwen3_tokenizer.ts";
+import { PACKAGES } from "../scripts/setup/glslc.ts";
+import { NBCLIENT } from "../scripts/setup/nbclient.ts";
+import { APT } from "../scripts/setup/packages.ts";
+import { FILES } from "../scripts/synthetic/qwen3_tokenizer.ts";
 import { ROOT, ZIG_VERSION } from "../scripts/tools.ts";
 
 const read = (path: string): string => Deno.readTextFileSync(`${ROOT}${path}`);
@@ -72,7 +72,7 @@ Deno.test("the lock file is frozen, and knows what deno.json imports with its ha
 const PINNED = [["zig.txt", `ziglang==${ZIG_VERSION}`], ["clang_format.txt", `clang-format==${CLANG_FORMAT_VERSION}`]];
 for (const [file, requirement] of PINNED) {
   Deno.test(`pip takes no other file for ${requirement} than those whose hashes are kept`, () => {
-    const text = read(`scripts/${file}`);
+    const text = read(`scripts/setup/${file}`);
     const [first, ...hashes] = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
     assertEquals(first, `${requirement} \\`);
     assert(hashes.length >= 10, "a hash for each platform");

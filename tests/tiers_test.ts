@@ -1,7 +1,7 @@
 /** The table of tiers, what it leaves out before the full tier, and that seeds bring everything in turn. */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { casesOf } from "../scripts/reliability_checks.ts";
+import { casesOf } from "../scripts/reliability/checks.ts";
 import { longestFirst } from "../scripts/test/durations.ts";
 import { EACH_DEVICE, runsOf, TIERS } from "../scripts/test/tiers.ts";
 import { ROOT, run, testFiles } from "../scripts/tools.ts";

@@ -8,7 +8,7 @@
 
 #ifndef VKMX_WASM_ACTIVATIONS_H
 #define VKMX_WASM_ACTIVATIONS_H
-#include "packed.h"
+#include "quantized/packed.h"
 
 typedef struct Activations {
     int8_t *q;

@@ -1,7 +1,7 @@
 // Convolution, channels last: patches of the input are gathered into the packed blocks of the dense core, a group of channels
 // at a time; where groups are small every output is a sum of its own. See ConvPush.
 
-#include "gemm.h"
+#include "matmul/gemm.h"
 #include "wide.h"
 
 // Images, axes and strides of a call for one group.

@@ -1,4 +1,4 @@
-// copy: strided to strided over up to five dimensions, in runs along the last one that is not 1; see shaders/ops/copy.comp.
+// copy: strided to strided over up to five dimensions, in runs along the last one that is not 1; see shaders/ops/elementwise/copy.comp.
 
 #include "simd.h"
 #include "strided.h"

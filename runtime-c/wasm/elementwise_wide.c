@@ -1,5 +1,5 @@
 // elementwise_wide: one row of shaders/include/elementwise_wide.h, in int64, uint64, complex64 or float64; see
-// shaders/ops/elementwise_wide.comp. Blocks of operands are cast to the domain, then a row is a loop.
+// shaders/ops/elementwise/elementwise_wide.comp. Blocks of operands are cast to the domain, then a row is a loop.
 
 #include "strided.h"
 #include "wide.h"

@@ -3,7 +3,7 @@
 #ifndef VKMX_WASM_EXPONENTIAL_H
 #define VKMX_WASM_EXPONENTIAL_H
 
-#include "../../shaders/include/math.h"
+#include "../../shaders/include/math/math.h"
 #include "simd.h"
 
 INLINE float sum_floats(const float *run, size_t n) {

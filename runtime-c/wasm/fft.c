@@ -3,7 +3,7 @@
 
 #include "simd.h"
 #define FFT_REAL f4
-#include "../../shaders/include/fft.h"
+#include "../../shaders/include/math/fft.h"
 
 enum { LANES = 8, HALVES = LANES / 4, MOST_FACTOR = 1024 };
 

@@ -4,7 +4,7 @@
 // `void k_name(const Call *call, uint32_t first, uint32_t last)`, which runs a range of its `chunks_name(call)` chunks on
 // whatever thread calls it; a chunk is some microseconds to a millisecond of work. Buffers in table order as pointers (NULL where absent),
 // spec constants in table order (spec[0] = THREADS is of no use here), the push block. The whole problem is in the push
-// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/include/math.h.
+// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/include/math/math.h.
 
 #ifndef VKMX_WASM_KERNEL_H
 #define VKMX_WASM_KERNEL_H

@@ -6,7 +6,7 @@
 
 #include "../../shaders/include/plan.h"
 #include "kernel_table.h"
-#include "packed_kernels.h"
+#include "quantized/packed_kernels.h"
 #include "pool.h"
 
 #include <wasm_simd128.h>

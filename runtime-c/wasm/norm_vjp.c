@@ -1,4 +1,4 @@
-// Kernels norm_vjp and norm_weight_vjp: gradients of rows behind their norm, and of the norm's weight. See shaders/ops/norm_vjp.comp.
+// Kernels norm_vjp and norm_weight_vjp: gradients of rows behind their norm, and of the norm's weight. See shaders/ops/norm/norm_vjp.comp.
 //
 // A row is read in runs of float32, in place where it lies so; sums of a row are float32 in eight lanes.
 

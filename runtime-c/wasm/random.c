@@ -1,8 +1,8 @@
 // Kernels random_bits and random_normal: threefry words in MLX's layout, see random_bits.comp, and normal numbers of them. A chunk is
 // some blocks of one key after another.
 
-#include "../../shaders/include/normal.h"
-#include "../../shaders/include/threefry.h"
+#include "../../shaders/include/math/normal.h"
+#include "../../shaders/include/math/threefry.h"
 #include "simd.h"
 
 enum { RUN = 128, BLOCK_COST = 64 };

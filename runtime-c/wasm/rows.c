@@ -1,6 +1,6 @@
 // Kernels softmax, rms_norm and rope: a contiguous row of floats at a time, float32 inside.
 
-#include "../../shaders/include/angle.h"
+#include "../../shaders/include/math/angle.h"
 #include "exponential.h"
 
 enum { RUN = 512 };

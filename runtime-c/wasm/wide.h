@@ -3,8 +3,8 @@
 
 #ifndef VKMX_WASM_WIDE_H
 #define VKMX_WASM_WIDE_H
-#include "../../shaders/include/complex.h"
-#include "../../shaders/include/int64.h"
+#include "../../shaders/include/math/complex.h"
+#include "../../shaders/include/math/int64.h"
 #include "kernel.h"
 
 double d_exp(double), d_expm1(double), d_log(double), d_log2(double), d_log10(double), d_log1p(double), d_sin(double), d_cos(double);

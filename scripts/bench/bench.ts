@@ -11,7 +11,7 @@
 import { bench, BENCH_FLAGS } from "../../src/cli/bench/bench.ts";
 import { checkOneOf, type Flags, UsageError } from "../../src/cli/flags.ts";
 import { runMain } from "../../src/cli/program.ts";
-import { SHAPES } from "../synthetic.ts";
+import { SHAPES } from "../synthetic/synthetic.ts";
 import { modelFolder } from "./compare.ts";
 
 const FLAGS = {

@@ -11,8 +11,8 @@
 import { note } from "../../src/cli/output.ts";
 import type { PipelineCode, Profile } from "../../mod.ts";
 import type { Form } from "./forms.ts";
-import { writeGguf } from "../gguf.ts";
-import { SHAPES, writeModel } from "../synthetic.ts";
+import { writeGguf } from "../synthetic/gguf.ts";
+import { SHAPES, writeModel } from "../synthetic/synthetic.ts";
 import { exists, ROOT, run, TOOLS } from "../tools.ts";
 
 /** Something that both sides time. */

@@ -6,8 +6,8 @@
 
 import * as mx from "../../mod.ts";
 import type { Rates, TimedRun } from "./compare.ts";
-import { productWork } from "./gpu_floors.ts";
-import type { ModelShape } from "../synthetic.ts";
+import { productWork } from "./gpu/floors.ts";
+import type { ModelShape } from "../synthetic/synthetic.ts";
 
 /** Kernels that multiply all rows of a prompt. */
 const PRODUCTS = /matmul|coopmat_(heads|gated)/;

@@ -11,7 +11,7 @@
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it: decode counts
  * tokens after the first, a prompt the time to the first token, load the time from the first file to the first token. A row is printed
  * as soon as it is measured. Its floor is what the bytes of the work take at the rate of a copy, or its operations on the matrix units,
- * both measured here; ratios above 1 say that vkmx is better than an aim (gpu_targets.ts) or the peer.
+ * both measured here; ratios above 1 say that vkmx is better than an aim (gpu/targets.ts) or the peer.
  *
  * @module
  */
@@ -21,11 +21,11 @@ import { checkOneOf, type Flags, UsageError, type Values } from "../../src/cli/f
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
-import { SHAPES } from "../synthetic.ts";
+import { SHAPES } from "../synthetic/synthetic.ts";
 import { PEERS } from "./compare.ts";
-import { DEFAULT_GROUPS, type Effort, FULL, type Group, GROUPS } from "./gpu_cases.ts";
-import { measureShape, type Target } from "./gpu_measure.ts";
-import { describeRow, type Figure, type GpuRow, gpuRow, HEAD } from "./gpu_table.ts";
+import { DEFAULT_GROUPS, type Effort, FULL, type Group, GROUPS } from "./gpu/cases.ts";
+import { measureShape, type Target } from "./gpu/measure.ts";
+import { describeRow, type Figure, type GpuRow, gpuRow, HEAD } from "./gpu/table.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "GPU to measure (the default device)" },

@@ -4,7 +4,7 @@
  * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it (or matvec
  * and matmul over bfloat16 weights with `--dense`), over the shapes of Qwen3-0.6B, with enough weights read in turns that
  * none stay in a cache; `--only=head,down` chooses shapes. `--search` times every shape and split of a list. What is fastest
- * belongs into src/schedule/ops/matmul_tiles.ts.
+ * belongs into src/schedule/ops/matmul/matmul_tiles.ts.
  *
  * @module
  */
@@ -21,8 +21,8 @@ import {
   tileSpec,
   type Tiling,
   tiling,
-} from "../../src/schedule/ops/matmul_tiles.ts";
-import { type VectorShape, vectorShape } from "../../src/schedule/ops/matmul_tiles.ts";
+} from "../../src/schedule/ops/matmul/matmul_tiles.ts";
+import { type VectorShape, vectorShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
 import { AFFINE, Bench, HALVES } from "./plan.ts";
 
 /** Bytes of weights that are read in turns, more than caches hold, in at most so many matrices. */

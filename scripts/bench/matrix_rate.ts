@@ -6,7 +6,7 @@
 
 import type { Backend } from "../../src/backend/backend.ts";
 import { float16, float32 } from "../../src/graph/dtype.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { matrixMap } from "../../src/schedule/ops/matmul/coopmat.ts";
 import { Bench, HALVES } from "./plan.ts";
 
 const [WORKGROUPS, THREADS, SUBGROUP, ROUNDS] = [2048, 128, 32, 1024];

@@ -16,9 +16,9 @@ import { type Flags, UsageError } from "../../src/cli/flags.ts";
 import { note, print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
-import { OP_CASES } from "./ops_cases.ts";
-import { copyBandwidth, measureCase, type OpRow, type ReferenceName } from "./ops_measure.ts";
-import { describeOps } from "./ops_table.ts";
+import { OP_CASES } from "./ops/cases.ts";
+import { copyBandwidth, measureCase, type OpRow, type ReferenceName } from "./ops/measure.ts";
+import { describeOps } from "./ops/table.ts";
 import { Reference } from "./reference.ts";
 
 const FLAGS = {
@@ -49,7 +49,7 @@ await runMain(PROGRAM, async (values) => {
   await using reference = compared
     ? await Reference.start<ReferenceName>(
       values.python ?? Deno.env.get("VKMX_PYTHON") ?? "python3",
-      "ops_reference.py",
+      "ops/reference.py",
       "mlx[cpu] and numpy",
     )
     : undefined;

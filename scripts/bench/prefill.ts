@@ -20,16 +20,16 @@ import {
   attentionKernel,
   ATTENTIONS,
   emitMatrixAttention,
-} from "../../src/schedule/ops/coopmat_attention.ts";
+} from "../../src/schedule/ops/matmul/coopmat_attention.ts";
 import {
   type headsProduct,
   type ProductKernel,
   productKernel,
   type ProductKind,
   PRODUCTS,
-} from "../../src/schedule/ops/coopmat_matmul.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { SHAPES as MODELS } from "../synthetic_config.ts";
+} from "../../src/schedule/ops/matmul/coopmat_matmul.ts";
+import { matrixMap } from "../../src/schedule/ops/matmul/coopmat.ts";
+import { SHAPES as MODELS } from "../synthetic/config.ts";
 import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan.ts";
 
 const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];

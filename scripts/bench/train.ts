@@ -20,9 +20,9 @@ import { note, print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
 import { Reference } from "./reference.ts";
-import { TRAIN_CASES } from "./train_cases.ts";
-import { measureTraining, profileTraining, type TrainRow } from "./train_measure.ts";
-import { describeTraining, mannerName } from "./train_table.ts";
+import { TRAIN_CASES } from "./train/cases.ts";
+import { measureTraining, profileTraining, type TrainRow } from "./train/measure.ts";
+import { describeTraining, mannerName } from "./train/table.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "wasm, beside the reference, or a GPU by itself (wasm)" },
@@ -55,7 +55,7 @@ await runMain(PROGRAM, async (values) => {
   await using reference = on === "cpu" && !values["no-reference"]
     ? await Reference.start<"mlx">(
       values.python ?? Deno.env.get("VKMX_PYTHON") ?? "python3",
-      "train_reference.py",
+      "train/reference.py",
       "mlx[cpu] and mlx-lm",
     )
     : undefined;

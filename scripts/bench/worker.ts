@@ -7,7 +7,7 @@
 
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { matrixMap } from "../../src/schedule/ops/matmul/coopmat.ts";
 import { FORCED, type Form, formOf, FORMS, inSteps, kindOf } from "./forms.ts";
 import {
   type Case,
@@ -22,7 +22,7 @@ import { matrixRate } from "./matrix_rate.ts";
 import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
-import { roomFor } from "../../src/llm/generate.ts";
+import { roomFor } from "../../src/llm/generation/generate.ts";
 import { withOptions } from "../support/options.ts";
 
 /** Tokens of the prompt that is part of loading. */

@@ -38,7 +38,7 @@ type Step = "gen" | "install";
 const BUILDS: readonly { readonly files: RegExp; readonly steps: readonly Step[] }[] = [
   {
     // What reaches TypeScript: tables, and the modules of the CPU.
-    files: /^(runtime-c\/wasm\/|runtime-c\/vk_runtime\.h$|shaders\/include\/\w+\.h$|shaders\/\w+\.zon$)/,
+    files: /^(runtime-c\/wasm\/|runtime-c\/vk_runtime\.h$|shaders\/include\/[\w/]+\.h$|shaders\/\w+\.zon$)/,
     steps: ["gen", "install"],
   },
   { files: /^(runtime-c|shaders)\//, steps: ["install"] },

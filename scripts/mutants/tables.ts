@@ -4,7 +4,7 @@ import type { Mutant } from "./mutant.ts";
 
 const ELEMENTWISE_TESTS = [
   "tests/kernels/elementwise_test.ts",
-  "tests/ops/array_test.ts",
+  "tests/ops/tensor/array_test.ts",
   "tests/ops/ops_test.ts",
 ] as const;
 
@@ -29,18 +29,18 @@ export const TABLES = [
     find: "#define DTYPE_IS_SIGNED(d) ((d) >= DTYPE_I8 &&",
     replace: "#define DTYPE_IS_SIGNED(d) ((d) > DTYPE_I8 &&",
     tests: [
-      "tests/ops/dtype_test.ts",
+      "tests/ops/tensor/dtype_test.ts",
       "tests/kernels/reduce_test.ts",
-      "tests/ops/array_test.ts",
+      "tests/ops/tensor/array_test.ts",
       "tests/ops/ops_test.ts",
     ],
   },
   {
     name: "a number halfway between two codes of four bits gets the larger one",
-    file: "shaders/include/small_float.h",
+    file: "shaders/include/math/small_float.h",
     find: "UINT(size > 0.75f)",
     replace: "UINT(size >= 0.75f)",
-    tests: ["tests/ops/quantize_small_float_test.ts", "tests/ops/quantize_test.ts"],
+    tests: ["tests/ops/quantized/quantize_small_float_test.ts", "tests/ops/quantized/quantize_test.ts"],
   },
   {
     name: "a layer norm must have a weight on a GPU",
@@ -48,7 +48,7 @@ export const TABLES = [
     find: '.buffers = .{ "x:r", "weight:r?", "bias:r?", "out:w" },',
     replace: '.buffers = .{ "x:r", "weight:r", "bias:r?", "out:w" },',
     tests: [
-      "tests/ops/array_test.ts",
+      "tests/ops/tensor/array_test.ts",
       "tests/ops/fast_functions_test.ts",
       "tests/kernels/norm_rope_softmax_test.ts",
       "tests/nn/golden_test.ts",
@@ -59,13 +59,21 @@ export const TABLES = [
     file: "shaders/states.zon",
     find: '.{ .name = "PAIRS", .value = "(HEADS + 1) / 2" }',
     replace: '.{ .name = "PAIRS", .value = "HEADS / 2" }',
-    tests: ["tests/llm/exact_test.ts", "tests/llm/chunk_decode_test.ts", "tests/llm/fused_decode_test.ts"],
+    tests: [
+      "tests/llm/models/exact_test.ts",
+      "tests/llm/decode/chunk_decode_test.ts",
+      "tests/llm/decode/fused_decode_test.ts",
+    ],
   },
   {
     name: "the scale of what is added to a residual is a whole number",
     file: "shaders/include/push.h",
     find: "    float scale; // of the parts that are added\n",
     replace: "    uint scale; // of the parts that are added\n",
-    tests: ["tests/llm/families_test.ts", "tests/kernels/prefill_test.ts", "tests/llm/fused_prefill_test.ts"],
+    tests: [
+      "tests/llm/models/families_test.ts",
+      "tests/kernels/prefill_test.ts",
+      "tests/llm/prefill/fused_prefill_test.ts",
+    ],
   },
 ] as const satisfies readonly Mutant[];

@@ -1,8 +1,8 @@
-/** Mistakes in chat templates: src/llm/jinja and src/llm/chat_template.ts. */
+/** Mistakes in chat templates: src/llm/jinja and src/llm/chat/template.ts. */
 
 import type { Mutant } from "./mutant.ts";
 
-const TESTS = ["tests/llm/jinja_test.ts", "tests/llm/chat_template_test.ts"] as const;
+const TESTS = ["tests/llm/text/jinja_test.ts", "tests/llm/text/chat_template_test.ts"] as const;
 
 export const TEMPLATES = [
   {
@@ -42,9 +42,9 @@ export const TEMPLATES = [
   },
   {
     name: "what a user says may hold control tokens",
-    file: "src/llm/chat_template.ts",
+    file: "src/llm/chat/template.ts",
     find: 'name === "role" ? Str.template',
     replace: 'typeof value === "string" ? Str.template',
-    tests: ["tests/llm/chat_template_test.ts", "tests/llm/jinja_test.ts", "tests/llm/tokenizer_test.ts"],
+    tests: ["tests/llm/text/chat_template_test.ts", "tests/llm/text/jinja_test.ts", "tests/llm/text/tokenizer_test.ts"],
   },
 ] as const satisfies readonly Mutant[];

@@ -2,7 +2,7 @@
 
 import type { Mutant } from "./mutant.ts";
 
-const TESTS = ["tests/llm/tokenizer_test.ts", "tests/llm/tokenizer_limits_test.ts"] as const;
+const TESTS = ["tests/llm/text/tokenizer_test.ts", "tests/llm/text/tokenizer_limits_test.ts"] as const;
 
 export const TOKENIZER = [
   {
@@ -38,7 +38,7 @@ export const TOKENIZER = [
     file: "src/llm/tokenizer/detokenizer.ts",
     find: "Math.min(text.length, stop.length - 1)",
     replace: "Math.min(text.length, stop.length - 2)",
-    tests: ["tests/llm/tokenizer_test.ts", "tests/llm/generate_test.ts"],
+    tests: ["tests/llm/text/tokenizer_test.ts", "tests/llm/generation/generate_test.ts"],
   },
   {
     name: "white space is what JavaScript takes for it",

@@ -45,13 +45,13 @@ export const TRANSFORMS = [
     file: "src/array/transforms/reduce_rules.ts",
     find: "const single = n % 2 === 0 ? [0, n / 2] : [0];",
     replace: "const single = [0];",
-    tests: ["tests/ops/fft_test.ts", ...TESTS],
+    tests: ["tests/ops/signal/fft_test.ts", ...TESTS],
   },
   {
     name: "the gradient of a dilated convolution is padded as of one that is not",
     file: "src/array/transforms/product_rules.ts",
     find: "attrs.kernelDilation[i] * (w.shape[i + 1] - 1) - attrs.paddingLow[i]);",
     replace: "w.shape[i + 1] - 1 - attrs.paddingLow[i]);",
-    tests: ["tests/ops/convolutions_test.ts", ...TESTS],
+    tests: ["tests/ops/signal/convolutions_test.ts", ...TESTS],
   },
 ] as const satisfies readonly Mutant[];

@@ -5,7 +5,7 @@
  */
 
 import { importArguments } from "../imports.ts";
-import { casesOf, type TestCase } from "../reliability_checks.ts";
+import { casesOf, type TestCase } from "../reliability/checks.ts";
 import { run, TOOLS } from "../tools.ts";
 
 /** What a run of `deno test` gave. */

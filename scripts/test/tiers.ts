@@ -68,26 +68,26 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/kernels\/(movement|elementwise|sampling)_test/, cpu: "quick", vulkan: "gate", validated: true },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate" },
   // Language models.
-  { files: /^tests\/llm\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 3 },
-  { files: /^tests\/llm\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 5 },
+  { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 3 },
+  { files: /^tests\/llm\/decode\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 5 },
   {
-    files: /^tests\/llm\/(fused_decode|batched_decode|chunk_decode|widened_codes)_test/,
+    files: /^tests\/llm\/decode\/(fused_decode|batched_decode|chunk_decode|widened_codes)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 4,
   },
   {
     files:
-      /^tests\/llm\/(prefill_tail|batch_generate|megakernel_check|cache_growth|nonfinite_logits|model_updates|prefill|logprobs)_test/,
+      /^tests\/llm\/\w+\/(prefill_tail|batch_generate|megakernel_check|cache_growth|nonfinite_logits|model_updates|prefill|logprobs)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 3,
   },
-  { files: /^tests\/llm\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
-  { files: /^tests\/llm\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
+  { files: /^tests\/llm\/\w+\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/(llm|nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate" },
   // Array functions.
-  { files: /^tests\/ops\/large_arrays_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate" },
 ];
 

@@ -1,5 +1,5 @@
 // Products of 16x16 matrices without matrix units, for tests on devices that have none: the same factors and the same sums, slowly, through
-// shared memory. A lane has 8 elements of each matrix in the order that src/schedule/ops/coopmat.ts names `pairs`; of factors they come as
+// shared memory. A lane has 8 elements of each matrix in the order that src/schedule/ops/matmul/coopmat.ts names `pairs`; of factors they come as
 // words of two float16: 0 1, 2 3, 4 5, 6 7. All threads of a workgroup multiply together. The includer has WARPS, lane() and warp(), which
 // are 32 neighbouring threads whatever the subgroup is.
 

@@ -2,7 +2,7 @@
 // begin.comp does that or the head of the token before, since it does not depend on what the token is; then
 // begin.comp runs in front of the first of several tokens only.
 
-#include "include/angle.h"
+#include "include/math/angle.h"
 
 #if ACCUMULATORS != 3
 // Zeroes the residual before a layer.

@@ -59,7 +59,7 @@ const uint WARPS = THREADS / 32u;
 #include "generated/batch_state.glsl"
 
 // Warps are 32 neighbouring threads whatever the subgroup is; only four neighbours shuffle. Lane 4r + c has rows r and r + 8 of A and
-// of sums, columns r and r + 8 of B, and along the other side 2c, 2c + 1, 2c + 8 and 2c + 9 (`pairs` in src/schedule/ops/coopmat.ts).
+// of sums, columns r and r + 8 of B, and along the other side 2c, 2c + 1, 2c + 8 and 2c + 9 (`pairs` in src/schedule/ops/matmul/coopmat.ts).
 uint thread() { return gl_LocalInvocationID.x; }
 uint lane() { return thread() & 31u; }
 uint warp() { return thread() >> 5; }

@@ -7,7 +7,7 @@
 #define BUFFERS 9
 #define PUSH DecodePush
 #include "batch.glsl"
-#include "include/angle.h"
+#include "include/math/angle.h"
 
 const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u, FREQS = 8u;
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)

@@ -9,7 +9,7 @@
 #define BUFFERS 8
 #define PUSH DecodePush
 #include "batch.glsl"
-#include "include/math.h"
+#include "include/math/math.h"
 #include "include/sample.h"
 
 const uint STATE = 0u, CODES = 1u, AFFINE_PARTS = 2u, LOGITS = 3u, BEST = 4u, SCRATCH = 5u, RECENT_TOKENS = 6u, TAKEN = 7u;

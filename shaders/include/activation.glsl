@@ -4,7 +4,7 @@
 #define ACTIVATION_GELU 1u
 #define ACTIVATION_GELU_TANH 2u
 
-#include "math.h"
+#include "math/math.h"
 
 // x * sigmoid(x), x * (1 + erf(x / sqrt(2))) / 2, and the approximation of that by tanh, written with the sigmoid that it is.
 float activation(float x, uint which) {

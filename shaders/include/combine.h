@@ -7,7 +7,7 @@
 #ifndef VKMX_COMBINE_H
 #define VKMX_COMBINE_H
 #include "dtype.h"
-#include "math.h"
+#include "math/math.h"
 
 // Neutral element: limits of the dtype for min and max, as floats the infinities.
 FN uint identity(uint op, uint dtype) {

@@ -2,9 +2,9 @@
 
 #ifndef VKMX_COMBINE_WIDE_H
 #define VKMX_COMBINE_WIDE_H
-#include "complex.h"
+#include "math/complex.h"
 #include "dtype.h"
-#include "int64.h"
+#include "math/int64.h"
 
 FN Uint64 combine_ulong(uint op, Uint64 a, Uint64 b) {
     switch (op) {

@@ -8,7 +8,7 @@
 //                                arity:   1 reads a, 2 reads a and b, 3 reads a, b and the condition c, always uint
 //
 // A name has one id; where domains need different bodies it has several rows. Bool is uint 0 or 1; U rows named like a
-// question give 0 or 1. Bodies are expressions over a, b, c and shaders/include/math.h, and defined for every operand: no trap,
+// question give 0 or 1. Bodies are expressions over a, b, c and shaders/include/math/math.h, and defined for every operand: no trap,
 // no undefined overflow, and NaN is told by its bits. Ids are append-only within a release.
 //
 // A step word (STEP0..3 of kernel `elementwise`) applies one row:

@@ -414,7 +414,7 @@ struct DecodeLayersPush {
     uint spin_limit; // polls of an accumulator that is not complete before the dispatch is given up
 };
 
-// A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.
+// A matrix (rows, columns) in the packed layout of runtime-c/wasm/quantized/packed.h, and `count` rows that it is asked for or multiplied with.
 struct PackedPush {
     uint rows;
     uint columns;

@@ -7,7 +7,7 @@
 #ifndef VKMX_SAMPLE_H
 #define VKMX_SAMPLE_H
 #include "combine.h"
-#include "int64.h"
+#include "math/int64.h"
 
 // The mass of a weight in 0..1: floor(weight * 2^41). Not every GPU has doubles; the limbs are exact.
 #ifdef GL_core_profile

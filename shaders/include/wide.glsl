@@ -1,8 +1,8 @@
 // Elements of 8-byte dtypes in GLSL: loads that cast to int64, uint64 or complex numbers, and stores that cast back. float64 is there on
 // the CPU only.
 
-#include "complex.h"
-#include "int64.h"
+#include "math/complex.h"
+#include "math/int64.h"
 
 uint64_t load_pair(uint64_t address) { return packUint2x32(U32x2s(address).v[0]); }
 

@@ -3,7 +3,7 @@
 
 #include "slices.glsl"
 #include "select.glsl"
-#include "include/threefry.h"
+#include "include/math/threefry.h"
 
 // The number that a token is drawn with: at address `uniforms`, or out of the key at address `key`, which becomes the half of it
 // that is not for this draw. The workgroup behind the slices finds it, while the others look at logits.

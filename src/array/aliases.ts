@@ -11,12 +11,12 @@ export {
   arcsinh as asinh,
   arctan as atan,
   arctanh as atanh,
-} from "./unary.ts";
+} from "./ops/unary.ts";
 export {
   arctan2 as atan2,
   leftShift as bitwiseLeftShift,
   power as pow,
   rightShift as bitwiseRightShift,
-} from "./binary.ts";
-export { concatenate as concat } from "./join.ts";
-export { cumprod as cumulativeProd, cumsum as cumulativeSum, variance as var } from "./reduce.ts";
+} from "./ops/binary.ts";
+export { concatenate as concat } from "./ops/join.ts";
+export { cumprod as cumulativeProd, cumsum as cumulativeSum, variance as var } from "./ops/reduce.ts";

@@ -5,19 +5,19 @@
  * @module
  */
 
-import * as complex from "./complex.ts";
-import * as binary from "./binary.ts";
-import * as indexing from "./indexing.ts";
-import * as join from "./join.ts";
-import * as movement from "./movement.ts";
-import * as products from "./products.ts";
-import * as reduce from "./reduce.ts";
-import { reshape } from "./reshape.ts";
-import * as sort from "./sort.ts";
-import { take } from "./gather.ts";
-import { type AnyTensor, installOperations, type OperatorMethods, Tensor } from "./tensor.ts";
-import * as unary from "./unary.ts";
-import { view } from "./view.ts";
+import * as complex from "./ops/complex.ts";
+import * as binary from "./ops/binary.ts";
+import * as indexing from "./ops/indexing.ts";
+import * as join from "./ops/join.ts";
+import * as movement from "./ops/movement.ts";
+import * as products from "./linalg/products.ts";
+import * as reduce from "./ops/reduce.ts";
+import { reshape } from "./ops/reshape.ts";
+import * as sort from "./ops/sort.ts";
+import { take } from "./ops/gather.ts";
+import { type AnyTensor, installOperations, type OperatorMethods, Tensor } from "./tensor/tensor.ts";
+import * as unary from "./ops/unary.ts";
+import { view } from "./ops/view.ts";
 
 installOperations({
   ...unary,

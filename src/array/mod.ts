@@ -38,9 +38,9 @@ export {
 } from "../graph/error.ts";
 export type { QuantizationMode } from "../graph/quantization.ts";
 export type { Shape } from "../graph/shape.ts";
-export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
-export { type AnyTensor, At, type Axis, type Index, type OperatorMethods, Tensor } from "./tensor.ts";
-export type { HostValues, NestedValue } from "./values.ts";
+export type { NestedList, Scalar, TensorLike, TypedArray } from "./tensor/convert.ts";
+export { type AnyTensor, At, type Axis, type Index, type OperatorMethods, Tensor } from "./tensor/tensor.ts";
+export type { HostValues, NestedValue } from "./tensor/values.ts";
 export type {
   Along,
   CountLetters,
@@ -87,14 +87,14 @@ export type {
   TypedName,
   Up,
   Weak,
-} from "./types.ts";
-export type { Arithmetic, Clipped, Comparison, Floating, NameWith, Product, Quotient, Same } from "./results.ts";
-export { dispose, tidy } from "./scope.ts";
-export { compile, type Compiled, disableCompile, enableCompile } from "./compile.ts";
-export { depends } from "./depends.ts";
+} from "./tensor/types.ts";
+export type { Arithmetic, Clipped, Comparison, Floating, NameWith, Product, Quotient, Same } from "./tensor/results.ts";
+export { dispose, tidy } from "./tensor/scope.ts";
+export { compile, type Compiled, disableCompile, enableCompile } from "./compile/compile.ts";
+export { depends } from "./compile/depends.ts";
 export * from "./transforms/mod.ts";
-export { asyncEval, evaluate as eval } from "./evaluate.ts";
-export { exportToDot, type TextSink } from "./export_graph.ts";
+export { asyncEval, evaluate as eval } from "./compile/evaluate.ts";
+export { exportToDot, type TextSink } from "./exported/export_graph.ts";
 export {
   arange,
   array,
@@ -116,13 +116,13 @@ export {
   triu,
   zeros,
   zerosLike,
-} from "./creation.ts";
-export * from "./unary.ts";
-export * from "./binary.ts";
-export * from "./comparison.ts";
-export * from "./complex.ts";
-export * from "./type_info.ts";
-export { view } from "./view.ts";
+} from "./ops/creation.ts";
+export * from "./ops/unary.ts";
+export * from "./ops/binary.ts";
+export * from "./ops/comparison.ts";
+export * from "./ops/complex.ts";
+export * from "./ops/type_info.ts";
+export { view } from "./ops/view.ts";
 export {
   asStrided,
   astype,
@@ -145,24 +145,24 @@ export {
   swapaxes,
   transpose,
   unflatten,
-} from "./movement.ts";
-export { reshape } from "./reshape.ts";
-export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./print.ts";
-export { Slice } from "./slice.ts";
-export * from "./gather.ts";
-export * from "./join.ts";
-export * from "./pad.ts";
-export * from "./windows.ts";
+} from "./ops/movement.ts";
+export { reshape } from "./ops/reshape.ts";
+export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./tensor/print.ts";
+export { Slice } from "./tensor/slice.ts";
+export * from "./ops/gather.ts";
+export * from "./ops/join.ts";
+export * from "./ops/pad.ts";
+export * from "./ops/windows.ts";
 export * from "./aliases.ts";
-export * from "./reduce.ts";
-export * from "./sequences.ts";
-export * from "./sort.ts";
-export { unique } from "./unique.ts";
-export { getArrayBufferSize } from "./buffer_size.ts";
-export { norm as matrixNorm, type NormOrder } from "./linalg_norm.ts";
-export * from "./conv.ts";
-export { blockMaskedMm, gatherMm, type GatherMmOptions, segmentedMm } from "./matrix_products.ts";
-export * from "./products.ts";
+export * from "./ops/reduce.ts";
+export * from "./ops/sequences.ts";
+export * from "./ops/sort.ts";
+export { unique } from "./ops/unique.ts";
+export { getArrayBufferSize } from "./devices/buffer_size.ts";
+export { norm as matrixNorm, type NormOrder } from "./linalg/norm.ts";
+export * from "./signal/conv.ts";
+export { blockMaskedMm, gatherMm, type GatherMmOptions, segmentedMm } from "./linalg/matrix_products.ts";
+export * from "./linalg/products.ts";
 export {
   dequantize,
   type DequantizeOptions,
@@ -170,24 +170,24 @@ export {
   quantizedMatmul,
   type QuantizeOptions,
   type SmallFloatMode,
-} from "./quantized.ts";
-export { gatherQmm, gatherQqmm, qqmm } from "./quantized_products.ts";
-export * from "./fp8.ts";
-export { hadamardTransform } from "./hadamard.ts";
-export { einsum } from "./einsum.ts";
-export { einsumPath } from "./einsum_path.ts";
-export * from "./io.ts";
+} from "./quantized/quantized.ts";
+export { gatherQmm, gatherQqmm, qqmm } from "./quantized/products.ts";
+export * from "./ops/fp8.ts";
+export { hadamardTransform } from "./linalg/hadamard.ts";
+export { einsum } from "./linalg/einsum.ts";
+export { einsumPath } from "./linalg/einsum_path.ts";
+export * from "./files/io.ts";
 export * from "./exported/mod.ts";
-export * as fast from "./fast.ts";
-export * as fft from "./fft_and_stft.ts";
-export * as linalg from "./linalg.ts";
+export * as fast from "./fast/fast.ts";
+export * as fft from "./signal/fft_and_stft.ts";
+export * as linalg from "./linalg/linalg.ts";
 export * as optimizers from "./optimizers/mod.ts";
-export * as random from "./random.ts";
-export * as utils from "./utils.ts";
+export * as random from "./random/random.ts";
+export * as utils from "./tensor/utils.ts";
 
-export * as cuda from "./cuda.ts";
-export * as distributed from "./distributed.ts";
-export * as metal from "./metal.ts";
+export * as cuda from "./devices/cuda.ts";
+export * as distributed from "./devices/distributed.ts";
+export * as metal from "./devices/metal.ts";
 
 export {
   clearStreams,

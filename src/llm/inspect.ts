@@ -13,13 +13,13 @@ import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";
-import { isEmbedded, provideEmbedded } from "./embedded.ts";
+import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
-import { weightFiles } from "./shards.ts";
-import { Sums, type Verify } from "./verify.ts";
-import { checkShards, filesRead, modelFiles, readModelFile } from "./weights.ts";
+import { weightFiles } from "./checkpoint/shards.ts";
+import { Sums, type Verify } from "./checkpoint/verify.ts";
+import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
 
 /** Options of {@link inspect}. */
 export interface InspectOptions {

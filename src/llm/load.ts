@@ -7,22 +7,22 @@
 import { fileURLToPath } from "node:url";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import { packQuantized } from "../array/packed.ts";
+import { packQuantized } from "../array/quantized/packed.ts";
 import { cellProgress } from "../notebook/progress.ts";
 import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
-import { TOOL_TEMPLATE } from "./chat_template.ts";
+import { TOOL_TEMPLATE } from "./chat/template.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
-import { isEmbedded, provideEmbedded } from "./embedded.ts";
+import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
-import { weightFiles } from "./shards.ts";
+import { weightFiles } from "./checkpoint/shards.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
-import { Sums, type Verify } from "./verify.ts";
+import { Sums, type Verify } from "./checkpoint/verify.ts";
 import {
   checkShards,
   filesRead,
@@ -32,7 +32,7 @@ import {
   readModelBytes,
   readModelFile,
   type Weights,
-} from "./weights.ts";
+} from "./checkpoint/weights.ts";
 import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link load}. */

@@ -15,22 +15,28 @@
  */
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
-export { convert, type Converted, type ConvertOptions, type QuantPredicate, type QuantRecipe } from "./convert.ts";
-export { EMBEDDED_MODEL } from "./embedded.ts";
+export {
+  convert,
+  type Converted,
+  type ConvertOptions,
+  type QuantPredicate,
+  type QuantRecipe,
+} from "./convert/convert.ts";
+export { EMBEDDED_MODEL } from "./checkpoint/embedded.ts";
 export * as tuner from "./tuner/mod.ts";
 export { inspect, type InspectOptions, type ModelInfo } from "./inspect.ts";
-export type { Verify } from "./verify.ts";
+export type { Verify } from "./checkpoint/verify.ts";
 export * as hub from "./hub.ts";
-export { generateStep, streamGenerate } from "./generate.ts";
-export type { GenerationResponse } from "./generation_response.ts";
-export type { Prompt } from "./prompt.ts";
-export { complete, type Completion, generate } from "./complete.ts";
+export { generateStep, streamGenerate } from "./generation/generate.ts";
+export type { GenerationResponse } from "./sampling/response.ts";
+export type { Prompt } from "./generation/prompt.ts";
+export { complete, type Completion, generate } from "./generation/complete.ts";
 export type { ParsedToolCall } from "./answer/tool_calls.ts";
-export { embed, type EmbedOptions, type Pooling } from "./embed.ts";
-export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
-export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
+export { embed, type EmbedOptions, type Pooling } from "./generation/embed.ts";
+export { type Perplexity, perplexity, type PerplexityOptions } from "./generation/perplexity.ts";
+export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./generation/batch.ts";
 export { print, type Printable, type Printed } from "../notebook/print.ts";
-export { makeLogitsProcessors, makeSampler } from "./sampler.ts";
+export { makeLogitsProcessors, makeSampler } from "./sampling/sampler.ts";
 export type {
   BatchGenerateOptions,
   GenerateOptions,
@@ -39,23 +45,23 @@ export type {
   Sampler,
   SamplerOptions,
   StepOptions,
-} from "./generate_options.ts";
+} from "./sampling/options.ts";
 export type { ResponseFormat } from "./structured/response_format.ts";
 export type { JsonSchema } from "./structured/json/schema.ts";
-export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
-export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
+export type { Logprobs, TokenLogprob } from "./sampling/logprobs_log.ts";
+export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv/cache.ts";
 export {
   type LoadedPromptCache,
   loadPromptCache,
   type LoadPromptCacheOptions,
   savePromptCache,
   type SavePromptCacheOptions,
-} from "./prompt_cache.ts";
+} from "./generation/prompt_cache.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
-export type { ChatMessage, TextPart, ToolCall } from "./chat_messages.ts";
-export type { ChatOptions } from "./chat_template.ts";
+export type { ChatMessage, TextPart, ToolCall } from "./chat/messages.ts";
+export type { ChatOptions } from "./chat/template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config/model.ts";
 export type { LanguageModel } from "./models/mod.ts";
-export type { DeviceLoop, TracedStep, TracedSteps } from "../array/loop.ts";
+export type { DeviceLoop, TracedStep, TracedSteps } from "../array/compile/loop.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

@@ -1,5 +1,5 @@
 /**
- * Activations as modules; the functions are in src/array/nn.ts.
+ * Activations as modules; the functions are in src/array/fast/nn.ts.
  *
  * @module
  */
@@ -8,7 +8,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import * as fn from "../array/nn.ts";
+import * as fn from "../array/fast/nn.ts";
 import { Module } from "./module.ts";
 
 /** A module that computes a function of one array and has no parameters. */

@@ -8,7 +8,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Dtype, RankOf, Tensor, TensorLike, Up } from "../array/mod.ts";
-import { scoped } from "../array/scope.ts";
+import { scoped } from "../array/tensor/scope.ts";
 import { Module } from "./module.ts";
 import type { QuantizationMode } from "../graph/quantization.ts";
 import { QuantizedEmbedding } from "./quantized.ts";

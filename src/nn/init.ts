@@ -6,7 +6,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import { scoped } from "../array/scope.ts";
+import { scoped } from "../array/tensor/scope.ts";
 import { formatShape } from "../graph/shape.ts";
 
 const { ShapeError, ValueError } = mx;

@@ -9,7 +9,7 @@
 import * as mx from "../array/mod.ts";
 import type { FloatOf, Larger, NameOf, NameWith, Promoted, RankOf, RealOf, SumOf } from "../array/mod.ts";
 import type { AnyTensor, Down, DtypeName, Tensor, TensorLike } from "../array/mod.ts";
-import { scoped } from "../array/scope.ts";
+import { scoped } from "../array/tensor/scope.ts";
 import { isComplex } from "../graph/dtype.ts";
 import { isPlain, quoted } from "../graph/error.ts";
 import { formatShape, sameShape } from "../graph/shape.ts";

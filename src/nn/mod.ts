@@ -4,7 +4,7 @@
  * @module
  */
 
-export * from "../array/nn.ts";
+export * from "../array/fast/nn.ts";
 export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from "./module.ts";
 export type { QuantizationMode } from "../graph/quantization.ts";
 export type { LinearArrays, QuantizedArrays } from "./arrays.ts";

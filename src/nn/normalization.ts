@@ -8,7 +8,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { scoped } from "../array/scope.ts";
+import { scoped } from "../array/tensor/scope.ts";
 import { Module } from "./module.ts";
 import { pythonBool, pythonFloat } from "./print.ts";
 

@@ -8,8 +8,8 @@
 
 import * as mx from "../array/mod.ts";
 import type { Dtype, RankOf, Tensor, TensorLike, Up } from "../array/mod.ts";
-import { scoped } from "../array/scope.ts";
-import { formatOf, type SmallFloatMode } from "../array/quantized.ts";
+import { scoped } from "../array/tensor/scope.ts";
+import { formatOf, type SmallFloatMode } from "../array/quantized/quantized.ts";
 import { checkOptions } from "../graph/options.ts";
 import type { QuantizationMode } from "../graph/quantization.ts";
 import type { LinearArrays, QuantizedArrays } from "./arrays.ts";

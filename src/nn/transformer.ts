@@ -8,8 +8,8 @@
 
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import { relu } from "../array/nn.ts";
-import { scoped } from "../array/scope.ts";
+import { relu } from "../array/fast/nn.ts";
+import { scoped } from "../array/tensor/scope.ts";
 import { Dropout } from "./dropout.ts";
 import { Linear } from "./linear.ts";
 import { Module } from "./module.ts";

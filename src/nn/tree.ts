@@ -4,7 +4,7 @@
  * @module
  */
 
-import { isBranch as isTreeBranch } from "../array/tree.ts";
+import { isBranch as isTreeBranch } from "../array/tensor/tree.ts";
 
 /** A list or a plain object. */
 export type Branch = Readonly<Record<string, unknown>>;

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { array } from "../array/creation.ts";
-import { Tensor, type TensorLike } from "../array/tensor.ts";
+import { array } from "../array/ops/creation.ts";
+import { Tensor, type TensorLike } from "../array/tensor/tensor.ts";
 import { quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { checkOptions } from "../graph/options.ts";
 import { COLOR_MAPS, type ColorMap } from "../display/color.ts";

@@ -15,7 +15,7 @@
  * @module
  */
 
-import type { TensorLike } from "../array/tensor.ts";
+import type { TensorLike } from "../array/tensor/tensor.ts";
 import { ShapeError, ValueError } from "../graph/error.ts";
 import type { ColorMap } from "../display/color.ts";
 import {

@@ -7,7 +7,7 @@
 import { defaultDevice, getBackend } from "../backend/devices.ts";
 import type { Node, OpAttrs } from "../graph/node.ts";
 import { scopeStream } from "../graph/stream.ts";
-import { hasMatrices } from "./ops/coopmat_dense.ts";
+import { hasMatrices } from "./ops/matmul/coopmat_dense.ts";
 
 /**
  * Scores of a head, and of all heads, between which primitives are faster where a query sees all keys. On the CPU the products of whole

@@ -13,7 +13,7 @@ import { openLeaf } from "./leaves.ts";
 import { Lowering } from "./plan/context.ts";
 import type { Value } from "./plan/value.ts";
 import { uploadLeaf } from "./lower.ts";
-import { TILE } from "./ops/packed_weights.ts";
+import { TILE } from "./ops/matmul/packed_weights.ts";
 import { PARTS } from "./plan/context.ts";
 import { profiler } from "./plan/profile.ts";
 import { Storage } from "./plan/storage.ts";

@@ -2,8 +2,8 @@
  * `vkmx chat` through pipes, row by row: each line of stdin is a message or a command, answers go to stdout, all else to stderr.
  */
 
-import { TINY_DIR } from "../support/models.ts";
-import { type Row, testTable } from "../support/table.ts";
+import { TINY_DIR } from "../support/models/models.ts";
+import { type Row, testTable } from "../support/processes/table.ts";
 
 const SMALL = await Deno.makeTempDir();
 for (const { name } of Deno.readDirSync(TINY_DIR)) await Deno.copyFile(new URL(name, TINY_DIR), `${SMALL}/${name}`);

@@ -4,8 +4,8 @@
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { TINY_DIR } from "../support/models.ts";
-import { Pty, type PtyOptions } from "../support/pty.ts";
+import { TINY_DIR } from "../support/models/models.ts";
+import { Pty, type PtyOptions } from "../support/processes/pty.ts";
 
 const ROOT = new URL("../../", import.meta.url);
 /** libc is called by its name on Linux. */

@@ -4,9 +4,9 @@
 
 import { assertEquals } from "@std/assert";
 import { ROOT } from "../../scripts/tools.ts";
-import { writeModel } from "../../scripts/synthetic.ts";
-import { editConfig, inFolder, listed, SMALLEST, writeZeros } from "../support/conversions.ts";
-import { type Row, testTable } from "../support/table.ts";
+import { writeModel } from "../../scripts/synthetic/synthetic.ts";
+import { editConfig, inFolder, listed, SMALLEST, writeZeros } from "../support/models/conversions.ts";
+import { type Row, testTable } from "../support/processes/table.ts";
 
 const FOLDER = await Deno.makeTempDir();
 const DENSE = `${FOLDER}/dense`;

@@ -2,7 +2,7 @@
  * `vkmx generate` with answers of a format, row by row.
  */
 
-import { testTable } from "../support/table.ts";
+import { testTable } from "../support/processes/table.ts";
 
 const FOLDER = await Deno.makeTempDir();
 const SCHEMA = `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`;

@@ -4,8 +4,8 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { findLibrary } from "../../ffi/library.ts";
-import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { otherBuild } from "../support/other_build.ts";
+import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
+import { otherBuild } from "../support/processes/other_build.ts";
 
 const SCRIPT = new URL("../../examples/generate.ts", import.meta.url);
 const CONFIG = new URL("../../deno.json", import.meta.url);

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";
-import { writeNpmPackage } from "../../scripts/npm_package.ts";
+import { writeNpmPackage } from "../../scripts/release/npm_package.ts";
 import { ROOT } from "../../scripts/tools.ts";
 
 /** Runs a program in a folder; gives its code and what it wrote. */

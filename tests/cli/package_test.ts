@@ -2,8 +2,8 @@
 
 import { assertEquals } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";
-import { PackageServer } from "../support/package_server.ts";
-import { LIBRARY } from "../support/programs.ts";
+import { PackageServer } from "../support/processes/package_server.ts";
+import { LIBRARY } from "../support/processes/programs.ts";
 
 Deno.test("the package's command line runs from a registry and by URL, the second time without network", async () => {
   await using server = await PackageServer.start(LIBRARY);

@@ -1,10 +1,10 @@
 /** `vkmx perplexity` row by row. */
 
 import { assertEquals } from "@std/assert";
-import { testTable } from "../support/table.ts";
+import { testTable } from "../support/processes/table.ts";
 
 const { text, context, stride, perplexity, sliding } = JSON.parse(
-  await Deno.readTextFile(new URL("../golden/hidden_states.json", import.meta.url)),
+  await Deno.readTextFile(new URL("../golden/models/hidden_states.json", import.meta.url)),
 );
 /** Figures are those of mlx-lm; on the CPU only VKMX_EXACT=1 has all digits. */
 const EXACT = { VKMX_EXACT: "1" };

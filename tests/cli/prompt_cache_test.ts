@@ -2,10 +2,10 @@
 
 import { fileURLToPath } from "node:url";
 import * as mx from "../../mod.ts";
-import { anyDevice } from "../support/devices.ts";
-import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { CACHE } from "../support/prompt_caches.ts";
-import { testTable } from "../support/table.ts";
+import { anyDevice } from "../support/devices/devices.ts";
+import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
+import { CACHE } from "../support/models/prompt_caches.ts";
+import { testTable } from "../support/processes/table.ts";
 
 const DEVICE = anyDevice();
 mx.withDevice(DEVICE, mx.defaultDevice); // opened outside the tests, which count resources

@@ -7,8 +7,8 @@ import { assert, assertEquals } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { describe } from "../../src/cli/program.ts";
-import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { matches, type Row, runRow, testTable } from "../support/table.ts";
+import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
+import { matches, type Row, runRow, testTable } from "../support/processes/table.ts";
 
 const TEXT = GOLDEN[0].text.replace("<|endoftext|>", "");
 /** An answer with a thought, and its parts. */

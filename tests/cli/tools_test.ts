@@ -8,10 +8,10 @@ import { fileURLToPath } from "node:url";
 import { devices } from "../../src/backend/devices.ts";
 import { VARIABLES } from "../../src/cli/doctor/places.ts";
 import { ROOT } from "../../scripts/tools.ts";
-import { HubBench } from "../support/hub_models.ts";
-import { COMMIT } from "../support/hub_server.ts";
-import { TINY_DIR } from "../support/models.ts";
-import { checkRows, type Row, runRow } from "../support/table.ts";
+import { HubBench } from "../support/models/hub_models.ts";
+import { COMMIT } from "../support/processes/hub_server.ts";
+import { TINY_DIR } from "../support/models/models.ts";
+import { checkRows, type Row, runRow } from "../support/processes/table.ts";
 
 const DIR = fileURLToPath(TINY_DIR).replace(/[\\/]$/, "");
 const TINY = "org/tiny";

@@ -2,8 +2,8 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import "../support/devices.ts"; // opens the Vulkan library outside of any test
-import { checkRows, type Row, testTable } from "../support/table.ts";
+import "../support/devices/devices.ts"; // opens the Vulkan library outside of any test
+import { checkRows, type Row, testTable } from "../support/processes/table.ts";
 
 const DATA = new URL("../../examples/data", import.meta.url).pathname;
 const EMPTY = await Deno.makeTempDir();

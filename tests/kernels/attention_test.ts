@@ -5,8 +5,19 @@
 import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import { isDrawn } from "../support/draw_cases.ts";
-import { kernelTest as test, runKernel } from "../support/harness.ts";
-import { BF16, BOOL, check, F16, F32, folded, next, random, THREADS, type Type } from "../support/product_values.ts";
+import { kernelTest as test, runKernel } from "../support/devices/harness.ts";
+import {
+  BF16,
+  BOOL,
+  check,
+  F16,
+  F32,
+  folded,
+  next,
+  random,
+  THREADS,
+  type Type,
+} from "../support/oracles/product_values.ts";
 
 interface AttentionCase {
   readonly batch?: number;

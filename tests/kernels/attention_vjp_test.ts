@@ -6,11 +6,11 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { testDevices } from "../support/devices.ts";
-import { assertClose } from "../support/kernel_values.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { assertClose } from "../support/oracles/kernel_values.ts";
 import { isDrawn } from "../support/draw_cases.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { generator } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

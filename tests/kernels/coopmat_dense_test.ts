@@ -6,9 +6,9 @@
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, pack, unpack } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(17);
 /** Numbers as a dtype holds them. */

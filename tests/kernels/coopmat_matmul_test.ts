@@ -7,12 +7,12 @@ import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { EMULATED_PRODUCTS, PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
-import { interleave, quantized, repack, type Weights } from "../support/quantized_fragments.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { neededBy, weightsMap } from "../support/matrices.ts";
-import { assertClose, pack, unpack } from "../support/kernel_values.ts";
-import { erf, generator } from "../support/oracle.ts";
+import { EMULATED_PRODUCTS, PRODUCTS } from "../../src/schedule/ops/matmul/coopmat_matmul.ts";
+import { interleave, quantized, repack, type Weights } from "../support/oracles/quantized_fragments.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { neededBy, weightsMap } from "../support/devices/matrices.ts";
+import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import { erf, generator } from "../support/oracles/oracle.ts";
 
 const next = generator(12);
 const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);

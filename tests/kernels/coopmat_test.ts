@@ -8,13 +8,13 @@ import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
 import { contiguousStrides } from "../../src/graph/shape.ts";
 import { Lowering } from "../../src/schedule/plan/context.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
-import { isNarrowKnown, matrixMap, PAIRS, readMap } from "../../src/schedule/ops/coopmat.ts";
+import { isNarrowKnown, matrixMap, PAIRS, readMap } from "../../src/schedule/ops/matmul/coopmat.ts";
 import { type Layout, prepare, runPrepared } from "../../src/schedule/plan/weight_layouts.ts";
 import { Storage } from "../../src/schedule/plan/storage.ts";
-import { interleave, knownAnswer, quantized, repack } from "../support/quantized_fragments.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, pack, unpack } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { interleave, knownAnswer, quantized, repack } from "../support/oracles/quantized_fragments.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(11);
 const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);

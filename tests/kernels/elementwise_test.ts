@@ -22,9 +22,9 @@ import {
 } from "../../src/backend/kernels.ts";
 import { bfloat16Bits, bfloat16Value } from "../../src/graph/dtype.ts";
 import { elementwiseKernel, isMath } from "../../src/schedule/ops/elementwise_chain.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
 import { ORACLES } from "../ops/cases/elementwise.ts";
-import { erf, erfinv, unravel } from "../support/oracle.ts";
+import { erf, erfinv, unravel } from "../support/oracles/oracle.ts";
 
 type Fn = (a: number, b: number, c: number) => number;
 type Values = Float32Array | Int32Array | Uint32Array;

@@ -1,5 +1,5 @@
 /**
- * Functions of shaders/include/math.h and small_float.h where subnormal floats count as 0 in all that computes with floats, but have their bits, as on
+ * Functions of shaders/include/math/math.h and small_float.h where subnormal floats count as 0 in all that computes with floats, but have their bits, as on
  * some GPUs: what they give is right for the number, or, where that is allowed, for that 0. The headers are compiled for this processor, which is told
  * to do so.
  */
@@ -7,7 +7,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { findZig, ROOT } from "../../scripts/tools.ts";
 import { needing } from "../support/needs.ts";
-import { smallNumber, smallScale } from "../support/small_floats.ts";
+import { smallNumber, smallScale } from "../support/oracles/small_floats.ts";
 
 const LEAST = 2 ** -126;
 const UNITS = [1, 2, 3, 77, 0x3fffff, 0x400000, 0x7fffff].map((n) => n * 2 ** -149);
@@ -25,7 +25,7 @@ interface Row {
   readonly pairs?: readonly (readonly [number, number])[];
 }
 
-/** In the order of tests/support/flushed_math.c. */
+/** In the order of tests/support/oracles/flushed_math.c. */
 const FUNCTIONS: readonly Row[] = [
   { name: "multiply", f: (a, b) => a * b, flushes: true },
   { name: "log", f: Math.log, flushes: true },
@@ -85,7 +85,7 @@ Deno.test({
       `-I${ROOT}/shaders/include`,
       "-o",
       library,
-      `${ROOT}/tests/support/flushed_math.c`,
+      `${ROOT}/tests/support/oracles/flushed_math.c`,
     ],
   }).output();
   assertEquals(code, 0, new TextDecoder().decode(stderr));

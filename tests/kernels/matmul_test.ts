@@ -4,8 +4,8 @@
 
 import { assert } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
-import { tileColumns, tileRows, TILES, type TileShape, VECTORS } from "../../src/schedule/ops/matmul_tiles.ts";
-import { kernelTest as test } from "../support/harness.ts";
+import { tileColumns, tileRows, TILES, type TileShape, VECTORS } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
+import { kernelTest as test } from "../support/devices/harness.ts";
 import {
   BF16,
   check,
@@ -22,7 +22,7 @@ import {
   U8,
   vector,
   VECTOR_HOWS,
-} from "../support/product_values.ts";
+} from "../support/oracles/product_values.ts";
 
 interface Product {
   readonly batchShape: readonly number[];

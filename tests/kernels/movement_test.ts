@@ -20,8 +20,8 @@ import {
   OP_PROD,
   OP_SUM,
 } from "../../src/backend/kernels.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { unravel } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { unravel } from "../support/oracles/oracle.ts";
 
 type Bits = Uint8Array | Uint16Array | Uint32Array;
 const WIDTHS = { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array } as const;

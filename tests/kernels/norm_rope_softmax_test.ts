@@ -4,8 +4,8 @@ import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import * as K from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, bound, pack, random, unpack } from "../support/kernel_values.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, bound, pack, random, unpack } from "../support/oracles/kernel_values.ts";
 
 // ---- softmax ----------------------------------------------------------------------------------------------------------
 

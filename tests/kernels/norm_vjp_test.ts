@@ -1,8 +1,8 @@
 /** Kernels norm_vjp and norm_weight_vjp on every device, against plain float64 loops. */
 
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, bound, pack, random, unpack } from "../support/kernel_values.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, bound, pack, random, unpack } from "../support/oracles/kernel_values.ts";
 
 const EPS = 1e-5;
 /** Of x, of the weight and of the cotangent. */

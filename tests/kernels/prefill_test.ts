@@ -2,9 +2,9 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, pack, unpack } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(23);
 const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);

@@ -5,12 +5,12 @@
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import { type HostArray, int32 } from "../../src/graph/dtype.ts";
-import { tileColumns, tileRows, type TileShape } from "../../src/schedule/ops/matmul_tiles.ts";
+import { tileColumns, tileRows, type TileShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
 import { isDrawn } from "../support/draw_cases.ts";
-import { kernelTest as test, runKernel } from "../support/harness.ts";
-import { quantizeGroup } from "../support/oracle.ts";
-import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "../support/product_values.ts";
-import { SMALL_TILE, tiled, tileHows, type Type, vector, VECTOR_HOWS } from "../support/product_values.ts";
+import { kernelTest as test, runKernel } from "../support/devices/harness.ts";
+import { quantizeGroup } from "../support/oracles/oracle.ts";
+import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "../support/oracles/product_values.ts";
+import { SMALL_TILE, tiled, tileHows, type Type, vector, VECTOR_HOWS } from "../support/oracles/product_values.ts";
 
 const BITS = [1, 2, 3, 4, 5, 6, 8] as const;
 const GROUPS = [32, 64, 128] as const;

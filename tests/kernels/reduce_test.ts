@@ -6,9 +6,9 @@ import * as K from "../../src/backend/kernels.ts";
 import type { Dtype } from "../../src/graph/dtype.ts";
 import * as dtypes from "../../src/graph/dtype.ts";
 import { drawCases, drawSome } from "../support/draw_cases.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { assertClose, bound, pack, random, unpack } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { assertClose, bound, pack, random, unpack } from "../support/oracles/kernel_values.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const { bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32 } = dtypes;
 

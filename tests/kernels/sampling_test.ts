@@ -2,7 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { nodeOf, wrap } from "../../src/array/tensor.ts";
+import { nodeOf, wrap } from "../../src/array/tensor/tensor.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { Dtype } from "../../src/graph/dtype.ts";
 import {
@@ -23,8 +23,8 @@ import {
   uint8,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
-import { kernelTest, runKernel } from "../support/harness.ts";
-import { generator } from "../support/oracle.ts";
+import { kernelTest, runKernel } from "../support/devices/harness.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 // ---- random_bits ------------------------------------------------------------------------------------------------------
 

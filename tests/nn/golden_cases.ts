@@ -1,5 +1,5 @@
 /**
- * The modules and losses whose results tests/golden/nn.json has from MLX, under the names that tests/reference/nn.py gives them.
+ * The modules and losses whose results tests/golden/arrays/nn.json has from MLX, under the names that tests/reference/nn.py gives them.
  */
 
 import * as mx from "../../mod.ts";

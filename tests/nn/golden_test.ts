@@ -5,7 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice, testDevices } from "../support/devices.ts";
+import { anyDevice, testDevices } from "../support/devices/devices.ts";
 import { fill, filled, GOLDEN_CASES, type GoldenCase, named } from "./golden_cases.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
@@ -28,7 +28,7 @@ interface Golden {
 }
 
 const GOLDEN: Readonly<Record<string, Golden>> = JSON.parse(
-  await Deno.readTextFile(new URL("../golden/nn.json", import.meta.url)),
+  await Deno.readTextFile(new URL("../golden/arrays/nn.json", import.meta.url)),
 );
 
 /** Rounding of float32 over some hundred sums, as a part of the largest element. */

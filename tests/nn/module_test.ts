@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice } from "../support/devices.ts";
+import { anyDevice } from "../support/devices/devices.ts";
 import { named } from "./golden_cases.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice } from "../support/devices.ts";
+import { anyDevice } from "../support/devices/devices.ts";
 
 mx.setDefaultDevice(anyDevice());
 

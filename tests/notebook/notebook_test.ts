@@ -4,7 +4,7 @@
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { provideNbclient } from "../../scripts/nbclient.ts";
+import { provideNbclient } from "../../scripts/setup/nbclient.ts";
 import { ROOT, run } from "../../scripts/tools.ts";
 import { needing } from "../support/needs.ts";
 

@@ -111,7 +111,7 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
     ["about dtypes: elementwise_wide_test.ts", ["canCast", "finfo", "iinfo", "isdtype", "issubdtype", "resultType"]],
     ["says how arrays are printed: array_test.ts", ["getPrintoptions", "printoptions", "setPrintoptions"]],
     ["shows how far work is: notebook/display_test.ts", ["progress"]],
-    ["every code and every float16 number, against MLX: ops/fp8_test.ts", ["toFp8", "fromFp8"]],
+    ["every code and every float16 number, against MLX: ops/quantized/fp8_test.ts", ["toFp8", "fromFp8"]],
     ["evaluates or lets go: the random programs do so", [
       ...["eval", "asyncEval", "compile", "dispose", "tidy", "setFusion"],
     ]],

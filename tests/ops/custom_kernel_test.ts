@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertInstanceOf, assertStringIncludes, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { lack } from "../support/needs.ts";
 
 const { vulkanKernel } = mx.fast;

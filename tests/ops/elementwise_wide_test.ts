@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 type Value = number | string | [number | string, number | string];
 interface Golden {
@@ -10,7 +10,7 @@ interface Golden {
   readonly rows: [kind: "c" | "i" | "x", names: string, fn: string, dtype: string, values: Value[]][];
 }
 const GOLDEN: Golden = JSON.parse(
-  await Deno.readTextFile(new URL("../golden/elementwise_wide.json", import.meta.url)),
+  await Deno.readTextFile(new URL("../golden/arrays/elementwise_wide.json", import.meta.url)),
 );
 
 /** How far from the exact value a result may be, beside its magnitude or 1e-3. */

@@ -2,8 +2,8 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
-import { generator } from "../support/oracle.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(3);
 const drawn = (n: number, low = -1, high = 1): number[] =>

@@ -7,9 +7,9 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { encodeSlots } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { testDevices } from "../support/devices.ts";
-import { BACK, FRONT, Guards } from "../support/guards.ts";
-import { encodePlan, encodePush, kernelTest, runKernel } from "../support/harness.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { BACK, FRONT, Guards } from "../support/devices/guards.ts";
+import { encodePlan, encodePush, kernelTest, runKernel } from "../support/devices/harness.ts";
 
 /** float32 numbers one after another, more than there is room for or from in front of the buffer. */
 const SPEC = { DTYPE_OUT: mx.float32.code };

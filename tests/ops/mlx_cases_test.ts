@@ -8,9 +8,9 @@
 
 import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { drawSome } from "../support/draw_cases.ts";
-import { ask, describe, type MlxCase, readMlxCases, wrong } from "../support/mlx_cases.ts";
+import { ask, describe, type MlxCase, readMlxCases, wrong } from "../support/oracles/mlx_cases.ts";
 
 const { cases, elements } = readMlxCases();
 const only = Deno.env.get("VKMX_CASES_OP");

@@ -12,13 +12,13 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { CASES_PER_OP, casesOf, GENERATED, OPS, UNTESTED } from "./cases.ts";
 import type { Case, Input } from "./cases/case.ts";
 import { stored } from "./cases/draw.ts";
-import { difference, flushed, numbersOf } from "../support/compare.ts";
-import { testDevices } from "../support/devices.ts";
+import { difference, flushed, numbersOf } from "../support/oracles/compare.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { drawCases, drawCover } from "../support/draw_cases.ts";
-import { Guards } from "../support/guards.ts";
+import { Guards } from "../support/devices/guards.ts";
 import { SEED, TIER } from "../support/tier.ts";
 import { withOptions } from "../../scripts/support/options.ts";
-import { build, type Dense, generator, ravel, size } from "../support/oracle.ts";
+import { build, type Dense, generator, ravel, size } from "../support/oracles/oracle.ts";
 
 /** Numbers as the dtype holds them: rounded by plain JavaScript, so that the oracle starts from what the array holds. */
 function valuesOf(input: Input, next: () => number): Float64Array {

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 const { int8, int16, int32, uint8, uint16, uint32, float16, bfloat16, float32 } = mx;
 

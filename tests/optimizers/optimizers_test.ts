@@ -4,7 +4,7 @@
 
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 const { optimizers: o, utils } = mx;
 
@@ -32,7 +32,9 @@ interface Golden {
   }[];
 }
 
-const golden: Golden = JSON.parse(await Deno.readTextFile(new URL("../golden/optimizers.json", import.meta.url)));
+const golden: Golden = JSON.parse(
+  await Deno.readTextFile(new URL("../golden/arrays/optimizers.json", import.meta.url)),
+);
 
 const camel = (name: string): string => name.replaceAll(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
 

@@ -1,13 +1,13 @@
 /**
- * Writes tests/golden/conversions.json, the SHA-256 of what `mlx_lm.convert` makes of the models of support/conversions.ts, and
- * tests/golden/tensor_order.json, that of names in the order in which MLX writes tensors. Needs a
+ * Writes tests/golden/models/conversions.json, the SHA-256 of what `mlx_lm.convert` makes of the models of support/models/conversions.ts, and
+ * tests/golden/models/tensor_order.json, that of names in the order in which MLX writes tensors. Needs a
  * Python with mlx and mlx-lm 0.32 on x86_64 or aarch64 Linux, whose C++ library decides the order of tensors in a file:
  *
  *     deno run -A tests/reference/convert.ts [PYTHON]
  */
 
-import { writeModel } from "../../scripts/synthetic.ts";
-import { CONVERSIONS, type GoldenConversion, ORDERED_NAMES, sumsOf } from "../support/conversions.ts";
+import { writeModel } from "../../scripts/synthetic/synthetic.ts";
+import { CONVERSIONS, type GoldenConversion, ORDERED_NAMES, sumsOf } from "../support/models/conversions.ts";
 
 const [python = "python3"] = Deno.args;
 const script = new URL("convert.py", import.meta.url).pathname;
@@ -35,9 +35,9 @@ try {
     return [name, { files, ...(width !== null && { bits: width }) }];
   }));
   const text = `${JSON.stringify(golden, null, 1)}\n`;
-  await Deno.writeTextFile(new URL("../golden/conversions.json", import.meta.url), text);
+  await Deno.writeTextFile(new URL("../golden/models/conversions.json", import.meta.url), text);
   const orders = `${JSON.stringify({ order }, null, 1)}\n`;
-  await Deno.writeTextFile(new URL("../golden/tensor_order.json", import.meta.url), orders);
+  await Deno.writeTextFile(new URL("../golden/models/tensor_order.json", import.meta.url), orders);
 } finally {
   await Deno.remove(folder, { recursive: true });
 }

@@ -1,7 +1,7 @@
-"""Writes tests/golden/elementwise_wide.json: elementwise functions of int64, complex64 and float64, as NumPy computes them in float64 and
+"""Writes tests/golden/arrays/elementwise_wide.json: elementwise functions of int64, complex64 and float64, as NumPy computes them in float64 and
 complex128 (integers exactly), with the dtypes that MLX gives.
 
-python tests/reference/elementwise_wide.py > tests/golden/elementwise_wide.json
+python tests/reference/elementwise_wide.py > tests/golden/arrays/elementwise_wide.json
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Writes tests/golden/fp8.json: SHA-256 of the codes that mlx[cpu] gives for every float16 number (NaN aside, infinities
+"""Writes tests/golden/arrays/fp8.json: SHA-256 of the codes that mlx[cpu] gives for every float16 number (NaN aside, infinities
 with them) in the order of their bits, and the values of the codes as MLX reads them (null for NaN). Development only.
 
-    python tests/reference/fp8.py > tests/golden/fp8.json
+    python tests/reference/fp8.py > tests/golden/arrays/fp8.json
 """
 
 import hashlib

@@ -1,13 +1,13 @@
 /**
- * Writes tests/golden/hub_cache.json, the cache that Python's huggingface_hub leaves of the tests' model, and sees that it finds what
+ * Writes tests/golden/models/hub_cache.json, the cache that Python's huggingface_hub leaves of the tests' model, and sees that it finds what
  * vkmx downloads. Needs a Python with huggingface_hub 2:
  *
  *     deno run -A tests/reference/hub_cache.ts [PYTHON]
  */
 
 import * as mx from "../../mod.ts";
-import { entriesOf, NAME, PATTERNS, smallModel } from "../support/hub_models.ts";
-import { HubServer } from "../support/hub_server.ts";
+import { entriesOf, NAME, PATTERNS, smallModel } from "../support/models/hub_models.ts";
+import { HubServer } from "../support/processes/hub_server.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 
 const [python = "python3"] = Deno.args;
@@ -34,4 +34,7 @@ const same = JSON.stringify(found) === JSON.stringify(golden);
 const states = (await mx.lm.hub.verify(NAME, { cacheDir: theirs }))[0].verified.map(({ state }) => state);
 console.log(`Python finds what vkmx downloads: ${same}; vkmx verifies what Python downloads: ${states}`);
 console.log(Object.keys(entriesOf(ours)).length, "entries");
-await Deno.writeTextFile(new URL("../golden/hub_cache.json", import.meta.url), JSON.stringify(golden, null, 1) + "\n");
+await Deno.writeTextFile(
+  new URL("../golden/models/hub_cache.json", import.meta.url),
+  JSON.stringify(golden, null, 1) + "\n",
+);

@@ -2,18 +2,23 @@
  * Compares logits with the reference implementation (mlx_logits.py; needs Python with mlx and mlx-lm).
  *
  *     deno run -A tests/reference/logits.ts DIR [DEVICE …]     32 tokens of a model directory; all devices unless named
- *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16, families.f32 and full-size.f16 anew
+ *     deno run -A tests/reference/logits.ts --golden           writes golden/models/model-shapes.f16, families.f32 and full-size.f16 anew
  *
  * @module
  */
 
 import * as mx from "../../mod.ts";
 import { modelFolder } from "../../scripts/bench/compare.ts";
-import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { FAMILY_CASES, FAMILY_IDS, keptLogits as keptOfFamily, PROMPT as FAMILY_PROMPT } from "../support/families.ts";
-import { IDS, keptLogits } from "../support/full_size.ts";
-import { nmse } from "../support/oracle.ts";
-import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../support/model_shapes.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic/synthetic.ts";
+import {
+  FAMILY_CASES,
+  FAMILY_IDS,
+  keptLogits as keptOfFamily,
+  PROMPT as FAMILY_PROMPT,
+} from "../support/models/families.ts";
+import { IDS, keptLogits } from "../support/models/full_size.ts";
+import { nmse } from "../support/oracles/oracle.ts";
+import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../support/models/model_shapes.ts";
 
 /** (positions, vocabulary) by the reference, which reads `prompt` tokens at once and the others one by one. */
 async function reference(dir: string, ids: readonly number[], prompt = ids.length): Promise<Float32Array> {
@@ -64,7 +69,7 @@ async function writeHalves(name: string, values: ArrayLike<number>): Promise<voi
 }
 
 async function write(name: string, values: Float16Array | Float32Array): Promise<void> {
-  await Deno.writeFile(new URL(`../golden/${name}`, import.meta.url), new Uint8Array(values.buffer));
+  await Deno.writeFile(new URL(`../golden/models/${name}`, import.meta.url), new Uint8Array(values.buffer));
 }
 
 /** Prints how far all logits of one pass, and those of single steps behind a cache, are from the reference. */

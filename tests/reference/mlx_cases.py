@@ -1,4 +1,4 @@
-"""Writes tests/golden/mlx_cases.gz: what MLX gives for cases drawn from the calls of mlx_calls.py.
+"""Writes tests/golden/arrays/mlx_cases.gz: what MLX gives for cases drawn from the calls of mlx_calls.py.
 
 python3 tests/reference/mlx_cases.py     (PyPI: mlx[cpu]; the file was made with 0.32; names of functions show what these throw, and write
 them alone)
@@ -320,7 +320,7 @@ def main():
                 cases.append(case)
     text = json.dumps(cases, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8 + 4)  # the elements begin at a multiple of 8
-    path = os.path.join(os.path.dirname(__file__), "..", "golden", "mlx_cases.gz")
+    path = os.path.join(os.path.dirname(__file__), "..", "golden", "arrays", "mlx_cases.gz")
     with open(path, "wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=9, mtime=0) as file:
         file.write(struct.pack("<I", len(text)) + text + bytes(pool.bytes))
     threw = sum("throws" in c for c in cases)

@@ -1,4 +1,4 @@
-"""Writes tests/golden/mlx_derivatives.gz: what MLX's transforms give for calls drawn from the table of mlx_calls.py.
+"""Writes tests/golden/arrays/mlx_derivatives.gz: what MLX's transforms give for calls drawn from the table of mlx_calls.py.
 
 python3 tests/reference/mlx_derivatives.py     (PyPI: mlx[cpu]; the file was made with 0.32; names of functions show what is found for these
 and write nothing)
@@ -443,7 +443,7 @@ def main():
         return
     text = json.dumps(cases, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8 + 4)
-    path = os.path.join(os.path.dirname(__file__), "..", "golden", "mlx_derivatives.gz")
+    path = os.path.join(os.path.dirname(__file__), "..", "golden", "arrays", "mlx_derivatives.gz")
     with open(path, "wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=9, mtime=0) as file:
         file.write(struct.pack("<I", len(text)) + text + bytes(pool.bytes))
     print(f"{len(cases)} cases of {len(seen)} functions, {len(text)} + {len(pool.bytes)} bytes, {os.path.getsize(path)} packed")

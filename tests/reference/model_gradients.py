@@ -1,9 +1,9 @@
-"""Writes tests/golden/model_gradients.json: a loss of the embedded model and its gradients, as mlx-lm's model gives them in float32.
+"""Writes tests/golden/models/model_gradients.json: a loss of the embedded model and its gradients, as mlx-lm's model gives them in float32.
 
 python3 tests/reference/model_gradients.py     (PyPI: mlx[cpu], mlx-lm; the file was made with 0.32 and 0.31)
 
 Once as it is, quantized: gradients of the norms, and of the vectors that the tokens have. Once with its matrices made dense: gradients
-of every parameter, of each its length and its product with a pattern (`fill` here and in tests/llm/model_gradients_test.ts).
+of every parameter, of each its length and its product with a pattern (`fill` here and in tests/llm/models/model_gradients_test.ts).
 """
 
 import json
@@ -84,7 +84,7 @@ golden = {
     },
     "dense": {"loss": number(dense_value), "gradients": summary(dense_grads)},
 }
-with open(os.path.join(ROOT, "tests", "golden", "model_gradients.json"), "w") as file:
+with open(os.path.join(ROOT, "tests", "golden", "models", "model_gradients.json"), "w") as file:
     json.dump(golden, file)
     file.write("\n")
 print(golden["quantized"]["loss"], golden["dense"]["loss"], len(golden["quantized"]["gradients"]), len(golden["dense"]["gradients"]))

@@ -1,4 +1,4 @@
-"""Writes tests/golden/nn.json: what MLX's layers and losses give, with their gradients, for the cases of tests/nn/.
+"""Writes tests/golden/arrays/nn.json: what MLX's layers and losses give, with their gradients, for the cases of tests/nn/.
 
 python3 tests/reference/nn.py     (PyPI: mlx[cpu]; the file was made with 0.32)
 
@@ -286,7 +286,7 @@ loss("cosineSimilarityLoss", [A, A], lambda x, y: losses.cosine_similarity_loss(
 loss("cosineSimilarityLoss along an axis", [A, A], lambda x, y: losses.cosine_similarity_loss(x, y, 0, 1e-3, "sum"))
 loss("marginRankingLoss", [A, A, A], lambda x, y, z: losses.margin_ranking_loss(x, y, mx.sign(z), 0.25))
 
-path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/nn.json")
+path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/arrays/nn.json")
 with open(path, "w") as f:
     f.write("{\n")
     f.write(",\n".join(f"{json.dumps(n)}: {json.dumps(row, separators=(',', ':'))}" for n, row in CASES.items()))

@@ -1,6 +1,6 @@
 """Parameters and state after steps of each optimizer of MLX, values of its schedules, and clipped gradients.
 
-    python tests/reference/optimizers.py > tests/golden/optimizers.json
+    python tests/reference/optimizers.py > tests/golden/arrays/optimizers.json
 
 The cases are here; tests/optimizers/optimizers_test.ts runs them again by name, with options in camelCase. Needs mlx[cpu] 0.32.
 """

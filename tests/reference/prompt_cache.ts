@@ -1,5 +1,5 @@
 /**
- * Writes golden/mlx_prompt_cache.safetensors and .json anew, or reads a cache that vkmx saved (mlx_prompt_cache.py; needs Python with mlx
+ * Writes golden/models/mlx_prompt_cache.safetensors and .json anew, or reads a cache that vkmx saved (mlx_prompt_cache.py; needs Python with mlx
  * and mlx-lm).
  *
  *     deno run -A tests/reference/prompt_cache.ts [PYTHON]
@@ -10,7 +10,7 @@
 
 import { fileURLToPath } from "node:url";
 import * as mx from "../../mod.ts";
-import { CACHE, LOGITS, NEXT, PROMPT, smallModel } from "../support/prompt_caches.ts";
+import { CACHE, LOGITS, NEXT, PROMPT, smallModel } from "../support/models/prompt_caches.ts";
 
 const [python = "python3", mode] = Deno.args;
 const script = fileURLToPath(new URL("mlx_prompt_cache.py", import.meta.url));

@@ -1,11 +1,11 @@
 /**
- * Writes tests/golden/quantize.json and quantize_small_float.json, the SHA-256 of what MLX makes of the rows of support/quantize_rows.ts.
+ * Writes tests/golden/arrays/quantize.json and quantize_small_float.json, the SHA-256 of what MLX makes of the rows of support/oracles/quantize_rows.ts.
  * Needs a Python with mlx and numpy:
  *
  *     deno run -A tests/reference/quantize.ts [PYTHON]
  */
 
-import { COLUMNS, edgeRows, farRows, smallFloatRows } from "../support/quantize_rows.ts";
+import { COLUMNS, edgeRows, farRows, smallFloatRows } from "../support/oracles/quantize_rows.ts";
 
 const [python = "python3"] = Deno.args;
 
@@ -14,7 +14,7 @@ async function write(name: string, args: readonly string[]): Promise<void> {
   const script = new URL(`${name}.py`, import.meta.url).pathname;
   const { success, stdout } = await new Deno.Command(python, { args: [script, ...args] }).output();
   if (!success) throw new Error(`${name}.py failed`);
-  await Deno.writeFile(new URL(`../golden/${name}.json`, import.meta.url), stdout);
+  await Deno.writeFile(new URL(`../golden/arrays/${name}.json`, import.meta.url), stdout);
 }
 
 const folder = await Deno.makeTempDir();

@@ -1,4 +1,4 @@
-"""Layers, batches, losses and a training of mlx_lm.tuner, for tests/training. Writes tests/golden/tuner.json.
+"""Layers, batches, losses and a training of mlx_lm.tuner, for tests/training. Writes tests/golden/models/tuner.json.
 
     python tests/reference/tuner.py      # mlx 0.32, mlx-lm 0.32
 """
@@ -189,4 +189,4 @@ golden = {
     "adapter": adapter(),
     "training": {kind: training(kind) for kind in ("lora", "dora")},
 }
-(ROOT / "tests/golden/tuner.json").write_text(json.dumps(golden) + "\n")
+(ROOT / "tests/golden/models/tuner.json").write_text(json.dumps(golden) + "\n")

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { ROOT } from "../../scripts/tools.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { needing } from "../support/needs.ts";
 
 for (const device of testDevices()) {

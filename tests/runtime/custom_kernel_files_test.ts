@@ -7,9 +7,9 @@ import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/a
 import * as mx from "../../mod.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { type Need, needing } from "../support/needs.ts";
-import { runCode } from "../support/programs.ts";
+import { runCode } from "../support/processes/programs.ts";
 
 const [device] = testDevices().filter((name) => name.startsWith("vulkan"));
 /** Name and `ignore` of a test of kernels in GLSL on a Vulkan device. */

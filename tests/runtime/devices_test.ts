@@ -13,10 +13,10 @@ import { encodeSlots } from "../../src/backend/backend.ts";
 import { closeDevices, devices, getBackend, openAhead } from "../../src/backend/devices.ts";
 import { KERNELS } from "../../src/backend/kernels.ts";
 import { ROOT } from "../../scripts/tools.ts";
-import { libraryThatNeeds } from "../support/elf.ts";
-import { encodePlan, encodePush } from "../support/harness.ts";
-import { otherBuild } from "../support/other_build.ts";
-import { LIBRARY, NEEDS_LIBRARY, runCode } from "../support/programs.ts";
+import { libraryThatNeeds } from "../support/processes/elf.ts";
+import { encodePlan, encodePush } from "../support/devices/harness.ts";
+import { otherBuild } from "../support/processes/other_build.ts";
+import { LIBRARY, NEEDS_LIBRARY, runCode } from "../support/processes/programs.ts";
 
 const PRINT_BACKEND = `
   import { closeDevices, getBackend } from "./src/backend/devices.ts";

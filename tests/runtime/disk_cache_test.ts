@@ -4,8 +4,8 @@
  */
 
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { testDevices } from "../support/devices.ts";
-import { LIBRARY, NEEDS_LIBRARY, runCode } from "../support/programs.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { LIBRARY, NEEDS_LIBRARY, runCode } from "../support/processes/programs.ts";
 
 /** Remembers an answer twice and prints what is recalled. */
 const REMEMBER = `

@@ -9,9 +9,9 @@ import * as mx from "../../mod.ts";
 import { target, VERSION } from "../../ffi/version.ts";
 import { TARGETS } from "../../scripts/release.ts";
 import { devices } from "../../src/backend/devices.ts";
-import { EMBEDDED_FILES } from "../../src/llm/embedded.ts";
-import { type Answer, flipped, PackageServer, type RunOptions } from "../support/package_server.ts";
-import { type Finished, LIBRARY } from "../support/programs.ts";
+import { EMBEDDED_FILES } from "../../src/llm/checkpoint/embedded.ts";
+import { type Answer, flipped, PackageServer, type RunOptions } from "../support/processes/package_server.ts";
+import { type Finished, LIBRARY } from "../support/processes/programs.ts";
 
 const NAMES = Object.keys(EMBEDDED_FILES).sort();
 const BARE = { variant: "bare" } as const;
@@ -33,7 +33,7 @@ const STORY = `
 
 /** Provides the files and nothing else. */
 const PROVIDE = `
-  const { provideEmbedded } = await import("TREE/src/llm/embedded.ts");
+  const { provideEmbedded } = await import("TREE/src/llm/checkpoint/embedded.ts");
   try {
     using folder = await provideEmbedded();
     console.log(folder.path);

@@ -18,7 +18,7 @@ import {
   pattern,
   plan,
   slotsOf,
-} from "../support/vulkan_device.ts";
+} from "../support/devices/vulkan_device.ts";
 
 /** VkResult values. */
 const OUT_OF_DEVICE_MEMORY = -2, LOST = -4, UNKNOWN = -13;

@@ -3,8 +3,8 @@
  */
 
 import { assert } from "@std/assert";
-import { forgeCalls } from "../support/forged_calls.ts";
-import { INDICES } from "../support/vulkan_device.ts";
+import { forgeCalls } from "../support/planted/forged_calls.ts";
+import { INDICES } from "../support/devices/vulkan_device.ts";
 
 for (const seed of [1, 2]) {
   Deno.test({

@@ -11,7 +11,7 @@ import {
 } from "../../src/backend/kernels.ts";
 import { VKRT_MAX_KERNELS } from "../../ffi/symbols.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
-import { assertFails, deviceTest, EMPTY_KERNEL, INFO, slotsOf } from "../support/vulkan_device.ts";
+import { assertFails, deviceTest, EMPTY_KERNEL, INFO, slotsOf } from "../support/devices/vulkan_device.ts";
 
 const EMPTY = { name: "empty", spirv: EMPTY_KERNEL, buffers: 2, writes: 2, optional: 1 };
 const FIRST = Object.keys(KERNELS).length;

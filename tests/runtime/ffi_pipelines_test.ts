@@ -4,7 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { VulkanDevice, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
-import { arange, copy, INDICES, pattern, plan } from "../support/vulkan_device.ts";
+import { arange, copy, INDICES, pattern, plan } from "../support/devices/vulkan_device.ts";
 
 for (const index of INDICES) {
   Deno.test(`a program that ends without closing vulkan:${index} leaves its pipelines in a file`, async () => {

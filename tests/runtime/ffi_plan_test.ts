@@ -19,7 +19,7 @@ import {
   pattern,
   plan,
   slotsOf,
-} from "../support/vulkan_device.ts";
+} from "../support/devices/vulkan_device.ts";
 
 // ---- Plans --------------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import {
   pattern,
   plan,
   slotsOf,
-} from "../support/vulkan_device.ts";
+} from "../support/devices/vulkan_device.ts";
 
 // ---- devices ----------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,14 @@ import { target, VERSION } from "../../ffi/version.ts";
 import { devices } from "../../src/backend/devices.ts";
 import { packagedModule, releaseTable, type Target, TARGETS, writeRelease } from "../../scripts/release.ts";
 import { ROOT } from "../../scripts/tools.ts";
-import { type Answer, flipped, PackageServer, type RunOptions, type Variant } from "../support/package_server.ts";
-import { type Finished, LIBRARY } from "../support/programs.ts";
+import {
+  type Answer,
+  flipped,
+  PackageServer,
+  type RunOptions,
+  type Variant,
+} from "../support/processes/package_server.ts";
+import { type Finished, LIBRARY } from "../support/processes/programs.ts";
 
 /** Nothing to test where there is no library, or no release for such a machine; devices need a Vulkan driver, if only a software one. */
 const NEEDS_RELEASE = { ignore: LIBRARY === undefined || !(target() in TARGETS) };

@@ -8,8 +8,8 @@ import { liveObjects } from "../../ffi/vulkan.ts";
 import * as mx from "../../mod.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
 import { turnOf } from "../../scripts/test/seed.ts";
-import { testDevices } from "../support/devices.ts";
-import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
 import { SEED, TIER } from "../support/tier.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 

@@ -5,10 +5,10 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { enqueue } from "../../src/array/evaluate.ts";
-import { uninitialised } from "../../src/array/kv_memory.ts";
+import { enqueue } from "../../src/array/compile/evaluate.ts";
+import { uninitialised } from "../../src/array/devices/kv_memory.ts";
 import { engine } from "../../src/schedule/plan/collector.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 

@@ -1,6 +1,6 @@
 /**
  * The machine code of pipelines: what drivers call it, that a device without it says so, and, behind a layer that gives any device the
- * extension with figures known here (support/statistics_layer.c), the way from the driver to a profile.
+ * extension with figures known here (support/planted/statistics_layer.c), the way from the driver to a profile.
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
@@ -9,9 +9,9 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { readKernelCode } from "../../src/backend/kernel_code.ts";
 import { describePipelines, pipelineName } from "../../src/schedule/plan/profile_code.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { needing } from "../support/needs.ts";
-import { arange, assertFails, copy, INDICES, plan } from "../support/vulkan_device.ts";
+import { arange, assertFails, copy, INDICES, plan } from "../support/devices/vulkan_device.ts";
 import { findZig, ROOT } from "../../scripts/tools.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -89,7 +89,7 @@ Deno.test({
   async fn() {
     const zig = (await findZig())!;
     const folder = await Deno.makeTempDir();
-    const source = `${ROOT}tests/support/statistics_layer.c`;
+    const source = `${ROOT}tests/support/planted/statistics_layer.c`;
     const [command, ...args] = [...zig, "cc", "-shared", "-fPIC", "-I/usr/include", "-o", `${folder}/layer.so`, source];
     const compiled = await new Deno.Command(command, { args }).output();
     assert(compiled.success, new TextDecoder().decode(compiled.stderr));

@@ -7,13 +7,13 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { KERNELS } from "../../src/backend/kernels.ts";
 import { closeDevices, deviceInfo, devices, getBackend } from "../../src/backend/devices.ts";
-import { kernelsOf } from "../support/harness.ts";
+import { kernelsOf } from "../support/devices/harness.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
-import { testDevices } from "../support/devices.ts";
-import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models/models.ts";
 import { withOptions } from "../../scripts/support/options.ts";
-import { nmse } from "../support/oracle.ts";
-import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/vulkan_device.ts";
+import { nmse } from "../support/oracles/oracle.ts";
+import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/devices/vulkan_device.ts";
 
 /** What is hidden, and the kind of accumulators that decoding then takes; undefined: op by op. */
 const MASKS: readonly { readonly mask: string; readonly accumulators: "u64" | "i32" | undefined }[] = [

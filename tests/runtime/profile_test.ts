@@ -4,10 +4,10 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { DeviceLoop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/compile/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { testDevices } from "../support/devices.ts";
-import { TINY_DIR } from "../support/models.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { TINY_DIR } from "../support/models/models.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 
 /** A test on every device, the default one meanwhile. */

@@ -9,7 +9,7 @@ import * as mx from "../../mod.ts";
 import { ROOT } from "../../scripts/tools.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
 import { createWasmBackend } from "../../src/backend/wasm.ts";
-import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
 
 /** A prompt that the CPU reads for half a second or more. */
 const LONG = Array.from({ length: 1500 }, (_, i) => GOLDEN[0].ids[i % GOLDEN[0].ids.length]);

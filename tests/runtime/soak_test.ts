@@ -16,7 +16,7 @@ async function soak(...args: readonly string[]): Promise<{ readonly code: number
 }
 
 Deno.test("soak finds memory that the process or the device loses", async () => {
-  const rows = new URL("../support/soak_planted.ts", import.meta.url).href;
+  const rows = new URL("../support/planted/soak_planted.ts", import.meta.url).href;
   const { code, lines } = await soak("--rows", rows, "--device", "wasm");
   assertEquals(code, 1, lines.join("\n"));
   const row = (name: string): string => lines.find((line) => line.startsWith(name)) ?? "";

@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 
 /** Numbers from 0 to 1, the same for the same seed. */

@@ -8,7 +8,7 @@ import { instantiateWasm } from "../../ffi/wasm.ts";
 import { type Backend, type BufferHandle, encodeSlots, type PlanHandle } from "../../src/backend/backend.ts";
 import { DTYPE_F32, DTYPE_I32, ELEMENTWISE, KERNELS } from "../../src/backend/kernels.ts";
 import { createWasmBackend } from "../../src/backend/wasm.ts";
-import { type Dispatch, encodePlan, encodePush } from "../support/harness.ts";
+import { type Dispatch, encodePlan, encodePush } from "../support/devices/harness.ts";
 
 Deno.test("wasm alloc() aligns, keeps blocks apart and merges what is freed", () => {
   const runtime = instantiateWasm();

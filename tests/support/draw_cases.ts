@@ -8,7 +8,7 @@
 
 import { devices } from "../../src/backend/devices.ts";
 import { hashOf, turnOf } from "../../scripts/test/seed.ts";
-import { generator } from "./oracle.ts";
+import { generator } from "./oracles/oracle.ts";
 import { SEED, TIER } from "./tier.ts";
 
 const SOFTWARE: ReadonlySet<string> = new Set(devices().filter((d) => d.type === "cpu").map((d) => d.name));

@@ -6,9 +6,9 @@
  * @module
  */
 
-import { FILES as QWEN3_FILES } from "../../scripts/qwen3_tokenizer.ts";
+import { FILES as QWEN3_FILES } from "../../scripts/synthetic/qwen3_tokenizer.ts";
 import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
-import { provideNbclient } from "../../scripts/nbclient.ts";
+import { provideNbclient } from "../../scripts/setup/nbclient.ts";
 
 /** How to find out whether something is there. */
 interface Row {

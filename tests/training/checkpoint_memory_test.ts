@@ -5,7 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 const WIDTH = 8, ROWS = 2048;
 const ACTIVATION = 4 * WIDTH * ROWS;

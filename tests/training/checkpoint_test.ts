@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice, testDevices } from "../support/devices.ts";
+import { anyDevice, testDevices } from "../support/devices/devices.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

@@ -6,7 +6,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { collect } from "../../src/schedule/plan/garbage.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 type Parameters = Record<string, mx.AnyTensor>;
 

@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

@@ -4,7 +4,7 @@ import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { train as trainMlp } from "../../examples/train_mlp.ts";
 import { train as trainTransformer } from "../../examples/train_transformer.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { TIER } from "../support/tier.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test

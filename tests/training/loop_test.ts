@@ -6,9 +6,9 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { nodeOf } from "../../src/array/tensor.ts";
+import { nodeOf } from "../../src/array/tensor/tensor.ts";
 import { collect } from "../../src/schedule/plan/garbage.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 
 const WIDTH = 256, CLASSES = 8, ROWS = 32;
 

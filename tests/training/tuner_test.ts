@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice, testDevices } from "../support/devices.ts";
+import { anyDevice, testDevices } from "../support/devices/devices.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 
@@ -49,7 +49,7 @@ interface Golden {
   >;
 }
 
-const GOLDEN: Golden = JSON.parse(Deno.readTextFileSync(new URL("../golden/tuner.json", import.meta.url)));
+const GOLDEN: Golden = JSON.parse(Deno.readTextFileSync(new URL("../golden/models/tuner.json", import.meta.url)));
 
 /** Rounding of float32 over some dozen sums, as a part of the largest element. */
 const TOLERANCE = 2e-5;

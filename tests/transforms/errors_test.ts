@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { generator } from "../support/oracle.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 type T = mx.Tensor;
 

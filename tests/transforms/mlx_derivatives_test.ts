@@ -9,13 +9,13 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { drawSome } from "../support/draw_cases.ts";
 import type { OpRules } from "../../src/array/transforms/rule.ts";
 import { TABLE } from "../../src/array/transforms/table.ts";
 import { OPS } from "../ops/cases.ts";
-import { camel, describe, functionsWithCases, wrong } from "../support/mlx_cases.ts";
-import { Call, type DerivativeCase, type Kind, readDerivatives } from "../support/mlx_derivatives.ts";
+import { camel, describe, functionsWithCases, wrong } from "../support/oracles/mlx_cases.ts";
+import { Call, type DerivativeCase, type Kind, readDerivatives } from "../support/oracles/mlx_derivatives.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

@@ -5,9 +5,9 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { testDevices } from "../support/devices.ts";
-import { assertClose } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { testDevices } from "../support/devices/devices.ts";
+import { assertClose } from "../support/oracles/kernel_values.ts";
+import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(31);
 const random = (n: number): number[] => Array.from({ length: n }, () => next() * 2 - 1);

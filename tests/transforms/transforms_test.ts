@@ -7,9 +7,9 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { ELEMENTWISE } from "../../src/backend/kernels.ts";
 import { CONSTANT, DIFFERENTIABLE } from "../../src/array/transforms/elementwise_rules.ts";
-import { testDevices } from "../support/devices.ts";
+import { testDevices } from "../support/devices/devices.ts";
 import { drawSome } from "../support/draw_cases.ts";
-import { generator } from "../support/oracle.ts";
+import { generator } from "../support/oracles/oracle.ts";
 import { CASES, type TransformCase } from "./cases.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test

@@ -2,7 +2,7 @@
 
 import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { anyDevice } from "../support/devices.ts";
+import { anyDevice } from "../support/devices/devices.ts";
 
 const FOLDER = new URL("programs/", import.meta.url);
 const PROGRAMS = Array.from(Deno.readDirSync(FOLDER), ({ name }) => name).sort();

@@ -7,7 +7,7 @@
 import { type Dtype, isComplex } from "../../graph/dtype.ts";
 import { attrsOf } from "../../graph/node.ts";
 import type { Shape } from "../../graph/shape.ts";
-import type { Tensor } from "../tensor.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import type { Value } from "./op_table.ts";
 import type { Program, Step } from "./program.ts";
 

@@ -8,9 +8,9 @@ import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { ArrayError, quoted, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { formatShape, type Shape } from "../../graph/shape.ts";
-import { traceNodes } from "../compile.ts";
-import "../fast.ts"; // defines the fused ops that programs may hold
-import { nodeOf, Tensor, wrap } from "../tensor.ts";
+import { traceNodes } from "../compile/compile.ts";
+import "../fast/fast.ts"; // defines the fused ops that programs may hold
+import { nodeOf, Tensor, wrap } from "../tensor/tensor.ts";
 import { stepEvents } from "./events.ts";
 import { kept, MAX_METADATA, readFunctions, writeFunctions } from "./program_file.ts";
 import { type Input, type Program, programOf, runProgram, sameValue } from "./program.ts";

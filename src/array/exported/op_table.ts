@@ -13,7 +13,7 @@ import type { Node, OpAttrs, OpName } from "../../graph/node.ts";
 import { QUANTIZATION_MODES, type QuantizedFormat } from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { ARITIES } from "../../schedule/ops/elementwise_chain.ts";
-import { convShape } from "../conv_shape.ts";
+import { convShape } from "../signal/conv_shape.ts";
 
 /** What is known of an array before there is one. */
 export interface Value {

@@ -10,8 +10,8 @@ import { ValueError } from "../../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../../graph/node.ts";
 import { sameShape, type Shape } from "../../graph/shape.ts";
 import { inputsFirst } from "../../schedule/plan/order.ts";
-import { compositeOf } from "../fused.ts";
-import { followShape, isConstant, isFollowed } from "../shapeless.ts";
+import { compositeOf } from "../fast/fused.ts";
+import { followShape, isConstant, isFollowed } from "../compile/shapeless.ts";
 import { checkStep, type Operand, portableAttrs, type Value } from "./op_table.ts";
 
 /** An input: one with a name is a keyword argument. */

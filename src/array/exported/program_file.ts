@@ -16,8 +16,8 @@ import { sizeOf } from "../../graph/shape.ts";
 import { JsonReader } from "../files/json_reader.ts";
 import { tensorPieces, writeFile } from "../files/pieces.ts";
 import { failFile, opened } from "../files/safetensors.ts";
-import { make, type Tensor, wrap } from "../tensor.ts";
-import { untrack } from "../tracking.ts";
+import { make, type Tensor, wrap } from "../tensor/tensor.ts";
+import { untrack } from "../tensor/tracking.ts";
 import { attrKinds, type Kind, MAX_RANK, type Value, withDonate } from "./op_table.ts";
 import { checkProgram, type Input, type Program, type Step } from "./program.ts";
 

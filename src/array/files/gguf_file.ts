@@ -7,9 +7,9 @@
 import { DtypeError, quoted, ValueError } from "../../graph/error.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
 import * as dt from "../../graph/dtype.ts";
-import { array } from "../creation.ts";
-import { astype, reshape } from "../movement.ts";
-import { make, Tensor } from "../tensor.ts";
+import { array } from "../ops/creation.ts";
+import { astype, reshape } from "../ops/movement.ts";
+import { make, Tensor } from "../tensor/tensor.ts";
 import {
   ALIGNMENT,
   type GgufHeader,

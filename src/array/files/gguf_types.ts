@@ -8,15 +8,15 @@
  * @module
  */
 
-import { add, bitwiseAnd, bitwiseOr, bitwiseXor, leftShift, multiply, rightShift, subtract } from "../binary.ts";
+import { add, bitwiseAnd, bitwiseOr, bitwiseXor, leftShift, multiply, rightShift, subtract } from "../ops/binary.ts";
 import * as dt from "../../graph/dtype.ts";
 import type { Dtype } from "../../graph/dtype.ts";
-import { concatenate } from "../join.ts";
-import { astype, contiguous, reshape } from "../movement.ts";
-import { view } from "../view.ts";
-import { Slice } from "../slice.ts";
-import type { AnyTensor, Tensor } from "../tensor.ts";
-import { array } from "../creation.ts";
+import { concatenate } from "../ops/join.ts";
+import { astype, contiguous, reshape } from "../ops/movement.ts";
+import { view } from "../ops/view.ts";
+import { Slice } from "../tensor/slice.ts";
+import type { AnyTensor, Tensor } from "../tensor/tensor.ts";
+import { array } from "../ops/creation.ts";
 
 /** Weights as `mx.dequantize` takes them, in groups of 32. */
 export interface AffineBlocks {

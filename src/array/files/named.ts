@@ -5,7 +5,7 @@
  */
 
 import { ValueError } from "../../graph/error.ts";
-import { Tensor } from "../tensor.ts";
+import { Tensor } from "../tensor/tensor.ts";
 
 /** Arrays by name. */
 export type NamedTensors = Record<string, Tensor>;

@@ -11,7 +11,7 @@ import { attrsOf } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { failFile } from "./safetensors.ts";
 import { storedBytes } from "./stored.ts";
-import { nodeOf, type Tensor } from "../tensor.ts";
+import { nodeOf, type Tensor } from "../tensor/tensor.ts";
 
 /** Bytes that are copied from file to file at once. */
 const PIECE = 2 ** 26;

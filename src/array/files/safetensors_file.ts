@@ -10,7 +10,7 @@ import type { Shape } from "../../graph/shape.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { writeFile } from "./pieces.ts";
 import { DTYPE_NAMES, type Entry, failFile, readHeader } from "./safetensors.ts";
-import { make, type Tensor } from "../tensor.ts";
+import { make, type Tensor } from "../tensor/tensor.ts";
 
 /** A file whose header was read and checked. */
 export interface StoredArrays {

@@ -8,7 +8,7 @@ import type { Dtype } from "../../graph/dtype.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { readNode } from "../../schedule/realize.ts";
 import { readHeader } from "./safetensors.ts";
-import { make, nodeOf, type Tensor } from "../tensor.ts";
+import { make, nodeOf, type Tensor } from "../tensor/tensor.ts";
 
 /** A tensor of a file that nothing is read of yet. */
 export interface StoredTensor {

@@ -5,12 +5,12 @@
  */
 
 import { float32 } from "../../graph/dtype.ts";
-import { add, divide, maximum, minimum, multiply, power, subtract } from "../binary.ts";
-import { zeros, zerosLike } from "../creation.ts";
-import { astype, expandDims } from "../movement.ts";
-import { mean } from "../reduce.ts";
-import type { AnyTensor } from "../tensor.ts";
-import { rsqrt, sqrt, square } from "../unary.ts";
+import { add, divide, maximum, minimum, multiply, power, subtract } from "../ops/binary.ts";
+import { zeros, zerosLike } from "../ops/creation.ts";
+import { astype, expandDims } from "../ops/movement.ts";
+import { mean } from "../ops/reduce.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
+import { rsqrt, sqrt, square } from "../ops/unary.ts";
 import { meanOf } from "./adam.ts";
 import { type LeafState, type LearningRate, Optimizer } from "./optimizer.ts";
 import { type Settings, settingsOf } from "./settings.ts";

@@ -5,11 +5,11 @@
  */
 
 import { float32 } from "../../graph/dtype.ts";
-import { add, divide, maximum, multiply, power, subtract } from "../binary.ts";
-import { zerosLike } from "../creation.ts";
-import { astype } from "../movement.ts";
-import type { AnyTensor } from "../tensor.ts";
-import { abs, rsqrt, sqrt, square } from "../unary.ts";
+import { add, divide, maximum, multiply, power, subtract } from "../ops/binary.ts";
+import { zerosLike } from "../ops/creation.ts";
+import { astype } from "../ops/movement.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
+import { abs, rsqrt, sqrt, square } from "../ops/unary.ts";
 import { type LeafState, type LearningRate, Optimizer } from "./optimizer.ts";
 import { checkRange, type Settings, settingsOf } from "./settings.ts";
 

@@ -4,11 +4,11 @@
  * @module
  */
 
-import { add, divide, multiply, subtract } from "../binary.ts";
-import { zerosLike } from "../creation.ts";
-import { astype } from "../movement.ts";
-import type { AnyTensor } from "../tensor.ts";
-import { sqrt, square } from "../unary.ts";
+import { add, divide, multiply, subtract } from "../ops/binary.ts";
+import { zerosLike } from "../ops/creation.ts";
+import { astype } from "../ops/movement.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
+import { sqrt, square } from "../ops/unary.ts";
 import { type LeafState, type LearningRate, Optimizer } from "./optimizer.ts";
 import { checkRange, type Settings, settingsOf } from "./settings.ts";
 

@@ -6,14 +6,14 @@
 
 import { float16, float32 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
-import { add, divide, minimum, multiply } from "../binary.ts";
-import { astype } from "../movement.ts";
-import { sum } from "../reduce.ts";
-import { scoped } from "../scope.ts";
-import type { AnyTensor } from "../tensor.ts";
-import { arraysOf, checkArrays } from "../tree.ts";
-import { sqrt, square } from "../unary.ts";
-import { treeMap, type TreeOf } from "../utils.ts";
+import { add, divide, minimum, multiply } from "../ops/binary.ts";
+import { astype } from "../ops/movement.ts";
+import { sum } from "../ops/reduce.ts";
+import { scoped } from "../tensor/scope.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
+import { arraysOf, checkArrays } from "../tensor/tree.ts";
+import { sqrt, square } from "../ops/unary.ts";
+import { treeMap, type TreeOf } from "../tensor/utils.ts";
 
 /**
  * Gradients scaled down so that their norm, of all of them as one vector, is at most `maxNorm`, and the norm that they had. A negative

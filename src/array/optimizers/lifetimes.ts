@@ -5,11 +5,11 @@
  * @module
  */
 
-import { isTracing } from "../compile.ts";
-import { isReplaceable, markReplaceable } from "../replaceable.ts";
-import { scoped, tensorsOf } from "../scope.ts";
-import type { Tensor } from "../tensor.ts";
-import { current, untrack } from "../tracking.ts";
+import { isTracing } from "../compile/compile.ts";
+import { isReplaceable, markReplaceable } from "../tensor/replaceable.ts";
+import { scoped, tensorsOf } from "../tensor/scope.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { current, untrack } from "../tensor/tracking.ts";
 
 /** Replaced arrays that wait until a model has got the new ones. */
 let waiting: Set<Tensor> | undefined;

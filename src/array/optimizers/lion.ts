@@ -4,11 +4,11 @@
  * @module
  */
 
-import { multiply, subtract } from "../binary.ts";
-import { zerosLike } from "../creation.ts";
-import { astype } from "../movement.ts";
-import type { AnyTensor } from "../tensor.ts";
-import { sign } from "../unary.ts";
+import { multiply, subtract } from "../ops/binary.ts";
+import { zerosLike } from "../ops/creation.ts";
+import { astype } from "../ops/movement.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
+import { sign } from "../ops/unary.ts";
 import { type Betas, checkBetas, meanOf } from "./adam.ts";
 import { type LeafState, type LearningRate, Optimizer } from "./optimizer.ts";
 import { type Settings, settingsOf } from "./settings.ts";

@@ -5,8 +5,8 @@
  */
 
 import { ValueError } from "../../graph/error.ts";
-import type { AnyTensor, TensorLike } from "../tensor.ts";
-import { type Named, treeFlatten, treeMerge, type TreeOf, treeUnflatten } from "../utils.ts";
+import type { AnyTensor, TensorLike } from "../tensor/tensor.ts";
+import { type Named, treeFlatten, treeMerge, type TreeOf, treeUnflatten } from "../tensor/utils.ts";
 import { type LeafState, Optimizer, type OptimizerState } from "./optimizer.ts";
 
 /** Says by its path and its gradient whether a parameter belongs to an optimizer. */

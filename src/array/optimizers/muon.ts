@@ -4,13 +4,13 @@
  * @module
  */
 
-import { add, divide, multiply, subtract } from "../binary.ts";
-import { zerosLike } from "../creation.ts";
-import { norm } from "../linalg_norm.ts";
-import { astype, transpose } from "../movement.ts";
-import { addmm, matmul } from "../products.ts";
-import { reshape } from "../reshape.ts";
-import type { AnyTensor } from "../tensor.ts";
+import { add, divide, multiply, subtract } from "../ops/binary.ts";
+import { zerosLike } from "../ops/creation.ts";
+import { norm } from "../linalg/norm.ts";
+import { astype, transpose } from "../ops/movement.ts";
+import { addmm, matmul } from "../linalg/products.ts";
+import { reshape } from "../ops/reshape.ts";
+import type { AnyTensor } from "../tensor/tensor.ts";
 import { meanOf } from "./adam.ts";
 import { type LeafState, type LearningRate, Optimizer } from "./optimizer.ts";
 import { type Settings, settingsOf } from "./settings.ts";

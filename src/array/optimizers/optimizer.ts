@@ -9,11 +9,11 @@
 import { uint64 } from "../../graph/dtype.ts";
 import { quoted, ShapeError, ValueError } from "../../graph/error.ts";
 import { formatShape, sameShape } from "../../graph/shape.ts";
-import { add } from "../binary.ts";
-import { array } from "../creation.ts";
-import { type AnyTensor, Tensor, type TensorLike } from "../tensor.ts";
-import { arraysOf, isBranch } from "../tree.ts";
-import { treeMapWithPath, type TreeOf } from "../utils.ts";
+import { add } from "../ops/binary.ts";
+import { array } from "../ops/creation.ts";
+import { type AnyTensor, Tensor, type TensorLike } from "../tensor/tensor.ts";
+import { arraysOf, isBranch } from "../tensor/tree.ts";
+import { treeMapWithPath, type TreeOf } from "../tensor/utils.ts";
 import { afterwards, keep, letGo, making } from "./lifetimes.ts";
 import type { Schedule } from "./schedules.ts";
 

@@ -6,12 +6,12 @@
 
 import { float32 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
-import { add, floorDivide, less, minimum, multiply, power, subtract, where } from "../binary.ts";
-import { array } from "../creation.ts";
-import { astype } from "../movement.ts";
-import { scoped } from "../scope.ts";
-import type { AnyTensor, TensorLike } from "../tensor.ts";
-import { cos } from "../unary.ts";
+import { add, floorDivide, less, minimum, multiply, power, subtract, where } from "../ops/binary.ts";
+import { array } from "../ops/creation.ts";
+import { astype } from "../ops/movement.ts";
+import { scoped } from "../tensor/scope.ts";
+import type { AnyTensor, TensorLike } from "../tensor/tensor.ts";
+import { cos } from "../ops/unary.ts";
 
 /** A value at a step, which counts from 0. */
 // deno-lint-ignore no-explicit-any -- schedules of the program take the step as they like

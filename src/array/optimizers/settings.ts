@@ -6,8 +6,8 @@
 
 import { quoted, ValueError } from "../../graph/error.ts";
 import { checkOptions } from "../../graph/options.ts";
-import { Tensor } from "../tensor.ts";
-import { isBranch } from "../tree.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { isBranch } from "../tensor/tree.ts";
 import type { LearningRate } from "./optimizer.ts";
 
 /** Arguments of an optimizer: an object with options, or the learning rate and then an object or the others in MLX's order. */

@@ -6,10 +6,10 @@
 
 import { ValueError } from "../../graph/error.ts";
 import type { Node } from "../../graph/node.ts";
-import { nodeOf, wrap } from "../tensor.ts";
+import { nodeOf, wrap } from "../tensor/tensor.ts";
 import { throughComposite } from "./reverse.ts";
 import { rulesOf } from "./table.ts";
-import type { Entry, Tape } from "./tape.ts";
+import type { Entry, Tape } from "../tensor/tape.ts";
 
 function batchOfStep(
   entry: Entry,

@@ -8,17 +8,17 @@
 import { ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode } from "../../graph/node.ts";
 import { formatShape, normalizeAxis, sameShape } from "../../graph/shape.ts";
-import { type TensorLike, toNode } from "../convert.ts";
-import { drawingAgain, stateNow } from "../random_state.ts";
-import { type AnyTensor, make, nodeOf, type Tensor, wrap } from "../tensor.ts";
-import { arraysOf, withArrays } from "../tree.ts";
-import type { Same } from "../results.ts";
+import { type TensorLike, toNode } from "../tensor/convert.ts";
+import { drawingAgain, stateNow } from "../random/random_state.ts";
+import { type AnyTensor, make, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+import { arraysOf, withArrays } from "../tensor/tree.ts";
+import type { Same } from "../tensor/results.ts";
 import { batch } from "./batch.ts";
 import { forward } from "./forward.ts";
 import { type AnyFunction, checkFunction, checkSynchronous } from "./grad.ts";
 import { reverse } from "./reverse.ts";
 import { batchOf, zerosOf } from "./rule.ts";
-import { aliasOf, type CustomRules, noteCustom, recording, Tape, unrecorded } from "./tape.ts";
+import { aliasOf, type CustomRules, noteCustom, recording, Tape, unrecorded } from "../tensor/tape.ts";
 
 /**
  * The array, behind which no derivative is looked for: what depends on it counts as constant.

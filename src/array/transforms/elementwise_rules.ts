@@ -22,12 +22,26 @@ import {
   power,
   subtract,
   where,
-} from "../binary.ts";
-import { conj, imag, real } from "../complex.ts";
-import { castNode } from "../convert.ts";
-import { reshapeNode } from "../movement.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
-import { abs, cos, cosh, exp, log, negative, reciprocal, rsqrt, sigmoid, sign, sin, sinh, square } from "../unary.ts";
+} from "../ops/binary.ts";
+import { conj, imag, real } from "../ops/complex.ts";
+import { castNode } from "../tensor/convert.ts";
+import { reshapeNode } from "../ops/movement.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
+import {
+  abs,
+  cos,
+  cosh,
+  exp,
+  log,
+  negative,
+  reciprocal,
+  rsqrt,
+  sigmoid,
+  sign,
+  sin,
+  sinh,
+  square,
+} from "../ops/unary.ts";
 import { asLike, conjugated, type Jvp, type OpRules, type Step, sumTo, type Vjp, type Vmap } from "./rule.ts";
 
 /** A partial derivative: a number, an array that broadcasts to the result, or none (0). */

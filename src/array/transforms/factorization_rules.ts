@@ -15,14 +15,14 @@ import { int32 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
 import { attrsOf, type Factorization, makeNode } from "../../graph/node.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
-import { add, divide, equal, greaterEqual, multiply, subtract, where } from "../binary.ts";
-import { castNode, fullNode } from "../convert.ts";
-import { eye, tril, triu } from "../creation.ts";
-import { factorize } from "../factorize.ts";
-import { broadcastNode, expandDims, reshapeNode, sliceNode, swapaxes } from "../movement.ts";
-import { matmul } from "../products.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
-import { negative, square } from "../unary.ts";
+import { add, divide, equal, greaterEqual, multiply, subtract, where } from "../ops/binary.ts";
+import { castNode, fullNode } from "../tensor/convert.ts";
+import { eye, tril, triu } from "../ops/creation.ts";
+import { factorize } from "../linalg/factorize.ts";
+import { broadcastNode, expandDims, reshapeNode, sliceNode, swapaxes } from "../ops/movement.ts";
+import { matmul } from "../linalg/products.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
+import { negative, square } from "../ops/unary.ts";
 import { batchOf, type OpRules, type Step } from "./rule.ts";
 
 // ---- matrices -------------------------------------------------------------------------------------------------------

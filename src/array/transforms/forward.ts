@@ -9,11 +9,11 @@
 
 import { ValueError } from "../../graph/error.ts";
 import type { Node } from "../../graph/node.ts";
-import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { reverse, stepOf, throughComposite } from "./reverse.ts";
 import { asLike, THROUGH_REVERSE, zerosOf } from "./rule.ts";
 import { rulesOf } from "./table.ts";
-import { aliasOf, type Entry, Tape } from "./tape.ts";
+import { aliasOf, type Entry, Tape } from "../tensor/tape.ts";
 
 type Tangents = readonly (AnyTensor | undefined)[];
 

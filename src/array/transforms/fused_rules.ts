@@ -8,15 +8,15 @@
 import { type Dtype, float32, promote } from "../../graph/dtype.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import { type AttentionScores, attentionScores, productIn } from "../attention_scores.ts";
-import { add, equal, multiply, subtract, where } from "../binary.ts";
-import { full } from "../creation.ts";
-import { accumulatorOf, defineFused } from "../fused.ts";
-import { concatenate, split } from "../join.ts";
-import { astype, reshape, reshapeNode, sliceNode, swapaxes } from "../movement.ts";
-import { max, mean, softmax, sum } from "../reduce.ts";
-import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor.ts";
-import { exp, log, rsqrt, square } from "../unary.ts";
+import { type AttentionScores, attentionScores, productIn } from "../fast/attention_scores.ts";
+import { add, equal, multiply, subtract, where } from "../ops/binary.ts";
+import { full } from "../ops/creation.ts";
+import { accumulatorOf, defineFused } from "../fast/fused.ts";
+import { concatenate, split } from "../ops/join.ts";
+import { astype, reshape, reshapeNode, sliceNode, swapaxes } from "../ops/movement.ts";
+import { max, mean, softmax, sum } from "../ops/reduce.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+import { exp, log, rsqrt, square } from "../ops/unary.ts";
 import { attentionInPrimitives, attentionOnMatrices } from "../../schedule/crossovers.ts";
 import { asDtype, type Step, type Vjp } from "./rule.ts";
 import type { FusedName } from "../../schedule/ops/fused_ops.ts";
@@ -30,7 +30,7 @@ function normal(x: Tensor, { eps, centered }: { eps: number; centered: boolean }
   return { rows: multiply(distance, scale), scale };
 }
 
-/** s (g - n * mean of g n), for centred rows also less the mean of g; see shaders/ops/norm_vjp.comp. */
+/** s (g - n * mean of g n), for centred rows also less the mean of g; see shaders/ops/norm/norm_vjp.comp. */
 const normVjpNode = defineFused("normVjp", ({ attrs, dtype }, x, ...rest) => {
   const cotangent = rest[rest.length - 1];
   const accumulator = accumulatorOf(promote(x.dtype, cotangent.dtype));

@@ -10,15 +10,15 @@
 import { DtypeError, ShapeError, ValueError } from "../../graph/error.ts";
 import type { Node } from "../../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../../graph/shape.ts";
-import { isTracing } from "../compile.ts";
-import { fullNode } from "../convert.ts";
-import { scoped } from "../scope.ts";
-import { type AnyTensor, nodeOf, Tensor, wrap } from "../tensor.ts";
-import { arraysOf, checkArrays, withArrays } from "../tree.ts";
+import { isTracing } from "../compile/compile.ts";
+import { fullNode } from "../tensor/convert.ts";
+import { scoped } from "../tensor/scope.ts";
+import { type AnyTensor, nodeOf, Tensor, wrap } from "../tensor/tensor.ts";
+import { arraysOf, checkArrays, withArrays } from "../tensor/tree.ts";
 import { forward } from "./forward.ts";
 import { reverse } from "./reverse.ts";
 import { zerosOf } from "./rule.ts";
-import { aliasOf, recording, Tape } from "./tape.ts";
+import { aliasOf, recording, Tape } from "../tensor/tape.ts";
 
 /** A function as transforms take it. */
 // deno-lint-ignore no-explicit-any -- arguments of any kind

@@ -11,10 +11,10 @@ import { int32 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
-import { add, divide, equal, less, maximum, minimum, multiply, where } from "../binary.ts";
-import { castNode, fullNode } from "../convert.ts";
-import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../movement.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
+import { add, divide, equal, less, maximum, minimum, multiply, where } from "../ops/binary.ts";
+import { castNode, fullNode } from "../tensor/convert.ts";
+import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
 import { batchOf, behind, type OpRules, type Step, type Vjp, zerosOf } from "./rule.ts";
 
 /** Throws where a derivative with respect to indices is asked for: those of input `i`. */

@@ -5,8 +5,8 @@
  */
 
 import { makeNode, type Node } from "../../graph/node.ts";
-import { fullNode } from "../convert.ts";
-import { reshapeNode, sliceNode } from "../movement.ts";
+import { fullNode } from "../tensor/convert.ts";
+import { reshapeNode, sliceNode } from "../ops/movement.ts";
 import type { Vmap } from "./rule.ts";
 
 /** Element `i` of a batch. */

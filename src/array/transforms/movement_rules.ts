@@ -6,12 +6,12 @@
 
 import { attrsOf, makeNode, type Node } from "../../graph/node.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
-import { fullNode } from "../convert.ts";
-import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../movement.ts";
+import { fullNode } from "../tensor/convert.ts";
+import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
 import { int32 } from "../../graph/dtype.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
 import { batchOf, behind, eachOf, type Jvp, type OpRules, sumTo, zerosOf } from "./rule.ts";
-import { remake } from "./tape.ts";
+import { remake } from "../tensor/tape.ts";
 
 /** The same op of the tangent. */
 export const linear: Jvp = ({ entry }, [t]) => remake(entry, [nodeOf(t!)]);

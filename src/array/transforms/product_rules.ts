@@ -9,15 +9,15 @@ import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts"
 import type { QuantizedFormat } from "../../graph/quantization.ts";
 import { ValueError } from "../../graph/error.ts";
 import { sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import { add, greaterEqual, less, logicalAnd, multiply, where } from "../binary.ts";
-import { castNode, fullNode } from "../convert.ts";
-import { reshapeNode, sliceNode, transposeNode } from "../movement.ts";
-import { sum } from "../reduce.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
+import { add, greaterEqual, less, logicalAnd, multiply, where } from "../ops/binary.ts";
+import { castNode, fullNode } from "../tensor/convert.ts";
+import { reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
+import { sum } from "../ops/reduce.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
 import { refuseIndices } from "./indexing_rules.ts";
 import { looped } from "./looped.ts";
 import { asDtype, batchOf, type Jvp, type OpRules, type Step, sumTo, type Vmap } from "./rule.ts";
-import { type Entry, remake } from "./tape.ts";
+import { type Entry, remake } from "../tensor/tape.ts";
 
 /** The sum of the op with one operand at a time in the place of its tangent. */
 const multilinear: Jvp = ({ entry }, tangents) =>

@@ -5,7 +5,7 @@
  */
 
 import { makeNode } from "../../graph/node.ts";
-import { reshapeNode } from "../movement.ts";
+import { reshapeNode } from "../ops/movement.ts";
 import type { OpRules } from "./rule.ts";
 
 /** Rules of random bits. */

@@ -7,12 +7,12 @@
 import { complex64, int32, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import { add, divide, equal, less, logicalAnd, multiply, subtract, where } from "../binary.ts";
-import { castNode, fullNode } from "../convert.ts";
-import { broadcastNode, flip, reshapeNode, sliceNode, transposeNode } from "../movement.ts";
-import { sum } from "../reduce.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
-import { exp, isneginf, log, negative } from "../unary.ts";
+import { add, divide, equal, less, logicalAnd, multiply, subtract, where } from "../ops/binary.ts";
+import { castNode, fullNode } from "../tensor/convert.ts";
+import { broadcastNode, flip, reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
+import { sum } from "../ops/reduce.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
+import { exp, isneginf, log, negative } from "../ops/unary.ts";
 import { asDtype, behind, type OpRules, type Step, THROUGH_REVERSE, type Vmap, zerosOf } from "./rule.ts";
 import { linear } from "./movement_rules.ts";
 

@@ -7,12 +7,12 @@
 import { ValueError } from "../../graph/error.ts";
 import type { Node } from "../../graph/node.ts";
 import type { FusedName } from "../../schedule/ops/fused_ops.ts";
-import { add } from "../binary.ts";
-import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor.ts";
+import { add } from "../ops/binary.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { type Step, zerosOf } from "./rule.ts";
 import { FUSED_VJP } from "./fused_rules.ts";
 import { rulesOf } from "./table.ts";
-import { aliasOf, type Entry, Tape } from "./tape.ts";
+import { aliasOf, type Entry, Tape } from "../tensor/tape.ts";
 
 /** A recorded step as its rules read it. */
 export function stepOf(entry: Entry, tape: Tape): Step {

@@ -6,12 +6,12 @@
 
 import type { Node } from "../../graph/node.ts";
 import { sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import { conj } from "../complex.ts";
-import { castNode, fullNode } from "../convert.ts";
-import { broadcastNode, reshapeNode } from "../movement.ts";
-import { sum } from "../reduce.ts";
-import { type AnyTensor, nodeOf, wrap } from "../tensor.ts";
-import type { Entry } from "./tape.ts";
+import { conj } from "../ops/complex.ts";
+import { castNode, fullNode } from "../tensor/convert.ts";
+import { broadcastNode, reshapeNode } from "../ops/movement.ts";
+import { sum } from "../ops/reduce.ts";
+import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
+import type { Entry } from "../tensor/tape.ts";
 
 /** A recorded step as rules read it. */
 export interface Step {

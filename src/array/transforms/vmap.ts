@@ -9,15 +9,15 @@
 import { IndexError, ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { formatShape, normalizeAxis } from "../../graph/shape.ts";
-import { transposeNode } from "../movement.ts";
-import { scoped } from "../scope.ts";
-import { type AnyTensor, nodeOf, Tensor, type TensorLike, wrap } from "../tensor.ts";
-import { arraysOf, withArrays } from "../tree.ts";
-import type { IsAny, Up } from "../types.ts";
+import { transposeNode } from "../ops/movement.ts";
+import { scoped } from "../tensor/scope.ts";
+import { type AnyTensor, nodeOf, Tensor, type TensorLike, wrap } from "../tensor/tensor.ts";
+import { arraysOf, withArrays } from "../tensor/tree.ts";
+import type { IsAny, Up } from "../tensor/types.ts";
 import { batch } from "./batch.ts";
 import { type AnyFunction, checkFunction, checkSynchronous } from "./grad.ts";
 import { batchOf } from "./rule.ts";
-import { Tape } from "./tape.ts";
+import { Tape } from "../tensor/tape.ts";
 
 /** Which axis of an array is the batch: one for all, or a list or object for the parts of an argument; null for none. */
 export type Axes = number | null | undefined | readonly Axes[] | { readonly [name: string]: Axes };

@@ -17,7 +17,7 @@ import { LlmError } from "../error.ts";
 import type { OnDownload } from "../hub.ts";
 import type { WeightModule } from "../layers/modules.ts";
 import type { Architecture } from "../models/mod.ts";
-import { readModelFile } from "../weights.ts";
+import { readModelFile } from "../checkpoint/weights.ts";
 import type { Description } from "./files.ts";
 import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe } from "./recipes.ts";
 

@@ -6,8 +6,8 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { keyAfter } from "../../array/keys.ts";
-import { type TracedStep, visible } from "../../array/loop.ts";
+import { keyAfter } from "../../array/random/keys.ts";
+import { type TracedStep, visible } from "../../array/compile/loop.ts";
 import type { SequenceRows } from "./rows.ts";
 import {
   type DecodeOptions,
@@ -19,7 +19,7 @@ import {
   ringWeights,
   type State,
 } from "./state.ts";
-import type { KvCache } from "../kv_cache.ts";
+import type { KvCache } from "../kv/cache.ts";
 import type { LanguageModel } from "../models/mod.ts";
 
 /** Steps by what they compute. */

@@ -7,12 +7,12 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, poke } from "../../array/loop.ts";
+import { DeviceLoop, poke } from "../../array/compile/loop.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./state.ts";
 import type { StepLoop, StepOver } from "./steps.ts";
 import type { PromptSubmitter } from "./submit.ts";
-import type { Buffers } from "../kv_cache.ts";
+import type { Buffers } from "../kv/cache.ts";
 import type { Submission } from "./submission_sizer.ts";
 import { everyToken } from "../structured/constraint.ts";
 

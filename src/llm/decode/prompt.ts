@@ -6,7 +6,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, poke, TracedStep, visible } from "../../array/loop.ts";
+import { DeviceLoop, poke, TracedStep, visible } from "../../array/compile/loop.ts";
 import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import {

@@ -6,8 +6,8 @@
 
 import { type DecodeScalars, fromLog, logprobsIn } from "./state.ts";
 import { LlmError } from "../error.ts";
-import type { Sampler } from "../generate_options.ts";
-import type { Logprobs } from "../logprobs_log.ts";
+import type { Sampler } from "../sampling/options.ts";
+import type { Logprobs } from "../sampling/logprobs_log.ts";
 import type { Constraint } from "../structured/constraint.ts";
 
 /** A generated token. */

@@ -24,7 +24,7 @@ import { type DecodedToken, SequenceRows } from "./rows.ts";
 import { type DecodeOptions, type DecodeScalars, decodeStep, stackStates, takeStates } from "./state.ts";
 import { StepLoop, type StepOver } from "./steps.ts";
 import { PromptSubmitter } from "./submit.ts";
-import { KvCache } from "../kv_cache.ts";
+import { KvCache } from "../kv/cache.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 

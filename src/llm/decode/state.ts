@@ -6,13 +6,13 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { enqueue } from "../../array/evaluate.ts";
-import { MAX_STEPS, peek, peekFloats, visible } from "../../array/loop.ts";
-import { untrack } from "../../array/tracking.ts";
-import { type Buffers, StepCache } from "../kv_cache.ts";
-import { type Logprobs, logprobsWidth, readLogprobs } from "../logprobs_log.ts";
+import { enqueue } from "../../array/compile/evaluate.ts";
+import { MAX_STEPS, peek, peekFloats, visible } from "../../array/compile/loop.ts";
+import { untrack } from "../../array/tensor/tracking.ts";
+import { type Buffers, StepCache } from "../kv/cache.ts";
+import { type Logprobs, logprobsWidth, readLogprobs } from "../sampling/logprobs_log.ts";
 import type { LanguageModel } from "../models/mod.ts";
-import type { LogitsProcessor, Sampler } from "../generate_options.ts";
+import type { LogitsProcessor, Sampler } from "../sampling/options.ts";
 import type { Constraint } from "../structured/constraint.ts";
 
 /** How tokens are chosen. */

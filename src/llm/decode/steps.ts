@@ -6,10 +6,10 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, TracedStep } from "../../array/loop.ts";
+import { DeviceLoop, TracedStep } from "../../array/compile/loop.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import type { PromptSubmitter } from "./submit.ts";
-import type { Buffers } from "../kv_cache.ts";
+import type { Buffers } from "../kv/cache.ts";
 import type { Submission } from "./submission_sizer.ts";
 
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { MAX_STEPS } from "../../array/loop.ts";
+import { MAX_STEPS } from "../../array/compile/loop.ts";
 import { MegakernelFailure } from "../../graph/error.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */

@@ -6,7 +6,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import type { DeviceLoop } from "../../array/loop.ts";
+import type { DeviceLoop } from "../../array/compile/loop.ts";
 import { orAborted } from "../abort.ts";
 import type { DecodeContext } from "./context.ts";
 import type { LanguageModel } from "../models/mod.ts";

@@ -18,7 +18,7 @@ import { FileError, readFile, writeWhole } from "../../../ffi/file.ts";
 import { find, link, linkTarget, makeFolder, names } from "../../../ffi/store.ts";
 import { shownPath } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
-import { missingShards, weightFiles } from "../shards.ts";
+import { missingShards, weightFiles } from "../checkpoint/shards.ts";
 import { readListing, type RepoFile, writeListing } from "./listing.ts";
 import { isCommit, isRevision } from "./name.ts";
 import { LOADED_PATTERNS, select } from "./patterns.ts";

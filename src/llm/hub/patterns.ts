@@ -4,7 +4,7 @@
  * @module
  */
 
-import { INDEX_FILE } from "../shards.ts";
+import { INDEX_FILE } from "../checkpoint/shards.ts";
 import type { RepoFile } from "./listing.ts";
 
 /**

@@ -9,7 +9,7 @@
 
 import { compare, contains, equal } from "./compare.ts";
 import { attributeOf, call, itemOf, percent, sliceOf } from "./access.ts";
-import type { CallArgs, Comparison, Expr, ExprOf, Signature, Statement, StatementOf, Target } from "./ast.ts";
+import type { CallArgs, Comparison, Expr, ExprOf, Signature, Statement, StatementOf, Target } from "./syntax/ast.ts";
 import { known, NO_ARGS } from "./functions.ts";
 import { atLine, enter, leave, step, TemplateFault } from "./limits.ts";
 import { Loop } from "./loop.ts";

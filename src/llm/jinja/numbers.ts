@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { Operator } from "./ast.ts";
+import type { Operator } from "./syntax/ast.ts";
 import { checkItems, TemplateFault, touch } from "./limits.ts";
 import { isSpace, Str } from "./text.ts";
 import { Float, List, numberOf, Tuple, typeName, Undefined, type Value } from "./values.ts";

@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { Expr, ExprOf, Signature, Statement, Target } from "./ast.ts";
+import type { Expr, ExprOf, Signature, Statement, Target } from "./syntax/ast.ts";
 import { quoted } from "../../graph/error.ts";
-import { tokenize } from "./lexer.ts";
-import { ExprParser } from "./parser.ts";
+import { tokenize } from "./syntax/lexer.ts";
+import { ExprParser } from "./syntax/parser.ts";
 import { Str } from "./text.ts";
 
 /** A template that has been read. */

@@ -10,8 +10,8 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
-import type { Cache } from "../kv_cache.ts";
-import type { Weights } from "../weights.ts";
+import type { Cache } from "../kv/cache.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 import { applied, type Layer, linear, rmsNorm } from "./stored.ts";
 
 /** Attention of one layer, with or without biases and norms of queries and keys. */

@@ -6,10 +6,10 @@
  * @module
  */
 
-import { TracedSteps } from "../../array/loop.ts";
+import { TracedSteps } from "../../array/compile/loop.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { ReachedTensors } from "../../array/reached_tensors.ts";
+import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
 import { isHalf } from "../../graph/dtype.ts";
 import { DENSE, type Quantization } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
@@ -17,10 +17,10 @@ import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
-import type { Cache, KvCache } from "../kv_cache.ts";
-import { makeCache } from "../make_cache.ts";
+import type { Cache, KvCache } from "../kv/cache.ts";
+import { makeCache } from "../kv/make_cache.ts";
 import type { LanguageModel } from "../models/language_model.ts";
-import type { Weights } from "../weights.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { applied, type Layer, linear } from "./stored.ts";
 

@@ -8,7 +8,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
 import type { Activation, DecoderConfig } from "../config/decoder.ts";
-import type { Weights } from "../weights.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 import { applied, type Layer, linear } from "./stored.ts";
 
 const ACTIVATIONS = {

@@ -9,7 +9,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { namedLeaves } from "../../nn/tree.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
-import { Weights } from "../weights.ts";
+import { Weights } from "../checkpoint/weights.ts";
 import { DecoderModel } from "./decoder_model.ts";
 
 /** A module with weights. */

@@ -8,7 +8,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { RoPE } from "../../nn/mod.ts";
 import type { RopeScaling } from "../config/rope.ts";
-import type { Weights } from "../weights.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 
 /**
  * Rotary positions over the last axis of (B, H, T, D), half-split, with the scalings of {@link RopeScaling}. `weights` keeps the table

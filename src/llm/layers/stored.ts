@@ -8,7 +8,7 @@
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
-import type { Weights } from "../weights.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 
 /** A layer from arrays to arrays, such as a linear map or a norm; others may be put in its place. */
 export type Layer = Module & { forward(x: Tensor): Tensor };

@@ -4,11 +4,11 @@
  * @module
  */
 
-import type { TracedSteps } from "../../array/loop.ts";
+import type { TracedSteps } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
-import type { Cache, KvCache } from "../kv_cache.ts";
+import type { Cache, KvCache } from "../kv/cache.ts";
 
 /**
  * A model as {@link load} gives it: a module of `mx.nn` whose parameters have the names that the checkpoint gives them.

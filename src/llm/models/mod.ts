@@ -11,7 +11,7 @@ import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
-import type { Weights } from "../weights.ts";
+import type { Weights } from "../checkpoint/weights.ts";
 import type { LanguageModel } from "./language_model.ts";
 import * as llama from "./llama.ts";
 import * as qwen2 from "./qwen2.ts";

@@ -10,14 +10,14 @@
 
 import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
 import type { Bpe } from "./bpe.ts";
-import type { ChatMessage } from "../chat_messages.ts";
+import type { ChatMessage } from "../chat/messages.ts";
 import {
   type ChatOptions,
   type ChatTemplate,
   loadChatTemplate,
   type TemplateSource,
   TOOL_TEMPLATE,
-} from "../chat_template.ts";
+} from "../chat/template.ts";
 import { StreamDecoder } from "./detokenizer.ts";
 import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";

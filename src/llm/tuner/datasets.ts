@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { FileError, readFile } from "../../../ffi/file.ts";
 import { find } from "../../../ffi/store.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
-import type { ChatMessage } from "../chat_messages.ts";
+import type { ChatMessage } from "../chat/messages.ts";
 import { LlmError } from "../error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 

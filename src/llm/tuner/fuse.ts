@@ -16,12 +16,12 @@ import { checkOptions } from "../arguments.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "../convert/files.ts";
 import { bytesOf } from "../convert/jobs.ts";
 import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "../convert/shard_files.ts";
-import { isEmbedded, provideEmbedded } from "../embedded.ts";
+import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
 import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
 import { load, type LoadOptions } from "../load.ts";
-import { readModelFile } from "../weights.ts";
+import { readModelFile } from "../checkpoint/weights.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
 /** Options of {@link fuse}. */

@@ -22,7 +22,7 @@ import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { matrixMap } from "../ops/coopmat.ts";
+import { matrixMap } from "../ops/matmul/coopmat.ts";
 import { options } from "../plan/options.ts";
 
 /** Threads of a workgroup that opens a token. */

@@ -29,7 +29,7 @@ import {
   isWorthMatrices,
   productParts,
   productsUnsupportedReason,
-} from "../ops/coopmat_matmul.ts";
+} from "../ops/matmul/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
 import { ACTIVATIONS, type DecoderSpec, ropeUnsupportedReason, sequencesOf, widenedBits } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";

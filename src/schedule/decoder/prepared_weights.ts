@@ -32,8 +32,8 @@ import {
 import { runsOf } from "./row_products.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { PAIRS } from "../ops/coopmat.ts";
-import { fragments } from "../ops/coopmat_matmul.ts";
+import { PAIRS } from "../ops/matmul/coopmat.ts";
+import { fragments } from "../ops/matmul/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
 import { widenedMatrices } from "./widened_codes.ts";
 

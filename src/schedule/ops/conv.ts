@@ -10,8 +10,8 @@ import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { emitDenseConv } from "./coopmat_dense.ts";
-import { tileSpec, tiling } from "./matmul_tiles.ts";
+import { emitDenseConv } from "./matmul/coopmat_dense.ts";
+import { tileSpec, tiling } from "./matmul/matmul_tiles.ts";
 
 /** Spatial axes of the kernels; those that an array lacks have size 1. */
 const AXES = 3;

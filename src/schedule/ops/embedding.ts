@@ -5,7 +5,7 @@
  */
 
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { dequantized, matrixOf } from "./dequantize.ts";
+import { dequantized, matrixOf } from "./matmul/dequantize.ts";
 import type { Fuser } from "../plan/fusion.ts";
 import { type GraphView, Walk } from "../plan/pattern.ts";
 

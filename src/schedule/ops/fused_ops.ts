@@ -14,7 +14,7 @@ import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts"
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
-import { attention } from "./matmul.ts";
+import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { randomWords } from "./random.ts";
 import type { Inputs, Rule } from "./rule.ts";

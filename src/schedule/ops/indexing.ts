@@ -9,7 +9,7 @@ import { attrsOf, type Node, type OpAttrs } from "../../graph/node.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
 import { COPY_RANK, type Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
-import { isPackedWhole } from "./packed_weights.ts";
+import { isPackedWhole } from "./matmul/packed_weights.ts";
 import { argsort, REDUCE_OPS } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 

@@ -6,7 +6,7 @@
  */
 
 import type * as Mx from "../../../mod.ts";
-import type { Dense } from "../../support/oracle.ts";
+import type { Dense } from "../../support/oracles/oracle.ts";
 
 /** The library, passed in so that this file stays free of side effects. */
 export type Library = typeof Mx;

@@ -2,7 +2,7 @@
  * Random choices for generated rows: shapes, dtypes, layouts, and values of classes. The same seed gives the same choices.
  */
 
-import { bfloat16, generator, size } from "../../support/oracle.ts";
+import { bfloat16, generator, size } from "../../support/oracles/oracle.ts";
 import { FLOATS, type Input, type Layout, type TypeName } from "./case.ts";
 
 /** Dtypes of whole numbers. */

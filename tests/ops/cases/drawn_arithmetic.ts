@@ -2,7 +2,7 @@
  * Families of functions of two and three arrays, elementwise: broadcast pairs, mixed dtypes, classes of values.
  */
 
-import { type Dense, map } from "../../support/oracle.ts";
+import { type Dense, map } from "../../support/oracles/oracle.ts";
 import { FLOATS, type TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, limitsOf, meet, stored, type Values } from "./draw.ts";
 import { call, type Drawn, elementTolerance, type Families } from "./family.ts";

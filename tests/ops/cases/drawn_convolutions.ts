@@ -2,7 +2,7 @@
  * Families of convolutions and of products by index, by segment and of masked blocks.
  */
 
-import { build, type Dense, ravel } from "../../support/oracle.ts";
+import { build, type Dense, ravel } from "../../support/oracles/oracle.ts";
 import { FLOATS, productTolerance, type Tensor } from "./case.ts";
 import type { Draw } from "./draw.ts";
 import type { Drawn, Families } from "./family.ts";

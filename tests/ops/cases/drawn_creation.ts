@@ -2,7 +2,7 @@
  * Families of functions that make arrays from numbers.
  */
 
-import { build, type Dense, map, size } from "../../support/oracle.ts";
+import { build, type Dense, map, size } from "../../support/oracles/oracle.ts";
 import { ALL_TYPES, type Draw, INTEGERS, isFloat, stored } from "./draw.ts";
 import { FLOATS, type Library, type Tensor, type TypeName } from "./case.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";

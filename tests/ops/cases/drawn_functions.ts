@@ -2,7 +2,7 @@
  * Families of functions of one array, elementwise: over all dtypes, layouts and classes of values.
  */
 
-import { erf, erfinv, map, roundEven } from "../../support/oracle.ts";
+import { erf, erfinv, map, roundEven } from "../../support/oracles/oracle.ts";
 import type { TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, stored, type Values } from "./draw.ts";
 import { FLOATS } from "./case.ts";

@@ -2,7 +2,7 @@
  * Families of the fused functions of `mx.fast`.
  */
 
-import { build, type Dense, map, ravel, read, rows, size, sum } from "../../support/oracle.ts";
+import { build, type Dense, map, ravel, read, rows, size, sum } from "../../support/oracles/oracle.ts";
 import { FLOATS } from "./case.ts";
 import { type Draw, meet, stored } from "./draw.ts";
 import { uniforms } from "./drawn_random.ts";

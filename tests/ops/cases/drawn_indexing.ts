@@ -2,7 +2,7 @@
  * Families of reading and writing at indices: NumPy's rules as a map from every element of the result to one of the array.
  */
 
-import { broadcast, build, type Dense, dense, ravel, read, size, unravel } from "../../support/oracle.ts";
+import { broadcast, build, type Dense, dense, ravel, read, size, unravel } from "../../support/oracles/oracle.ts";
 import type { Library } from "./case.ts";
 import { ALL_TYPES, type Draw, isFloat, stored } from "./draw.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";

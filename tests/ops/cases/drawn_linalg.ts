@@ -3,7 +3,7 @@
  * and with the identity.
  */
 
-import { build, type Dense, matmul, read, transpose } from "../../support/oracle.ts";
+import { build, type Dense, matmul, read, transpose } from "../../support/oracles/oracle.ts";
 import type { Input, Library, Tensor } from "./case.ts";
 import { type Draw, stored } from "./draw.ts";
 import type { Drawn, Families } from "./family.ts";

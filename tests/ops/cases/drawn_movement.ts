@@ -2,7 +2,7 @@
  * Families of functions that move elements without looking at them: shapes, joins, pieces, views. All exact, all dtypes.
  */
 
-import { broadcast, build, type Dense, ravel, read, size } from "../../support/oracle.ts";
+import { broadcast, build, type Dense, ravel, read, size } from "../../support/oracles/oracle.ts";
 import { ALL_TYPES, type Draw, meet, stored } from "./draw.ts";
 import type { Drawn, Families, Family } from "./family.ts";
 import type { Input, Library, Tensor } from "./case.ts";

@@ -2,7 +2,18 @@
  * Families of products: matrices, contractions, norms.
  */
 
-import { broadcast, build, type Dense, map, matmul, ravel, read, reduce, size, sum } from "../../support/oracle.ts";
+import {
+  broadcast,
+  build,
+  type Dense,
+  map,
+  matmul,
+  ravel,
+  read,
+  reduce,
+  size,
+  sum,
+} from "../../support/oracles/oracle.ts";
 import { FLOATS, productTolerance } from "./case.ts";
 import { type Draw, meet } from "./draw.ts";
 import { diagonalOf } from "./drawn_movement.ts";

@@ -2,14 +2,14 @@
  * Families of quantized matrices: codes of every mode, and products with them.
  */
 
-import { build, type Dense, dense, matmul, quantizeGroup } from "../../support/oracle.ts";
+import { build, type Dense, dense, matmul, quantizeGroup } from "../../support/oracles/oracle.ts";
 import {
   quantizeSmallFloats,
   SMALL_FLOATS,
   type SmallFloatMode,
   smallNumber,
   smallScale,
-} from "../../support/small_floats.ts";
+} from "../../support/oracles/small_floats.ts";
 import { FLOATS, productTolerance, type TypeName } from "./case.ts";
 import { type Draw, meet } from "./draw.ts";
 import { product } from "./drawn_products.ts";

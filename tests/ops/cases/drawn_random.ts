@@ -2,7 +2,7 @@
  * Families of `mx.random` with explicit keys: Threefry 2x32 written down once more, and what is made of its words.
  */
 
-import { build, type Dense, dense, erf, erfinv, map, ravel, read, size } from "../../support/oracle.ts";
+import { build, type Dense, dense, erf, erfinv, map, ravel, read, size } from "../../support/oracles/oracle.ts";
 import { FLOATS } from "./case.ts";
 import { type Draw, stored } from "./draw.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";

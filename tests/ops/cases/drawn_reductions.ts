@@ -2,7 +2,7 @@
  * Families of reductions, scans, softmax and sorting: axes in every form, empty axes, NaN and infinities among ordinary numbers.
  */
 
-import { type Dense, largest, logsumexp, reduce, rows, sum } from "../../support/oracle.ts";
+import { type Dense, largest, logsumexp, reduce, rows, sum } from "../../support/oracles/oracle.ts";
 import { FLOATS, type TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, limitsOf, stored, type Values } from "./draw.ts";
 import { type Drawn, type Families, named } from "./family.ts";

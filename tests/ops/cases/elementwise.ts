@@ -2,7 +2,7 @@
  * Rows of the case table: elementwise functions over dtypes, shapes and layouts; chains; casts.
  */
 
-import { type Dense, map } from "../../support/oracle.ts";
+import { type Dense, map } from "../../support/oracles/oracle.ts";
 import { type Case, EXACT, FLOATS, type Input, type Library, type Tensor, tolerance } from "./case.ts";
 import { FUNCTIONS } from "./drawn_functions.ts";
 

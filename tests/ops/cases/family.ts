@@ -2,7 +2,7 @@
  * What draws the rows of an op.
  */
 
-import { type Dense, map } from "../../support/oracle.ts";
+import { type Dense, map } from "../../support/oracles/oracle.ts";
 import type { Case, Library, Tensor, TypeName } from "./case.ts";
 import { type Draw, stored } from "./draw.ts";
 

@@ -2,7 +2,7 @@
  * Rows of the case table: ops that move elements: views, joins, gather and scatter.
  */
 
-import { build, type Dense, read, transpose } from "../../support/oracle.ts";
+import { build, type Dense, read, transpose } from "../../support/oracles/oracle.ts";
 import { type Case, EXACT, type Input } from "./case.ts";
 
 /** Rows of ops that move elements. */

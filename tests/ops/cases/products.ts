@@ -15,7 +15,7 @@ import {
   rows,
   sum,
   transpose,
-} from "../../support/oracle.ts";
+} from "../../support/oracles/oracle.ts";
 import { type Case, FLOATS, type Input, productTolerance, type TypeName } from "./case.ts";
 
 /** Rows of products, plain and quantized. */

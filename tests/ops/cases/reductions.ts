@@ -2,7 +2,7 @@
  * Rows of the case table: reductions, scans, softmax, sorting.
  */
 
-import { largest, logsumexp, reduce, rows, sum } from "../../support/oracle.ts";
+import { largest, logsumexp, reduce, rows, sum } from "../../support/oracles/oracle.ts";
 import { type Case, EXACT, FLOATS, type Input, type Tensor } from "./case.ts";
 
 const REDUCE: readonly (readonly [string, (v: number[]) => number])[] = [

@@ -1,0 +1,121 @@
+/**
+ * What `deno task bench:gpu` measures of a shape: groups of rows, and the cases of each.
+ *
+ * @module
+ */
+
+import type { Case, Unit } from "../compare.ts";
+import { FORMS } from "../forms.ts";
+
+/** The groups, in the order in which they are measured. */
+export const GROUPS = {
+  load: "from the first file to the first token",
+  decode: "tokens of one sequence, in the form that is taken, with barriers and in one dispatch",
+  batch: "tokens of several sequences together",
+  prompt: "prompts to their first token",
+  columns: "few tokens of one sequence behind others, read as a prompt: with the logits of the last one only",
+  host: "what the host does for a token and a prompt",
+  code: "machine code of the kernels of a layer",
+  where: "where the time goes, by region, op and kernel: text behind the table",
+} as const;
+
+/** One of the groups. */
+export type Group = keyof typeof GROUPS;
+
+/** The groups that are measured unasked. */
+export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[]).filter((group) => group !== "where");
+
+/** How much of each. */
+export interface Effort {
+  /** Positions that tokens are decoded behind. */
+  readonly positions: readonly number[];
+  /** Numbers of sequences together. */
+  readonly sequences: readonly number[];
+  /** Tokens of prompts. */
+  readonly prompts: readonly number[];
+  /** Tokens of one sequence at once, behind others. */
+  readonly columns: readonly number[];
+  /** Tokens that are decoded. */
+  readonly tokens: number;
+  /** Every form, also those of kernels that the shape does not take. */
+  readonly forms: boolean;
+  /** Runs that count; before them half as many. */
+  readonly repeats: number;
+}
+
+/** The effort of a measurement for the record. */
+export const FULL: Effort = {
+  positions: [128, 1024, 3500],
+  sequences: [2, 4, 8, 16, 32, 64],
+  prompts: [64, 512, 2048],
+  columns: [1, 2, 4, 8],
+  tokens: 128,
+  forms: false,
+  repeats: 4,
+};
+
+/** Positions that sequences together and columns stand behind. */
+const BEHIND = 128;
+/** Tokens of a prompt whose time is told rather than its rate. */
+const SHORT = 256;
+
+/** A case and what its row says. */
+export interface GpuCase extends Case {
+  readonly group: Group;
+  /** What the row is named: the name without the form. */
+  readonly title: string;
+  readonly unit: Unit;
+}
+
+/** The cases of some groups. What a program takes unasked comes first: one dispatch that fails when it is forced is not taken afterwards. */
+export function gpuCases(groups: readonly Group[], effort: Effort): readonly GpuCase[] {
+  const { positions, sequences, prompts, columns, tokens, forms, repeats } = effort;
+  const runs = { warmUps: Math.ceil(repeats / 2), repeats };
+  const decode = (prompt: number, title: string, more: Partial<GpuCase> = {}): GpuCase => ({
+    group: "decode",
+    name: title,
+    title,
+    kind: "decode",
+    unit: "tok/s",
+    prompt,
+    tokens,
+    form: "any",
+    ...runs,
+    ...more,
+  });
+  const at = Math.min(BEHIND, ...positions);
+  const single = positions.map((prompt) => decode(prompt, `decode @${prompt}`));
+  const several = sequences.map((rows) =>
+    decode(at, `${rows} sequences @${at}`, { group: "batch", rows, repeats: Math.ceil(repeats / 2), warmUps: 1 })
+  );
+  const inForm = (c: GpuCase, form: GpuCase["form"]): GpuCase => ({
+    ...c,
+    name: `${c.name}, ${form}`,
+    form,
+    sameKind: !forms && c.group === "decode",
+  });
+  const read = (prompt: number, behind: number): GpuCase => {
+    const name = behind > 0 ? `${prompt} column${prompt > 1 ? "s" : ""} @${behind}` : `prompt of ${prompt}`;
+    const unit = prompt <= SHORT ? "ms" : "tok/s";
+    return {
+      group: behind > 0 ? "columns" : "prompt",
+      name,
+      title: name,
+      kind: "prefill",
+      unit,
+      prompt,
+      behind,
+      ...runs,
+    };
+  };
+  const all = [
+    ...single,
+    decode(at, `decode @${at}, sampled`, { sampled: true, form: undefined }),
+    ...several,
+    ...prompts.map((prompt) => read(prompt, 0)),
+    ...columns.map((count) => read(count, at)),
+    ...FORMS.one.flatMap((form) => single.map((c) => inForm(c, form))),
+    ...(forms ? FORMS.several.flatMap((form) => several.map((c) => inForm(c, form))) : []),
+  ];
+  return all.filter(({ group }) => groups.includes(group));
+}

@@ -1,0 +1,75 @@
+/**
+ * The least time that work can take on a device: its bytes at the rate of a copy, or its operations at the rate of the matrix units.
+ *
+ * @module
+ */
+
+import type { Case, Rates } from "../compare.ts";
+import type { ModelShape } from "../../synthetic/synthetic.ts";
+
+/** How a model's weights and cache are stored. */
+export interface Stored {
+  /** Bytes of a weight, scales and biases of its group included. */
+  readonly weightBytes: number;
+  /** Bytes of an element of the cache. */
+  readonly cacheBytes: number;
+}
+
+/** Bytes of a weight of so many bits, whose groups have a scale and a bias of 16 bits each; 16 bits are dense. */
+export function bytesOfWeight(bits: number, groupSize: number): number {
+  return bits === 16 ? 2 : bits / 8 + 4 / groupSize;
+}
+
+/** Weights of a layer's matrices: of keys and values, and of all others. */
+function layerWeights({ hidden, intermediate, heads, kvHeads, headDim }: ModelShape): readonly [number, number] {
+  return [2 * kvHeads * headDim * hidden, 2 * heads * headDim * hidden + 3 * intermediate * hidden];
+}
+
+/** Weights that a token is multiplied with: all layers and the head. */
+function tokenWeights(shape: ModelShape): number {
+  const [cached, others] = layerWeights(shape);
+  return shape.layers * (cached + others) + shape.hidden * shape.vocab;
+}
+
+/** Bytes that keys and values of a position have. */
+export function positionBytes({ layers, kvHeads, headDim }: ModelShape, { cacheBytes }: Stored): number {
+  return 2 * layers * kvHeads * headDim * cacheBytes;
+}
+
+/** Operations of the products of a prompt in all layers, the last of which needs keys and values only. */
+export function productWork(shape: ModelShape, tokens: number): number {
+  const [cached, others] = layerWeights(shape);
+  return 2 * tokens * (shape.layers * cached + (shape.layers - 1) * others);
+}
+
+/** Operations of causal attention in the same layers, behind so many positions. */
+export function attentionWork({ heads, headDim, layers }: ModelShape, tokens: number, behind: number = 0): number {
+  return 4 * heads * headDim * (layers - 1) * (tokens * (tokens + 1) / 2 + tokens * behind);
+}
+
+/** Bytes and operations of a step of all sequences, or of a prompt. */
+export function workOf(
+  shape: ModelShape,
+  stored: Stored,
+  c: Case,
+): { readonly bytes: number; readonly operations: number } {
+  const { kind, prompt, tokens = 1, rows = 1, behind = 0 } = c;
+  const weights = tokenWeights(shape);
+  if (kind === "decode") {
+    const positions = prompt + tokens / 2; // of a token in the middle
+    return {
+      bytes: weights * stored.weightBytes + rows * positions * positionBytes(shape, stored),
+      operations: 2 * rows * weights,
+    };
+  }
+  return {
+    bytes: weights * stored.weightBytes + (prompt + behind) * positionBytes(shape, stored),
+    operations: productWork(shape, prompt) + attentionWork(shape, prompt, behind) + 2 * shape.hidden * shape.vocab,
+  };
+}
+
+/** Milliseconds that the work of a case takes at least: of a step, or of a prompt. */
+export function floorOf(shape: ModelShape, stored: Stored, c: Case, { copy, matrix }: Rates): number {
+  const { bytes, operations } = workOf(shape, stored, c);
+  return Math.max(bytes / copy / 1e6, matrix === null ? 0 : operations / matrix / 1e9);
+}

@@ -1,0 +1,249 @@
+/**
+ * Model directories with random weights and the exact files, names, shapes and dtypes of a real model.
+ *
+ * Weights are scaled by their fan-in, norms lie near 1, biases near 0 and the embedding gives logits a spread of about 3, so that
+ * activations stay finite and the choice of a token is never a tie. Equal descriptions write equal files.
+ *
+ * @module
+ */
+
+import { bfloat16Bits, float16Bits } from "../../src/graph/dtype.ts";
+import { qwen3Tokenizer } from "./qwen3_tokenizer.ts";
+import {
+  biasesOf,
+  config,
+  familyOf,
+  type FloatCode,
+  hasQwenVocabulary,
+  type ModelFormat,
+  type ModelShape,
+} from "./config.ts";
+
+export { type ModelFormat, type ModelShape, SHAPES } from "./config.ts";
+
+/** What was written. */
+export interface Written {
+  readonly tensors: number;
+  readonly bytes: number;
+  /** Whether the tokenizer is the published one of Qwen3; otherwise it is that of the embedded model. */
+  readonly ownTokenizer: boolean;
+}
+
+const TINY = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
+/** Ids that end a message and a text, by the tokenizers of Qwen3 and of the embedded model. */
+const QWEN_ENDS: readonly number[] = [151645, 151643];
+const TINY_ENDS: readonly number[] = [4091, 4089];
+
+/** A tensor to write: its bytes come from `fill` in pieces. */
+interface Row {
+  readonly name: string;
+  readonly dtype: "U32" | FloatCode;
+  readonly shape: readonly number[];
+  readonly fill: (piece: Uint8Array) => void;
+}
+
+/** Writes a model directory, which must not exist; on an error nothing is left behind. */
+export async function writeModel(out: string, shape: ModelShape, format: ModelFormat = {}): Promise<Written> {
+  if (await Deno.stat(out).then(() => true, () => false)) {
+    throw new Error(`${out} exists: remove it or choose another name`);
+  }
+  const unfinished = `${out}.${Deno.pid}.tmp`;
+  await Deno.mkdir(unfinished, { recursive: true });
+  try {
+    const rows = describe(shape, format);
+    const bytes = await writeWeights(unfinished, rows, format.shardBytes ?? 5e9);
+    const ownTokenizer = await writeTokenizer(unfinished, shape);
+    const ends = ownTokenizer ? QWEN_ENDS : TINY_ENDS;
+    await writeJson(`${unfinished}/config.json`, config(shape, format, ends));
+    await writeGeneration(unfinished, ends);
+    await Deno.rename(unfinished, out);
+    return { tensors: rows.length, bytes, ownTokenizer };
+  } catch (error) {
+    await Deno.remove(unfinished, { recursive: true });
+    throw error;
+  }
+}
+
+/** All tensors in the order of the model. */
+function describe(shape: ModelShape, format: ModelFormat): Row[] {
+  const { dtype = "BF16", overrides = {}, seed = 0 } = format;
+  const next = random(seed);
+  const rows: Row[] = [];
+  const floats = (name: string, shape: readonly number[], low: number, high: number) =>
+    rows.push({ name, dtype, shape, fill: fillFloats(next, dtype, low, high) });
+  const matrix = (path: string, outputs: number, inputs: number, gain = 1) => {
+    const std = gain / Math.sqrt(inputs);
+    const own = overrides[path];
+    const { bits = 4, groupSize = 128 } = own === false ? { bits: 16 } : own ?? format;
+    if (bits === 16) {
+      const spread = std * Math.sqrt(3); // of a uniform distribution
+      floats(`${path}.weight`, [outputs, inputs], -spread, spread);
+      return;
+    }
+    const levels = 2 ** bits;
+    const scale = std / (levels / Math.sqrt(12));
+    const middle = scale * (levels - 1) / 2; // weights have mean 0
+    const groups = [outputs, inputs / groupSize];
+    rows.push(
+      { name: `${path}.weight`, dtype: "U32", shape: [outputs, inputs * bits / 32], fill: fillWords(next) },
+    );
+    floats(`${path}.scales`, groups, 0.9 * scale, 1.1 * scale);
+    floats(`${path}.biases`, groups, -1.01 * middle, -0.99 * middle);
+  };
+  const norm = (path: string, size: number) => floats(`${path}.weight`, [size], 0.9, 1.1);
+
+  const { hidden, intermediate, layers, heads, kvHeads, headDim, tied, vocab } = shape;
+  const { qkNorm } = familyOf(shape);
+  const biases = biasesOf(shape);
+  matrix("model.embed_tokens", vocab, hidden, 3);
+  for (let i = 0; i < layers; i++) {
+    const layer = `model.layers.${i}`;
+    const linear = (module: string, outputs: number, inputs: number) => {
+      matrix(`${layer}.${module}`, outputs, inputs);
+      if (biases.has(module)) floats(`${layer}.${module}.bias`, [outputs], -0.5, 0.5);
+    };
+    norm(`${layer}.input_layernorm`, hidden);
+    linear("self_attn.q_proj", heads * headDim, hidden);
+    linear("self_attn.k_proj", kvHeads * headDim, hidden);
+    linear("self_attn.v_proj", kvHeads * headDim, hidden);
+    linear("self_attn.o_proj", hidden, heads * headDim);
+    if (qkNorm) {
+      norm(`${layer}.self_attn.q_norm`, headDim);
+      norm(`${layer}.self_attn.k_norm`, headDim);
+    }
+    norm(`${layer}.post_attention_layernorm`, hidden);
+    linear("mlp.gate_proj", intermediate, hidden);
+    linear("mlp.up_proj", intermediate, hidden);
+    linear("mlp.down_proj", hidden, intermediate);
+  }
+  norm("model.norm", hidden);
+  if (!tied) matrix("lm_head", vocab, hidden, 3);
+  return rows;
+}
+
+/** xorshift32: quick, and good enough for weights. */
+function random(seed: number): () => number {
+  let x = (seed ^ 0x9e3779b9) >>> 0 || 1;
+  return () => {
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    return x >>> 0;
+  };
+}
+
+function fillWords(next: () => number): (piece: Uint8Array) => void {
+  return (piece) => {
+    const words = new Uint32Array(piece.buffer, piece.byteOffset, piece.byteLength / 4);
+    for (let i = 0; i < words.length; i++) words[i] = next();
+  };
+}
+
+/** Uniform in a range, from a table of 4096 values. */
+function fillFloats(next: () => number, dtype: FloatCode, low: number, high: number): (piece: Uint8Array) => void {
+  const values = Array.from({ length: 4096 }, (_, i) => low + (high - low) * (i + 0.5) / 4096);
+  const filler = <T extends Uint16Array | Float32Array>(
+    table: T,
+    over: (buffer: ArrayBufferLike, at: number, length: number) => T,
+  ) =>
+  (piece: Uint8Array): void => {
+    const out = over(piece.buffer, piece.byteOffset, piece.byteLength / table.BYTES_PER_ELEMENT);
+    for (let i = 0; i < out.length; i++) out[i] = table[next() >>> 20];
+  };
+  if (dtype === "F32") return filler(Float32Array.from(values), (...where) => new Float32Array(...where));
+  const bits = dtype === "BF16" ? bfloat16Bits : float16Bits;
+  return filler(Uint16Array.from(values, bits), (...where) => new Uint16Array(...where));
+}
+
+const BYTES = { U32: 4, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<Row["dtype"], number>;
+
+function byteLength(row: Row): number {
+  return row.shape.reduce((n, d) => n * d, BYTES[row.dtype]);
+}
+
+/** Safetensors in shards and their index, named as mlx-lm names them. Returns the bytes of all tensors. */
+async function writeWeights(dir: string, rows: readonly Row[], shardBytes: number): Promise<number> {
+  const shards: Row[][] = [[]];
+  let size = 0;
+  for (const row of rows) {
+    if (size > 0 && size + byteLength(row) > shardBytes) {
+      shards.push([]);
+      size = 0;
+    }
+    shards.at(-1)!.push(row);
+    size += byteLength(row);
+  }
+  const weightMap: Record<string, string> = {};
+  const count = String(shards.length).padStart(5, "0");
+  for (const [i, shard] of shards.entries()) {
+    const file = shards.length === 1
+      ? "model.safetensors"
+      : `model-${String(i + 1).padStart(5, "0")}-of-${count}.safetensors`;
+    await writeShard(`${dir}/${file}`, shard);
+    for (const row of shard) weightMap[row.name] = file;
+  }
+  const total = rows.reduce((sum, row) => sum + byteLength(row), 0);
+  await writeJson(`${dir}/model.safetensors.index.json`, { metadata: { total_size: total }, weight_map: weightMap });
+  return total;
+}
+
+async function writeShard(path: string, rows: readonly Row[]): Promise<void> {
+  let offset = 0;
+  const header: Record<string, unknown> = { __metadata__: { format: "mlx" } };
+  for (const row of rows) {
+    const end = offset + byteLength(row);
+    header[row.name] = { dtype: row.dtype, shape: row.shape, data_offsets: [offset, end] };
+    offset = end;
+  }
+  const json = new TextEncoder().encode(JSON.stringify(header));
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setBigUint64(0, BigInt(json.length), true);
+  using file = await Deno.open(path, { write: true, createNew: true });
+  await writeAll(file, length);
+  await writeAll(file, json);
+  const piece = new Uint8Array(8 * 2 ** 20);
+  for (const row of rows) {
+    for (let left = byteLength(row); left > 0; left -= piece.length) {
+      const part = piece.subarray(0, Math.min(left, piece.length));
+      row.fill(part);
+      await writeAll(file, part);
+    }
+  }
+}
+
+async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {
+  while (bytes.length > 0) bytes = bytes.subarray(await file.write(bytes));
+}
+
+async function writeJson(path: string, value: unknown): Promise<void> {
+  await Deno.writeTextFile(path, JSON.stringify(value, null, 2));
+}
+
+/**
+ * The tokenizer of Qwen3 where its package can be had and the vocabulary is its own, else that of the embedded model.
+ * Returns whether it is the former.
+ */
+async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> {
+  const files = hasQwenVocabulary(shape) ? await qwen3Tokenizer().catch(() => undefined) : undefined;
+  if (files !== undefined) {
+    await writeJson(`${dir}/tokenizer.json`, files.tokenizer);
+    await writeJson(`${dir}/tokenizer_config.json`, files.config);
+  } else {
+    for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
+      await Deno.copyFile(new URL(name, TINY), `${dir}/${name}`);
+    }
+  }
+  return files !== undefined;
+}
+
+async function writeGeneration(dir: string, [eos, end]: readonly number[]): Promise<void> {
+  await writeJson(`${dir}/generation_config.json`, {
+    bos_token_id: end,
+    do_sample: true,
+    eos_token_id: [eos, end],
+    pad_token_id: end,
+    temperature: 0.6,
+    top_k: 20,
+    top_p: 0.95,
+  });
+}

@@ -1,0 +1,334 @@
+/**
+ * Loops of arrays: a step from state to state that is traced once and runs on the device as often as asked.
+ *
+ * @module
+ */
+
+import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../../schedule/bound_loop.ts";
+import { options } from "../../schedule/plan/options.ts";
+import { backendOf, realize } from "../../schedule/realize.ts";
+import { SharedMemory } from "../../schedule/plan/storage.ts";
+import { hasMatrixTiles } from "../../schedule/ops/matmul/coopmat.ts";
+import { leastTile } from "../../schedule/ops/matmul/matmul_tiles.ts";
+import { rebuilder, traceNodes } from "./compile.ts";
+import { tensorsOf } from "../tensor/scope.ts";
+import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+import { float32, int32, uint32 } from "../../graph/dtype.ts";
+import { makeNode, type Node } from "../../graph/node.ts";
+import type { Shape } from "../../graph/shape.ts";
+
+export { MAX_STEPS };
+
+/**
+ * An int32, uint32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
+ * Takes `values` over, which are to be all of their buffer.
+ */
+export function visible(
+  values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+  shape: Shape = [values.length],
+): Tensor {
+  const bytes = new Uint8Array(values.buffer);
+  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint32;
+  return wrap(makeNode("data", [], shape, dtype, { bytes, visible: true }));
+}
+
+/**
+ * The values of a {@link visible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
+ */
+export function peek(array: Tensor, start?: number, count?: number): Int32Array {
+  return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
+/** The same of a float32 array. */
+export function peekFloats(array: Tensor, start?: number, count?: number): Float32Array {
+  return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
+/** Replaces all values of an evaluated array of a {@link DeviceLoop}'s state, behind submitted steps and before later ones. */
+export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array): void {
+  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+}
+
+/** A step from state to state that was traced once; {@link DeviceLoop} runs it over a state. */
+export class TracedStep<S> implements Disposable {
+  readonly #make: () => LoweredStep;
+  #trace: LoweredStep;
+  #improving: Promise<boolean> | undefined;
+  #ended = false;
+
+  /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
+  constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
+    const stacked = new Set<Tensor>();
+    const build = rebuilder("TracedStep", state, stacked);
+    const arrays = tensorsOf(state);
+    const trace = (parameters: readonly (readonly Node[])[]): readonly Node[] =>
+      traceNodes(() => {
+        const tensors = parameters.map((nodes, i) => stacked.has(arrays[i]) ? nodes.map(wrap) : wrap(nodes[0]));
+        return tensorsOf(step(build(tensors) as S)).map(nodeOf);
+      });
+    const nodes = arrays.map(nodeOf);
+    const stacks = arrays.map((array) => stacked.has(array));
+    this.#make = () => new LoweredStep(nodes, trace, scratch, stacks);
+    this.#trace = this.#make();
+  }
+
+  /** Whether it was traced for a state of these nodes' shapes and dtypes. */
+  fits(state: readonly Node[]): boolean {
+    return this.#trace.fits(state);
+  }
+
+  /** The traced step over the arrays of a state. */
+  bind(state: S, inParts?: boolean): BoundLoop {
+    return this.#trace.bind(tensorsOf(state).map(nodeOf), inParts);
+  }
+
+  /** Whether {@link TracedStep.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#trace.ready;
+  }
+
+  /** Does what takes time in the first {@link TracedStep.bind} ahead: on a GPU kernels are compiled, on another thread. */
+  prepare(): Promise<void> {
+    return this.#trace.prepare();
+  }
+
+  /**
+   * Probes for a faster step where the trace left that open, beside other work, and traces again where there is one, which
+   * {@link TracedStep.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
+   * still be there; otherwise this rejects.
+   */
+  improve(): Promise<boolean> {
+    return this.#improving ??= this.#improve();
+  }
+
+  async #improve(): Promise<boolean> {
+    const better = this.#ended ? undefined : await this.#trace.probe();
+    if (!better || this.#ended) return false;
+    let spare = this.#make();
+    try {
+      await spare.prepare();
+      if (this.#ended) return false;
+      [this.#trace, spare] = [spare, this.#trace];
+      return better === "now";
+    } finally {
+      spare[Symbol.dispose]();
+    }
+  }
+
+  /** Ends the trace; loops over it go on. */
+  [Symbol.dispose](): void {
+    this.#ended = true;
+    this.#trace[Symbol.dispose]();
+  }
+}
+
+/** State that lives on the device, and the step that advances it. */
+export class DeviceLoop<S> implements Disposable {
+  /** The arrays of the state, evaluated; each run changes their values in place. */
+  readonly state: S;
+  readonly #trace: TracedStep<S>;
+  readonly #owned: boolean;
+  #loop: BoundLoop;
+  #ended = false;
+
+  /**
+   * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link TracedStep} already.
+   * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
+   * `inParts`: for {@link DeviceLoop.runPart}.
+   */
+  constructor(state: S, step: ((state: S) => S) | TracedStep<S>, inParts: boolean = false) {
+    this.state = state;
+    this.#owned = !(step instanceof TracedStep);
+    this.#trace = step instanceof TracedStep ? step : new TracedStep(state, step);
+    this.#loop = this.#trace.bind(state, inParts);
+  }
+
+  /** How many parts {@link DeviceLoop.runPart} takes. */
+  get parts(): number {
+    return this.#loop.parts;
+  }
+
+  /** Submits a part of a step, of a loop that was made for that: in their order, and others may run in between. */
+  runPart(part: number): number {
+    return this.#loop.runPart(part);
+  }
+
+  /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link DeviceLoop.done}. */
+  run(times: number = 1): number {
+    return this.#loop.run(times);
+  }
+
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
+   * tenth of a millisecond counts. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
+   */
+  done(ticket?: number, soon?: boolean): Promise<void> {
+    return this.#loop.done(ticket, soon);
+  }
+
+  /** Leaves out what is left of the last step of a submission, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean {
+    return this.#loop.drop(ticket);
+  }
+
+  /** Share of the last step of a submission that is done, from 0 to 1; undefined where the device does not tell. */
+  progress(ticket: number): number | undefined {
+    return this.#loop.progress(ticket);
+  }
+
+  /** Later runs take a faster step where {@link TracedStep.improve} finds one of the same bits. */
+  async improve(): Promise<void> {
+    if (!await this.#trace.improve() || this.#ended) return;
+    const worse = this.#loop;
+    this.#loop = this.#trace.bind(this.state);
+    worse[Symbol.dispose]();
+  }
+
+  /** Frees the step; the state stays. */
+  [Symbol.dispose](): void {
+    this.#ended = true;
+    this.#loop[Symbol.dispose]();
+    if (this.#owned) this.#trace[Symbol.dispose]();
+  }
+}
+
+/** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
+const MOST_TRACES = 32;
+
+/** Names a step as the switches of the scheduler now have it lowered. */
+function keyOf(name: string): string {
+  return `${name} ${Object.values(options).join(" ")}`;
+}
+
+interface Kept {
+  readonly key: string;
+  readonly trace: TracedStep<unknown>;
+}
+
+/**
+ * Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. All go
+ * where a weight has become another array.
+ */
+export class TracedSteps implements Disposable {
+  readonly #weights: () => readonly Tensor[];
+  /** The weights that the traces read. */
+  #read: readonly Node[] = [];
+  /** The most recently used one comes last. */
+  readonly #kept: Kept[] = [];
+  readonly #scratch = new SharedMemory();
+  readonly #pending = new Set<Promise<unknown>>();
+  #improving: Promise<unknown> = Promise.resolve();
+  #device: ReturnType<typeof backendOf> | undefined;
+
+  /** For steps that read the arrays which `weights` gives. */
+  constructor(weights: () => readonly Tensor[]) {
+    this.#weights = weights;
+  }
+
+  /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
+  get tiled(): boolean {
+    return this.tile > 1;
+  }
+
+  /** Rows that cost the device of the weights as much as one. */
+  get tile(): number {
+    return leastTile(this.#backend);
+  }
+
+  /** Whether the device of the weights computes a tile in less time than two rows one after the other. */
+  get readsTiles(): boolean {
+    return hasMatrixTiles(this.#backend);
+  }
+
+  /** Whether the device of the weights can leave out the rest of a step that it has begun. */
+  get drops(): boolean {
+    return this.#backend.limits.drops;
+  }
+
+  /** Whether the device of the weights is likely to run many workgroups at a time. */
+  get concurrent(): boolean {
+    return this.#backend.limits.concurrent;
+  }
+
+  /** Name of the device of the weights. */
+  get device(): string {
+    return this.#backend.name;
+  }
+
+  /** The device of the weights: looked for once among hundreds of them. */
+  get #backend(): ReturnType<typeof backendOf> {
+    return this.#device ??= backendOf(this.#weights().map(nodeOf));
+  }
+
+  /** Traces that are kept. */
+  get size(): number {
+    return this.#kept.length;
+  }
+
+  /**
+   * The trace of a step. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one is
+   * traced for all. The state is not evaluated.
+   */
+  trace<S>(name: string, state: S, step: (state: S) => S): TracedStep<S> {
+    this.#renew();
+    const kept = this.#kept;
+    const key = keyOf(name);
+    const at = this.#find(key, state);
+    const found = at >= 0
+      ? kept.splice(at, 1)[0]
+      : { key, trace: new TracedStep(state, step, this.#scratch) as TracedStep<unknown> };
+    kept.push(found);
+    if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
+    return found.trace as TracedStep<S>;
+  }
+
+  /** The trace of a step, where it is kept; of weights that may have been replaced since the last {@link TracedSteps.trace}. */
+  known<S>(name: string, state: S): TracedStep<S> | undefined {
+    return this.#kept[this.#find(keyOf(name), state)]?.trace as TracedStep<S> | undefined;
+  }
+
+  /** Lets traces of replaced weights go. New weights are evaluated, or each step would compute them. */
+  #renew(): void {
+    const weights = this.#weights();
+    if (weights.length === this.#read.length && weights.every((weight, i) => nodeOf(weight) === this.#read[i])) return;
+    this[Symbol.dispose]();
+    const nodes = weights.map(nodeOf);
+    realize(nodes);
+    this.#read = nodes;
+  }
+
+  #find(key: string, state: unknown): number {
+    const nodes = tensorsOf(state).map(nodeOf);
+    return this.#kept.findIndex((kept) => kept.key === key && kept.trace.fits(nodes));
+  }
+
+  /** Does ahead what takes time when a trace is first bound, see {@link TracedStep.prepare}. */
+  prepare(trace: TracedStep<unknown>): Promise<void> {
+    return this.#track(trace.prepare());
+  }
+
+  /** Lets a loop or a trace find a faster form of its step, see {@link TracedStep.improve}, one after another; nobody needs to wait for it. */
+  improve(what: { improve(): Promise<unknown> }): void {
+    const ready = this.#improving.then(() => what.improve());
+    this.#improving = this.#track(ready.catch(() => {})); // the weights went, or the device did: whoever needs them will say so
+  }
+
+  /** Resolves when nothing is prepared or tested in the background any more. */
+  async idle(): Promise<void> {
+    while (this.#pending.size > 0) await Promise.allSettled(this.#pending);
+  }
+
+  #track<T>(promise: Promise<T>): Promise<T> {
+    this.#pending.add(promise);
+    const done = (): boolean => this.#pending.delete(promise);
+    promise.then(done, done);
+    return promise;
+  }
+
+  /** Ends all traces; loops over them go on. */
+  [Symbol.dispose](): void {
+    for (const { trace } of this.#kept.splice(0)) trace[Symbol.dispose]();
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * Caches of keys and values: the layout and the element type that suit the device of a model, and memory for them.
+ *
+ * @module
+ */
+
+import { type Dtype, float16, float32, int32 } from "../../graph/dtype.ts";
+import { bufferSizes, type KvLayout, ROWS_AXIS, toBuffer, toRows } from "../../graph/kv_layout.ts";
+import { type DecoderFeatures, decoderLayout, type DecoderSizes } from "../../schedule/decoder/spec.ts";
+import { backendOf } from "../../schedule/realize.ts";
+import { makeNode, type Node } from "../../graph/node.ts";
+import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
+import { SharedMemory } from "../../schedule/plan/storage.ts";
+import { updateSlice } from "../ops/slice_update.ts";
+import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+
+/** An array of whatever its memory holds, NaN among it: for rows that are written before they are read. */
+export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
+  return wrap(makeNode("data", [], shape, dtype, {}));
+}
+
+/**
+ * Such arrays in memory that they share, where they lie beside each other as if an array of `count` times the size along `axis` had been
+ * cut along it: {@link joined} finds them so.
+ */
+export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
+  const memory = new SharedMemory();
+  const bytes = count * sizeOf(shape) * dtype.bytes;
+  const size = sizeOf(shape.slice(axis));
+  const strides = contiguousStrides(shape.with(axis, count * shape[axis]));
+  return Array.from({ length: count }, (_, i) => {
+    const within = { memory, bytes, offset: i * size, strides };
+    return wrap(makeNode("data", [], shape, dtype, { within }));
+  });
+}
+
+/**
+ * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`, where they lie so beside
+ * each other; undefined where they do not. What is written to it is written to them.
+ */
+export function joined(arrays: readonly Tensor[], axis: number): Tensor | undefined {
+  const nodes = arrays.map(nodeOf);
+  const [{ shape, dtype, stored }] = nodes;
+  if (!stored || stored.packing) return undefined;
+  const { storage, offset, strides } = stored;
+  const size = sizeOf(shape.slice(axis));
+  const follows = ({ shape: other, stored: s }: Node, i: number): boolean =>
+    s !== undefined && s.storage === storage && s.offset === offset + i * size && sameShape(other, shape) &&
+    sameShape(s.strides, strides) && isContiguous(shape.slice(axis), s.strides.slice(axis));
+  if (!nodes.every(follows)) return undefined;
+  const whole = makeNode("stored", [], shape.with(axis, nodes.length * shape[axis]), dtype, {});
+  storage.retain();
+  whole.stored = { storage, offset, strides: strides.with(axis, size / shape[axis]) };
+  return wrap(whole);
+}
+
+/** The parts of an array (n, …) along its first axis, in the same memory. The array stays. */
+export function takenApart(array: Tensor): Tensor[] {
+  const { shape: [count, ...shape], dtype, stored } = nodeOf(array);
+  return Array.from({ length: count }, (_, i) => {
+    if (!stored) return array.index(i); // it has no device yet
+    const { storage, offset, strides: [stride, ...strides] } = stored;
+    const part = makeNode("stored", [], shape, dtype, {});
+    storage.retain();
+    part.stored = { storage, offset: offset + i * stride, strides };
+    return wrap(part);
+  });
+}
+
+/** Rows (B, H, T, D) written into the buffer of a cache from row `start` (1,), or rows (B, 1), on, in place: the new buffer. */
+export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
+  const { batch, heads, headDim, block } = bufferSizes(buffer.shape);
+  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
+  const update = rows.astype(buffer.dtype).reshape(shape).transpose([...axes]);
+  return updateSlice(buffer, update, start, [ROWS_AXIS], { donate: true, kvBlock: block });
+}
+
+/** Rows (B, H, T, D) written in place into the first ones of a buffer, or of buffer `at` of a stack of them: the new array. */
+export function writeRows(array: Tensor, rows: Tensor, at?: number): Tensor {
+  const buffer = at === undefined ? array.shape : array.shape.slice(1);
+  const { batch, heads, headDim, block } = bufferSizes(buffer);
+  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
+  const update = rows.astype(array.dtype).reshape(shape).transpose([...axes]);
+  if (at === undefined) return updateSlice(array, update, startAt(0), [ROWS_AXIS], { donate: true });
+  return updateSlice(array, update.reshape([1, ...update.shape]), startAt(at), [0], { donate: true });
+}
+
+function startAt(index: number): Tensor {
+  return wrap(makeNode("data", [], [1], int32, { bytes: new Uint8Array(Int32Array.of(index).buffer) }));
+}
+
+/** The rows (B, H, capacity, D) of the buffer of a cache. */
+export function rowsOf(buffer: Tensor): Tensor {
+  const { axes, shape } = toRows(buffer.shape);
+  return buffer.transpose([...axes]).reshape(shape);
+}
+
+/** How a cache for one sequence of a decoder should lie on the device of its weights. */
+export function layoutFor(weights: readonly Tensor[], sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+  return decoderLayout(backendOf(weights.slice(0, 1).map(nodeOf)), sizes, features); // one tells for all
+}
+
+/**
+ * Element type of a cache for a model whose activations are `dtype`, on the device of its weights. The CPU reads the whole cache
+ * for every token, so float32 rows are kept in float16 there, unless VKMX_EXACT=1 asks for all digits.
+ */
+export function cacheDtype(weights: readonly Tensor[], dtype: Dtype): Dtype {
+  const rounds = dtype === float32 && backendOf(weights.slice(0, 1).map(nodeOf)).has("packed_matvec");
+  return rounds ? float16 : dtype;
+}

@@ -1,0 +1,473 @@
+/**
+ * Fused functions, each beside its definition in primitives.
+ *
+ * A node of a fused op carries its composite: the scheduler lowers that where a device lacks the kernel or fusion is off,
+ * tests hold the kernel against it, and cases that the kernel does not cover are built from it right away.
+ *
+ * @module
+ */
+
+import { bool, type Dtype, float32, int32, promote, uint32 } from "../../graph/dtype.ts";
+import { DtypeError, quoted, ShapeError, ValueError } from "../../graph/error.ts";
+import type { Node, OpAttrs } from "../../graph/node.ts";
+import { checkOptions } from "../../graph/options.ts";
+import { broadcastShapes, formatShape, sameShape, sizeOf } from "../../graph/shape.ts";
+import { attentionScores, productIn } from "./attention_scores.ts";
+import * as op from "../ops/binary.ts";
+import { arange, array, full } from "../ops/creation.ts";
+import { castNode, type TensorLike, toIndexNode, toInteger, toNode, toNumber } from "../tensor/convert.ts";
+import { astype, broadcastNode, reshape, reshapeNode } from "../ops/movement.ts";
+import { concatenate, split, stack } from "../ops/join.ts";
+import { accumulatorOf, defineFused, floatNode } from "./fused.ts";
+import { takeAlongAxis } from "../ops/gather.ts";
+import { uniform } from "../random/random.ts";
+import * as reduce from "../ops/reduce.ts";
+import { scoped } from "../tensor/scope.ts";
+import { argsort } from "../ops/sort.ts";
+import { type AnyTensor, handOn, Tensor, wrap } from "../tensor/tensor.ts";
+import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "../ops/unary.ts";
+import type { Floating } from "../tensor/results.ts";
+import type { NameWith } from "../tensor/results.ts";
+import type { NameOf, RankOf } from "../tensor/types.ts";
+
+export { crossEntropy } from "./cross_entropy.ts";
+export {
+  type HostKernel,
+  type HostKernelCall,
+  type KernelVariant,
+  type TemplateValue,
+  type VulkanKernel,
+  vulkanKernel,
+  type VulkanKernelCall,
+  type VulkanKernelOptions,
+} from "./custom_kernel.ts";
+export { gatedDeltaUpdate } from "./gated_delta.ts";
+export { logprobs, logprobsComposite } from "./logprobs.ts";
+
+function lastAxisVector(name: string, what: string, vector: Node, x: Node): void {
+  if (vector.shape.length === 1 && vector.shape[0] === x.shape[x.shape.length - 1]) return;
+  throw new ShapeError(
+    `${name}() expected ${what} to be a vector as long as the last axis of ${formatShape(x.shape)}: found ${
+      formatShape(vector.shape)
+    }`,
+  );
+}
+
+/**
+ * Root mean square normalisation over the last axis: x / sqrt(mean(x²) + eps) * weight, in float32 inside, in float64 of that. The dtype is
+ * that in which x and weight meet.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.fast.rmsNorm(mx.ones([2, 4]), mx.ones([4]), 1e-6).shape; // [2, 4]
+ * ```
+ */
+export function rmsNorm<X extends TensorLike, W extends TensorLike | null>(
+  x: X,
+  weight: W,
+  eps: number,
+): Tensor<NameWith<NameOf<X>, W>, RankOf<X>> {
+  const input = floatNode("rmsNorm", x);
+  toNumber("rmsNorm", "eps", eps);
+  if (input.shape.length === 0) throw new ShapeError("rmsNorm() expected at least 1 axis");
+  if (weight === null) {
+    return rmsNormNode([input], input.shape, input.dtype, { eps });
+  }
+  const w = floatNode("rmsNorm", weight);
+  lastAxisVector("rmsNorm", "weight", w, input);
+  const dtype = promote(input.dtype, w.dtype);
+  return rmsNormNode([input, w], input.shape, dtype, { eps });
+}
+
+const rmsNormNode = defineFused(
+  "rmsNorm",
+  ({ attrs, dtype }, x, weight) => rmsNormComposite(x, weight ?? null, attrs.eps, dtype),
+);
+
+/** What {@link rmsNorm} computes, in primitives. */
+export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, dtype: Dtype): Tensor {
+  const wide = astype(x, accumulatorOf(dtype));
+  const scale = rsqrt(op.add(reduce.mean(square(wide), -1, true), eps));
+  const normal = astype(op.multiply(wide, scale), dtype);
+  return weight === null ? normal : op.multiply(normal, astype(weight, dtype));
+}
+
+/** Layer normalisation over the last axis: (x - mean) / sqrt(variance + eps) * weight + bias, in float32 inside. */
+export function layerNorm<X extends TensorLike, W extends TensorLike | null, B extends TensorLike | null>(
+  x: X,
+  weight: W,
+  bias: B,
+  eps: number,
+): Tensor<NameWith<NameWith<NameOf<X>, W>, B>, RankOf<X>> {
+  const input = floatNode("layerNorm", x);
+  toNumber("layerNorm", "eps", eps);
+  if (input.shape.length === 0) throw new ShapeError("layerNorm() expected at least 1 axis");
+  const [w, b] = [weight, bias].map((v) => v === null ? undefined : floatNode("layerNorm", v));
+  if (w) lastAxisVector("layerNorm", "weight", w, input);
+  if (b) lastAxisVector("layerNorm", "bias", b, input);
+  const dtype = [w, b].reduce((d, n) => n ? promote(d, n.dtype) : d, input.dtype);
+  const attrs = { eps, hasWeight: w !== undefined, hasBias: b !== undefined };
+  const inputs = [input, ...[w, b].filter((node) => node !== undefined)];
+  return layerNormNode(inputs, input.shape, dtype, attrs);
+}
+
+const layerNormNode = defineFused("layerNorm", ({ attrs: { eps, hasWeight, hasBias }, dtype }, x, ...rest) => {
+  const wide = astype(x, accumulatorOf(dtype));
+  const centered = op.subtract(wide, reduce.mean(wide, -1, true));
+  const scale = rsqrt(op.add(reduce.mean(square(centered), -1, true), eps));
+  let y = astype(op.multiply(centered, scale), dtype);
+  if (hasWeight) y = op.multiply(y, astype(rest[0], dtype));
+  if (hasBias) y = op.add(y, astype(rest[hasWeight ? 1 : 0], dtype));
+  return y;
+});
+
+/** Options of {@link rope}. */
+export interface RopeOptions {
+  /** Pairs (2i, 2i + 1) instead of (i, i + dims / 2). */
+  readonly traditional?: boolean;
+  /** Base of the wavelengths; null when `freqs` gives them. */
+  readonly base?: number | null;
+  /** Multiplies positions. */
+  readonly scale?: number;
+  /** Position of the first row: a number, or an int32 array with one for all or one for each batch row. */
+  readonly offset?: number | TensorLike;
+  /** Wavelengths / 2π of the dims / 2 pairs, in place of `base`. */
+  readonly freqs?: TensorLike | null;
+}
+
+const ROPE_OPTIONS = {
+  traditional: true,
+  base: true,
+  scale: true,
+  offset: true,
+  freqs: true,
+} as const satisfies Record<keyof RopeOptions, true>;
+
+/**
+ * Rotary position embedding of the first `dims` features of x (B, …, T, D). Row t is rotated as position (t + offset) * scale.
+ */
+export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOptions = {}): Floating<X> {
+  checkOptions("rope", options, ROPE_OPTIONS);
+  const { traditional = false, scale = 1, offset = 0, freqs = null } = options;
+  const base = options.base === undefined && freqs === null ? 10000 : options.base ?? null;
+  const input = floatNode("rope", x);
+  const { shape } = input;
+  if (shape.length < 3) {
+    throw new ShapeError(`rope() expected (batch, …, positions, features): found shape ${formatShape(shape)}`);
+  }
+  if (!Number.isInteger(dims) || dims % 2 !== 0 || dims < 2 || dims > shape[shape.length - 1]) {
+    throw new ValueError(
+      `rope() expected dims to be even and at most ${shape[shape.length - 1]}: found ${quoted(dims)}`,
+    );
+  }
+  if ((base === null) === (freqs === null)) throw new ValueError("rope() expected either base or freqs");
+  toNumber("rope", "scale", scale);
+  if (base !== null) toNumber("rope", "base", base);
+  const inputs: Node[] = [input];
+  let offsetInput: OpAttrs["rope"]["offsetInput"] = "none";
+  if (typeof offset === "number") toInteger("rope", "offset", offset);
+  else {
+    const node = castNode(toIndexNode("rope", offset), int32);
+    const count = sizeOf(node.shape);
+    if (node.shape.length > 1 || (count !== 1 && count !== shape[0])) {
+      throw new ShapeError(
+        `rope() expected one offset, or one for each of ${shape[0]} batch rows: found shape ${formatShape(node.shape)}`,
+      );
+    }
+    offsetInput = count === 1 ? "scalar" : "batch";
+    inputs.push(node);
+  }
+  if (freqs !== null) {
+    const node = castNode(toNode("rope", freqs), accumulatorOf(input.dtype));
+    if (node.shape.length !== 1 || node.shape[0] !== dims / 2) {
+      throw new ShapeError(`rope() expected freqs of shape (${dims / 2},): found ${formatShape(node.shape)}`);
+    }
+    inputs.push(node);
+  }
+  const attrs: OpAttrs["rope"] = {
+    dims,
+    traditional,
+    base: base ?? 1,
+    scale,
+    offset: typeof offset === "number" ? offset : 0,
+    offsetInput,
+    hasFreqs: freqs !== null,
+  };
+  return ropeNode(inputs, shape, input.dtype, attrs);
+}
+
+const ropeNode = defineFused("rope", ({ attrs }, x, ...rest) => ropeComposite(x, attrs, rest));
+
+/** What {@link rope} computes, in primitives. `inputs` are the offset and freqs arrays that the attributes ask for. */
+export function ropeComposite(x: Tensor, attrs: OpAttrs["rope"], inputs: readonly Tensor[]): Tensor {
+  const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrs;
+  const half = dims / 2;
+  const { shape } = x;
+  const steps = shape[shape.length - 2];
+  const accumulator = accumulatorOf(x.dtype);
+  const inverse = hasFreqs
+    ? reciprocal(inputs[inputs.length - 1])
+    : array(Float64Array.from({ length: half }, (_, i) => base ** (-2 * i / dims)), accumulator);
+  // Positions (1 or B, 1…, T, 1) times inverse wavelengths (half,).
+  const start = offsetInput === "none" ? attrs.offset : reshape(inputs[0], [-1, ...shape.slice(1).map(() => 1)]);
+  const row = reshape(arange(0, steps, 1, int32), [...shape.slice(0, -2).map(() => 1), steps, 1]);
+  const position = op.multiply(astype(op.add(row, start), accumulator), scale);
+  const angle = op.multiply(position, inverse);
+  const [c, s] = [cos(angle), sin(angle)];
+  const wide = astype(x, accumulator);
+  const [rotated, passed] = dims < shape[shape.length - 1] ? split(wide, [dims], -1) : [wide, undefined];
+  const pairs = reshape(rotated, [...shape.slice(0, -1), ...(traditional ? [half, 2] : [2, half])]);
+  const [a, b] = split(pairs, 2, traditional ? -1 : -2).map((part) => reshape(part, [...shape.slice(0, -1), half]));
+  const turned = stack(
+    [op.subtract(op.multiply(a, c), op.multiply(b, s)), op.add(op.multiply(a, s), op.multiply(b, c))],
+    traditional ? -1 : -2,
+  );
+  const joined = reshape(turned, [...shape.slice(0, -1), dims]);
+  return astype(passed ? concatenate([joined, passed], -1) : joined, x.dtype);
+}
+
+/** Options of {@link scaledDotProductAttention}. */
+export interface AttentionOptions {
+  /** Multiplies the scores, as a rule 1 / sqrt(D). */
+  readonly scale: number;
+  /**
+   * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq, the number
+   * being `lengths` where that is given and Tk otherwise. A bool array keeps where true, a float array is added to the scores;
+   * both broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
+   */
+  readonly mask?: null | "causal" | TensorLike;
+  /** One more logit for each query head in the softmax, which gives no value: shape (Hq,), of a type that the result's holds. */
+  readonly sinks?: TensorLike | null;
+  /**
+   * How many rows of k and v hold keys (int32), limited to 0 … Tk: one for all, or one for each batch row. The rest is not looked
+   * at, whatever it holds.
+   */
+  readonly lengths?: TensorLike | null;
+}
+
+const ATTENTION_OPTIONS = { scale: true, mask: true, sinks: true, lengths: true } as const satisfies Record<
+  keyof AttentionOptions,
+  true
+>;
+
+/** Largest head dimension that the attention kernel takes. */
+const MAX_HEAD_DIM = 256;
+
+/**
+ * Attention softmax(scale * q @ kᵀ + mask) @ v with float32 scores. q (B, Hq, Tq, D), k (B, Hkv, Tk, D), v (B, Hkv, Tk, Dv);
+ * query head h uses kv head h / (Hq / Hkv). A row in which everything is masked gives 0.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const q = mx.random.normal([1, 8, 4, 64]);
+ * const k = mx.random.normal([1, 2, 4, 64]);
+ * mx.fast.scaledDotProductAttention(q, k, k, { scale: 1 / 8, mask: "causal" }).shape; // [1, 8, 4, 64]
+ * ```
+ */
+export function scaledDotProductAttention<Q extends TensorLike, K extends TensorLike, V extends TensorLike>(
+  q: Q,
+  k: K,
+  v: V,
+  options: AttentionOptions,
+): Tensor<NameWith<NameWith<NameOf<Q>, K>, V>, 4> {
+  const name = "scaledDotProductAttention";
+  checkOptions(name, options, ATTENTION_OPTIONS);
+  toNumber(name, "scale", options.scale);
+  const [nq, nk, nv] = [q, k, v].map((x) => floatNode(name, x));
+  const shapes = `q ${formatShape(nq.shape)}, k ${formatShape(nk.shape)}, v ${formatShape(nv.shape)}`;
+  if (nq.shape.length !== 4 || nk.shape.length !== 4 || nv.shape.length !== 4) {
+    throw new ShapeError(`${name}() expected (batch, heads, positions, features): found ${shapes}`);
+  }
+  const [batch, heads, qLen, dim] = nq.shape;
+  const [kBatch, kvHeads, kvLen, kDim] = nk.shape;
+  const vDim = nv.shape[3];
+  if (
+    kBatch !== batch || kDim !== dim || !sameShape(nk.shape.slice(0, 3), nv.shape.slice(0, 3)) || heads % kvHeads !== 0
+  ) {
+    throw new ShapeError(`${name}() sizes do not fit: found ${shapes}`);
+  }
+  const dtype = promote(promote(nq.dtype, nk.dtype), nv.dtype);
+  const cache = promote(nk.dtype, nv.dtype);
+  const inputs: Node[] = [nq, castNode(nk, cache), castNode(nv, cache)];
+  const full = [batch, heads, qLen, kvLen];
+  const mode = addMask(options.mask ?? null, inputs, full, dtype);
+  let lengths: Node | undefined;
+  if (options.lengths !== undefined && options.lengths !== null) {
+    lengths = castNode(toIndexNode(name, options.lengths), int32);
+    const count = sizeOf(lengths.shape);
+    if (count !== 1 && !sameShape(lengths.shape, [batch])) {
+      throw new ShapeError(
+        `${name}() expected one length, or one for each of ${batch} batch rows: found shape ${
+          formatShape(lengths.shape)
+        }`,
+      );
+    }
+    inputs.push(lengths);
+  }
+  const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
+  const sinks = options.sinks ?? null;
+  const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
+  if (sinks === null && fits) {
+    return attentionNode(inputs, [batch, heads, qLen, vDim], dtype, attrs);
+  }
+  const sink = sinks === null ? undefined : toNode(name, sinks, dtype);
+  if (sink) needMeet("sinks", sink.dtype, dtype);
+  if (sink && !sameShape(sink.shape, [heads])) {
+    throw new ShapeError(`${name}() expected sinks of shape (${heads},): found ${formatShape(sink.shape)}`);
+  }
+  return scoped(
+    "scaledDotProductAttention",
+    (): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)),
+  );
+}
+
+const attentionNode = defineFused(
+  "attention",
+  ({ attrs, dtype }, ...inputs) => attentionComposite(inputs, attrs, dtype),
+);
+
+/** What is added to scores must not be of a wider type than the result: it would be rounded without a word. */
+function needMeet(what: string, found: Dtype, result: Dtype): void {
+  if (promote(found, result) === result) return;
+  throw new DtypeError(
+    `scaledDotProductAttention() expected ${what} of a dtype that meets ${result.name} in ${result.name}: found ${found.name}`,
+  );
+}
+
+/** Appends the node of a mask to `inputs`; says what kind it is. */
+function addMask(
+  mask: null | "causal" | TensorLike,
+  inputs: Node[],
+  full: readonly number[],
+  dtype: Dtype,
+): OpAttrs["attention"]["mask"] {
+  if (mask === null) return "none";
+  if (mask === "causal") return "causal";
+  if (typeof mask === "string") {
+    throw new ValueError(`scaledDotProductAttention() has one mask with a name, "causal": found ${quoted(mask)}`);
+  }
+  const given = toNode("scaledDotProductAttention", mask);
+  // Lists are of no type of their own: what is no bool takes that of the result.
+  const node = given.dtype === bool || mask instanceof Tensor ? given : castNode(given, dtype);
+  const common = broadcastShapes(node.shape, full);
+  if (!common || !sameShape(common, full)) {
+    throw new ShapeError(
+      `scaledDotProductAttention() cannot broadcast a mask of shape ${formatShape(node.shape)} to ${formatShape(full)}`,
+    );
+  }
+  needMeet("a mask", node.dtype, dtype);
+  inputs.push(broadcastNode(node.dtype === bool ? node : castNode(node, dtype), full));
+  return node.dtype === bool ? "bool" : "add";
+}
+
+/** What {@link scaledDotProductAttention} computes, in primitives. `inputs` are q, k, v and the mask and lengths of `attrs`. */
+export function attentionComposite(
+  inputs: readonly Tensor[],
+  attrs: OpAttrs["attention"],
+  dtype: Dtype,
+  sinks?: Tensor,
+): Tensor {
+  const accumulator = accumulatorOf(dtype);
+  const [q, k, v, ...rest] = inputs;
+  const [batch, heads, qLen] = q.shape;
+  const [, kvHeads, kvLen] = k.shape;
+  const { scores, shared } = attentionScores(q, k, rest, attrs, accumulator);
+
+  // Softmax by hand: a row of -infinity alone gives 0 instead of NaN.
+  let most: Tensor = kvLen === 0 ? array(-Infinity, accumulator) : reduce.max(scores, -1, true);
+  const sink = sinks && reshape(astype(sinks, accumulator), [kvHeads, heads / kvHeads, 1, 1]);
+  if (sink) most = op.maximum(most, sink);
+  const shift = op.where(op.equal(most, -Infinity), 0, most);
+  const weights = exp(op.subtract(scores, shift));
+  let total = reduce.sum(weights, -1, true);
+  if (sink) total = op.add(total, exp(op.subtract(sink, shift)));
+  const mixed = productIn(accumulator, weights, shared(v));
+  const result = op.divide(mixed, op.where(op.equal(total, 0), 1, total));
+  return astype(reshape(result, [batch, heads, qLen, v.shape[3]]), dtype);
+}
+
+/** What is no token: the largest uint32, -1 as an int32. */
+const NO_TOKEN = 0xffffffff;
+
+/** Options of {@link sample}. */
+export interface SampleOptions {
+  /** Divides the logits; 0 takes the most likely token. Default 1. */
+  readonly temperature?: number;
+  /** Keeps the most likely tokens whose probabilities reach this together. Default 1, which like 0 keeps all. */
+  readonly topP?: number;
+  /** Keeps tokens at least this likely relative to the most likely one. Default 0: all. */
+  readonly minP?: number;
+  /** Keeps this many of the most likely tokens. Default 0: all. */
+  readonly topK?: number;
+  /** Random key, or one for each row (rows, 2); the global random state unless given. */
+  readonly key?: TensorLike;
+}
+
+const SAMPLE_OPTIONS = {
+  temperature: true,
+  topP: true,
+  minP: true,
+  topK: true,
+  key: true,
+} as const satisfies Record<keyof SampleOptions, true>;
+
+/**
+ * Draws one token (uint32) from each row of logits (…, V), filtered as mlx-lm's samplers filter. Every filter judges the
+ * probabilities at temperature 1, and a token must pass all of them. Masked logits are -Infinity; a row that holds NaN or Infinity,
+ * or no finite logit at all, has no token: 4294967295.
+ */
+export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<"uint32"> {
+  checkOptions("sample", options, SAMPLE_OPTIONS);
+  const { temperature = 1, topP = 1, minP = 0, topK = 0, key } = options;
+  for (const [option, value] of Object.entries({ temperature, topP, minP })) toNumber("sample", option, value);
+  const node = floatNode("sample", logits);
+  const { shape } = node;
+  const cols = shape[shape.length - 1] ?? 0;
+  if (cols === 0) throw new ShapeError(`sample() expected logits (…, V) with V > 0: found shape ${formatShape(shape)}`);
+  if (!(temperature >= 0)) throw new ValueError(`sample() expected a temperature of 0 or more: found ${temperature}`);
+  if (!(topP >= 0 && topP <= 1)) throw new ValueError(`sample() expected topP between 0 and 1: found ${topP}`);
+  if (!(minP >= 0 && minP <= 1)) throw new ValueError(`sample() expected minP between 0 and 1: found ${minP}`);
+  if (!Number.isInteger(topK) || topK < 0) {
+    throw new ValueError(`sample() expected topK to be a whole number of 0 or more: found ${quoted(topK)}`);
+  }
+  const rows = sizeOf(shape.slice(0, -1));
+  const attrs: OpAttrs["sample"] = { temperature, topP, minP, topK };
+  return scoped("sample", (): AnyTensor => {
+    const inputs = [reshapeNode(node, [rows, cols])];
+    if (temperature > 0) inputs.push(handOn(uniform(0, 1, [rows], float32, key)));
+    return reshape(sampleNode(inputs, [rows], uint32, attrs), shape.slice(0, -1));
+  });
+}
+
+const sampleNode = defineFused("sample", ({ attrs }, x, uniforms) => sampleComposite(x, uniforms, attrs));
+
+/** What {@link sample} computes for logits (rows, V) and uniforms (rows,), in primitives. */
+export function sampleComposite(logits: Tensor, uniforms: Tensor | undefined, attrs: OpAttrs["sample"]): Tensor {
+  const { temperature, topP, minP, topK } = attrs;
+  const x = astype(logits, float32);
+  const most = reduce.max(x, -1, true);
+  const checked = (token: Tensor): Tensor => op.where(reshape(isfinite(most), [-1]), token, full([], NO_TOKEN, uint32));
+  if (temperature === 0 || !uniforms) return checked(reduce.argmax(x, -1));
+  const cols = x.shape[1];
+  let kept = x;
+  if (minP > 0) kept = op.where(op.greaterEqual(x, op.add(most, Math.log(minP))), kept, -Infinity);
+  const byMass = topP > 0 && topP < 1;
+  const byCount = topK > 0 && topK < cols;
+  if (byMass || byCount) {
+    const order = argsort(negative(x), -1); // stable: of equal logits the lower index first
+    if (byMass) {
+      const sorted = takeAlongAxis(x, order, -1);
+      const before = reduce.cumsum(takeAlongAxis(reduce.softmax(x, -1), order, -1), -1, { inclusive: false });
+      const least = reduce.min(op.where(op.less(before, topP), sorted, Infinity), -1, true);
+      kept = op.where(op.greaterEqual(x, least), kept, -Infinity);
+    }
+    if (byCount) kept = op.where(op.less(argsort(order, -1), topK), kept, -Infinity);
+  }
+  const mass = reduce.cumsum(exp(op.divide(op.subtract(kept, most), temperature)), -1);
+  const total = split(mass, [cols - 1], -1)[1];
+  return checked(reduce.argmax(op.greater(mass, op.multiply(reshape(uniforms, [-1, 1]), total)), -1));
+}

@@ -1,0 +1,296 @@
+/**
+ * The files of a model directory as mlx-lm lays it out.
+ *
+ * Opening the weights reads headers only. The model then takes its tensors one by one, which checks names, shapes and
+ * dtypes; nothing is allocated before all of them fit.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { FileError, fileNames, readFile } from "../../../ffi/file.ts";
+import * as mx from "../../array/mod.ts";
+import { MAX_TENSORS } from "../../array/files/safetensors.ts";
+import { untrack } from "../../array/tensor/tracking.ts";
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import type { QuantizedArrays } from "../../nn/mod.ts";
+import { TOOL_TEMPLATE } from "../chat/template.ts";
+import type { ModelConfig, Quantization } from "../config/model.ts";
+import { quantizationOf } from "../config/stored_format.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { listed, LlmError, type LlmErrorCode } from "../error.ts";
+import { nameInAddress } from "../hub/name.ts";
+import { missingShards } from "./shards.ts";
+import type { Sums } from "./verify.ts";
+
+/** What a tensor may be stored as. */
+type Kind = "float" | "codes" | "bytes";
+
+const KINDS: Readonly<Record<Kind, readonly string[]>> = {
+  float: ["float32", "float16", "bfloat16"],
+  codes: ["uint32"],
+  bytes: ["uint8"],
+};
+
+/** A matrix of affine codes. */
+export type AffineMatrix = QuantizedArrays & { readonly biases: Tensor };
+
+/** The tensors of a model directory, taken by name. */
+export class Weights implements Disposable {
+  /** Matrices whose three tensors are only read together, which lets a device lay them out as it likes. */
+  readonly matrices: AffineMatrix[] = [];
+  /** What activations are computed in. */
+  readonly dtype: Dtype;
+  /** Whether the model was saved without its head, as one for embeddings. */
+  readonly headless: boolean;
+  readonly #dir: string;
+  readonly #config: ModelConfig;
+  readonly #stored: Map<string, Tensor>;
+  readonly #owned: Tensor[] = [];
+  readonly #wrong: string[] = [];
+  readonly #missing: string[] = [];
+
+  /** Wraps tensors by name; they belong to this object from now on. */
+  constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype, headless: boolean = false) {
+    this.#dir = dir;
+    this.#config = config;
+    this.#stored = stored;
+    this.dtype = dtype;
+    this.headless = headless;
+  }
+
+  /** How a matrix of so many columns is quantized: as config.json says of it by name, or as it is stored. */
+  quantization(path: string, columns: number): Quantization | undefined {
+    const { quantization } = this.#config;
+    if (quantization !== undefined) {
+      return quantizationOf(path, columns, quantization, (name) => this.#stored.get(name));
+    }
+    if (this.has(`${path}.scales`)) {
+      this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
+    }
+    return undefined;
+  }
+
+  /** Whether a tensor is stored and was not taken yet. */
+  has(name: string): boolean {
+    return this.#stored.has(name);
+  }
+
+  /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
+  take(name: string, shape: readonly number[], kind: Kind): Tensor {
+    return this.own(this.#find(name, shape, kind));
+  }
+
+  /**
+   * A dense array of a name. Where activations have 16 bits it gets their dtype: a product of two other dtypes is one of float32, which no
+   * matrix units compute.
+   */
+  takeDense(name: string, shape: readonly number[]): Tensor {
+    const stored = this.#find(name, shape, "float");
+    if (this.dtype.bytes !== 2 || stored.dtype === this.dtype) return this.own(stored);
+    const cast = this.own(stored.astype(this.dtype));
+    stored[Symbol.dispose](); // its memory goes when the cast was computed
+    return cast;
+  }
+
+  /**
+   * A norm weight or a bias of a name: as it is stored beside quantized matrices, whose scales stay too, and in the dtype of the others in a
+   * dense model, so that kernels find one.
+   */
+  takeVector(name: string, shape: readonly number[]): Tensor {
+    return this.#config.quantization ? this.take(name, shape, "float") : this.takeDense(name, shape);
+  }
+
+  #find(name: string, shape: readonly number[], kind: Kind): Tensor {
+    const tensor = this.#stored.get(name);
+    if (tensor === undefined) {
+      this.#missing.push(name);
+      return mx.zeros([...shape]); // stands in until finish() throws; lazy, so it takes no memory
+    }
+    this.#stored.delete(name);
+    const fits = tensor.shape.length === shape.length && tensor.shape.every((size, i) => size === shape[i]);
+    if (!fits || !KINDS[kind].includes(tensor.dtype.name)) {
+      this.#wrong.push(
+        `"${name}" is ${tensor.dtype.name} (${tensor.shape.join(", ")}), expected ${KINDS[kind].join(" or ")} (${
+          shape.join(", ")
+        })`,
+      );
+    }
+    return tensor;
+  }
+
+  /** Keeps a tensor that a layer computed, for as long as the model lives. */
+  own(tensor: Tensor): Tensor {
+    untrack(tensor);
+    this.#owned.push(tensor);
+    return tensor;
+  }
+
+  /** Leaves out all tensors of a module. */
+  drop(path: string): void {
+    for (const [name, tensor] of this.#stored) {
+      if (!name.startsWith(`${path}.`)) continue;
+      tensor[Symbol.dispose]();
+      this.#stored.delete(name);
+    }
+  }
+
+  /** Throws when tensors were missing, wrong or left over, naming them. */
+  finish(): void {
+    const groups = [
+      [this.#wrong, "do not fit config.json"],
+      [this.#missing, "are missing"],
+      [Array.from(this.#stored.keys(), quoted), "are not part of the model"],
+    ] as const;
+    const problems = groups.filter(([names]) => names.length > 0).map(([names, what]) =>
+      `${names.length} tensors ${what}: ${listed(names, 3)}`
+    );
+    if (problems.length > 0) throw new LlmError("weights", `${shownPath(this.#dir)}: ${problems.join("; ")}`);
+  }
+
+  /** The tensors of the model as they were loaded. */
+  get tensors(): readonly Tensor[] {
+    return this.#owned;
+  }
+
+  /** Bytes of the tensors of the model. */
+  get byteLength(): number {
+    return this.#owned.reduce((sum, tensor) => sum + tensor.nbytes, 0);
+  }
+
+  /** Frees all tensors. */
+  [Symbol.dispose](): void {
+    mx.dispose(this.#owned, [...this.#stored.values()]);
+    this.#owned.length = 0;
+    this.#stored.clear();
+  }
+}
+
+/** Most bytes of each file of a model directory, far above any that is published, and what its errors are about. */
+const MODEL_FILES = {
+  "config.json": { most: 2 ** 20, code: "config" },
+  "generation_config.json": { most: 2 ** 20, code: "config" },
+  "tokenizer.json": { most: 2 ** 27, code: "tokenizer" },
+  "tokenizer_config.json": { most: 2 ** 24, code: "tokenizer" },
+  "chat_template.jinja": { most: 2 ** 18, code: "template" },
+  [TOOL_TEMPLATE]: { most: 2 ** 18, code: "template" },
+} as const satisfies Record<string, { readonly most: number; readonly code: LlmErrorCode }>;
+
+/** The files of a model directory beside its weights. */
+export type ModelFile = keyof typeof MODEL_FILES;
+
+/** Those files of a directory that are read, beside its weights. */
+export function filesRead(names: readonly string[]): string[] {
+  return names.filter((name) => Object.hasOwn(MODEL_FILES, name));
+}
+
+/** Text of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} as {@link readModelBytes} does. */
+export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string | undefined {
+  const bytes = readModelBytes(dir, name, sums);
+  if (bytes === undefined) return undefined;
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw new LlmError(MODEL_FILES[name].code, `${shownPath(join(dir, name))} is not valid UTF-8`);
+  }
+}
+
+/**
+ * Bytes of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} where it is no regular file or
+ * larger than any such file, before it is read, and where it is not what `sums` say.
+ */
+export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8Array | undefined {
+  const path = join(dir, name);
+  const { most, code } = MODEL_FILES[name];
+  try {
+    const bytes = readFile(path, most);
+    sums?.check(name, bytes);
+    return bytes;
+  } catch (cause) {
+    if (!(cause instanceof FileError)) throw cause;
+    if (cause.code === "missing") return undefined;
+    throw new LlmError(code, `${shownPath(path)} ${cause.message}`);
+  }
+}
+
+/** Opens the files of a directory that hold weights; no tensor is read yet. */
+export function openWeights(dir: string, names: readonly string[], config: ModelConfig, dtype: Dtype): Weights {
+  if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
+  const stored = new Map<string, Tensor>();
+  const from = new Map<string, string>();
+  try {
+    for (const file of names) {
+      for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
+        const other = from.get(name);
+        if (other !== undefined) {
+          const both = [other, file].map(shownPath).join(" and ");
+          throw new LlmError("weights", `${shownPath(dir)}: ${quoted(name)} is in both ${both}`);
+        }
+        untrack(tensor);
+        from.set(name, file);
+        stored.set(name, tensor);
+      }
+      if (stored.size > MAX_TENSORS) {
+        throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
+      }
+    }
+  } catch (error) {
+    mx.dispose([...stored.values()]);
+    throw error;
+  }
+  const named = withPrefix(stored);
+  const headless = named !== stored && !named.keys().some((name) => name.startsWith(HEAD));
+  return new Weights(dir, config, named, dtype, headless);
+}
+
+const PREFIX = "model.";
+const HEAD = "lm_head.";
+
+/** Tensors by the names of a model with a head; those of embedding models, saved without one, lack the prefix. */
+export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
+  const bare = stored.has("embed_tokens.weight") && !stored.keys().some((name) => name.startsWith(PREFIX));
+  return bare
+    ? new Map(Array.from(stored, ([name, tensor]) => [name.startsWith(HEAD) ? name : PREFIX + name, tensor]))
+    : stored;
+}
+
+/** Throws where files of weights are not there. */
+export function checkShards(dir: string, files: readonly string[], names: readonly string[]): void {
+  const missing = missingShards(files, names);
+  if (missing.length === 0) return;
+  throw new LlmError("weights", `${shownPath(dir)} lacks ${listed(missing.map(shownPath))}: download the model again`);
+}
+
+/** The tensors of a file by name, not read yet. */
+function readNames(path: string): Readonly<Record<string, Tensor>> {
+  try {
+    return mx.loadSafetensors(path);
+  } catch (cause) {
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
+    throw cause;
+  }
+}
+
+/** What to do about a model in the format of llama.cpp. */
+export const NO_GGUF = "GGUF is not read, take the model's folder with config.json and model*.safetensors";
+
+/** Names of the files in a model directory. Throws when it is not one that can be read. */
+export function modelFiles(dir: string): string[] {
+  if (dir === "") throw new LlmError("weights", "The model directory is an empty text: name a folder");
+  try {
+    return fileNames(dir);
+  } catch (cause) {
+    if (!(cause instanceof FileError)) throw cause;
+    const meant = nameInAddress(dir);
+    const hint = meant !== undefined
+      ? `: did you mean ${meant}?`
+      : dir.endsWith(".gguf")
+      ? `: ${NO_GGUF}`
+      : cause.code === "kind"
+      ? ": name the folder that it lies in"
+      : cause.code === "missing"
+      ? ", and models of the hub have names such as Qwen/Qwen3-0.6B"
+      : "";
+    throw new LlmError("weights", `The model directory ${shownPath(dir)} ${cause.message}${hint}`);
+  }
+}

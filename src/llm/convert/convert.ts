@@ -1,0 +1,205 @@
+/**
+ * Converts model directories as mlx-lm does: other dtypes, quantization, and back. Available as `mx.lm.convert`.
+ *
+ * The files are those of `mlx_lm.convert` to the byte, weights, index and config.json; the tokenizer's are copied as they are, where
+ * mlx-lm lets transformers write them anew. Tensors go through one by one, a run of rows at a time.
+ *
+ * @module
+ */
+
+import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { FileError } from "../../../ffi/file.ts";
+import { checkFree, OutputFolder } from "../../../ffi/output_folder.ts";
+import { storedTensors } from "../../array/files/stored.ts";
+import * as mx from "../../array/mod.ts";
+import { interruptible } from "../../notebook/interrupt.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { QUANTIZATION_MODES } from "../../graph/quantization.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Quantization } from "../config/model.ts";
+import { quantizationOf } from "../config/stored_format.ts";
+import { newConfig, newIndex, newReadme, tokenizerFiles } from "./files.ts";
+import { bytesOf, type Job, jobsOf } from "./jobs.ts";
+import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./options.ts";
+import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
+import { runJobs } from "./stream.ts";
+import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
+import { LlmError } from "../error.ts";
+import { modelDirectory } from "../hub.ts";
+import { parseName } from "../hub/name.ts";
+import type { WeightModule } from "../layers/modules.ts";
+import { describeFolder } from "../load.ts";
+import type { Architecture } from "../models/mod.ts";
+import { weightFiles } from "../checkpoint/shards.ts";
+import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/weights.ts";
+
+export type { ConvertOptions } from "./options.ts";
+export type { QuantPredicate, QuantRecipe } from "./recipes.ts";
+
+/** What {@link convert} wrote. */
+export interface Converted {
+  /** The folder. */
+  readonly path: string;
+  /** The names of its files, in order. */
+  readonly files: readonly string[];
+  /** Bytes of all tensors. */
+  readonly bytes: number;
+  /** Weights of the model, as many as it would have dense. */
+  readonly parameters: number;
+  /** Bits that a weight takes on average, scales and biases included. */
+  readonly bitsPerWeight: number;
+}
+
+/**
+ * Writes a model in another form: with `quantize` its matrices in 2 to 8 bits, with `dequantize` dense again, with `dtype` in other
+ * floats. `model` is a folder or a name of the Hugging Face Hub, `out` a folder that does not exist yet. It appears whole when all is
+ * written, and the weights, their index and config.json are those of Python's `mlx_lm.convert`, byte for byte.
+ *
+ * Throws an {@link LlmError} that says what is wrong with the model, an option or the output; nothing is written then.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { bitsPerWeight } = await mx.lm.convert("Qwen/Qwen3-0.6B", "qwen3-4bit", { quantize: true, qBits: 4 });
+ * const { model, tokenizer } = await mx.lm.load("qwen3-4bit");
+ * ```
+ */
+export function convert(
+  model: string | URL,
+  out: string | URL,
+  options: ConvertOptions = {},
+): Promise<Converted> {
+  return interruptible(options, (heeding) => convertModel(model, out, heeding));
+}
+
+async function convertModel(
+  model: string | URL,
+  out: string | URL,
+  options: ConvertOptions,
+): Promise<Converted> {
+  checkConvertOptions(options);
+  using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
+  const [given, target] = [embedded?.path ?? model, out].map((path) =>
+    path instanceof URL && path.protocol === "file:" ? fileURLToPath(path) : path
+  );
+  if (typeof given !== "string") throw new LlmError("option", `convert() expected a model directory: found ${given}`);
+  if (typeof target !== "string" || target === "") {
+    throw new LlmError("option", `convert() expected an output folder: found ${quoted(target)}`);
+  }
+  return await writing(target, async () => {
+    checkFree(target); // before anything is downloaded
+    const path = await modelDirectory(given, {
+      revision: options.revision,
+      onProgress: options.onDownload,
+      onSmallFiles: (folder) => checkSource(folder, describeFolder(folder, undefined), options),
+      signal: options.signal,
+    });
+    const opening = mx.openAhead(options.device);
+    try {
+      const repo = path === given ? undefined : parseName(given)?.repo;
+      return await convertFolder(path, repo, target, options, opening);
+    } finally {
+      await opening;
+    }
+  });
+}
+
+/** Turns the errors of the output's files into those of this module. */
+async function writing<T>(out: string, write: () => Promise<T>): Promise<T> {
+  try {
+    return await write();
+  } catch (cause) {
+    if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
+    if (cause instanceof mx.ArrayError && cause.code === "file") {
+      throw new LlmError("weights", cause.message); // the source changed
+    }
+    throw cause;
+  }
+}
+
+async function convertFolder(
+  path: string,
+  repo: string | undefined,
+  out: string,
+  options: ConvertOptions,
+  opening: Promise<void>,
+): Promise<Converted> {
+  const names = modelFiles(path);
+  const files = weightFiles(path, names);
+  const architecture = describeFolder(path, undefined);
+  checkSource(path, architecture, options);
+  checkShards(path, files, names);
+  const found = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
+  const stored = new Map(Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]));
+  checkWeights(path, files, architecture);
+
+  const { tableBytes, config: { quantization } } = architecture;
+  const modules = architecture.modules(stored.has("lm_head.weight"));
+  const description = describeConversion(path, modules, options);
+  const { dtype, rows } = description;
+  const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
+    quantization && quantizationOf(path, shape.at(-1)!, quantization, (name) => stored.get(name));
+  const quantizedAs = (module: string): Quantization | undefined => {
+    const row = rows.get(module)?.row;
+    if (row === undefined) return undefined;
+    const { defaults } = QUANTIZATION_MODES[row.mode ?? "affine"];
+    return { ...row, groupSize: row.groupSize ?? defaults.groupSize };
+  };
+  const wish = {
+    dtype,
+    quantize: quantizedAs,
+    dequantize: (module: WeightModule) => options.dequantize ? storedAs(module) : undefined,
+  };
+  const jobs: Job[] = modules.flatMap((module) => jobsOf(module, stored, wish));
+  const outputs = jobs.flatMap((job) => job.outputs);
+  const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
+  const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
+  const parameters = modules.reduce((sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? shape[0] : 0), 0);
+
+  const texts: Record<string, Uint8Array> = {
+    "config.json": newConfig(description),
+    "model.safetensors.index.json": newIndex(shards, bytes, parameters),
+    ...tokenizerFiles(path),
+    "README.md": newReadme(repo),
+  };
+  const whole = bytes + [...shards.map(({ header }) => header), ...Object.values(texts)].reduce(
+    (sum, { length }) => sum + length,
+    0,
+  );
+  await opening;
+  using folder = OutputFolder.make(out, whole);
+  {
+    using shardFiles = new ShardFiles(folder, shards);
+    await runJobs(jobs, shardFiles, options);
+    shardFiles.sync();
+  }
+  for (const [name, text] of Object.entries(texts)) folder.write(name, text);
+  options.signal?.throwIfAborted();
+  folder.finish();
+  return {
+    path: out,
+    files: [...shards.map(({ name }) => name), ...Object.keys(texts)].sort(),
+    bytes,
+    parameters,
+    bitsPerWeight: (bytes + tableBytes) * 8 / parameters,
+  };
+}
+
+/** The tensors of a file. */
+function storedOf(file: string): ReturnType<typeof storedTensors> {
+  try {
+    return storedTensors(file);
+  } catch (cause) {
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
+    throw cause;
+  }
+}
+
+/** Throws unless the tensors are those of the model, as loading it does. */
+function checkWeights(path: string, files: readonly string[], { config, build }: Architecture): void {
+  using weights = openWeights(path, files, config, mx.float32);
+  using _ = build(weights);
+  weights.finish();
+}

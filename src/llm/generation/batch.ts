@@ -1,0 +1,289 @@
+/**
+ * Generation for several prompts at once: their sequences advance together, each at a position of its own, so that a step reads
+ * the weights once for all of them.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { interruptible, interruptibleStream } from "../../notebook/interrupt.ts";
+import { orAborted } from "../abort.ts";
+import type { ParsedToolCall } from "../answer/tool_calls.ts";
+import { checkModel, checkOptions } from "../arguments.ts";
+import { GenerationSession } from "../decode/session.ts";
+import { LlmError } from "../error.ts";
+import { inTurns, openPrompt, roomFor } from "./generate.ts";
+import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "../sampling/options.ts";
+import { checkCount, processorsOf } from "./request.ts";
+import { type GenerationResponse, perSecond } from "../sampling/response.ts";
+import { KvCache } from "../kv/cache.ts";
+import { checkLogprobs } from "../sampling/logprobs_log.ts";
+import type { LanguageModel } from "../models/mod.ts";
+import { answerFormat, encodePrompt, type Prompt, tokensFor } from "./prompt.ts";
+import { makeSampler, repetitionContext } from "../sampling/sampler.ts";
+import { StopChecker } from "../sampling/stop_checker.ts";
+import { Constraint } from "../structured/constraint.ts";
+import type { GrammarSource } from "../structured/protocol.ts";
+import { grammarOf, type ResponseFormat } from "../structured/response_format.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+
+/** One generated token of one sequence. */
+export interface BatchToken extends
+  Pick<
+    GenerationResponse,
+    "text" | "reasoning" | "toolCalls" | "raw" | "token" | "logprobs" | "generationTokens" | "finishReason"
+  > {
+  /** Number of the prompt. */
+  readonly sequence: number;
+}
+
+/** What {@link batchGenerate} returns: an entry for each prompt, in their order, and figures of the whole batch. */
+export interface BatchResponse {
+  /** The texts, without EOS tokens and stop strings; answers in conversations also without thoughts and calls. */
+  readonly texts: readonly string[];
+  /** What the model thought before it answered in conversations. */
+  readonly reasonings: readonly string[];
+  /** Functions that it calls. */
+  readonly toolCalls: readonly (readonly ParsedToolCall[])[];
+  /** The tokens. */
+  readonly tokens: readonly (readonly number[])[];
+  /** Why each sequence ended. */
+  readonly finishReasons: readonly NonNullable<GenerationResponse["finishReason"]>[];
+  /** Tokens of all prompts. */
+  readonly promptTokens: number;
+  /** Prompt tokens per second, the first generated tokens included in the time. */
+  readonly promptTps: number;
+  /** Tokens of all sequences. */
+  readonly generationTokens: number;
+  /** Tokens per second after the first ones. */
+  readonly generationTps: number;
+  /** Highest use of device memory so far in GB. */
+  readonly peakMemory: number;
+}
+
+/**
+ * Continues several prompts together and yields one response for every token of every sequence; the last of each has a
+ * `finishReason`. With the same seed a sequence gets the tokens that it would get alone, up to rounding: on matrix units several
+ * sequences are multiplied in float16.
+ *
+ * Throws as `streamGenerate` does: for options out of range and prompts that do not fit before any work, and the signal's reason
+ * when it is aborted before the first token.
+ *
+ * @example
+ * ```ts ignore
+ * for await (const { sequence, text } of mx.lm.streamBatchGenerate(model, tokenizer, ["One", "Two"])) {
+ *   texts[sequence] += text;
+ * }
+ * ```
+ */
+export function streamBatchGenerate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions = {},
+): AsyncGenerator<BatchToken, void, void> {
+  return interruptibleStream(options, async function* (heeding) {
+    checkModel("batchGenerate", model, tokenizer);
+    checkOptions("batchGenerate", heeding, BATCH_OPTIONS);
+    yield* streamRequest(model, requestOf(model, tokenizer, prompts, heeding), heeding);
+  });
+}
+
+/** The responses to a request. */
+async function* streamRequest(
+  model: LanguageModel,
+  { ids, stopCheckers, settings, grammars, tokenizer, thinking }: BatchRequest,
+  { signal, onPrompt }: BatchGenerateOptions,
+): AsyncGenerator<BatchToken, void, void> {
+  if (ids.length === 0) return;
+
+  using constraints = new DisposableStack();
+  const constraintOf: (Constraint | undefined)[] = [];
+  for (const [i, grammar] of grammars.entries()) {
+    const opened = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
+    constraintOf.push(constraints.use(opened));
+    opened?.begin(ids[i], thinking[i]);
+  }
+  const caches = ids.map(() => model.makeCache());
+  KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
+  const opened: GenerationSession[] = [];
+  const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
+    const session = await openPrompt(ids[i], model, {
+      ...settings[i],
+      cache: caches[i],
+      constraint: constraintOf[i],
+    });
+    opened.push(session);
+    return session.open();
+  };
+  const reads: Promise<void>[] = [];
+  let reading = true;
+  try {
+    const end = async (i: number): Promise<void> => {
+      await orAborted(reads[i], signal);
+      onPrompt?.(i + 1, ids.length);
+      signal?.throwIfAborted();
+    };
+    // The host prepares a prompt while the device reads the one before, where an abort does not waste long work on it.
+    const ahead = model.traces.tiled ? 1 : 0;
+    for (let i = 0; i < ids.length; i++) {
+      const submitted = open(i);
+      reads.push(submitted.then(({ read }) => read));
+      reads[i].catch(() => {}); // whoever waits for it hears of it
+      await orAborted(submitted, signal);
+      if (i >= ahead) await end(i - ahead);
+    }
+    if (ahead > 0) await end(ids.length - 1);
+    reading = false;
+    using session = GenerationSession.join(opened);
+    for await (const tokens of inTurns(session.tokens())) {
+      for (const { sequence, token, logprobs } of tokens) {
+        const stopChecker = stopCheckers[sequence];
+        const parts = stopChecker.push(token);
+        if (parts.finishReason !== null) session.end(sequence);
+        yield {
+          sequence,
+          ...parts,
+          token,
+          ...(logprobs && { logprobs }),
+          generationTokens: stopChecker.count,
+        };
+      }
+    }
+  } finally {
+    const free = (): void => {
+      for (const session of opened) session[Symbol.dispose]();
+      for (const cache of caches) cache.dispose();
+    };
+    // What the device still reads of aborted prompts keeps its memory until it is done, but nobody waits for that.
+    if (reading) Promise.allSettled(reads).then(free);
+    else free();
+  }
+}
+
+/** What prompts and options come to; lists have an entry for each prompt. */
+interface BatchRequest {
+  readonly ids: readonly (readonly number[])[];
+  readonly stopCheckers: readonly StopChecker[];
+  readonly settings: readonly Omit<StepOptions, "cache">[];
+  readonly grammars: readonly (GrammarSource | undefined)[];
+  readonly tokenizer: Tokenizer;
+  /** Whether the answers may begin with thoughts. */
+  readonly thinking: readonly boolean[];
+}
+
+/** Checks everything that can be wrong before any work is done. */
+function requestOf(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions,
+): BatchRequest {
+  const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal } = options;
+  checkPrompts(prompts);
+  checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
+  const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
+  for (const limit of limits) checkCount("maxTokens", limit);
+  const seeds = seed === undefined
+    ? prompts.map(() => undefined)
+    : perPrompt("seed", seed, prompts, (value, i) => value + i);
+  const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
+  const processors = processorsOf(options);
+  const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
+  const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
+  const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
+  const stopCheckers = most.map((limit, i) =>
+    new StopChecker(tokenizer, { stop, limit, signal, format: answerFormat(tokenizer, prompts[i], ids[i], options) })
+  );
+  const grammars = formatsOf(options.responseFormat, prompts).map(grammarOf);
+  const thinking = prompts.map((prompt) => typeof prompt !== "string" && options.enableThinking !== false);
+  const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
+  const settings = samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] }));
+  return { ids, stopCheckers, settings, grammars, tokenizer, thinking };
+}
+
+/**
+ * Continues several prompts together and returns all of it; see {@link streamBatchGenerate}.
+ *
+ * @example
+ * ```ts ignore
+ * const { texts } = await mx.lm.batchGenerate(model, tokenizer, ["Once upon a time", "The sea"], { maxTokens: 50 });
+ * ```
+ */
+export async function batchGenerate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions = {},
+): Promise<BatchResponse> {
+  return await interruptible(options, (heeding) => generateAll(model, tokenizer, prompts, heeding));
+}
+
+async function generateAll(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions,
+): Promise<BatchResponse> {
+  checkModel("batchGenerate", model, tokenizer);
+  checkOptions("batchGenerate", options, BATCH_OPTIONS);
+  const request = requestOf(model, tokenizer, prompts, options);
+  const texts = prompts.map(() => "");
+  const reasonings = prompts.map(() => "");
+  const toolCalls = prompts.map((): ParsedToolCall[] => []);
+  const tokens = prompts.map((): number[] => []);
+  const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
+  const promptTokens = request.ids.reduce((n, { length }) => n + length, 0);
+  const started = performance.now();
+  let first = 0;
+  let count = 0;
+  for await (const response of streamRequest(model, request, options)) {
+    if (response.generationTokens === 1) first = performance.now();
+    count++;
+    texts[response.sequence] += response.text;
+    reasonings[response.sequence] += response.reasoning;
+    toolCalls[response.sequence].push(...response.toolCalls);
+    tokens[response.sequence].push(response.token);
+    if (response.finishReason !== null) finishReasons[response.sequence] = response.finishReason;
+  }
+  return {
+    texts,
+    reasonings,
+    toolCalls,
+    tokens,
+    finishReasons,
+    promptTokens,
+    promptTps: perSecond(promptTokens, first - started),
+    generationTokens: count,
+    generationTps: perSecond(count - prompts.length, performance.now() - first),
+    peakMemory: mx.getPeakMemory() / 1e9,
+  };
+}
+
+/** Throws unless the prompts are a list. */
+function checkPrompts(prompts: readonly Prompt[]): void {
+  if (!Array.isArray(prompts)) throw new LlmError("option", "The prompts are no list: generate() takes a single one");
+}
+
+/** A format for each prompt. */
+function formatsOf(
+  formats: BatchGenerateOptions["responseFormat"],
+  prompts: readonly Prompt[],
+): readonly (ResponseFormat | undefined)[] {
+  if (!Array.isArray(formats)) return prompts.map(() => formats as ResponseFormat | undefined);
+  if (formats.length === prompts.length) return formats;
+  throw new LlmError("option", `responseFormat has ${formats.length} formats for ${prompts.length} prompts`);
+}
+
+/** One value for each prompt out of a list of them, or out of one number. */
+function perPrompt(
+  name: string,
+  value: number | readonly number[],
+  prompts: readonly Prompt[],
+  each: (value: number, i: number) => number,
+): readonly number[] {
+  if (typeof value === "number") return prompts.map((_, i) => each(value, i));
+  if (value.length === prompts.length) return value;
+  throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);
+}

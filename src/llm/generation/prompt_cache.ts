@@ -1,0 +1,314 @@
+/**
+ * Key/value caches in files, in the format of mlx-lm (`save_prompt_cache` of mlx_lm/models/cache.py): a safetensors file with the state
+ * of each layer, keys "i.0" and values "i.1" (B, H, T, D) and the number of tokens "i.2", and a tree of metadata flattened to dots: what
+ * the caller adds below "0", the class of each layer's cache below "1", which arrays were scalars below "2". Files of mlx-lm before that,
+ * with classes below "2" and no "i.2", load too.
+ *
+ * mlx-lm passes over what is added here: the ids of the tokens, as one more array behind the layers, and at "0.vkmx" what the cache
+ * was computed with. Everything is checked against the header before anything is allocated, and rows are read layer by layer.
+ *
+ * @module
+ */
+
+import { untilInterrupted } from "../../../ffi/notebook.ts";
+import * as mx from "../../array/mod.ts";
+import {
+  openSafetensors,
+  type SavedArray,
+  type StoredArrays,
+  writeSafetensors,
+} from "../../array/files/safetensors_file.ts";
+import { storedBytes } from "../../array/files/stored.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { checkIds, checkOptions } from "../arguments.ts";
+import type { ModelConfig } from "../config/model.ts";
+import { LlmError } from "../error.ts";
+import { untilFree } from "./generate.ts";
+import { KvCache } from "../kv/cache.ts";
+import type { LanguageModel } from "../models/mod.ts";
+
+/** Options of {@link savePromptCache}. */
+export interface SavePromptCacheOptions {
+  /** Strings by name that {@link loadPromptCache} gives back. */
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/** Options of {@link loadPromptCache}. */
+export interface LoadPromptCacheOptions {
+  /** Ids of the tokens that it holds, for `cachePrompt`, where the file does not tell them, as those of mlx-lm. */
+  readonly tokens?: readonly number[];
+}
+
+/** What {@link loadPromptCache} gives. */
+export interface LoadedPromptCache {
+  /** The cache; free it with `cache.dispose()` or `using`. */
+  readonly cache: KvCache;
+  /** What was saved with it. */
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+const SAVE_OPTIONS = { metadata: true } as const satisfies Record<keyof SavePromptCacheOptions, true>;
+const LOAD_OPTIONS = { tokens: true } as const satisfies Record<keyof LoadPromptCacheOptions, true>;
+
+/** The version of what is added to the format. */
+const VERSION = 1;
+/** The name of it in the metadata. */
+const OWN = "vkmx";
+/** The class of mlx-lm's caches that are like ours. */
+const CLASS = "KVCache";
+/** Rows that mlx-lm may hold beyond the tokens of a context. */
+const SPARE_ROWS = 256;
+/** Fields of a config that do not change what a cache holds. */
+const FREE_FIELDS = ["maxPositionEmbeddings", "eosTokenIds"];
+
+/** What a cache depends on, of a model's config, by name and as JSON. */
+function identityOf(config: ModelConfig): Record<string, string> {
+  const plain = (_: string, value: unknown): unknown => value instanceof Map ? Object.fromEntries(value) : value;
+  const fields = Object.entries(config).filter(([name, value]) => value !== undefined && !FREE_FIELDS.includes(name));
+  return Object.fromEntries(fields.map(([name, value]) => [name, JSON.stringify(value, plain)]));
+}
+
+/**
+ * Saves a cache with the tokens that it holds, in the format of mlx-lm. Only rows of tokens are written, one layer at a time; the file
+ * appears whole or not at all.
+ *
+ * Throws an {@link LlmError} for a cache that holds nothing or that a generation writes to, and an ArrayError with code "file" where the
+ * file cannot be written.
+ *
+ * @example
+ * ```ts ignore
+ * using cache = model.makeCache();
+ * await mx.lm.generate(model, tokenizer, manual, { cache, maxTokens: 1 });
+ * await mx.lm.savePromptCache("manual.safetensors", cache);
+ * ```
+ */
+export async function savePromptCache(
+  file: string,
+  cache: KvCache,
+  options: SavePromptCacheOptions = {},
+): Promise<void> {
+  checkOptions("savePromptCache", options, SAVE_OPTIONS);
+  if (!(cache instanceof KvCache)) {
+    throw new LlmError("option", "savePromptCache() expected a cache of model.makeCache()");
+  }
+  await untilInterrupted(untilFree(cache));
+  const { metadata = {} } = options;
+  const { offset, layers, dtype, shape, tokens, config } = cache;
+  if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
+  const strings = Object.entries(metadata);
+  const wrong = strings.find(([name, value]) => name === OWN || typeof value !== "string");
+  if (wrong) throw new LlmError("option", `metadata has ${quoted(wrong[0])}, expected strings under names but ${OWN}`);
+  const words = (name: string, values: readonly number[], axes: readonly number[]): SavedArray => ({
+    name,
+    dtype: mx.int32,
+    shape: axes,
+    pieces: () => [new Uint8Array(Int32Array.from(values).buffer)],
+  });
+  const arrays: SavedArray[] = [];
+  const states: [string, string][] = [];
+  for (let layer = 0; layer < layers; layer++) {
+    const part = (name: string, which: "keys" | "values"): SavedArray => ({
+      name,
+      dtype,
+      shape,
+      pieces: () => {
+        using rows = cache.rows(layer, which);
+        return [storedBytes(rows)];
+      },
+    });
+    arrays.push(part(`${layer}.0`, "keys"), part(`${layer}.1`, "values"), words(`${layer}.2`, [offset], []));
+    states.push([`2.${layer + 1}.0`, `${layer}.2`], [`2.${layer + 1}.1`, "scalar"]);
+  }
+  if (tokens.length > 0) arrays.push(words(`${layers}.tokens`, tokens, [tokens.length]));
+  const own = { version: VERSION, ...(config && { model: identityOf(config) }) };
+  writeSafetensors(file, arrays, {
+    [`0.${OWN}`]: JSON.stringify(own),
+    ...Object.fromEntries(strings.map(([name, value]) => [`0.${name}`, value])),
+    ...Object.fromEntries(Array.from({ length: layers }, (_, layer) => [`1.${layer}`, CLASS])),
+    "2.0": "",
+    ...Object.fromEntries(states),
+  });
+}
+
+/**
+ * Loads a cache that {@link savePromptCache} or mlx-lm saved, for a model on any device. Generations with it give what they would have
+ * given with the one that was saved; on a device whose caches have another dtype, rows are rounded to that.
+ *
+ * Throws an {@link LlmError} with code "cache" that says what is wrong with the file: damaged, of another model, or of mlx-lm's
+ * quantized or rotating caches; with code "memory" or "context" where there is no room for it.
+ *
+ * @example
+ * ```ts ignore
+ * const { cache } = await mx.lm.loadPromptCache("manual.safetensors", model);
+ * await mx.lm.generate(model, tokenizer, `${manual} How do I reset it?`, { cache, cachePrompt: true });
+ * ```
+ */
+export function loadPromptCache(
+  file: string,
+  model: LanguageModel,
+  options: LoadPromptCacheOptions = {},
+): Promise<LoadedPromptCache> {
+  checkOptions("loadPromptCache", options, LOAD_OPTIONS);
+  return Promise.try(() => {
+    try {
+      return load(file, model, options);
+    } catch (cause) {
+      if (cause instanceof mx.ArrayError && cause.code === "file") {
+        throw new LlmError("cache", cause.message);
+      }
+      throw cause;
+    }
+  });
+}
+
+function load(path: string, model: LanguageModel, options: LoadPromptCacheOptions): LoadedPromptCache {
+  const bad = (what: string): never => {
+    throw new LlmError("cache", `${shownPath(path)} ${what}`);
+  };
+  const file = openSafetensors(path);
+  const { layers, metadata } = readClasses(file, bad);
+  checkOwn(metadata[OWN], model, bad);
+  const { count, batch } = readShapes(file, layers, model, bad);
+  const tokens = options.tokens ?? readTokens(file, `${layers}.tokens`, count, bad);
+  checkIds(model, [...tokens], options.tokens ? "tokens" : shownPath(path));
+  if (options.tokens && options.tokens.length !== count) {
+    throw new LlmError(
+      "option",
+      `tokens has ${options.tokens.length} ids, and ${shownPath(path)} holds ${count} tokens`,
+    );
+  }
+  const cache = model.makeCache(batch);
+  const { device } = model.traces;
+  checkMemory(path, cache.byteLength(count), device);
+  const rows = (name: string): mx.Tensor => {
+    using whole = file.tensor(file.entries.get(name)!);
+    return whole.index("...", mx.Slice(0, count), mx.Slice(null));
+  };
+  try {
+    mx.withDevice(
+      device,
+      () => cache.fill(count, (layer) => ({ keys: rows(`${layer}.0`), values: rows(`${layer}.1`) })),
+    );
+  } catch (error) {
+    cache.dispose();
+    throw error;
+  }
+  cache.remember(tokens);
+  return { cache, metadata: Object.fromEntries(Object.entries(metadata).filter(([name]) => name !== OWN)) };
+}
+
+/** The number of layers and the metadata of the caller. The two forms of mlx-lm differ in where those and the classes are. */
+function readClasses(
+  { metadata }: StoredArrays,
+  bad: (what: string) => never,
+): { layers: number; metadata: Record<string, string> } {
+  const below = (at: number): [string, string][] =>
+    Object.entries(metadata).flatMap(([name, value]) => name.startsWith(`${at}.`) ? [[name.slice(2), value]] : []);
+  const current = metadata["2.0"] === "";
+  const classes = below(current ? 1 : 2);
+  const other = classes.find(([, name]) => name !== CLASS);
+  if (classes.length === 0) return bad("is no prompt cache: its metadata name no caches of layers");
+  if (other) return bad(`holds a ${quoted(other[1])} of mlx-lm: only a ${CLASS} is read`);
+  return { layers: classes.length, metadata: Object.fromEntries(below(current ? 0 : 1)) };
+}
+
+/** Refuses a cache of a later version, and one that was computed with another model. */
+function checkOwn(text: string | undefined, model: LanguageModel, bad: (what: string) => never): void {
+  if (text === undefined) return; // mlx-lm's
+  let own: { version?: unknown; model?: unknown } | null;
+  try {
+    own = JSON.parse(text);
+  } catch {
+    return bad(`has metadata ${OWN} that are no JSON`);
+  }
+  if (own?.version !== VERSION) {
+    return bad(`has version ${quoted(own?.version)} of a prompt cache: known is ${VERSION}`);
+  }
+  if (own.model === undefined) return;
+  const saved = own.model;
+  if (typeof saved !== "object" || saved === null) return bad(`has metadata ${OWN} without the fields of a model`);
+  const found = new Map(Object.entries(saved));
+  for (const [name, value] of Object.entries(identityOf(model.config))) {
+    const other = found.get(name);
+    found.delete(name);
+    if (other !== value) bad(`is of another model: its ${name} is ${shown(other)}, this one's ${value}`);
+  }
+  for (const [name, value] of found) bad(`is of another model: its ${name} is ${shown(value)}, this one has none`);
+}
+
+function shown(json: unknown): string {
+  if (json === undefined) return "not set";
+  return typeof json === "string" ? quoted(json).replace(/^"|"$/g, "").replaceAll('\\"', '"') : quoted(json);
+}
+
+/** The numbers of tokens and of sequences. Refuses arrays that are not those of a cache of the model. */
+function readShapes(
+  file: StoredArrays,
+  layers: number,
+  model: LanguageModel,
+  bad: (what: string) => never,
+): { count: number; batch: number } {
+  using like = model.makeCache();
+  const entry = (name: string) => file.entries.get(name) ?? bad(`lacks the array ${quoted(name)}`);
+  if (layers !== like.layers) bad(`is of another model: it has ${layers} layers, this one ${like.layers}`);
+  const [batch, , rows] = entry("0.0").shape;
+  const expected = like.shape;
+  const limit = like.limit + SPARE_ROWS;
+  const counts = [];
+  for (let layer = 0; layer < layers; layer++) {
+    for (const name of [`${layer}.0`, `${layer}.1`]) {
+      const { shape, dtype } = entry(name);
+      if (dtype.kind !== "float") {
+        bad(`is no prompt cache: the array ${quoted(name)} is ${dtype.name}, expected floats`);
+      }
+      const fits = shape.length === 4 && shape[0] === batch && shape[1] === expected[1] && shape[2] === rows &&
+        shape[3] === expected[3];
+      if (!fits || batch === 0) {
+        bad(
+          `is of another model: the array ${quoted(name)} is (${shape}), expected (${
+            [batch || 1, expected[1], rows, expected[3]].join()
+          })`,
+        );
+      }
+    }
+    const scalar = file.entries.get(`${layer}.2`);
+    if (scalar && (scalar.dtype !== mx.int32 || scalar.end - scalar.begin !== 4)) {
+      bad(`has a number of tokens ${quoted(scalar.name)} that is no single int32`);
+    }
+    if (scalar) counts.push(scalar);
+  }
+  if (rows > limit) {
+    throw new LlmError("context", `The cache has ${rows} rows and the model's context holds ${like.limit} tokens`);
+  }
+  if (counts.length > 0 && counts.length < layers) bad("has the number of tokens of some layers only");
+  const numbers = file.bytes(counts).map((bytes) => new Int32Array(bytes.buffer)[0]);
+  const [count = rows] = numbers;
+  const odd = numbers.find((number) => number !== count);
+  if (odd !== undefined) bad(`has layers of ${count} and of ${odd} tokens`);
+  if (count < 1 || count > rows) bad(`says that it holds ${count} tokens, and it has ${rows} rows`);
+  if (count > like.limit) {
+    throw new LlmError("context", `The cache holds ${count} tokens and the model's context ${like.limit}`);
+  }
+  return { count, batch };
+}
+
+/** The ids of the tokens, none where the file does not tell them. */
+function readTokens(file: StoredArrays, name: string, count: number, bad: (what: string) => never): readonly number[] {
+  const entry = file.entries.get(name);
+  if (entry === undefined) return [];
+  if (entry.dtype !== mx.int32 || entry.shape.length !== 1 || entry.shape[0] !== count) {
+    return bad(`has ids ${quoted(name)} that are not ${count} int32`);
+  }
+  return [...new Int32Array(file.bytes([entry])[0].buffer)];
+}
+
+/** Refuses what cannot fit on the device of the model, before the first row is read. */
+function checkMemory(path: string, need: number, device: string): void {
+  const { available } = mx.deviceMemory(device);
+  if (need <= available) return;
+  const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
+  throw new LlmError(
+    "memory",
+    `${shownPath(path)} needs ${gigabytes(need)} and ${device} has ${gigabytes(available)} free`,
+  );
+}

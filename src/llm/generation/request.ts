@@ -1,0 +1,69 @@
+/**
+ * What a prompt and options come to. Everything that can be wrong with them is found here, before any work is done.
+ *
+ * @module
+ */
+
+import { checkNumber } from "../arguments.ts";
+import { LlmError } from "../error.ts";
+import type { GenerateOptions, LogitsOptions, LogitsProcessor, StepOptions } from "../sampling/options.ts";
+import { KvCache } from "../kv/cache.ts";
+import { checkLogprobs } from "../sampling/logprobs_log.ts";
+import type { LanguageModel } from "../models/mod.ts";
+import { answerFormat, commonTokens, encodePrompt, type Prompt, tokensFor } from "./prompt.ts";
+import { makeLogitsProcessors, makeSampler, repetitionContext } from "../sampling/sampler.ts";
+import { StopChecker } from "../sampling/stop_checker.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+
+/** What a prompt and options come to. */
+export interface GenerationRequest {
+  /** The tokens of the prompt. */
+  readonly ids: readonly number[];
+  /** How many of them the cache holds, and how many tokens it keeps. */
+  readonly cached: number;
+  readonly offset: number;
+  readonly stopChecker: StopChecker;
+  readonly settings: Omit<StepOptions, "cache">;
+}
+
+/** Checks everything that can be wrong, with an {@link LlmError}. */
+export function requestOf(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: GenerateOptions,
+): GenerationRequest {
+  const { cache, cachePrompt, maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
+  checkCount("maxTokens", maxTokens);
+  checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
+  if (cache) checkCache(model, cache);
+  const sampler = options.sampler ?? makeSampler(options);
+  const processors = processorsOf(options);
+  const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
+  const ids = encodePrompt(model, tokenizer, prompt, options);
+  const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
+  const offset = cachePrompt ? cached : cache?.offset ?? 0;
+  const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
+  const format = answerFormat(tokenizer, prompt, ids, options);
+  const stopChecker = new StopChecker(tokenizer, { stop, limit, signal, format });
+  const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
+  return { ids, cached, offset, stopChecker, settings };
+}
+
+/** All processors that options ask for, in the order in which they run. */
+export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
+  const { logitsProcessors: own = [] } = options;
+  return [...makeLogitsProcessors(options), ...own];
+}
+
+/** Throws unless a cache is one that the model makes for one sequence. */
+function checkCache(model: LanguageModel, cache: KvCache): void {
+  if (cache instanceof KvCache && cache.isLike(model.makeCache())) return;
+  throw new LlmError("option", "The cache is not one of this model for one sequence: make it with model.makeCache()");
+}
+
+/** Throws unless a count is a positive integer, or without end. */
+export function checkCount(name: string, value: number): void {
+  checkNumber(name, value, value === Infinity || (Number.isSafeInteger(value) && value >= 1), "a positive integer");
+}

@@ -1,0 +1,252 @@
+/**
+ * Where the keys of all layers lie, and likewise the values: buffers whose rows are written in place.
+ *
+ * How a layer's buffer lies says src/graph/kv_layout.ts. For loops the
+ * buffers of many layers are one array, a {@link StackedTensors}, which takes one allocation and little to bind. Whoever asks for those of
+ * single layers gets them taken apart in the same memory, or in memory of their own where there are none yet.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { BUFFER_RANK, bufferShape, ROWS_AXIS } from "../../graph/kv_layout.ts";
+import { enqueue } from "../../array/compile/evaluate.ts";
+import { joined, rowsOf, sideBySide, takenApart, uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import { untrack } from "../../array/tensor/tracking.ts";
+import { StackedTensors } from "../../array/devices/stack.ts";
+
+/** What the buffers of a model have in common. */
+export interface BufferSizes {
+  /** Layers of the model. */
+  readonly layers: number;
+  /** Sequences that advance together. */
+  readonly batch: number;
+  /** Key/value heads. */
+  readonly heads: number;
+  /** Size of a head. */
+  readonly headDim: number;
+  /** Features that lie side by side, a divisor of `headDim`. */
+  readonly block: number;
+  /** Element type of keys and values. */
+  readonly dtype: Dtype;
+}
+
+/** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
+const MOST_BYTES = 2 ** 30;
+
+/** The buffers of all layers, of a number of rows. They are made when somebody asks for them. */
+export class LayerBuffers {
+  #sizes: BufferSizes;
+  #rows = 0;
+  /** Buffers of one layer each, or of several stacked along a first axis. */
+  #arrays: Tensor[] = [];
+
+  constructor(sizes: BufferSizes) {
+    this.#sizes = sizes;
+  }
+
+  /** Makes buffers of `rows` rows of equal sizes lie so that {@link LayerBuffers.join} copies nothing unless one of them grows. */
+  static sideBySide(all: readonly LayerBuffers[], rows: number): void {
+    const [{ dtype }] = all.map((buffers) => buffers.#sizes);
+    for (const buffers of all) buffers.#rows = rows;
+    for (const shape of all[0].#shapes(all.length)) {
+      sideBySide(all.length, shape, 1, dtype).forEach((array, i) => all[i].#arrays.push(owned(array)));
+    }
+  }
+
+  /** The buffers of all sequences of buffers with as many rows, not evaluated; those go on until they are disposed. */
+  static join(all: readonly LayerBuffers[]): LayerBuffers {
+    const [first] = all;
+    const batch = all.reduce((sum, buffers) => sum + buffers.#sizes.batch, 0);
+    const joint = new LayerBuffers({ ...first.#sizes, batch });
+    const cut = (buffers: LayerBuffers): string =>
+      buffers.#made().map((array) => isStacked(array) ? array.shape[0] : 0).join();
+    const alike = all.every((buffers) => cut(buffers) === cut(first));
+    const lists = all.map((buffers) => alike ? buffers.#arrays : buffers.apart);
+    joint.#rows = first.#rows;
+    joint.#arrays = lists[0].map((_, i) => {
+      const arrays = lists.map((list) => list[i]);
+      const axis = stackAxes(arrays[0]);
+      return owned(joined(arrays, axis) ?? mx.concatenate(arrays, axis));
+    });
+    return joint;
+  }
+
+  /** Rows of every buffer. */
+  get rows(): number {
+    return this.#rows;
+  }
+
+  /** The arrays that hold the buffers now. */
+  get arrays(): readonly Tensor[] {
+    return this.#arrays;
+  }
+
+  /** The buffers of all layers in as few arrays as may be, for the state of a loop. */
+  get stacks(): readonly (Tensor | StackedTensors)[] {
+    return this.#made().map(asStack);
+  }
+
+  /** The buffer of each layer. */
+  get apart(): readonly Tensor[] {
+    const { layers, dtype } = this.#sizes;
+    if (this.#arrays.length === 0 && this.#rows > 0) {
+      this.#arrays = Array.from({ length: layers }, () => owned(uninitialised(this.#shape, dtype)));
+    }
+    if (this.#arrays.some(isStacked)) {
+      this.#arrays = this.#arrays.flatMap((array) => {
+        const parts = takenApart(array).map(owned);
+        array[Symbol.dispose]();
+        return parts;
+      });
+    }
+    return this.#arrays;
+  }
+
+  /** Puts another array in the place of a layer's buffer, which goes. */
+  replace(layer: number, buffer: Tensor): void {
+    this.apart[layer][Symbol.dispose]();
+    this.#arrays[layer] = owned(buffer);
+  }
+
+  /** The first `count` rows (B, H, count, D) of a layer, not evaluated. Whatever lies together stays so. */
+  read(layer: number, count: number): Tensor {
+    const { array, at } = this.#place(layer);
+    return mx.tidy(() => {
+      const buffer = isStacked(array) ? array.index(at) : array;
+      return rowsOf(buffer.index("...", mx.Slice(0, count), mx.Slice(null)));
+    });
+  }
+
+  /** Writes the first rows (B, H, count, D) of a layer, in place, and submits that. */
+  write(layer: number, rows: Tensor): void {
+    const { array, index, at } = this.#place(layer);
+    const next = mx.tidy(() => writeRows(array, rows, isStacked(array) ? at : undefined));
+    this.#arrays[index] = owned(next);
+    enqueue(next);
+    array[Symbol.dispose]();
+  }
+
+  /** Which array holds a layer, and where in it. */
+  #place(layer: number): { readonly array: Tensor; readonly index: number; readonly at: number } {
+    let first = 0;
+    for (const [index, array] of this.#made().entries()) {
+      const count = isStacked(array) ? array.shape[0] : 1;
+      if (layer < first + count) return { array, index, at: layer - first };
+      first += count;
+    }
+    throw new RangeError(`there is no layer ${layer}`);
+  }
+
+  /** Gives every buffer more rows. */
+  grow(rows: number): void {
+    const more = rows - this.#rows;
+    const next = this.#pieces(rows).map((piece) => {
+      const axis = rowsAxis(piece);
+      const room = uninitialised(piece.shape.with(axis, more), piece.dtype);
+      const whole = owned(mx.concatenate([piece, room], axis));
+      mx.dispose(piece, room);
+      return whole;
+    });
+    mx.dispose(this.#arrays);
+    this.#arrays = next;
+    this.#rows = rows;
+  }
+
+  /** Arrays of the shapes that {@link LayerBuffers.stacks} has after {@link LayerBuffers.grow}, not evaluated. */
+  grown(rows: number): readonly (Tensor | StackedTensors)[] {
+    return mx.tidy(() =>
+      this.#pieces(rows).map((piece) => {
+        const shape = piece.shape.with(rowsAxis(piece), rows);
+        return asStack(owned(uninitialised(shape, piece.dtype)));
+      })
+    );
+  }
+
+  /** Keeps the sequences of some numbers, int32. Nothing is evaluated. */
+  keep(sequences: Tensor): void {
+    this.#arrays = this.#arrays.map((array) => {
+      const next = owned(mx.take(array, sequences, stackAxes(array)));
+      array[Symbol.dispose]();
+      return next;
+    });
+    this.#sizes = { ...this.#sizes, batch: sequences.shape[0] };
+  }
+
+  /** Frees the buffers; there are no rows any more. */
+  dispose(): void {
+    mx.dispose(this.#arrays);
+    this.#arrays = [];
+    this.#rows = 0;
+  }
+
+  #made(): readonly Tensor[] {
+    if (this.#arrays.length === 0 && this.#rows > 0) {
+      this.#arrays = this.#shapes().map((shape) => owned(uninitialised(shape, this.#sizes.dtype)));
+    }
+    return this.#arrays;
+  }
+
+  /** Shape of a layer's buffer. */
+  get #shape(): number[] {
+    return bufferShape({ ...this.#sizes, rows: this.#rows });
+  }
+
+  /** Shapes of the arrays that hold all layers, where `sharers` share their memory. */
+  #shapes(sharers: number = 1): number[][] {
+    const { layers } = this.#sizes;
+    const together = this.#together(sharers * this.#rows);
+    return cuts(layers, together).map(([from, to]) => [to - from, ...this.#shape]);
+  }
+
+  /** Layers that may be one array where each has `rows` rows. */
+  #together(rows: number): number {
+    const { batch, heads, headDim, dtype } = this.#sizes;
+    return Math.max(1, Math.floor(MOST_BYTES / (batch * heads * rows * headDim * dtype.bytes)));
+  }
+
+  /** The arrays, cut into as many layers as may be one array of `rows` rows. */
+  #pieces(rows: number): Tensor[] {
+    const together = this.#together(rows);
+    return this.#arrays.flatMap((array) => {
+      const [count] = array.shape;
+      if (!isStacked(array) || count <= together) return array;
+      return cuts(count, together).map(([from, to]) => array.index(mx.Slice(from, to)));
+    });
+  }
+}
+
+/** Ranges of at most `most` that make up `count`. */
+function cuts(count: number, most: number): (readonly [number, number])[] {
+  return Array.from(
+    { length: Math.ceil(count / most) },
+    (_, i) => [i * most, Math.min(count, (i + 1) * most)] as const,
+  );
+}
+
+/** Whether an array holds the buffers of layers along its first axis; otherwise it is the buffer of one. */
+function isStacked(array: Tensor): boolean {
+  return stackAxes(array) > 0;
+}
+
+/** Axes in front of those of a buffer: one of a stack, none of a single one. */
+function stackAxes(array: Tensor): number {
+  return array.ndim - BUFFER_RANK;
+}
+
+/** The axis of an array along which rows follow each other. */
+function rowsAxis(array: Tensor): number {
+  return stackAxes(array) + ROWS_AXIS;
+}
+
+/** An array as a part of a loop's state. */
+function asStack(array: Tensor): Tensor | StackedTensors {
+  return isStacked(array) ? new StackedTensors(array) : array;
+}
+
+/** Takes an array out of the scopes of tidy(): it lives until the buffers let it go. */
+function owned(array: Tensor): Tensor {
+  untrack(array);
+  return array;
+}

@@ -1,0 +1,353 @@
+/**
+ * Keys and values of the tokens seen so far, for all layers of a model.
+ *
+ * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose rows are written in place. Capacity comes in steps of 256
+ * and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A {@link StepCache}
+ * shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for every step of as many
+ * tokens until the capacity changes.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { enqueue } from "../../array/compile/evaluate.ts";
+import { appendRows, rowsOf } from "../../array/devices/kv_memory.ts";
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
+import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
+import type { ModelConfig } from "../config/model.ts";
+import { LlmError } from "../error.ts";
+import { type BufferSizes, LayerBuffers } from "./buffers.ts";
+
+/** Shape of a cache. */
+export interface KvCacheOptions extends Omit<BufferSizes, "block"> {
+  /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
+  readonly blocks?: KvLayout;
+  /** Most tokens that it may hold. */
+  readonly limit: number;
+  /** Config of the model that fills it. */
+  readonly config?: ModelConfig;
+}
+
+/** What attention reads: all rows seen so far, or whole buffers and the number of valid rows. */
+export interface KeysValues {
+  /** (B, H, rows, D) */
+  readonly keys: Tensor;
+  /** (B, H, rows, D) */
+  readonly values: Tensor;
+  /** int32 (B,): valid rows; `undefined` when all are. */
+  readonly lengths: Tensor | undefined;
+}
+
+/** Where a forward pass leaves its keys and values. */
+export interface Cache {
+  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
+  begin(count: number): number | Tensor;
+  /** Appends the keys and values (B, H, T, D) of one layer. The last layer closes the pass. */
+  update(layer: number, keys: Tensor, values: Tensor): KeysValues;
+}
+
+const STEP = 256;
+/** What two caches must share for one to take the place of the other. */
+const SIZES = ["layers", "batch", "heads", "headDim"] as const;
+
+function steps(tokens: number): number {
+  return Math.ceil(tokens / STEP) * STEP;
+}
+
+/** Keys and values of all layers: their buffers, or stacks of them. */
+export interface Buffers {
+  readonly keys: readonly (Tensor | StackedTensors)[];
+  readonly values: readonly (Tensor | StackedTensors)[];
+}
+
+/** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
+export class KvCache implements Cache {
+  #options: KvCacheOptions;
+  readonly #keys: LayerBuffers;
+  readonly #values: LayerBuffers;
+  #offset = 0;
+  #tokens: readonly number[] = [];
+  #count = 0;
+  #start: Tensor | undefined;
+
+  /** Makes an empty cache; buffers come with the first token, unless those of keys and of values are given. */
+  constructor(options: KvCacheOptions, buffers?: readonly LayerBuffers[]) {
+    const { blocks = plainLayout(options.headDim) } = options;
+    this.#options = options;
+    [this.#keys, this.#values] = buffers ??
+      [blocks.keys, blocks.values].map((block) => new LayerBuffers({ ...options, block }));
+  }
+
+  /**
+   * Makes room for `rows` tokens in each of some caches that are alike and have no room yet, so that {@link KvCache.stack} copies
+   * nothing unless one of them grows. Throws an {@link LlmError} for other caches.
+   */
+  static sideBySide(caches: readonly KvCache[], rows: number): void {
+    const [first] = caches;
+    if (!caches.every((cache) => cache.isLike(first) && cache.capacity === 0)) {
+      throw new LlmError("option", "KvCache.sideBySide() takes caches of one model that hold nothing: make new ones");
+    }
+    LayerBuffers.sideBySide(caches.map((cache) => cache.#keys), steps(rows));
+    LayerBuffers.sideBySide(caches.map((cache) => cache.#values), steps(rows));
+  }
+
+  /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
+  static stack(caches: readonly KvCache[]): KvCache {
+    const capacity = Math.max(...caches.map((cache) => cache.capacity));
+    for (const cache of caches) cache.#resize(capacity);
+    const buffers = [caches.map((cache) => cache.#keys), caches.map((cache) => cache.#values)].map(LayerBuffers.join);
+    const stacked = new KvCache({ ...caches[0].#options, batch: caches.length }, buffers);
+    stacked.#offset = Math.max(...caches.map((cache) => cache.#offset));
+    stacked.#evaluate();
+    for (const cache of caches) cache.dispose();
+    return stacked;
+  }
+
+  /** Whether another cache is one for as many sequences of a model of the same sizes. */
+  isLike(other: KvCache): boolean {
+    return SIZES.every((name) => this.#options[name] === other.#options[name]);
+  }
+
+  /** Number of tokens held: the position of the next one. */
+  get offset(): number {
+    return this.#offset;
+  }
+
+  /** Ids of the tokens that it holds; none where something else than generation filled it. */
+  get tokens(): readonly number[] {
+    return this.#tokens.length === this.#offset ? this.#tokens : [];
+  }
+
+  /** Notes ids from the first token on; more than are held do not count. */
+  remember(tokens: readonly number[]): void {
+    this.#tokens = tokens.slice(0, this.#offset);
+  }
+
+  /** Most tokens that it may hold. */
+  get limit(): number {
+    return this.#options.limit;
+  }
+
+  /** Whether it lies as fused decoding wants it: then a token takes little by itself. */
+  get fused(): boolean {
+    const { blocks, headDim } = this.#options;
+    return blocks !== undefined && isBlocked(blocks, headDim);
+  }
+
+  /** Rows that the buffers have now. */
+  get capacity(): number {
+    return this.#keys.rows;
+  }
+
+  /** Bytes that the buffers take for a number of tokens; for those that it holds room for now unless given. */
+  byteLength(tokens: number = this.capacity): number {
+    const { layers, batch, heads, headDim, dtype } = this.#options;
+    return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes;
+  }
+
+  /** Keys of all layers, then values. A forward pass is complete once these are evaluated, whether its logits are or not. */
+  get state(): readonly Tensor[] {
+    return [...this.keys, ...this.values];
+  }
+
+  /** Keys per layer. */
+  get keys(): readonly Tensor[] {
+    return this.#keys.apart;
+  }
+
+  /** Values per layer. */
+  get values(): readonly Tensor[] {
+    return this.#values.apart;
+  }
+
+  /** Keys and values as the state of a loop wants them: in few arrays. */
+  get buffers(): Buffers {
+    return { keys: this.#keys.stacks, values: this.#values.stacks };
+  }
+
+  /** Config of the model that fills it, where that is known. */
+  get config(): ModelConfig | undefined {
+    return this.#options.config;
+  }
+
+  /** Element type of keys and values. */
+  get dtype(): Dtype {
+    return this.#options.dtype;
+  }
+
+  /** Layers of the model. */
+  get layers(): number {
+    return this.#options.layers;
+  }
+
+  /** Shape (B, H, offset, D) of the keys of the tokens that it holds, and of their values. */
+  get shape(): readonly [number, number, number, number] {
+    const { batch, heads, headDim } = this.#options;
+    return [batch, heads, this.#offset, headDim];
+  }
+
+  /** Keys or values of a layer, of {@link KvCache.shape}, computed when they are read. */
+  rows(layer: number, which: "keys" | "values"): Tensor {
+    return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
+  }
+
+  /**
+   * Fills a cache that holds nothing with `count` tokens, layer by layer: `rows` gives the keys and values (B, H, count, D) of each, which
+   * are let go when they were written. Throws an {@link LlmError} where they pass the context.
+   */
+  fill(count: number, rows: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
+    if (this.#offset > 0) throw new LlmError("option", "KvCache.fill() takes a cache that holds nothing");
+    this.reserve(count);
+    for (let layer = 0; layer < this.#options.layers; layer++) {
+      const { keys, values } = rows(layer);
+      this.#keys.write(layer, keys);
+      this.#values.write(layer, values);
+      mx.dispose(keys, values);
+    }
+    this.advance(count);
+  }
+
+  begin(count: number): number {
+    this.reserve(count);
+    this.#count = count;
+    this.#start = mx.array([this.#offset], mx.int32);
+    return this.#offset;
+  }
+
+  update(layer: number, keys: Tensor, values: Tensor): KeysValues {
+    const [heldKeys, heldValues] = [this.#write(this.#keys, layer, keys), this.#write(this.#values, layer, values)];
+    const end = this.#offset + this.#count;
+    if (layer === this.#options.layers - 1) this.#offset = end;
+    const all = { lengths: undefined };
+    if (end === this.#count) return { keys: cast(keys, heldKeys), values: cast(values, heldValues), ...all };
+    const view = (buffer: Tensor): Tensor => rowsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
+    return { keys: view(heldKeys), values: view(heldValues), ...all };
+  }
+
+  /**
+   * Makes room for `count` more tokens, and for as many more rows as padding or tokens to come may want. Throws an
+   * {@link LlmError} where the tokens pass the context.
+   */
+  reserve(count: number, rows: number = count): void {
+    const end = this.#offset + count;
+    if (end > this.#options.limit) {
+      throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
+    }
+    this.#grow(Math.max(end, this.#offset + rows));
+  }
+
+  /**
+   * Buffers of the shapes that the cache gets when it grows for one more token than fits, not evaluated; undefined where it cannot
+   * grow.
+   */
+  outgrown(): Buffers | undefined {
+    const capacity = this.#next(this.capacity + 1);
+    if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
+    return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity) };
+  }
+
+  /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
+  advance(count: number): void {
+    this.#offset += count;
+  }
+
+  /** Forgets the last `count` tokens, at most all; returns how many those were. */
+  trim(count: number): number {
+    const trimmed = Math.min(count, this.#offset);
+    this.#offset -= trimmed;
+    this.remember(this.#tokens);
+    return trimmed;
+  }
+
+  /** Keeps some of the sequences, in the order of their numbers, evaluated; the longest of them has `offset` tokens. */
+  keep(sequences: readonly number[], offset: number): void {
+    using rows = mx.array([...sequences], mx.int32);
+    this.#keys.keep(rows);
+    this.#values.keep(rows);
+    this.#evaluate();
+    this.#offset = offset;
+    this.#options = { ...this.#options, batch: sequences.length };
+  }
+
+  /** Forgets all tokens and keeps the buffers. */
+  reset(): void {
+    this.trim(this.#offset);
+  }
+
+  /** Frees the buffers; the cache is empty again. */
+  dispose(): void {
+    this.#keys.dispose();
+    this.#values.dispose();
+    this.reset();
+  }
+
+  /** Same as {@link KvCache.dispose}. */
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #evaluate(): void {
+    enqueue(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
+  }
+
+  /** Appends rows to the buffer of a layer, and gives the new one. */
+  #write(buffers: LayerBuffers, layer: number, rows: Tensor): Tensor {
+    const next = appendRows(buffers.apart[layer], rows, this.#start!);
+    buffers.replace(layer, next);
+    return next;
+  }
+
+  /** Rows that the buffers get when more than they have are needed. */
+  #next(rows: number): number {
+    return Math.max(steps(rows), Math.min(2 * this.capacity, steps(this.#options.limit)));
+  }
+
+  #grow(rows: number): void {
+    if (rows > this.capacity) this.#resize(this.#next(rows));
+  }
+
+  #resize(capacity: number): void {
+    if (capacity === this.capacity) return;
+    this.#keys.grow(capacity);
+    this.#values.grow(capacity);
+  }
+}
+
+/** One pass over buffers that somebody else owns, at positions that the device knows. The buffers must have room for all of it. */
+export class StepCache implements Cache {
+  /** Keys per layer; updated as the pass goes on. */
+  readonly keys: Tensor[];
+  /** Values per layer. */
+  readonly values: Tensor[];
+  readonly #position: Tensor;
+  readonly #start: Tensor;
+  #lengths: Tensor | undefined;
+
+  /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
+  constructor(
+    keys: readonly (Tensor | StackedTensors)[],
+    values: readonly (Tensor | StackedTensors)[],
+    position: Tensor,
+  ) {
+    this.keys = unstacked(keys);
+    this.values = unstacked(values);
+    this.#position = position;
+    this.#start = position.reshape([-1, 1]);
+  }
+
+  begin(count: number): Tensor {
+    this.#lengths = mx.add(this.#position, count);
+    return this.#position;
+  }
+
+  update(layer: number, keys: Tensor, values: Tensor): KeysValues {
+    this.keys[layer] = appendRows(this.keys[layer], keys, this.#start);
+    this.values[layer] = appendRows(this.values[layer], values, this.#start);
+    return { keys: rowsOf(this.keys[layer]), values: rowsOf(this.values[layer]), lengths: this.#lengths };
+  }
+}
+
+function cast(rows: Tensor, buffer: Tensor): Tensor {
+  return rows.astype(buffer.dtype);
+}

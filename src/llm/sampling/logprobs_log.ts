@@ -1,0 +1,42 @@
+/**
+ * Log probabilities of tokens: computed beside the choice of a token on its device, and kept in a log that the host sees.
+ *
+ * @module
+ */
+
+import { optionError } from "../error.ts";
+
+/** A token and the natural logarithm of its probability. */
+export interface TokenLogprob {
+  readonly token: number;
+  readonly logprob: number;
+}
+
+/** What is known of a chosen token. */
+export interface Logprobs {
+  /** Of the token itself. */
+  readonly logprob: number;
+  /** The likeliest tokens, likelier ones first and lower ids first among equals. */
+  readonly top: readonly TokenLogprob[];
+}
+
+/** Most tokens of {@link Logprobs.top}. */
+const MOST_TOP = 20;
+
+/** Throws unless `top` is a number of likeliest tokens that can be told; `undefined` tells nothing at all. */
+export function checkLogprobs(top: number | undefined): void {
+  if (top === undefined || (Number.isSafeInteger(top) && top >= 0 && top <= MOST_TOP)) return;
+  throw optionError("logprobs", top, `an integer from 0 to ${MOST_TOP}`);
+}
+
+/** Floats that `mx.fast.logprobs` gives for each row. */
+export function logprobsWidth(top: number): number {
+  return 1 + 2 * top;
+}
+
+/** What one row of `mx.fast.logprobs` says. */
+export function readLogprobs(row: Float32Array): Logprobs {
+  const top = (row.length - 1) / 2;
+  const likely = Array.from({ length: top }, (_, i) => ({ token: row[1 + top + i], logprob: row[1 + i] }));
+  return { logprob: row[0], top: likely };
+}

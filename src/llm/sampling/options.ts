@@ -1,0 +1,184 @@
+/**
+ * Options of generation, and the names that calls check them by.
+ *
+ * @module
+ */
+
+import type { Tensor } from "../../array/mod.ts";
+import type { OptionKind } from "../arguments.ts";
+import type { ChatOptions } from "../chat/template.ts";
+import type { KvCache } from "../kv/cache.ts";
+import type { ResponseFormat } from "../structured/response_format.ts";
+
+/** How to choose tokens. */
+export interface SamplerOptions {
+  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0. */
+  readonly temp?: number;
+  /** Keep the likeliest tokens up to this share of probability; 0 or 1 keeps all. */
+  readonly topP?: number;
+  /** Keep this many of the likeliest tokens; 0 keeps all. */
+  readonly topK?: number;
+  /** Drop tokens less likely than this share of the likeliest. */
+  readonly minP?: number;
+  /** Makes the draws repeatable; random when absent. */
+  readonly seed?: number;
+  /** Divides positive and multiplies negative logits of recent tokens; 1 changes nothing. */
+  readonly repetitionPenalty?: number;
+  /** Is subtracted from the logits of recent tokens, once however often they occur; 0 changes nothing. */
+  readonly presencePenalty?: number;
+  /** Is subtracted from the logits of recent tokens, once for each time that they occur; 0 changes nothing. */
+  readonly frequencyPenalty?: number;
+  /** How many recent tokens the penalties look at. Default 20. */
+  readonly repetitionContextSize?: number;
+  /** Is added to the logits of tokens, by their ids; -Infinity forbids a token. */
+  readonly logitBias?: Readonly<Record<number, number>>;
+}
+
+/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
+export interface Sampler {
+  (logits: Tensor, key: Tensor): Tensor;
+  /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
+  readonly key: readonly [number, number] | undefined;
+  /** Names the graph that it builds, for steps that are traced once for all with equal names; without one each trace is its own. */
+  readonly graph?: string;
+}
+
+/**
+ * (recent token ids (n,) or (B, n), logits (B, V)) → logits. Where there were fewer tokens than places, one of them stands in the
+ * places that are left.
+ */
+export interface LogitsProcessor {
+  (tokens: Tensor, logits: Tensor, weights?: Tensor): Tensor;
+  /** Whether it counts tokens: then it gets weights of the shape of `tokens`, 0 in the places that are left and 1 elsewhere. */
+  readonly counts?: boolean;
+  /** Names the graph that it builds, see {@link Sampler}. */
+  readonly graph?: string;
+}
+
+/** Options of `makeLogitsProcessors`. */
+export type LogitsOptions = Pick<
+  SamplerOptions,
+  "repetitionPenalty" | "presencePenalty" | "frequencyPenalty" | "logitBias"
+>;
+
+/** Options of `streamGenerate` and `generate`. */
+export interface GenerateOptions extends SamplerOptions {
+  /** Most tokens to generate. Default 256. */
+  readonly maxTokens?: number;
+  /** Texts that end the generation; they are not part of the result. */
+  readonly stop?: string | readonly string[];
+  /** Ends the generation within one token. While a prompt is read, that is in chunks of less than about 100 ms then. */
+  readonly signal?: AbortSignal;
+  /** For conversations: let the model think first. Default true. */
+  readonly enableThinking?: boolean;
+  /** For conversations: functions that the model may call. */
+  readonly tools?: ChatOptions["tools"];
+  /**
+   * What the answer has to look like: a JSON object, JSON of a schema, text of a grammar. Where the model thinks first, it holds for
+   * what comes behind `</think>`. An answer that ends by "length" is incomplete.
+   */
+  readonly responseFormat?: ResponseFormat;
+  /** Chooses tokens in place of what the options of sampling describe. */
+  readonly sampler?: Sampler;
+  /** Change logits behind bias and penalties. */
+  readonly logitsProcessors?: readonly LogitsProcessor[];
+  /**
+   * Tells the log probability of each token, and of so many of the likeliest tokens in its place: an integer from 0 to 20. They are
+   * the model's, behind bias and penalties but in front of temperature and filters. A step then ends op by op, which takes longer.
+   */
+  readonly logprobs?: number;
+  /** A cache to continue; it is kept. Without one, a cache is made and freed. */
+  readonly cache?: KvCache;
+  /**
+   * Whether the prompt is the whole text and not only what follows the tokens of `cache`: what the cache holds of it is not read again,
+   * and what it holds beyond that is forgotten. For conversations that go on. Default false.
+   */
+  readonly cachePrompt?: boolean;
+  /** Most prompt tokens of one forward pass. Default 2048. */
+  readonly prefillStepSize?: number;
+  /**
+   * Called while the prompt is read, with the tokens of it that were read: after each pass, and about twice a second within one that
+   * takes long.
+   */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/** Options of `generateStep`. */
+export interface StepOptions {
+  /** Most tokens to generate. */
+  readonly maxTokens: number;
+  /** Chooses tokens. */
+  readonly sampler: Sampler;
+  /** Change logits before that. */
+  readonly processors: readonly LogitsProcessor[];
+  /** Number of recent tokens that processors see. */
+  readonly contextSize: number;
+  /** Holds the tokens before the prompt; the prompt and the generated ones are added. */
+  readonly cache: KvCache;
+  /** Log probabilities are wanted, see {@link GenerateOptions.logprobs}. */
+  readonly logprobs?: number;
+  /** Most prompt tokens of one forward pass. */
+  readonly prefillStepSize: number;
+  /** Ends the reading of the prompt, of which no more than a chunk is still computed then. */
+  readonly signal?: AbortSignal;
+  /** Called while the prompt is read. */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/** Options of `batchGenerate` and `streamBatchGenerate`. */
+export interface BatchGenerateOptions
+  extends
+    Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt" | "responseFormat"> {
+  /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
+  readonly maxTokens?: number | readonly number[];
+  /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
+  readonly seed?: number | readonly number[];
+  /** What the answers have to look like: all the same, or one format a prompt. */
+  readonly responseFormat?: ResponseFormat | readonly ResponseFormat[];
+  /** Called when a prompt has been read. */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/** Kinds of {@link BatchGenerateOptions}. */
+export const BATCH_OPTIONS = {
+  maxTokens: "numbers",
+  temp: "number",
+  topP: "number",
+  topK: "number",
+  minP: "number",
+  seed: "numbers",
+  stop: true,
+  signal: true,
+  logprobs: "number",
+  logitBias: true,
+  repetitionPenalty: "number",
+  repetitionContextSize: "number",
+  presencePenalty: "number",
+  frequencyPenalty: "number",
+  logitsProcessors: "functions",
+  enableThinking: "boolean",
+  tools: "list",
+  responseFormat: true,
+  prefillStepSize: "number",
+  onPrompt: "function",
+} as const satisfies Record<keyof BatchGenerateOptions, OptionKind>;
+
+/** Kinds of {@link GenerateOptions}. */
+export const GENERATE_OPTIONS = {
+  ...BATCH_OPTIONS,
+  maxTokens: "number",
+  seed: "number",
+  sampler: "function",
+  cache: true,
+  cachePrompt: "boolean",
+} as const satisfies Record<keyof GenerateOptions, OptionKind>;
+
+/** Kinds of what only chooses tokens: it takes the options of a generation and of a batch. */
+export const CHOICE_OPTIONS = { ...GENERATE_OPTIONS, ...BATCH_OPTIONS } as const;
+
+/** Kinds of what `generateStep` takes: all of a generation too. */
+export const STEP_OPTIONS = {
+  ...GENERATE_OPTIONS,
+  processors: "functions",
+  contextSize: "number",
+} as const satisfies Record<keyof (StepOptions & GenerateOptions), OptionKind>;

@@ -1,0 +1,170 @@
+/**
+ * Attention of many queries on cooperative matrices: which kernel serves, and its dispatch. What the driver must answer about
+ * its matrices is asked in coopmat.ts.
+ *
+ * @module
+ */
+
+import type { KernelName } from "../../../backend/kernels.ts";
+import { type Dtype, float16, float32 } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import type { Lowering } from "../../plan/context.ts";
+import type { Value } from "../../plan/value.ts";
+import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
+
+/** Queries from which on attention is worth whole matrices. */
+const LEAST_QUERIES = 16;
+/**
+ * Of fewer queries, in 16 bits, the rows (query, head of a group) and the heads of keys of all sequences from which on it is: the query heads
+ * of a key head share one reading of the keys then.
+ */
+const LEAST_GROUP = { rows: 2, heads: 64 } as const;
+
+/** Workgroups that a split of the keys aims at, and the least keys that are worth one of them. */
+const SPLIT_TO = 132;
+const LEAST_KEYS = 384;
+
+/** A kernel, the rows (query, head of a group) that one of its workgroups takes, and its threads. */
+export interface AttentionKernel {
+  readonly kernel: KernelName;
+  readonly rows: number;
+  readonly threads: number;
+}
+
+/** A kernel with the most queries and keys that it is for. */
+interface AttentionRow extends AttentionKernel {
+  readonly upTo: number;
+  readonly keys: number;
+}
+
+/** Attention by size of a head: the first one whose limits are not passed. */
+export const ATTENTIONS: Readonly<Record<number, readonly AttentionRow[]>> = {
+  64: [
+    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_64x32" },
+    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_64x64" },
+    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_64x128" },
+  ],
+  128: [
+    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_128x32" },
+    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_128x64" },
+    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_128x128" },
+  ],
+};
+
+/** What serves `queries` of heads of `dim` features over a cache with room for `keys`; undefined where no kernel does. */
+export function attentionKernel(dim: number, queries: number, keys: number): AttentionKernel | undefined {
+  if (queries < LEAST_QUERIES) return undefined;
+  return ATTENTIONS[dim]?.find((row) => queries <= row.upTo && keys <= row.keys);
+}
+
+/** Operands of {@link emitMatrixAttention}. */
+export interface MatrixAttention {
+  /** (B, H, T, D) */
+  readonly q: Value;
+  /** (B, Hkv, rows, D), maybe in blocks. */
+  readonly keys: Value;
+  readonly values: Value;
+  /** int32: keys that count, one number for all or one for each batch row; all rows unless given. */
+  readonly lengths?: Value;
+  /** Query i sees the first i + 1 + keys - T. */
+  readonly causal: boolean;
+  readonly scale: number;
+  /** Of the result. */
+  readonly dtype: Dtype;
+}
+
+/** Whether every run of features begins where the kernel can load it: at a multiple of its bytes, at most 16. */
+function aligned({ dtype, offset, strides, blocks }: Value): boolean {
+  if (blocks && (blocks.size < 4 || blocks.size & (blocks.size - 1))) return false;
+  const run = Math.min(16, (blocks?.size ?? 16) * dtype.bytes);
+  const places = [offset, ...strides.slice(0, 3), blocks?.stride ?? 0];
+  return places.every((elements) => elements * dtype.bytes % run === 0);
+}
+
+/** How many workgroups share the keys of a tile, of which there are `tiles`. */
+function splitsOf(tiles: number, keys: number): number {
+  return Math.max(1, Math.min(Math.floor(SPLIT_TO / tiles), Math.floor(keys / LEAST_KEYS)));
+}
+
+/** As how many queries those of an attention count: few ones of many sequences as the least that is worth matrices. */
+function queriesOf({ q, keys }: MatrixAttention): number {
+  const [batch, heads, queries] = q.shape;
+  const kvHeads = keys.shape[1];
+  const grouped = queries * heads / kvHeads >= LEAST_GROUP.rows && batch * kvHeads >= LEAST_GROUP.heads;
+  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes === 2 ? Math.max(queries, LEAST_QUERIES) : queries;
+}
+
+/**
+ * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve.
+ * The result (B, H, T, D) lies in memory as (B, T, H, D), as the projection behind it reads it.
+ */
+export function emitMatrixAttention(
+  l: Lowering,
+  a: MatrixAttention,
+  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], queriesOf(a), a.keys.shape[2]),
+): Value | undefined {
+  const [batch, heads, queries, dim] = a.q.shape;
+  const [, kvHeads, rows, kDim] = a.keys.shape;
+  const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
+  if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
+  if (!runsOn(l.backend, choice) || !matrixMap(l.backend).attention) return undefined;
+  const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
+  const strides = [queries * heads * dim, dim, heads * dim, 1];
+  const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
+  const tiles = Math.ceil(queries * heads / kvHeads / choice.rows);
+  const splits = splitsOf(kvHeads * tiles * batch, rows);
+  const [parts, stats] = splits > 1
+    ? [dim, 2].map((width) => l.temporary([splits, batch, queries, heads, width], float32))
+    : [];
+  const asBytes = ({ blocks: _, ...value }: Value): Value => value;
+  l.emit(choice.kernel, [q, asBytes(keys), asBytes(values), a.lengths, parts ?? out, stats], {
+    spec: {
+      DTYPE_Q: q.dtype.code,
+      DTYPE_KV: keys.dtype.code,
+      DTYPE_OUT: (parts ?? out).dtype.code,
+      CAUSAL: a.causal ? 1 : 0,
+      HAS_LENGTHS: a.lengths === undefined ? 0 : sizeOf(a.lengths.shape) === 1 ? 1 : 2,
+      K_BLOCK: keys.blocks?.size ?? dim,
+      V_BLOCK: values.blocks?.size ?? dim,
+      GROUP: heads / kvHeads,
+      SPLITS: splits,
+    },
+    threads: choice.threads,
+    push: {
+      q_len: queries,
+      kv_len: rows,
+      scale: a.scale,
+      q_strides: q.strides.slice(0, 3),
+      k_strides: keys.strides.slice(0, 3),
+      v_strides: values.strides.slice(0, 3),
+      out_strides: strides.slice(0, 3),
+      k_block_stride: keys.blocks?.stride ?? 0,
+      v_block_stride: values.blocks?.stride ?? 0,
+    },
+    workgroups: [kvHeads, tiles, splits * batch],
+  });
+  if (splits > 1) {
+    const count = batch * queries * heads;
+    l.emit("attention_merge", [parts, stats, out], {
+      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: a.dtype.code },
+      push: { rows: count },
+      workgroups: l.groups(count * dim / 4),
+    });
+  }
+  return out;
+}
+
+/** What {@link emitMatrixAttention} gives for an attention node over `inputs` (q, keys, values, …). */
+export function matrixAttention(
+  l: Lowering,
+  node: Node,
+  inputs: readonly Value[],
+  lengths: Value | undefined,
+): Value | undefined {
+  const { scale, mask } = attrsOf(node, "attention");
+  if (mask !== "causal" && mask !== "none") return undefined;
+  const [q, keys, values] = inputs.map((x) => l.rows(x));
+  const dtype = l.asHalf.has(node) ? float16 : node.dtype;
+  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
+}

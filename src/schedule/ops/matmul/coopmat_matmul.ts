@@ -1,0 +1,353 @@
+/**
+ * Products of many rows with quantized weights on cooperative matrices: which kernel serves, the weights in its order, dispatches.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../../backend/backend.ts";
+import type { KernelName } from "../../../backend/kernels.ts";
+import { float16, uint32 } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import type { Quantization } from "../../../graph/quantization.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import type { Lowering } from "../../plan/context.ts";
+import type { Value } from "../../plan/value.ts";
+import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
+import { halfRows } from "./half_rows.ts";
+import { addSplits } from "./matmul_tiles.ts";
+import { options } from "../../plan/options.ts";
+import { prepare } from "../../plan/weight_layouts.ts";
+
+/** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. Weights are padded to so many columns. */
+const PRODUCT_COLUMNS = 128;
+const PRODUCT_THREADS = 128;
+/** Columns of a matrix. */
+const BLOCK = 16;
+/** Depth of one step of coopmat_matmul. */
+const STEP = 64;
+/** Multiplications below which a product is not worth repacking its weights. */
+const LEAST_WORK = 1 << 24;
+/** Workgroups that a split of the depth aims at where a row has no `pace`, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
+const SPLIT_TO = 256;
+const MOST_SPLITS = 8;
+const LEAST_STEPS = 4;
+
+/** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
+export type ProductKind = "parts" | "gated" | "heads";
+
+/** A kernel, what a workgroup makes, and its threads. It serves up to `upTo` rows, any number where absent. */
+interface ProductRow {
+  readonly upTo?: number;
+  readonly rows: number;
+  readonly columns?: number;
+  readonly threads?: number;
+  readonly kernel: KernelName;
+  readonly pace?: Pace;
+}
+
+/** What a product takes: workgroups that a multiprocessor runs at once, and microseconds of all of them for a step, and beside their steps. */
+interface Pace {
+  readonly atOnce: number;
+  readonly step: number;
+  readonly beside: number;
+}
+
+/**
+ * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
+ * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: in these, what is taken by them took 0.3 % longer than
+ * the best of all on average, 7 % at most (docs/performance-gpu.md).
+ */
+const PROCESSORS = 132;
+const PARTS_RATE = 3.5e6;
+
+type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
+
+/** Kernels by bits of the weights: the first one whose `upTo` is not passed, or of those with a pace the soonest done. */
+export const PRODUCTS: ProductTable = {
+  parts: {
+    4: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16" },
+      { rows: 32, kernel: "coopmat_matmul_32", pace: { atOnce: 4, step: 0.88, beside: 2 } },
+      { rows: 64, threads: 256, kernel: "coopmat_matmul_64", pace: { atOnce: 1, step: 0.35, beside: 3 } },
+      { rows: 64, columns: 256, kernel: "coopmat_matmul_64x256", pace: { atOnce: 2, step: 1.25, beside: 7 } },
+    ],
+    8: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16_8bit" },
+      { rows: 32, kernel: "coopmat_matmul_32_8bit", pace: { atOnce: 4, step: 1.08, beside: 1 } },
+      { rows: 64, kernel: "coopmat_matmul_64_8bit", pace: { atOnce: 3, step: 1.28, beside: 2 } },
+    ],
+  },
+  gated: {
+    4: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32", pace: { atOnce: 2, step: 0.41, beside: 1.5 } },
+      { rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 0.98, beside: 2.5 } },
+      {
+        rows: 64,
+        columns: 192,
+        threads: 384,
+        kernel: "coopmat_gated_64x192",
+        pace: { atOnce: 1, step: 0.51, beside: 3.5 },
+      },
+      { rows: 64, columns: 256, kernel: "coopmat_gated_64x256", pace: { atOnce: 2, step: 1.21, beside: 4.5 } },
+    ],
+    8: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16_8bit" },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit", pace: { atOnce: 4, step: 0.99, beside: 5 } },
+      { rows: 64, kernel: "coopmat_gated_64_8bit", pace: { atOnce: 5, step: 1.71, beside: 3.5 } },
+      {
+        rows: 64,
+        columns: 192,
+        threads: 384,
+        kernel: "coopmat_gated_64x192_8bit",
+        pace: { atOnce: 1, step: 0.58, beside: 3.5 },
+      },
+    ],
+  },
+  heads: {
+    4: [
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16", pace: { atOnce: 5, step: 0.65, beside: 6.5 } },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32", pace: { atOnce: 2, step: 0.38, beside: 4 } },
+      { rows: 64, kernel: "coopmat_qkv_64", pace: { atOnce: 3, step: 1.01, beside: 4.5 } },
+    ],
+    8: [
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit", pace: { atOnce: 3, step: 0.36, beside: 8 } },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit", pace: { atOnce: 2, step: 0.48, beside: 3 } },
+      { rows: 64, kernel: "coopmat_qkv_64_8bit", pace: { atOnce: 2, step: 0.8, beside: 3 } },
+    ],
+  },
+};
+
+/** Those without matrix units. */
+export const EMULATED_PRODUCTS: ProductTable = {
+  parts: {
+    4: [{ rows: 32, kernel: "coopmat_matmul_emulated" }],
+    8: [{ rows: 32, kernel: "coopmat_matmul_emulated_8bit" }],
+  },
+  gated: {
+    4: [{ rows: 32, threads: 256, kernel: "coopmat_gated_emulated" }],
+    8: [{ rows: 32, threads: 256, kernel: "coopmat_gated_emulated_8bit" }],
+  },
+  heads: {
+    4: [{ rows: 16, threads: 256, kernel: "coopmat_qkv_emulated" }],
+    8: [{ rows: 16, threads: 256, kernel: "coopmat_qkv_emulated_8bit" }],
+  },
+};
+
+function productTable(): ProductTable {
+  return options.matrices === "emulated" ? EMULATED_PRODUCTS : PRODUCTS;
+}
+
+/** The kernels of a kind of product that run on a device. */
+function rowsOn(backend: Backend, kind: ProductKind, bits: number): readonly ProductRow[] {
+  return (productTable()[kind][bits] ?? []).filter(({ kernel, threads = PRODUCT_THREADS }) =>
+    runsOn(backend, { kernel, threads })
+  );
+}
+
+/** Why no kernels multiply such weights as a layer needs it on this device; undefined where they do. */
+export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: Quantization): string | undefined {
+  if (!matrixMap(backend).weights) return `${backend.name} has no matrices`;
+  const kinds = Object.keys(productTable()) as ProductKind[];
+  if (!kinds.every((kind) => rowsOn(backend, kind, bits).some(({ upTo }) => upTo === undefined))) {
+    return `there are no kernels for ${bits} bits and workgroups of ${backend.limits.maxThreads} threads`;
+  }
+  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
+}
+
+/** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
+export interface JointMatrix extends Quantization {
+  /** Codes, scales and biases of each. */
+  readonly parts: readonly (readonly Value[])[];
+  /** Columns of each, multiples of 16 but for the last one; of 64 where `gated`. */
+  readonly columns: readonly number[];
+  /** Depth. */
+  readonly k: number;
+  readonly gated: boolean;
+}
+
+/** Codes and scales and biases of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
+export function fragments(
+  l: Lowering,
+  m: JointMatrix,
+  map: Uint32Array | undefined = matrixMap(l.backend).weights,
+): readonly Value[] | undefined {
+  if (!map) return undefined;
+  const { parts, columns, k, gated, bits, groupSize } = m;
+  const steps = Math.ceil(k / STEP);
+  const blocks = Math.ceil(sum(columns) / PRODUCT_COLUMNS) * PRODUCT_COLUMNS / 16;
+  return prepare(l, parts.flat(), {
+    key: `fragments ${columns} ${k} ${bits} ${groupSize} ${gated}`,
+    results: [
+      { shape: [blocks * 16 * steps * STEP * bits / 32], dtype: uint32 },
+      { shape: [blocks * steps * STEP / groupSize * BLOCK], dtype: uint32 },
+    ],
+    emit(own, sources, results, upload) {
+      const order = upload(map, uint32);
+      columns.forEach((n, i) => {
+        const [codes, scales, biases] = sources.slice(3 * i);
+        const first = gated ? i : sum(columns.slice(0, i)) / 16;
+        const count = gated || i < columns.length - 1 ? n / 16 : blocks - first; // the last one has the padding
+        own.emit("coopmat_repack", [codes, scales, biases, order, ...results], {
+          spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code },
+          push: { n, k, blocks: count, first, step: gated ? 2 : 1 },
+          workgroups: own.groups(count * 16 * steps * STEP / 8),
+          disjoint: i > 0,
+        });
+      });
+    },
+  });
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** How many workgroups share the depth of a product of `workgroups` tiles. */
+function splitsOf(workgroups: number, steps: number): number {
+  return Math.max(1, Math.min(MOST_SPLITS, Math.floor(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
+}
+
+/**
+ * Microseconds of so many tiles whose depth `splits` workgroups share, without what every dispatch takes. Workgroups come in waves; with
+ * fewer on a multiprocessor than it runs at once, the last of these is sooner done.
+ */
+function estimate({ atOnce, step, beside }: Pace, tiles: number, steps: number, splits: number): number {
+  const groups = tiles * splits;
+  const waves = Math.floor(groups / (PROCESSORS * atOnce));
+  const rest = Math.ceil(groups / PROCESSORS) - waves * atOnce;
+  return (waves + (rest > 0 ? (rest + 1) / (atOnce + 1) : 0)) * (steps / splits * step + beside);
+}
+
+/** How a product is dispatched. */
+export interface ProductKernel {
+  readonly kernel: KernelName;
+  /** Workgroups that share the depth of a tile. */
+  readonly splits: number;
+  readonly threads: number;
+  /** Tiles of rows, of columns, and splits. */
+  readonly workgroups: readonly [number, number, number];
+}
+
+/** What serves m rows times weights (n, k) on a device; undefined where no kernel does. */
+export function productKernel(
+  backend: Backend,
+  kind: ProductKind,
+  bits: number,
+  m: number,
+  n: number,
+  k: number,
+): ProductKernel | undefined {
+  const steps = Math.ceil(k / STEP);
+  let best: ProductKernel | undefined;
+  let least = Infinity;
+  const rows = rowsOn(backend, kind, bits).filter(({ upTo = Infinity }) => m <= upTo);
+  for (const { rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } of rows) {
+    const [down, wide] = [Math.ceil(m / height), Math.ceil(n / columns)];
+    const usual = kind === "parts" ? splitsOf(down * wide, steps) : 1;
+    if (!pace) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
+    const most = kind === "parts" ? Math.max(1, Math.min(MOST_SPLITS, Math.floor(steps / LEAST_STEPS))) : 1;
+    for (let splits = 1; splits <= most; splits++) {
+      const time = estimate(pace, down * wide, steps, splits) + 4 * m * n * (splits - 1) / PARTS_RATE;
+      if (time > 0.99 * least) continue; // the estimate is not finer; fewer parts and smaller tiles come first
+      [best, least] = [{ kernel, splits, threads, workgroups: [down, wide, splits] }, time];
+    }
+  }
+  return best;
+}
+
+/** Whether a product of m rows with weights (n, k) pays for repacking them. */
+export function isWorthMatrices(m: number, n: number, k: number): boolean {
+  return m * n * k >= LEAST_WORK;
+}
+
+/** A matrix in fragment order. */
+export interface Fragments {
+  readonly matrix: JointMatrix;
+  readonly packed: readonly Value[];
+}
+
+/** What a kernel takes besides the operands of every product. */
+interface ProductExtras {
+  readonly buffers?: readonly (Value | undefined)[];
+  readonly spec?: Readonly<Record<string, number>>;
+  readonly push: Readonly<Record<string, number>>;
+}
+
+/** Emits x (m, k) times a matrix. */
+function emitProduct(
+  l: Lowering,
+  { kernel, threads, workgroups }: ProductKernel,
+  x: Value,
+  { matrix, packed }: Fragments,
+  m: number,
+  out: Value,
+  extras: ProductExtras = { push: { scale: 1 } },
+): void {
+  const { columns, k, groupSize } = matrix;
+  const { half, powers } = halfRows(l, x, m, k);
+  l.emit(kernel, [half, powers, ...packed, out, ...extras.buffers ?? []], {
+    spec: {
+      N: sum(columns),
+      K: k,
+      GROUP: groupSize,
+      SCALED: powers ? 1 : 0,
+      DTYPE_OUT: out.dtype.code,
+      ...extras.spec,
+    },
+    threads,
+    push: { m, ...extras.push },
+    workgroups,
+  });
+}
+
+/** x (m, k) times q, k and v as one, through the rest of coopmat_qkv: (m, n) in float16. */
+export function headsProduct(l: Lowering, x: Value, w: Fragments, m: number, extras: ProductExtras): Value {
+  const n = sum(w.matrix.columns);
+  const out = l.temporary([m, n], float16);
+  emitProduct(l, productKernel(l.backend, "heads", w.matrix.bits, m, n, w.matrix.k)!, x, w, m, out, extras);
+  return out;
+}
+
+/**
+ * activation(x . gate) * (x . up) * scale of the two matrices that a gated one holds: (m, n) in float16, within its range.
+ * `activation` is a code of shaders/include/activation.glsl.
+ */
+export function gatedProduct(
+  l: Lowering,
+  x: Value,
+  w: Fragments,
+  m: number,
+  { activation, scale }: { readonly activation: number; readonly scale: number },
+): Value {
+  const { columns: [n], bits, k } = w.matrix;
+  const out = l.temporary([m, n], float16);
+  const extras = { spec: { ACTIVATION: activation }, push: { scale } };
+  emitProduct(l, productKernel(l.backend, "gated", bits, m, 2 * n, k)!, x, w, m, out, extras);
+  return out;
+}
+
+/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
+export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
+  const n = sum(w.matrix.columns);
+  const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;
+  const parts = l.temporary([choice.splits, m, n], float16);
+  emitProduct(l, choice, x, w, m, parts);
+  return parts;
+}
+
+/** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined where they do not serve. */
+export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readonly Value[]): Value | undefined {
+  const { bits, groupSize } = attrsOf(node, "quantizedMatmul");
+  const n = node.shape[node.shape.length - 1];
+  const k = x.shape[x.shape.length - 1];
+  const m = sizeOf(node.shape) / n;
+  const choice = isWorthMatrices(m, n, k) ? productKernel(l.backend, "parts", bits, m, n, k) : undefined;
+  if (!choice || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
+  const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
+  const packed = fragments(l, matrix);
+  if (!packed) return undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  addSplits(l, choice.splits, out, (target) => emitProduct(l, choice, x, { matrix, packed }, m, target));
+  return out;
+}

@@ -1,0 +1,163 @@
+/**
+ * Rules of products with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles.
+ *
+ * @module
+ */
+
+import { float32, isHalf } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import type { QuantizedFormat } from "../../../graph/quantization.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import type { Lowering } from "../../plan/context.ts";
+import { type Value, view } from "../../plan/value.ts";
+import { denseOperand, emitDense, suitsMatrices } from "./coopmat_dense.ts";
+import { matrixProduct } from "./coopmat_matmul.ts";
+import { dequantized, matrixOf, type MatrixParts, MODE_CODES } from "./dequantize.ts";
+import { emitTiles } from "./matmul.ts";
+import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./matmul_tiles.ts";
+import { packedMatrix, packedProduct } from "./packed_weights.ts";
+
+/** Rows from which on a product takes cooperative matrices where there are any. */
+const MATRIX_ROWS = 17;
+/**
+ * Fewer ones of halves do with a matrix of so many weights, such as that of a vocabulary: eight rows of 4,096 halves times 151,936 columns
+ * take 113 µs on an H200, where kernels for few rows, which dequantize for each of them, take 582.
+ */
+const LARGE_MATRIX = { rows: 4, weights: 2 ** 27 } as const;
+
+function leastMatrixRows(x: Value, n: number, k: number): number {
+  return x.dtype.bytes === 2 && n * k >= LARGE_MATRIX.weights ? LARGE_MATRIX.rows : MATRIX_ROWS;
+}
+
+/** Rows from which on it is worth it to write the matrix in halves first: with so many, its bytes are few beside the multiplications. */
+const DEQUANTIZED_ROWS = 128;
+
+/** Specialization constants that say how x and a matrix lie in memory. */
+function layoutSpec({ bits, groupSize, mode }: QuantizedFormat, x: Value, scales: Value): Record<string, number> {
+  return {
+    BITS: bits,
+    GROUP: groupSize,
+    MODE: MODE_CODES[mode],
+    DTYPE_X: x.dtype.code,
+    DTYPE_SCALES: scales.dtype.code,
+  };
+}
+
+function readsOf({ mode }: QuantizedFormat): VectorReads {
+  return mode === "affine" ? "codes" : "alongK";
+}
+
+/**
+ * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in their dtype: the way of weights that no Plan may
+ * keep in an order of its own, and of transposes, which gradients multiply by. Undefined where no kernel serves.
+ */
+function dequantizedProduct(
+  l: Lowering,
+  node: Node,
+  x: Value,
+  parts: MatrixParts<Value>,
+  { transpose, ...format }: QuantizedFormat & { readonly transpose: boolean },
+): Value | undefined {
+  const n = node.shape[node.shape.length - 1];
+  const k = x.shape[x.shape.length - 1];
+  const m = sizeOf(node.shape) / n;
+  const serves = m >= DEQUANTIZED_ROWS && isHalf(x.dtype) && parts.scales.dtype !== float32;
+  const dtypes = [x.dtype, x.dtype, node.dtype];
+  if (!serves || !suitsMatrices(l.backend, "product", dtypes, { batch: 1, m, n, k })) return undefined;
+  const matrix = l.temporary(transpose ? [n, k] : [k, n], x.dtype);
+  dequantized(l, matrix, parts, { ...format, rounds: float32 });
+  const a = denseOperand(l, view(l.contiguous(x, true), [m, k], [k, 1]));
+  const b = transpose ? view(matrix, [k, n], [1, k]) : matrix;
+  const out = l.temporary(node.shape, node.dtype);
+  emitDense(l, [a, b], out, {
+    batch: 1,
+    m,
+    n,
+    k,
+    batch_shape: [1],
+    a_batch_strides: [0],
+    b_batch_strides: [0],
+    a_strides: a.strides,
+    b_strides: b.strides,
+  });
+  return out;
+}
+
+/** A product with quantized weights. */
+export function quantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonly Value[]): Value {
+  const { transpose, ...format } = attrsOf(node, "quantizedMatmul");
+  if (sizeOf(node.shape) === 0) return l.temporary(node.shape, node.dtype);
+  const matrix = matrixOf(format, inputs);
+  const { codes, scales, biases } = matrix;
+  const n = node.shape[node.shape.length - 1];
+  const wBatch = sizeOf(codes.shape.slice(0, -2));
+  const lead = node.shape.slice(0, -2);
+  if (biases && transpose) {
+    const packed = packedMatrix([codes, scales, biases]);
+    if (packed) return packedProduct(l, node, x, packed);
+    const rows = sizeOf(lead) * node.shape[node.shape.length - 2];
+    if (wBatch === 1 && rows >= leastMatrixRows(x, n, x.shape[x.shape.length - 1])) {
+      const product = matrixProduct(l, node, x, [codes, scales, biases]);
+      if (product) return product;
+    }
+  }
+  const dense = wBatch === 1 ? dequantizedProduct(l, node, x, matrix, { ...format, transpose }) : undefined;
+  if (dense) return dense;
+  const out = l.temporary(node.shape, node.dtype);
+  // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
+  const full = (v: Value): Value =>
+    l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
+  const kk = x.shape[x.shape.length - 1];
+  const batch = wBatch === 1 ? 1 : sizeOf(lead);
+  const m = sizeOf(node.shape) / n / batch;
+  const spec = layoutSpec(format, x, scales);
+  const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch, x_batch: batch };
+  const operands = [full(x), full(codes), full(scales), biases && full(biases)];
+  if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
+    l.emit("quantized_matvec", [...operands, out], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
+      push,
+      workgroups: batch * Math.ceil(n / columns),
+    });
+  } else {
+    const cutting = tiling(l.backend, batch, m, n, kk, true);
+    emitTiles(l, "quantized_matmul", cutting, operands, out, { ...spec, TRANSPOSE: transpose ? 1 : 0 }, push);
+  }
+  return out;
+}
+
+/** Products with quantized weights of which indices choose the matrices. */
+export function gatherQuantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonly Value[]): Value {
+  const { transpose, ...format } = attrsOf(node, "gatherQuantizedMatmul");
+  const out = l.temporary(node.shape, node.dtype);
+  if (sizeOf(node.shape) === 0) return out;
+  const { codes, scales, biases, rest } = matrixOf(format, inputs);
+  const dense = (v: Value): Value => l.contiguous(v, true);
+  const operands = [dense(x), dense(codes), dense(scales), biases && dense(biases), out, ...rest.map(dense)];
+  const [m, n] = node.shape.slice(-2);
+  const kk = x.shape[x.shape.length - 1];
+  const batch = sizeOf(node.shape) / m / n;
+  const [wBatch, xBatch] = [codes, x].map((v) => sizeOf(v.shape.slice(0, -2)));
+  const spec = { ...layoutSpec(format, x, scales), DTYPE_OUT: out.dtype.code };
+  const push = { batch, m, n, k: kk, w_batch: wBatch, x_batch: xBatch };
+  if (transpose && isFewRows(m, true) && l.backend.has("gathered_quantized_matvec")) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
+    l.emit("gathered_quantized_matvec", operands, {
+      threads,
+      spec: { ...spec, ROWS: rows, COLUMNS: columns },
+      push,
+      workgroups: batch * Math.ceil(n / columns),
+    });
+  } else {
+    const cutting = tiling(l.backend, batch, m, n, kk, false);
+    l.emit("gathered_quantized_matmul", operands, {
+      threads: cutting.shape.threads,
+      spec: { ...spec, ...tileSpec(cutting), TRANSPOSE: transpose ? 1 : 0 },
+      push,
+      workgroups: cutting.workgroups,
+    });
+  }
+  return out;
+}

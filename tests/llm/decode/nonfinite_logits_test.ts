@@ -1,0 +1,154 @@
+/**
+ * NaN and infinity in a model's weights end a generation with an error that names the step, and the tokens before it stay: on every
+ * device, however tokens are chosen, op by op and in the kernels of a decoder, whose accumulators are integers.
+ */
+
+import { assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import type { options } from "../../../src/schedule/plan/options.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+
+const DEVICES = testDevices();
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+/** What is put where, or the weights as they are. */
+type Damage = readonly [name: string, row: number, value: number];
+
+/** Loads the embedded model with a damaged weight, its head apart from its embedding. */
+async function loadDamaged(device: string, ...damage: readonly Damage[]): Promise<mx.lm.LanguageModel> {
+  const dir = await Deno.makeTempDir();
+  try {
+    for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
+      await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
+    }
+    const config = JSON.parse(await Deno.readTextFile(new URL("config.json", TINY_DIR)));
+    await Deno.writeTextFile(`${dir}/config.json`, JSON.stringify({ ...config, tie_word_embeddings: false }));
+    mx.withDevice(device, () =>
+      mx.tidy(() => {
+        const weights: Record<string, mx.Tensor> = {
+          ...mx.loadSafetensors(new URL("model.safetensors", TINY_DIR).pathname),
+        };
+        for (const part of ["weight", "scales", "biases"]) {
+          weights[`lm_head.${part}`] = weights[`model.embed_tokens.${part}`];
+        }
+        for (const [name, row, value] of damage) {
+          const copy = mx.add(weights[name], 0);
+          copy.indexPut_(row, value);
+          weights[name] = copy;
+        }
+        mx.save(`${dir}/model.safetensors`, weights);
+      }));
+    const { model } = await mx.lm.load(dir, { device });
+    return model;
+  } finally {
+    await Deno.remove(dir, { recursive: true });
+  }
+}
+
+const { tokenizer } = await mx.lm.load(TINY_DIR, { device: DEVICES.at(-1) }).then((loaded) => {
+  loaded.model[Symbol.dispose]();
+  return loaded;
+});
+
+/** Tokens of a generation and what it ended with. */
+async function generated(
+  model: mx.lm.LanguageModel,
+  settings: mx.lm.GenerateOptions,
+): Promise<{ tokens: number[]; error: string }> {
+  const tokens: number[] = [];
+  try {
+    for await (const r of mx.lm.streamGenerate(model, tokenizer, GOLDEN[0].ids, { maxTokens: 12, ...settings })) {
+      tokens.push(r.token);
+    }
+  } catch (error) {
+    const { code, message } = error as mx.lm.LlmError;
+    return { tokens, error: `${code}: ${message.split(",")[0]}` };
+  }
+  return { tokens, error: "" };
+}
+
+/** Ways to choose; each of them takes the likeliest token. */
+const WAYS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
+  greedy: {},
+  sampled: { temp: 0.5, topK: 1, seed: 1 },
+  logprobs: { logprobs: 3 },
+  "sampled from all": { temp: 1e-3, seed: 1 },
+  "with a penalty": { repetitionPenalty: 1.0001 },
+  "with a sampler of one's own": {
+    sampler: Object.assign((logits: mx.Tensor) => mx.argmax(logits, -1), { key: undefined }),
+  },
+};
+
+/** How a device runs steps: op by op and, on software devices only when told to, in a decoder's kernels; and what is tried there. */
+const forms = (device: string): readonly (readonly [Partial<typeof options>, ...(keyof typeof WAYS)[]])[] =>
+  device === "wasm" ? [[{}, ...Object.keys(WAYS)]] : [
+    [{ regions: "off" }, "greedy", "sampled"],
+    [{ regions: "on", accumulators: "u64", fast: "barriers" }, "greedy", "sampled", "with a sampler of one's own"],
+    [{ regions: "on", accumulators: "i32", fast: "barriers" }, "greedy"],
+    [{ regions: "on", accumulators: "u64", fast: "steps" }, "greedy"],
+  ];
+
+async function within<T>(change: Partial<typeof options>, body: () => Promise<T>): Promise<T> {
+  using _options = withOptions(change);
+  return await body();
+}
+
+/** Weights whose damage spoils the first step. */
+const SPOILED: readonly Damage[] = [
+  ["model.layers.1.self_attn.q_proj.scales", 3, NaN],
+  ["model.layers.1.self_attn.k_norm.weight", 3, NaN],
+  ["model.layers.0.self_attn.v_proj.biases", 3, Infinity],
+  ["model.layers.2.self_attn.o_proj.scales", 3, NaN],
+  ["model.layers.1.mlp.down_proj.scales", 3, NaN],
+  ["model.layers.1.mlp.gate_proj.biases", 3, NaN],
+  ["model.layers.1.input_layernorm.weight", 3, NaN],
+  ["model.layers.0.post_attention_layernorm.weight", 3, Infinity],
+  ["model.norm.weight", 3, NaN],
+  ["lm_head.scales", 3, NaN],
+];
+
+const { greedy } = GOLDEN[0];
+
+for (const device of DEVICES) {
+  for (const [form, ...ways] of forms(device)) {
+    const name = `${device} ${Object.values(form).join(" ")}`.trim();
+
+    Deno.test(`a step without finite logits ends with its number, tokens before it stay: ${name}`, () =>
+      within(form, async () => {
+        // The embedding of the third token is spoiled, which step 4 feeds.
+        using model = await loadDamaged(device, ["model.embed_tokens.scales", greedy[2], NaN]);
+        for (const way of ways) {
+          const { tokens, error } = await generated(model, WAYS[way]);
+          assertEquals(tokens, greedy.slice(0, 3), way);
+          assertEquals(error, "logits: The logits of step 4", way);
+        }
+        if (form.fast === "steps" || form.accumulators === "i32") return;
+        const texts: string[] = ["", ""];
+        let message = "";
+        try {
+          const prompts = [GOLDEN[0].ids.slice(0, 2), GOLDEN[0].ids];
+          for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 12 })) {
+            texts[r.sequence] += ` ${r.token}`;
+          }
+        } catch (error) {
+          message = (error as Error).message.split(",")[0];
+        }
+        assertEquals(message, "The logits of step 4 of sequence 1");
+        assertEquals(texts[1], ` ${greedy.slice(0, 3).join(" ")}`);
+        const other = await generated(model, { logitBias: { [greedy[2]]: -Infinity } }); // goes another way
+        assertEquals([other.tokens.length, other.error], [12, ""]);
+      }));
+
+    Deno.test(`NaN or infinity in any weight is noticed: ${name}`, () =>
+      within(form, async () => {
+        for (const damage of SPOILED) {
+          using model = await loadDamaged(device, damage);
+          const { tokens, error } = await generated(model, {});
+          assertEquals([tokens, error], [[], "logits: The logits of step 1"], String(damage));
+        }
+      }));
+  }
+}

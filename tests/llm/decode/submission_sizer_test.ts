@@ -1,0 +1,40 @@
+/**
+ * How many steps are submitted at a time, from made-up times in milliseconds.
+ */
+
+import { assertAlmostEquals, assertEquals } from "@std/assert";
+import { SubmissionSizer } from "../../../src/llm/decode/submission_sizer.ts";
+
+Deno.test("a sizer begins with single steps, doubles, and ends at ten milliseconds", () => {
+  const sizer = new SubmissionSizer(undefined);
+  assertEquals([sizer.size, sizer.depth, sizer.perStep], [1, 1, Infinity]);
+  sizer.note(0, 0, 1, 5); // a prompt
+  assertEquals([sizer.depth, sizer.perStep], [1, Infinity]);
+  sizer.note(1, 6, 6, 6.5);
+  const sizes: number[] = [];
+  for (let i = 0; i < 7; i++) {
+    sizer.grow();
+    sizes.push(sizer.size);
+  }
+  assertEquals([sizes, sizer.depth, sizer.perStep], [[2, 4, 8, 16, 20, 20, 20], 2, 0.5]);
+});
+
+Deno.test("a sizer that is known begins with eight steps, and steps that take long come one by one", () => {
+  assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).size), [8, 8, 5, 1]);
+  assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).depth), [2, 2, 2, 1]);
+});
+
+Deno.test("a sizer follows a device that runs ahead, and not a host that comes late", () => {
+  const sizer = new SubmissionSizer(1);
+  sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting behind it
+  sizer.note(8, 0.2, 2.1, 6);
+  assertAlmostEquals(sizer.perStep, 0.5);
+  sizer.note(8, 2.1, 106, 106); // the host was elsewhere for 100 ms
+  assertAlmostEquals(sizer.perStep, 0.5);
+  sizer.note(8, 6.1, 106.1, 106.2); // and this one began nobody knows when
+  assertAlmostEquals(sizer.perStep, 0.5);
+  sizer.note(8, 106.1, 106.3, 122.2);
+  assertAlmostEquals(sizer.perStep, 2);
+  sizer.note(8, 123, 126.9, 127); // late, but a step took less than was known
+  assertAlmostEquals(sizer.perStep, 0.5);
+});

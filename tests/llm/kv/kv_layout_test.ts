@@ -1,0 +1,87 @@
+/**
+ * The layout of key/value caches: where every feature of every row lies, worked out by hand, and that the cache, its views and the
+ * mark that fused kernels look for agree on it.
+ */
+
+import { assertEquals, assertThrows } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { appendRows, rowsOf } from "../../../src/array/devices/kv_memory.ts";
+import { nodeOf } from "../../../src/array/tensor/tensor.ts";
+import { bufferShape, bufferSizes, FUSED_LAYOUT, isBlocked, plainLayout } from "../../../src/graph/kv_layout.ts";
+import { attrsOf } from "../../../src/graph/node.ts";
+import { cachedHeads, shownUpdate, updateOf } from "../../../src/schedule/decoder/match/kv_update.ts";
+
+const [HEADS, ROWS, DIM] = [2, 5, 8];
+
+Deno.test("a buffer has a plane of all rows for each block of features of each head", () => {
+  const sizes = { batch: 3, heads: HEADS, rows: ROWS, headDim: DIM, block: 4 };
+  assertEquals(bufferShape(sizes), [3, 2, 2, 5, 4]);
+  assertEquals(bufferSizes(bufferShape(sizes)), sizes);
+  assertEquals(FUSED_LAYOUT, { keys: 4, values: 8 }); // what shaders/decode reads
+  assertEquals([16, 8, 4].map((dim) => isBlocked(FUSED_LAYOUT, dim)), [true, true, false]);
+  assertEquals(isBlocked(plainLayout(16), 16), false);
+});
+
+for (const block of [4, 8, 2]) {
+  Deno.test(`rows appended to a buffer in blocks of ${block} lie where they should, and are seen as they were`, () => {
+    mx.setDefaultDevice("wasm");
+    mx.tidy(() => {
+      const buffer = mx.full(bufferShape({ batch: 1, heads: HEADS, rows: ROWS, headDim: DIM, block }), -1);
+      const rows = mx.arange(HEADS * 2 * DIM).astype(mx.float32).reshape([1, HEADS, 2, DIM]);
+      const next = appendRows(buffer, rows, mx.array([1], mx.int32));
+      const expected = new Array(HEADS * ROWS * DIM).fill(-1);
+      for (let h = 0; h < HEADS; h++) {
+        for (let t = 0; t < 2; t++) {
+          for (let d = 0; d < DIM; d++) {
+            const plane = h * (DIM / block) + Math.floor(d / block);
+            expected[(plane * ROWS + 1 + t) * block + d % block] = (h * 2 + t) * DIM + d;
+          }
+        }
+      }
+      assertEquals(next.shape, [1, HEADS, DIM / block, ROWS, block]);
+      assertEquals([...next.toTypedArray()], expected);
+      const seen = rowsOf(next).index("...", mx.Slice(1, 3), mx.Slice(null));
+      assertEquals(seen.shape, rows.shape);
+      assertEquals([...seen.toTypedArray()], [...rows.toTypedArray()]);
+    });
+  });
+}
+
+Deno.test("the update of a cache says how it lies; the same update by anybody else says nothing", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    const buffer = mx.zeros([1, HEADS, 2, ROWS, 4]);
+    const heads = mx.fast.rope(mx.zeros([1, HEADS, 3, DIM]), DIM, {
+      traditional: false,
+      base: 10000,
+      scale: 1,
+      offset: 0,
+    });
+    const start = mx.array([0], mx.int32);
+    const marked = appendRows(buffer, heads, start);
+    assertEquals(attrsOf(nodeOf(marked), "dynamicSliceUpdate"), { axes: [3], donate: true, kvBlock: 4 });
+    const { update: _, start: __, rows: ___, ...found } = updateOf(nodeOf(marked))!;
+    assertEquals(found, { capacity: ROWS, block: 4, count: 3, heads: HEADS, headDim: DIM });
+    assertEquals(cachedHeads(nodeOf(marked))?.source === nodeOf(heads), true);
+    assertEquals(shownUpdate(nodeOf(rowsOf(marked)))?.update === nodeOf(marked), true);
+
+    const split = heads.reshape([1, HEADS, 3, 2, 4]).transpose(0, 1, 3, 2, 4);
+    const own = mx.sliceUpdate(buffer, split, start, [3], { donate: true });
+    assertEquals(updateOf(nodeOf(own)), undefined);
+    assertEquals(shownUpdate(nodeOf(rowsOf(own))), undefined);
+    // Neither do other views of a marked buffer show its rows.
+    const other = marked.transpose(0, 1, 2, 4, 3).reshape([1, HEADS, ROWS, DIM]);
+    assertEquals(shownUpdate(nodeOf(other)), undefined);
+    assertEquals(shownUpdate(nodeOf(rowsOf(marked).reshape([1, ROWS, HEADS, DIM]))), undefined);
+  });
+});
+
+Deno.test("rows that do not fit a buffer are refused", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    const buffer = mx.zeros([1, HEADS, 2, ROWS, 4]);
+    const start = mx.array([0], mx.int32);
+    assertThrows(() => appendRows(buffer, mx.zeros([1, HEADS, ROWS + 1, DIM]), start), mx.ShapeError);
+    assertThrows(() => appendRows(buffer, mx.zeros([1, HEADS + 1, 1, DIM]), start), mx.ShapeError);
+  });
+});

@@ -1,0 +1,364 @@
+/**
+ * config.json and generation_config.json: everything absent or wrong is named, with the file.
+ */
+
+import { assertEquals, assertThrows } from "@std/assert";
+import { Fields } from "../../../src/llm/config/fields.ts";
+import { readGenerationConfig } from "../../../src/llm/config/model.ts";
+import { LlmError } from "../../../src/llm/error.ts";
+import { describeModel } from "../../../src/llm/models/mod.ts";
+import * as llama from "../../../src/llm/models/llama.ts";
+import * as qwen2 from "../../../src/llm/models/qwen2.ts";
+import { readArgs } from "../../../src/llm/models/qwen3.ts";
+import { TINY_DIR } from "../../support/models/models.ts";
+
+const TINY: Record<string, unknown> = JSON.parse(Deno.readTextFileSync(new URL("config.json", TINY_DIR)));
+
+function read(change: Record<string, unknown>): ReturnType<typeof readArgs> {
+  return readArgs(new Fields({ ...TINY, ...change }, "config.json"));
+}
+
+function wrong(change: Record<string, unknown>, ...messages: string[]): void {
+  for (const message of messages) assertThrows(() => read(change), LlmError, message);
+}
+
+Deno.test("readArgs() reads the embedded model's config", () => {
+  const args = read({});
+  assertEquals([args.layers, args.hiddenSize, args.heads, args.kvHeads, args.headDim], [8, 256, 4, 2, 128]);
+  assertEquals(args.quantization, { base: { groupSize: 128, bits: 4 }, overrides: new Map() });
+  assertEquals(args.ropeScaling, { type: "default" });
+  assertEquals([args.vocabSize, args.maxPositionEmbeddings, args.tieWordEmbeddings], [4096, 4096, true]);
+});
+
+Deno.test("readArgs() names every field that is absent or wrong", () => {
+  for (
+    const name of [
+      ...[
+        "hidden_size",
+        "num_hidden_layers",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+      ],
+      ...["vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"],
+    ]
+  ) {
+    wrong({ [name]: undefined }, `config.json: "${name}" is missing`);
+    wrong({ [name]: "many" }, `config.json: "${name}" is "many", expected`);
+  }
+  wrong(
+    { hidden_size: -1, head_dim: 2.5 },
+    '"hidden_size" is -1, expected a whole number from 1 to 1048576, "head_dim" is 2.5',
+  );
+  wrong({ num_attention_heads: 3 }, '"num_attention_heads" 3 is not a multiple of "num_key_value_heads" 2');
+  wrong({ head_dim: 127 }, '"head_dim" is 127, expected an even number');
+  wrong({ hidden_act: "relu" }, '"hidden_act" is "relu": supported are "silu", "swish", "gelu", ');
+  wrong({ hidden_act: "" }, '"hidden_act" is "": supported are');
+  wrong({ attention_bias: true }, '"attention_bias" is true, which is not supported');
+  wrong({ num_hidden_layers: 2 ** 31 }, '"num_hidden_layers" is 2147483648, expected a whole number from 1 to 1000');
+  wrong({ rope_scaling: "x" }, '"rope_scaling" is "x", expected an object');
+  wrong({ rope_parameters: [] }, '"rope_parameters" is [], expected an object');
+  for (const id of ["x", -1, [5, 1.5]]) {
+    wrong({ eos_token_id: id }, `"eos_token_id" is ${JSON.stringify(id)}, expected a token id or a list of token ids`);
+  }
+});
+
+Deno.test("readArgs() reads quantization of modules and refuses other modes by name", () => {
+  const overrides = read({
+    quantization: {
+      group_size: 64,
+      bits: 4,
+      mode: "affine",
+      "lm_head": { group_size: 32, bits: 8 },
+      "model.embed_tokens": false,
+    },
+  }).quantization?.overrides;
+  assertEquals([...overrides ?? []], [["lm_head", { groupSize: 32, bits: 8 }], ["model.embed_tokens", undefined]]);
+  assertEquals(read({ quantization: null }).quantization?.base, { groupSize: 128, bits: 4 }); // the mirror
+  assertEquals(read({ quantization: null, quantization_config: undefined }).quantization, undefined);
+  const { base, overrides: others } = read({
+    quantization: { group_size: 32, bits: 4, mode: "mxfp4", "lm_head": { mode: "nvfp4" }, "model.norm": { bits: 8 } },
+  }).quantization!;
+  assertEquals(base, { groupSize: 32, bits: 4, mode: "mxfp4" });
+  assertEquals([...others], [
+    ["lm_head", { groupSize: 16, bits: 4, mode: "nvfp4" }],
+    ["model.norm", { groupSize: 64, bits: 8 }],
+  ]);
+  wrong(
+    { quantization: { group_size: 32, bits: 4, mode: "fp4" } },
+    '"quantization" has mode "fp4", expected affine, mxfp4, mxfp8, nvfp4',
+  );
+  wrong({ quantization: { group_size: 64, mode: "mxfp8" } }, '"quantization" has group_size 64, expected 32');
+  wrong({ quantization: { group_size: 48, bits: 4 } }, '"quantization" has group_size 48, expected 32, 64, 128');
+  wrong({ quantization: { group_size: 64, bits: 7 } }, '"quantization" has bits 7, expected 1, 2, 3, 4, 5, 6, 8');
+  wrong({ quantization: { group_size: 64, bits: 4, "lm_head": { bits: 9 } } }, '"quantization.lm_head" has bits 9');
+  wrong({ quantization: 4 }, '"quantization" is 4, expected an object');
+  wrong(
+    { quantization: null, quantization_config: { quant_method: "awq", bits: 4 } },
+    'quant_method "awq": convert the model',
+  );
+  for (const [name, bits] of [["mxfp4", 4], ["mxfp8", 8]] as const) {
+    const { quantization } = read({ quantization: null, quantization_config: { quant_method: name } });
+    assertEquals(quantization, { base: { groupSize: 32, bits, mode: name }, overrides: new Map() });
+  }
+});
+
+Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
+  assertEquals(read({ rope_scaling: { type: "linear", factor: 2 } }).ropeScaling, { type: "linear", factor: 2 });
+  const yarn =
+    read({ rope_scaling: { rope_type: "yarn", factor: 4.0, original_max_position_embeddings: 32768 } }).ropeScaling;
+  assertEquals(yarn, {
+    type: "yarn",
+    factor: 4,
+    originalMaxPositionEmbeddings: 32768,
+    betaFast: 32,
+    betaSlow: 1,
+    mscale: 1,
+    mscaleAllDim: 0,
+  });
+  const own = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 32768, attention_factor: 0.75 };
+  const withFactor: unknown = { ...yarn, attentionFactor: 0.75 };
+  assertEquals(read({ rope_scaling: own }).ropeScaling, withFactor);
+  assertEquals(read({ rope_scaling: { ...own, attention_factor: null } }).ropeScaling, yarn);
+  wrong({ rope_scaling: { ...own, attention_factor: 0 } }, '"rope_scaling.attention_factor" is 0, expected a positive');
+  assertEquals(
+    read({ rope_theta: undefined, rope_parameters: { rope_theta: 5e5, rope_type: "default" } }).ropeTheta,
+    5e5,
+  );
+  wrong(
+    { rope_scaling: { type: "dynamic", factor: 2 } },
+    '"rope_scaling" has type "dynamic": supported are "default", "linear", "yarn", "llama3"',
+  );
+  wrong({ rope_scaling: { type: "linear" } }, '"rope_scaling.factor" is missing, expected a positive number');
+  for (const factor of [0, -2, "4"]) {
+    const message = `"rope_scaling.factor" is ${JSON.stringify(factor)}, expected a positive number`;
+    for (const type of ["linear", "yarn"]) wrong({ rope_scaling: { type, factor } }, message);
+  }
+  for (const name of ["original_max_position_embeddings", "beta_fast", "beta_slow"]) {
+    const nested = { rope_type: "yarn", factor: 4, [name]: 0 };
+    wrong(
+      { rope_parameters: nested, rope_scaling: null },
+      `"rope_parameters.${name}" is 0, expected a positive number`,
+    );
+  }
+  for (const name of ["mscale", "mscale_all_dim"]) {
+    const message = `"rope_scaling.${name}" is -10, expected a number from 0 to 1000000`;
+    wrong({ rope_scaling: { type: "yarn", factor: 4, [name]: -10 } }, message);
+  }
+  const parameters = { rope_theta: undefined, rope_parameters: { rope_theta: -1 } };
+  wrong(parameters, '"rope_parameters.rope_theta" is -1, expected a positive number');
+});
+
+/** Scaling as the configs of Llama 3.1 have it. */
+const LLAMA3 = {
+  rope_type: "llama3",
+  factor: 8,
+  low_freq_factor: 1,
+  high_freq_factor: 4,
+  original_max_position_embeddings: 8192,
+};
+
+Deno.test("readArgs() reads the rope scaling of Llama 3 and refuses what does not fit", () => {
+  const expected = {
+    type: "llama3",
+    factor: 8,
+    lowFreqFactor: 1,
+    highFreqFactor: 4,
+    originalMaxPositionEmbeddings: 8192,
+  } as const;
+  assertEquals(read({ rope_scaling: LLAMA3 }).ropeScaling, expected);
+  assertEquals(read({ rope_scaling: { rope_type: "llama3", factor: 8 } }).ropeScaling, expected);
+  wrong({ rope_scaling: { rope_type: "llama3" } }, '"rope_scaling.factor" is missing, expected a positive number');
+  for (const name of ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]) {
+    for (const value of [0, -1, "8", 1e300, null]) {
+      if (value === null && name !== "factor") continue; // absent
+      const message = `"rope_scaling.${name}" is ${
+        value === null ? "missing" : JSON.stringify(value)
+      }, expected a positive`;
+      wrong({ rope_scaling: { ...LLAMA3, [name]: value ?? undefined } }, message);
+    }
+  }
+  wrong(
+    { rope_scaling: { ...LLAMA3, low_freq_factor: 8 } },
+    '"rope_scaling.high_freq_factor" is 4, below "low_freq_factor" 8',
+  );
+});
+
+/** What configs of Llama and Qwen2 have at least. */
+const LEAST = {
+  model_type: "llama",
+  hidden_size: 192,
+  intermediate_size: 256,
+  num_hidden_layers: 2,
+  num_attention_heads: 6,
+  num_key_value_heads: 2,
+  rms_norm_eps: 1e-5,
+  max_position_embeddings: 4096,
+  tie_word_embeddings: false,
+  vocab_size: 300,
+};
+
+/** A family's reader on {@link LEAST} with changes. */
+function reads(
+  family: { readArgs: typeof readArgs },
+  change: Record<string, unknown> = {},
+): ReturnType<typeof readArgs> {
+  return family.readArgs(new Fields({ ...LEAST, ...change }, "config.json"));
+}
+
+/** How a config is refused. */
+function refused(family: { readArgs: typeof readArgs }, change: Record<string, unknown>, message: string): void {
+  assertThrows(() => reads(family, change), LlmError, message);
+}
+
+Deno.test("readArgs() of Llama takes mlx-lm's defaults and says where biases are", () => {
+  const args = reads(llama, { num_key_value_heads: undefined, head_dim: null });
+  assertEquals([args.headDim, args.kvHeads, args.ropeTheta, args.ropeScaling], [32, 6, 1e4, { type: "default" }]);
+  assertEquals([args.qkNorm, args.qkvBias, args.outputBias, args.mlpBias], [false, false, false, false]);
+  const biased = reads(llama, { attention_bias: true, mlp_bias: true, head_dim: 64, hidden_act: "gelu_pytorch_tanh" });
+  assertEquals([biased.qkvBias, biased.outputBias, biased.mlpBias], [true, true, true]);
+  assertEquals([biased.headDim, biased.activation], [64, "geluTanh"]);
+  const nested = { rope_theta: 500000, ...LLAMA3 };
+  assertEquals(reads(llama, { rope_parameters: nested }).ropeTheta, 500000);
+  assertEquals(reads(llama, { rope_parameters: nested }).ropeScaling.type, "llama3");
+});
+
+Deno.test("readArgs() of Llama refuses windows, sliding layers and head sizes that do not come out even", () => {
+  assertEquals(reads(llama, { sliding_window: null, layer_types: ["full_attention", "full_attention"] }).layers, 2);
+  assertEquals(reads(llama, { sliding_window: 4096 }).layers, 2); // as long as the context
+  refused(llama, { sliding_window: 1024 }, 'config.json: "sliding_window" is 1024, which is not supported');
+  refused(llama, { sliding_window: "x" }, '"sliding_window" is "x", expected a whole number');
+  const types = ["full_attention", "sliding_attention"];
+  refused(llama, { layer_types: types }, '"layer_types" has "sliding_attention": supported is "full_attention"');
+  refused(llama, { layer_types: "x\n" }, '"layer_types" has "x\\n": supported is');
+  refused(llama, { rope_traditional: true }, '"rope_traditional" is true, which is not supported');
+  refused(llama, { attention_bias: 1 }, '"attention_bias" is 1, expected true or false');
+  refused(llama, { hidden_size: 100 }, '"head_dim" is 16.666666666666668, expected an even number');
+  refused(
+    llama,
+    { hidden_size: 2 ** 20, num_attention_heads: 2 },
+    '"head_dim" is 524288, expected an even number up to 4096',
+  );
+  refused(llama, { hidden_size: "x" }, 'config.json: "hidden_size" is "x", expected a whole number from 1 to 1048576');
+  refused(llama, { num_key_value_heads: 4 }, '"num_attention_heads" 6 is not a multiple of "num_key_value_heads" 4');
+  assertEquals(reads(llama, { tie_word_embeddings: undefined }).tieWordEmbeddings, undefined);
+  refused(llama, { tie_word_embeddings: "many" }, '"tie_word_embeddings" is "many", expected true or false');
+});
+
+Deno.test("readArgs() of Qwen2 has biases of queries, keys and values and no window", () => {
+  const args = reads(qwen2, { sliding_window: 1024, use_sliding_window: false, max_position_embeddings: undefined });
+  assertEquals([args.headDim, args.ropeTheta, args.maxPositionEmbeddings], [32, 1e6, 32768]);
+  assertEquals([args.qkNorm, args.qkvBias, args.outputBias, args.mlpBias], [false, true, false, false]);
+  refused(qwen2, { use_sliding_window: true }, '"use_sliding_window" is true, which is not supported');
+  refused(qwen2, { num_key_value_heads: undefined }, '"num_key_value_heads" is missing');
+});
+
+Deno.test("describeModel() lists the known types when the type is not one", () => {
+  const describe = (text: string) => describeModel(Fields.parse(text, "dir/config.json"), "dir/config.json");
+  assertThrows(
+    () => describe('{"model_type": "llama5"}'),
+    LlmError,
+    'dir/config.json: model_type "llama5" is not known: known are llama, mistral, qwen2, qwen3',
+  );
+  assertThrows(() => describe('{"model_type": "constructor"}'), LlmError, "is not known");
+  assertThrows(() => describe("{}"), LlmError, 'dir/config.json: "model_type" is missing');
+  assertThrows(() => describe("{"), LlmError, "dir/config.json is not valid JSON");
+  assertThrows(() => describe("[]"), LlmError, "dir/config.json does not hold a JSON object");
+});
+
+Deno.test("readGenerationConfig() reads what is there", () => {
+  const config = readGenerationConfig('{"eos_token_id": 5, "temperature": 0.6, "top_k": 20, "top_p": 0.95}', "g.json");
+  assertEquals(config, { eosTokenIds: [5], temperature: 0.6, topK: 20, topP: 0.95, minP: undefined });
+  assertEquals(readGenerationConfig('{"do_sample": false, "temperature": 0.6}', "g.json").temperature, 0);
+  assertEquals(readGenerationConfig(undefined, "g.json").eosTokenIds, []);
+  assertThrows(
+    () => readGenerationConfig('{"temperature": "hot"}', "g.json"),
+    LlmError,
+    'g.json: "temperature" is "hot", expected a number',
+  );
+  assertThrows(
+    () => readGenerationConfig('{"top_p": 2}', "g.json"),
+    LlmError,
+    '"top_p" is 2, expected a number from 0 to 1',
+  );
+  assertThrows(
+    () => readGenerationConfig('{"top_k": 1.5}', "g.json"),
+    LlmError,
+    '"top_k" is 1.5, expected a whole number from 0 to 2147483648',
+  );
+});
+
+Deno.test("readArgs() does not compare a field that is wrong by itself", () => {
+  const { message } = assertThrows(() => read({ num_attention_heads: "x", head_dim: 0, hidden_act: 5 }), LlmError);
+  assertEquals(
+    message,
+    'config.json: "num_attention_heads" is "x", expected a whole number from 1 to 4096, ' +
+      '"head_dim" is 0, expected a whole number from 1 to 4096, "hidden_act" is 5, expected a string',
+  );
+});
+
+Deno.test("readArgs() takes null in the quantization of a module as mlx-lm means it", () => {
+  const quantization = {
+    group_size: 128,
+    bits: 8,
+    mode: "affine",
+    "lm_head": { group_size: null, bits: 6, mode: "affine" },
+    "model.embed_tokens": { group_size: null, bits: null, mode: null },
+    "model.layers.0.mlp.up_proj": {},
+    "model.layers.0.mlp.down_proj": true,
+  };
+  const read1 = read({ quantization }).quantization;
+  assertEquals(read1?.base, { groupSize: 128, bits: 8 });
+  assertEquals([...read1?.overrides ?? []], [
+    ["lm_head", { groupSize: 64, bits: 6 }],
+    ["model.embed_tokens", { groupSize: 64, bits: 4 }],
+    ["model.layers.0.mlp.up_proj", { groupSize: 64, bits: 4 }],
+  ]);
+  wrong({ quantization: { group_size: 0, bits: 4 } }, '"quantization" has group_size 0, expected 32, 64, 128');
+});
+
+Deno.test("readArgs() refuses sizes beyond any model, whatever would be made of them", () => {
+  const yarn = { rope_scaling: { rope_type: "yarn", factor: 4 } };
+  for (const size of [4e8, 1e12, 1e15, 1e300]) {
+    for (const name of ["head_dim", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"]) {
+      wrong({ [name]: size, ...yarn }, `"${name}" is ${size}, expected a whole number from 1 to `);
+    }
+    wrong({ vocab_size: size }, `"vocab_size" is ${size}, expected a whole number from 1 to 67108864`);
+  }
+  wrong({ max_position_embeddings: 2 ** 31 }, "expected a whole number from 1 to 2147483647");
+  wrong({ rms_norm_eps: 2 }, '"rms_norm_eps" is 2, expected a positive number up to 1');
+  wrong({ rope_theta: 1e13 }, '"rope_theta" is 10000000000000, expected a positive number up to 1000000000000');
+  wrong({ rope_theta: 1, ...yarn }, '"rope_theta" is 1: "yarn" needs more than 1');
+  for (const factor of [1e7, 1e-7]) {
+    wrong({ rope_scaling: { type: "linear", factor } }, `"rope_scaling.factor" is ${factor}`);
+  }
+  wrong({ eos_token_id: Array(1001).fill(1) }, "a list of token ids, at most 1000");
+});
+
+Deno.test("messages quote what config.json says on one short line", () => {
+  const text = "\x1b[2J\n\u202e".repeat(10_000);
+  const changes = [
+    { hidden_act: text },
+    { head_dim: text },
+    { rope_scaling: { type: text } },
+    { rope_scaling: { type: "yarn", factor: text } },
+    { rope_scaling: text },
+    { quantization: text },
+    { quantization: { mode: text } },
+    { quantization: { [text]: { bits: text } } },
+    { quantization: null, quantization_config: { quant_method: text } },
+    { eos_token_id: [text] },
+  ];
+  const lines = changes.map((change) => assertThrows(() => read(change), LlmError).message);
+  const parse = (json: string): string =>
+    assertThrows(() => describeModel(Fields.parse(json, "dir/config.json"), "dir/config.json"), LlmError).message;
+  lines.push(parse(JSON.stringify({ model_type: text })), parse(text), parse(`{"a": ${text}`), parse(`{"${text}": 1}`));
+  assertEquals(lines.filter((line) => /[\p{Cc}\u202e]/u.test(line) || line.length > 600), []);
+  assertThrows(() => Fields.parse("[".repeat(500_000), "c.json"), LlmError, "c.json is not valid JSON");
+  assertThrows(
+    () => read({ head_dim: JSON.parse(`${"[".repeat(50_000)}${"]".repeat(50_000)}`) }),
+    LlmError,
+    '"head_dim"',
+  );
+});

@@ -1,0 +1,75 @@
+/**
+ * The logits of a whole Qwen3-0.6B, with random weights, against the float32 reference: of a prompt in one pass, of tokens one by
+ * one as the generation loop runs them, and of several sequences together. On a CPU it would take minutes;
+ * tests/reference/logits.ts compares there.
+ */
+
+import { assert } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { modelFolder } from "../../../scripts/bench/compare.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { fullSizeGolden, IDS, keptLogits, PROMPT, STEPS } from "../../support/models/full_size.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+import { loopSteps } from "../../support/models/steps.ts";
+
+/** Sequences that are decoded together. */
+const SEQUENCES = 3;
+/** Dtypes of activations and of the cache, and the limit. */
+const LIMITS: readonly (readonly [activations: mx.Dtype, cache: mx.Dtype, nmse: number])[] = [
+  [mx.float32, mx.float32, 1e-5],
+  [mx.float32, mx.float16, 1e-4],
+  [mx.float32, mx.bfloat16, 1e-4],
+  [mx.float16, mx.float16, 1e-4],
+  [mx.bfloat16, mx.bfloat16, 1e-4],
+];
+
+for (const device of testDevices()) {
+  const slow = device === "wasm" || mx.devices().find(({ name }) => name === device)?.type === "cpu";
+  if (!slow) mx.withDevice(device, getBackend); // opened outside the test, which counts resources
+  for (const [dtype, cached, limit] of LIMITS) {
+    Deno.test({
+      name: `Qwen3-0.6B gives the reference logits with ${dtype.name} activations, ${cached.name} cache on ${device}`,
+      ignore: slow,
+      fn: async () => {
+        mx.setDefaultDevice(device);
+        const golden = fullSizeGolden();
+        const split = golden.length * PROMPT / IDS.length;
+        const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype });
+        const caches = Array.from({ length: SEQUENCES }, () => cacheOf(model, cached));
+        const [prompt] = caches.map((cache) => {
+          using logits = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
+          return keptLogits(floats(logits), 0);
+        });
+        const whole = nmse(prompt, golden.subarray(0, split));
+        const steps = { ids: IDS, keep: keptLogits };
+        const [single] = await loopSteps(model, caches[0], steps);
+        caches[0].trim(STEPS);
+        const together = mx.lm.KvCache.stack(caches);
+        const several = await loopSteps(model, together, { ...steps, sequences: SEQUENCES });
+        together.dispose();
+        model[Symbol.dispose]();
+        const errors = [single, ...several].map((logits) => nmse(logits, golden.subarray(split)));
+        const [alone, most] = [errors[0], Math.max(...errors.slice(1))].map((error) => error.toExponential(1));
+        const found = `NMSE ${whole.toExponential(1)} in one pass, ${alone} one by one, ${most} together`;
+        assert(whole <= limit && errors.every((error) => error <= limit), found);
+        console.log(`${device}, ${dtype.name} and ${cached.name}: ${found}`);
+      },
+    });
+  }
+}
+
+/** A cache like the model's own, of another dtype. */
+function cacheOf(model: mx.lm.LanguageModel, dtype: mx.Dtype): mx.lm.KvCache {
+  using own = model.makeCache();
+  own.reserve(1);
+  const [[batch, heads, blocks, , keys]] = own.keys.map(({ shape }) => shape);
+  const [[, , , , values]] = own.values.map(({ shape }) => shape);
+  const { maxPositionEmbeddings: limit } = model.config;
+  const options = { layers: own.keys.length, batch, heads, headDim: blocks * keys, blocks: { keys, values }, limit };
+  return new mx.lm.KvCache({ ...options, dtype });
+}
+
+function floats(x: mx.Tensor): Float32Array {
+  return mx.tidy(() => x.astype(mx.float32).toTypedArray()) as Float32Array;
+}

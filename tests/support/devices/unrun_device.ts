@@ -1,0 +1,90 @@
+/** A backend that says it has every kernel of a GPU with matrix units and runs none, and what Plans dispatch. */
+
+import { assert, assertEquals } from "@std/assert";
+import { getBackend } from "../../../src/backend/devices.ts";
+import {
+  bufferOf,
+  type KernelName,
+  type KernelRow,
+  KERNELS,
+  PLAN_DISPATCH_WORDS,
+  PLAN_HEADER_WORDS,
+  PLAN_NO_SLOT,
+  PUSH,
+  type PushField,
+} from "../../../src/backend/kernels.ts";
+import { matrixMap, PAIRS } from "../../../src/schedule/ops/matmul/coopmat.ts";
+
+/** Kernels that only the CPU has: without them weights stay as they are. */
+const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
+
+/** A dispatch of a Plan by the names of its kernel's row. */
+export interface Dispatched {
+  readonly kernel: KernelName;
+  readonly spec: Readonly<Record<string, number>>;
+  /** Names of the buffers that are there. */
+  readonly buffers: ReadonlySet<string>;
+  /** Rows of the table of columns. */
+  readonly rows: number;
+}
+
+const BY_ID = new Map(Object.entries(KERNELS).map(([name, row]) => [row.id as number, [name as KernelName, row]]));
+
+/** Reads a Plan as runtime-c does: every count must be that of the kernel's row, and buffers that it needs must be there. */
+export function dispatchesOf(words: Uint32Array): Dispatched[] {
+  const found: Dispatched[] = [];
+  let at = PLAN_HEADER_WORDS;
+  while (at < words[3]) {
+    const [kernel, row] = BY_ID.get(words[at] & 0xffff)! as [KernelName, KernelRow];
+    const fields: readonly PushField[] = PUSH[row.push as keyof typeof PUSH];
+    const push = fields.reduce((sum, field) => sum + field.count, 0);
+    const counts = [words[at + 1] & 0xff, words[at + 1] >>> 8 & 0xff, words[at + 1] >>> 16];
+    assertEquals(counts, [row.buffers.length, row.spec.length, push], `buffers, constants and push words of ${kernel}`);
+    at += PLAN_DISPATCH_WORDS;
+    const buffers = new Set<string>();
+    for (const buffer of row.buffers) {
+      const { name, optional } = bufferOf(buffer);
+      if (words[at] !== PLAN_NO_SLOT) buffers.add(name);
+      else assert(optional, `${kernel} has no ${name}`);
+      at += 2;
+    }
+    const spec = Object.fromEntries(row.spec.map((name, i) => [name, words[at + i]]));
+    at += row.spec.length + push;
+    const rows = row.columns.length > 0 ? words[at++] : 0;
+    at += 2 * rows * row.columns.length;
+    found.push({ kernel, spec, buffers, rows });
+  }
+  assertEquals([at, found.length], [words[3], words[2]], "words and dispatches of a Plan");
+  return found;
+}
+
+/** Makes the CPU's backend one that has all kernels of a GPU and runs nothing; ended with all devices. Plans go to `compiled`. */
+export function withoutRunning(maxThreads: number, compiled: (words: Uint32Array) => void): void {
+  const backend = getBackend("wasm");
+  let plans = 0;
+  // What coopmat_map writes: 32 lanes with 8 elements of each matrix, and where those lie.
+  const places = Array.from(PAIRS, (word) => (word & 15) * 16 + (word >> 4));
+  const map = Uint32Array.from([32, 8, 8, 8, ...places, ...PAIRS, ...places]);
+  // And coopmat_map_narrow, whose B and sums have 4 elements a lane.
+  const halves = (word: (at: number, i: number) => number): number[] =>
+    Array.from({ length: PAIRS.length / 2 }, (_, at) => word(8 * (at >> 2), at & 3));
+  const narrowB = halves((at, i) => (PAIRS[at + i] >> 4) * 8 + (PAIRS[at + i] & 15));
+  const narrowSum = halves((at, i) => (PAIRS[at + 2 * (i & 2)] & 15) * 8 + (PAIRS[at + (i & 1)] >> 4));
+  const narrow = Uint32Array.from([32, 8, 4, 4, ...places, ...narrowB, ...narrowSum]);
+  Object.assign(backend, {
+    has: (kernel: string) => !OF_CPU.has(kernel),
+    limits: { ...backend.limits, maxThreads, subgroup: 32 },
+    compile: (words: Uint32Array) => {
+      compiled(words);
+      return ++plans;
+    },
+    run: () => 0,
+    release: () => {},
+    barriers: () => 0,
+    read: (_: number, __: number, out: Uint8Array) => {
+      const words = out.length === narrow.byteLength ? narrow : map;
+      out.set(new Uint8Array(words.buffer).subarray(0, out.length));
+    },
+  });
+  assertEquals(matrixMap(backend), { plain: true, weights: PAIRS, attention: true, pairs: true });
+}

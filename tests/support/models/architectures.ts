@@ -1,0 +1,74 @@
+/**
+ * Small random decoders of any architecture that the shared layers know, of published families or not: with and without norms of
+ * queries and keys, biases and other activations.
+ */
+
+import * as mx from "../../../mod.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../../../scripts/synthetic/synthetic.ts";
+import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
+import { DecoderModel } from "../../../src/llm/layers/decoder_model.ts";
+import { Weights } from "../../../src/llm/checkpoint/weights.ts";
+
+/** What sets an architecture apart. */
+export interface Architecture extends Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation"> {
+  /** Biases of every fifth feature of queries, keys and values, where they are not to be of about 0.5. */
+  readonly fifthBiases?: readonly [q?: number, k?: number, v?: number];
+}
+
+/** A name for a test. */
+export function named({ qkNorm, qkvBias, activation }: Architecture): string {
+  const biases = qkvBias ? "biases" : "no biases";
+  return `${qkNorm ? "head norms" : "no head norms"}, ${biases}, ${activation}`;
+}
+
+/** A model on the default device with activations of `dtype`. */
+export async function modelOf(
+  architecture: Architecture,
+  shape: ModelShape,
+  format: ModelFormat,
+  dtype: mx.Dtype,
+): Promise<DecoderModel> {
+  const { qkNorm, qkvBias, activation, fifthBiases } = architecture;
+  const folder = await Deno.makeTempDir();
+  try {
+    // This family has biases, which are left out where they should; norms are added.
+    await writeModel(`${folder}/model`, { ...shape, family: "qwen2" }, format);
+    const { model } = await mx.lm.load(`${folder}/model`);
+    const config: DecoderConfig = { ...model.config as DecoderConfig, qkNorm, qkvBias, activation };
+    model[Symbol.dispose]();
+    const stored = new Map(Object.entries(mx.load(`${folder}/model/model.safetensors`) as Record<string, mx.Tensor>));
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const path = `model.layers.${layer}.self_attn`;
+      ["q", "k", "v"].forEach((part, i) => {
+        const bias = `${path}.${part}_proj.bias`;
+        const own = stored.get(bias)!;
+        const { dtype } = own;
+        const fifth = fifthBiases?.[i];
+        if (fifth !== undefined) stored.set(bias, everyFifth(own, fifth));
+        else if (!qkvBias) stored.delete(bias);
+        if (stored.get(bias) !== own) own[Symbol.dispose]();
+        if (qkNorm && part !== "v") stored.set(`${path}.${part}_norm.weight`, normOf(shape, 2 * layer + i, dtype));
+      });
+    }
+    mx.eval(...stored.values());
+    const weights = new Weights(folder, config, stored, dtype);
+    const made = new DecoderModel(config, weights);
+    weights.finish();
+    return made;
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Every fifth element is `value`. */
+function everyFifth(tensor: mx.Tensor, value: number): mx.Tensor {
+  return mx.tidy(() => {
+    const copy = mx.add(tensor, 0);
+    copy.indexPut_(mx.Slice(null, null, 5), value);
+    return copy;
+  });
+}
+
+function normOf({ headDim }: ModelShape, seed: number, dtype: mx.Dtype): mx.Tensor {
+  return mx.tidy(() => mx.random.uniform(0.7, 1.4, [headDim], mx.float32, mx.random.key(seed)).astype(dtype));
+}

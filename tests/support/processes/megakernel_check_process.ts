@@ -1,0 +1,79 @@
+/**
+ * A program of its own for megakernel_check_test.ts: `megakernel_check_process.ts DEVICE MODEL [kill|exit|leave|"" [SEQUENCES]]` has a
+ * loop over a model find out whether its layers run in one dispatch. With "kill" it is gone as soon as it notes that the test has begun,
+ * with "exit" it ends there by itself. With "leave" it lets loop and model go as soon as it has asked, and has nothing more to do.
+ *
+ * @module
+ */
+
+import * as mx from "../../../mod.ts";
+import { DeviceLoop, TracedStep } from "../../../src/array/compile/loop.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { StepCache } from "../../../src/llm/kv/cache.ts";
+import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+
+/** Has layers tested on a device, whatever it is, for the length of a scope. Workgroups of software devices do not run together and should not wait long. */
+export function tryOn(device: string): Disposable {
+  const { concurrent } = getBackend(device).limits;
+  mx.setDefaultDevice(device);
+  return withOptions({ regions: "on", fast: "try", spinLimit: concurrent ? undefined : 256 });
+}
+
+/** State of greedy steps. */
+interface Greedy {
+  readonly token: mx.Tensor;
+  readonly position: mx.Tensor;
+  readonly keys: readonly mx.Tensor[];
+  readonly values: readonly mx.Tensor[];
+}
+
+/** Gives `use` a state of some sequences and the trace of greedy steps of a model over it. */
+export async function withSteps(
+  model: LanguageModel,
+  sequences: number,
+  use: (trace: TracedStep<Greedy>, state: Greedy) => Promise<void>,
+): Promise<void> {
+  using cache = mx.lm.KvCache.stack(Array.from({ length: sequences }, () => {
+    const cache = model.makeCache();
+    cache.reserve(1);
+    return cache;
+  }));
+  const { keys, values } = cache;
+  using token = mx.full([sequences, 1], 11, mx.int32);
+  using position = mx.zeros([sequences], mx.int32);
+  const state: Greedy = { token, position, keys, values };
+  using trace = new TracedStep(state, ({ token, position, keys, values }): Greedy => {
+    const step = new StepCache(keys, values, position);
+    const logits = model.forward(token, step).reshape([sequences, -1]);
+    const next = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, 1]);
+    return { token: next, position: mx.add(position, 1), keys: step.keys, values: step.values };
+  });
+  await use(trace, state);
+}
+
+/** Has the test of the layers of a model made for some sequences, where it is open; `waits` for its end before the loop goes. */
+export function tryLayers(model: LanguageModel, sequences: number = 1, waits: boolean = true): Promise<void> {
+  return withSteps(model, sequences, async (trace, state) => {
+    using loop = new DeviceLoop(state, trace);
+    const improved = loop.improve();
+    if (waits) await improved;
+  });
+}
+
+if (import.meta.main) {
+  const [device, dir, end, sequences = "1"] = Deno.args;
+  const { model } = await mx.lm.load(dir, { device });
+  tryOn(device); // to the end of the program
+  if (end === "kill" || end === "exit") {
+    const rename = Deno.renameSync;
+    Deno.renameSync = (from, to) => {
+      rename(from, to);
+      Deno.renameSync = rename;
+      if (end === "exit") Deno.exit(3);
+      Deno.kill(Deno.pid, "SIGKILL");
+    };
+  }
+  await tryLayers(model, Number(sequences), end !== "leave");
+  model[Symbol.dispose]();
+}

@@ -1,0 +1,132 @@
+/**
+ * Command lines of `vkmx` as rows of a table: what is typed, and exactly what comes back on both streams. Each row is a process of its own
+ * in an empty folder, on the CPU unless its environment says otherwise; two run at a time.
+ *
+ * Expected text is exact but for placeholders: {number}, {device} (a name such as wasm or vulkan:0), {text} (anything on one line) and
+ * {lines} (anything).
+ *
+ * @module
+ */
+
+import { assertEquals } from "@std/assert";
+import { ROOT } from "../../../scripts/tools.ts";
+
+/** A command line and what comes of it. */
+export interface Row {
+  /** What is typed behind `vkmx`. */
+  readonly args: readonly string[];
+  /** What is typed or piped in; stdin is at its end otherwise. */
+  readonly stdin?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  /** The folder that it runs in; an empty one that is gone afterwards unless given. */
+  readonly cwd?: string;
+  /** What happens when the first text is on stdout: Ctrl-C, or its reader goes. */
+  readonly then?: "Ctrl-C" | "close stdout";
+  /** The exit code; 0 unless given. */
+  readonly code?: number;
+  /** Nothing unless given. */
+  readonly stdout?: string;
+  /** Nothing unless given. */
+  readonly stderr?: string;
+}
+
+/** What a row's process left. */
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const PLACEHOLDERS: Readonly<Record<string, string>> = {
+  "{number}": String.raw`-?\d[\d.,]*(?:e-?\d+)?`,
+  "{device}": String.raw`(?:wasm|vulkan:\d+[-\w=]*)`,
+  "{text}": "[^\\n]*",
+  "{lines}": "[^]*",
+};
+
+const AT_A_TIME = 2;
+/** A row that takes longer hangs. */
+const LIMIT_MS = 120_000;
+
+/** Tests every row of a table. */
+export function testTable(name: string, rows: readonly Row[]): void {
+  Deno.test(`${rows.length} command lines of ${name}`, () => checkRows(rows));
+}
+
+/** Runs every row, and throws where one is not as expected. */
+export async function checkRows(rows: readonly Row[]): Promise<void> {
+  const wrong: unknown[] = [];
+  const expected: unknown[] = [];
+  const left = rows.values();
+  const work = async (): Promise<void> => {
+    for (const row of left) {
+      const outcome = await runRow(row);
+      const want = { code: row.code ?? 0, stdout: row.stdout ?? "", stderr: row.stderr ?? "" };
+      const right = outcome.code === want.code && matches(outcome.stdout, want.stdout) &&
+        matches(outcome.stderr, want.stderr);
+      if (right) continue;
+      const line = ["vkmx", ...row.args].join(" ").slice(0, 200);
+      wrong.push({ line, ...outcome });
+      expected.push({ line, ...want });
+    }
+  };
+  await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  assertEquals(wrong, expected);
+}
+
+/** Whether a text is the expected one. */
+export function matches(text: string, expected: string): boolean {
+  const pattern = expected.split(/(\{\w+\})/).map((part) =>
+    PLACEHOLDERS[part] ?? part.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&")
+  );
+  return new RegExp(`^${pattern.join("")}$`).test(text);
+}
+
+/** Runs a row. */
+export async function runRow(row: Row): Promise<Outcome> {
+  const cwd = row.cwd ?? await Deno.makeTempDir();
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--quiet", "--no-check", "--config", `${ROOT}deno.json`, `${ROOT}src/cli/mod.ts`, ...row.args],
+    cwd,
+    env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...row.env },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  const limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
+  try {
+    const stderr = new Response(child.stderr).text();
+    const stdin = feed(child.stdin, row.stdin ?? "");
+    const stdout = await readOutput(child, row.then);
+    await stdin;
+    return { code: (await child.status).code, stdout, stderr: await stderr };
+  } finally {
+    clearTimeout(limit);
+    if (row.cwd === undefined) await Deno.remove(cwd, { recursive: true });
+  }
+}
+
+/** Writes all of a text; a program that does not read it is done without. */
+async function feed(stdin: WritableStream<Uint8Array>, text: string): Promise<void> {
+  const writer = stdin.getWriter();
+  try {
+    if (text !== "") await writer.write(new TextEncoder().encode(text));
+    await writer.close();
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+/** All of stdout, or what came before its reader went. */
+async function readOutput(child: Deno.ChildProcess, then: Row["then"]): Promise<string> {
+  const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    if (text === "" && then === "Ctrl-C") child.kill("SIGINT");
+    text += part.value;
+    if (then !== "close stdout") continue;
+    await reader.cancel();
+    break;
+  }
+  return text;
+}
