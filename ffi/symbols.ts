@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xed1dc8ab;
+export const ABI_HASH = 0x4a4b49cb;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
