@@ -1,5 +1,5 @@
 /**
- * Starts the Zig that this project builds with: `deno run -A scripts/zig.ts build gen`.
+ * Starts the Zig that this project builds with: `deno run -A scripts/zig.ts build spirv-val`.
  *
  * @module
  */

@@ -64,31 +64,32 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
   // Kernels, one dispatch at a time.
   { files: /^tests\/kernels\/(matmul|norm_rope_softmax)_test/, cpu: "quick", vulkan: "quick", validated: true },
-  { files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/, cpu: "quick", vulkan: "gate", share: 3 },
+  { files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/, cpu: "quick", vulkan: "gate", share: 6 },
   { files: /^tests\/kernels\/(movement|elementwise|sampling)_test/, cpu: "quick", vulkan: "gate", validated: true },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate" },
-  // Language models.
-  { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 3 },
-  { files: /^tests\/llm\/decode\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 5 },
-  {
-    files: /^tests\/llm\/decode\/(fused_decode|batched_decode|chunk_decode|widened_codes)_test/,
-    cpu: "quick",
-    vulkan: "gate",
-    share: 4,
-  },
+  // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
+  { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
+  { files: /^tests\/llm\/decode\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   {
     files:
-      /^tests\/llm\/\w+\/(prefill_tail|batch_generate|megakernel_check|cache_growth|nonfinite_logits|model_updates|prefill|logprobs)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|batched_decode|chunk_decode|megakernel_check|prefill_tail|cache_growth)_test/,
     cpu: "quick",
+    vulkan: "gate",
+    share: 10,
+  },
+  { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true, share: 3 },
+  {
+    files: /^tests\/llm\/\w+\/(tokenizer_limits|structured|hub|hub_cache)_test/,
+    cpu: "gate",
     vulkan: "gate",
     share: 3,
   },
-  { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
-  { files: /^tests\/llm\/\w+\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
-  { files: /^tests\/(llm|nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/llm\//, cpu: "quick", vulkan: "gate", share: 5 },
+  { files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate", share: 4 },
   // Array functions.
-  { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate" },
-  { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
+  { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4 },
 ];
 
 /** What stands in a file that has tests for each device, with the name of the device in their names. */
