@@ -11,7 +11,11 @@ for (const [name, { summary, load }] of Object.entries(COMMANDS)) {
 
 /** Whether a program is here. */
 async function isHere(program: string): Promise<boolean> {
-  return await new Deno.Command(program, { args: ["--version"] }).output().then(({ success }) => success, () => false);
+  try {
+    return (await new Deno.Command(program, { args: ["--version"] }).output()).success;
+  } catch {
+    return false; // where a program is missing, output() throws before it gives a promise
+  }
 }
 
 async function runShell(shell: Shell, script: string): Promise<string> {
