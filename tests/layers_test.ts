@@ -139,6 +139,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/error.ts",
     "src/array",
     "src/array/compile",
+    "src/array/fast",
     "src/array/random",
     "src/array/tensor",
     "src/graph",

@@ -11,9 +11,10 @@
 enum { RUN = 512, NEAR_BINS = 64, COPIED = 16384, MAX_RUNS = 262144 / RUN };
 #define NONE 0xffffffffu
 
-// A row of logits.
+// A row of logits. Where there is a mask, bit i % 32 of word i / 32 is set for those that may be chosen; the others are -inf.
 typedef struct Logits {
     const uint8_t *in;
+    const uint32_t *mask;
     size_t base;
     uint32_t cols, dtype;
 } Logits;
@@ -24,11 +25,22 @@ typedef struct Run {
     uint32_t first, n;
 } Run;
 
+// Runs begin at whole words of the mask.
+static void mask_run(const uint32_t *words, Run *run) {
+    for (uint32_t first = 0; first < run->n; first += 32) {
+        uint32_t word = words[(run->first + first) / 32];
+        if (word == 0xffffffffu) continue;
+        for (uint32_t i = 0; i < min_u32(32, run->n - first); i++)
+            if (!(word >> i & 1u)) run->x[first + i] = -__builtin_inff();
+    }
+}
+
 static bool next_run(const Logits *row, Run *run) {
     run->first += run->n;
     if (run->first >= row->cols) return false;
     run->n = min_u32(RUN, row->cols - run->first);
     load_floats(run->x, row->in, row->base + run->first, run->n, row->dtype);
+    if (row->mask) mask_run(row->mask, run);
     for (uint32_t i = run->n; i & 3u; i++) run->x[i] = -__builtin_inff();
     return true;
 }
@@ -39,7 +51,8 @@ INLINE bool any_reaches(const float *x, float least) { return !__builtin_reduce_
 static uint32_t key_of(float x) { return ordered_key(float_bits(x), DTYPE_F32); }
 static float value_of(uint32_t key) { return bits_float(key >> 31 ? key & 0x7fffffffu : ~key); }
 
-static uint32_t find_largest(const Logits *row) {
+// The index of the first largest logit, and that logit.
+static uint32_t find_largest(const Logits *row, float *most) {
     uint32_t best_key = 0, best = NONE;
     Run run = {.first = 0};
     float least = -__builtin_inff();
@@ -55,6 +68,7 @@ static uint32_t find_largest(const Logits *row) {
             }
         }
     }
+    *most = value_of(best_key);
     return best;
 }
 
@@ -250,10 +264,12 @@ static uint32_t draw(const Logits *row, Kept kept, float most, float inverse, fl
 void k_sample(const Call *call) {
     PUSH(SamplePush);
     const float *uniforms = (const float *)call->buffer[1];
+    const uint32_t *masks = (const uint32_t *)call->buffer[3];
     for (size_t r = 0; r < p->rows && p->cols; r++) {
-        Logits row = {.in = call->buffer[0], .base = r * p->cols, .cols = p->cols, .dtype = call->spec[1]};
-        uint32_t token = find_largest(&row);
-        float most = load_float(row.in, row.base + token, row.dtype);
+        const uint32_t *mask = masks ? masks + r * ((p->cols + 31) / 32) : NULL;
+        Logits row = {.in = call->buffer[0], .mask = mask, .base = r * p->cols, .cols = p->cols, .dtype = call->spec[1]};
+        float most;
+        uint32_t token = find_largest(&row, &most);
         if (p->temperature > 0.0f && is_finite(most)) {
             bool by_count = p->top_k > 0 && p->top_k < p->cols, by_mass = p->top_p > 0.0f && p->top_p < 1.0f;
             Kept kept = {.key = p->min_p > 0.0f ? min_p_key(most, p->min_p) : 0, .last_tie = NONE};

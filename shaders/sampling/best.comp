@@ -2,8 +2,8 @@
 // best[row][slice] = (index, ordered key) of the largest logit of each slice; see sample.glsl. It also clears the histogram
 // for the kernels after it. One workgroup a slice.
 
-#define BUFFERS 3
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u;
+#define BUFFERS 4
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, MASK = 3u;
 #include "sample.glsl"
 
 void main() {

@@ -5,10 +5,11 @@
 // on, and `log` and `recent` are rings that get the token at position modulo their size. The uniform number of the draw comes
 // from `uniforms` or out of `key`, which is split as mx.random.split does: the first half stays, the second is for this draw.
 
-#define BUFFERS 10
+#define BUFFERS 11
 layout(constant_id = 2) const uint FEW = 0;
 layout(constant_id = 3) const uint CHECKED = 0; // see sample.glsl
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, UNIFORMS = 3u, KEY = 4u, OUT = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u;
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, UNIFORMS = 3u, KEY = 4u, OUT = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u,
+           MASK = 10u;
 #include "sample.glsl"
 #include "end.glsl"
 

@@ -1,6 +1,7 @@
 // The token of a row from its logits and the largest of its parts, and the loop's state behind it, for the kernels that draw. The
 // workgroup that is done last chooses; nobody waits.
 
+const bool DRAWS = true;
 #include "slices.glsl"
 #include "select.glsl"
 #include "include/math/threefry.h"
@@ -51,6 +52,7 @@ bool choose(uint row, uint slice, uint64_t uniforms, uint64_t key, out uint toke
     }
     float uniform01 = uintBitsToFloat(Left1s(row_scratch).v[UNIFORM]);
     uint64_t slice_mass = take_slices(row_scratch);
+    if (FEW != 0u) bounds.count_target = min(bounds.count_target, uint64_t(list_size - 1u)); // fewer than top_k may count
     if (FEW != 0u && by_mass()) {
         uint64_t total;
         running_sum(slice_mass, total);

@@ -1,8 +1,8 @@
 #version 460
 // Adds the counts and masses of a slice of logits to the histogram of its row; see sample.glsl. One workgroup a slice.
 
-#define BUFFERS 3
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u;
+#define BUFFERS 4
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, MASK = 3u;
 #include "sample.glsl"
 
 void main() {
@@ -16,7 +16,7 @@ void main() {
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
         if (slice * SLICE + n * THREADS + thread() >= COLS) continue;
         uint bin = distance_bin(x[n], most, SAMPLE_STEPS);
-        if (by_count()) atomicAdd(counts[bin], 1u);
+        if (by_count() && may_count(x[n])) atomicAdd(counts[bin], 1u);
         if (by_mass()) add_mass(bin, mass_of(token_weight(x[n], most, 1.0)));
     }
     barrier();

@@ -4,9 +4,10 @@
 // row, written at position modulo its size. One workgroup a slice, and the one of a row that is done last tells; see sample.glsl.
 // top_k < cols.
 
-#define BUFFERS 6
+#define BUFFERS 7
 const uint FEW = 1u;
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, TOKENS = 3u, POSITION = 4u, OUT = 5u;
+const bool DRAWS = false;
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, TOKENS = 3u, POSITION = 4u, OUT = 5u, MASK = 6u;
 #include "sample.glsl"
 #include "slices.glsl"
 #include "select.glsl"

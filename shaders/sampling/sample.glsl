@@ -6,6 +6,8 @@
 //   min_p  > 0:        logit >= max + ln(min_p)
 //   top_k  > 0:        it is among the top_k largest logits; of equal logits the lower index goes first
 //
+// Where there is a mask, the tokens whose bits are 0 in it have the logit -inf for all of this.
+//
 // The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total. Temperature 0 takes the
 // first largest logit instead. A row whose largest logit is infinite or NaN (which counts as the largest) has none: its token is
 // NO_TOKEN where CHECKED asks for that, else the index of the largest.
@@ -32,6 +34,14 @@
 layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
 
 uint thread() { return gl_LocalInvocationID.x; }
+
+// Whether a token may be chosen: bit i % 32 of word i / 32 of the row's mask, where there is a mask.
+bool is_allowed(uint row, uint i) {
+    if (pc.address[MASK] == 0ul) return true;
+    return ((U32s(pc.address[MASK]).v[row * ((COLS + 31u) / 32u) + (i >> 5)] >> (i & 31u)) & 1u) != 0u;
+}
+#else
+bool is_allowed(uint row, uint i) { return true; }
 #endif
 #include "include/sample.h"
 
@@ -53,7 +63,17 @@ bool by_mass() { return pc.p.top_p > 0.0 && pc.p.top_p < 1.0; }
 
 uint64_t scratch(uint row) { return pc.address[SCRATCH] + uint64_t(row) * uint64_t(LIST + 2u * COLS) * 4ul; }
 
-float logit(uint row, uint i) { return load_float(pc.address[LOGITS], row * COLS + i, DTYPE_IN); }
+const uint NEGATIVE_INFINITY = 0xff800000u;
+
+// The logit of a token; -inf where the mask forbids it.
+float logit(uint row, uint i) {
+    float x = load_float(pc.address[LOGITS], row * COLS + i, DTYPE_IN);
+    return is_allowed(row, i) ? x : uintBitsToFloat(NEGATIVE_INFINITY);
+}
+
+// Whether a draw may take a token. A logit of -inf has no mass, so thresholds need not look at the many that a mask leaves.
+bool may_count(float x) { return floatBitsToUint(x) != NEGATIVE_INFINITY; }
+
 uint key_of(float x) { return ordered_key(floatBitsToUint(x), DTYPE_F32); }
 float value_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
 

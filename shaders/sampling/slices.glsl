@@ -1,5 +1,5 @@
 // What each workgroup leaves for the one that is done last: the mass of its slice of logits, and those of them that
-// belong on the list. All workgroups of a row find the same bounds.
+// belong on the list. All workgroups of a row find the same bounds. DRAWS leaves out logits of -inf.
 //
 //   without filters that count   the mass of all logits of the slice that pass min_p
 //   with a histogram             the same of those above the bin of the stricter of both thresholds; those in it are listed
@@ -42,8 +42,8 @@ Bounds histogram_bounds(uint count, uint64_t mass) {
     uint count_bin = BINS, mass_bin = BINS;
     uint64_t total;
     if (by_count()) {
-        b.count_target = uint64_t(pc.p.top_k - 1u);
         uint64_t upto = running_sum(uint64_t(count), total);
+        b.count_target = min(uint64_t(pc.p.top_k), total) - 1ul;
         count_bin = find(upto, uint64_t(count), b.count_target);
     }
     if (by_mass()) {
@@ -99,6 +99,7 @@ void leave_slice(uint64_t row_scratch, uint slice, Slice s, Bounds b) {
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
         uint bin = bin_of(s.x[n], b.steps);
         bool listed = bin >= b.first && bin <= b.last && slice * SLICE + n * THREADS + thread() < COLS;
+        listed = listed && (!DRAWS || may_count(s.x[n]));
         slot[n] = listed ? atomicAdd(own_listed, 1u) : NO_TOKEN;
     }
     barrier();

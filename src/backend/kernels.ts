@@ -406,25 +406,25 @@ export const KERNELS = {
   },
   sample_best: {
     id: 55, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r", "best:w", "scratch:w?"],
+    buffers: ["logits:r", "best:w", "scratch:w?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_histogram: {
     id: 56, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r", "best:r", "scratch:rw"],
+    buffers: ["logits:r", "best:r", "scratch:rw", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_draw: {
     id: 57, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?"],
+    buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
   },
   logprobs: {
     id: 58, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w"],
+    buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
@@ -484,7 +484,7 @@ export const KERNELS = {
   },
   sample: {
     id: 68, push: "SamplePush", needs: "", wasm: true,
-    buffers: ["logits:r", "uniforms:r?", "out:w"],
+    buffers: ["logits:r", "uniforms:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },

@@ -202,9 +202,15 @@ export interface OpAttrs {
   attentionQueryVjp: OpAttrs["attention"];
   /** The same inputs: the gradients of k and v, one behind the other in one dimension. */
   attentionKeyVjp: OpAttrs["attention"];
-  /** inputs (logits (rows, cols)[, uniforms (rows,)]): uint32 (rows,). */
-  sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
-  /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
+  /** inputs (logits (rows, cols)[, uniforms (rows,)][, mask uint32 (rows, cols / 32, rounded up)]): uint32 (rows,). */
+  sample: {
+    readonly temperature: number;
+    readonly topP: number;
+    readonly minP: number;
+    readonly topK: number;
+    readonly masked?: boolean;
+  };
+  /** inputs (logits (rows, cols), tokens int32 (rows,)[, mask, as of `sample`]): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
   /**
    * Discrete Fourier transform along the last axis, times `scale`; when `real`, of real numbers to the first half of their spectrum, or

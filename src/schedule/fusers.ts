@@ -4,9 +4,9 @@
  * @module
  */
 
-import { decodeFuser, prefillFuser } from "./decoder/fuser.ts";
+import { choiceFuser, decodeFuser, prefillFuser } from "./decoder/fuser.ts";
 import { embeddingFuser } from "./ops/embedding.ts";
 import type { Fuser } from "./plan/fusion.ts";
 
 /** All fusers. */
-export const FUSERS: readonly Fuser[] = [decodeFuser, prefillFuser, embeddingFuser];
+export const FUSERS: readonly Fuser[] = [decodeFuser, choiceFuser, prefillFuser, embeddingFuser];

@@ -287,13 +287,16 @@ function sample(
   cols: number,
   s: Sampling,
   uniforms?: number[],
+  mask?: Uint32Array,
 ): number[] {
   const rows = logits.length / cols;
-  const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0 };
+  const masked = mask !== undefined;
+  const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0, masked };
   return mx.withDevice(backend.name, () =>
     mx.tidy(() => {
       const inputs: mx.Tensor[] = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
       if (uniforms) inputs.push(mx.array(Float32Array.from(uniforms)));
+      if (mask) inputs.push(mx.array(mask).reshape(rows, -1));
       return wrap(makeNode("sample", inputs.map(nodeOf), [rows], uint32, attrs)).tolist() as number[];
     }));
 }
@@ -448,6 +451,67 @@ kernelTest("sample takes the first largest logit at temperature 0 and no token w
     none,
   ]);
   assertEquals(sample(backend, float32, [-inf, 0, -inf, 0], 4, { temperature: 1 }, [0.75]), [3]);
+});
+
+/** Masks of rows by which tokens each of them allows. */
+function masksOf(rows: readonly ((token: number) => boolean)[], cols: number): Uint32Array {
+  const words = Math.ceil(cols / 32);
+  const masks = new Uint32Array(rows.length * words).fill(0xffffffff); // bits beyond the last token mean nothing
+  rows.forEach((allows, row) => {
+    for (let i = 0; i < cols; i++) if (!allows(i)) masks[row * words + (i >> 5)] &= ~(1 << (i & 31));
+  });
+  return masks;
+}
+
+kernelTest("sample takes only tokens that its mask allows", (backend) => {
+  const next = generator(71);
+  const few: Sampling[] = [{ temperature: 0.7, topK: 7 }, { temperature: 1, topK: 6, topP: 0.7, minP: 0.01 }];
+  for (const cols of [1, 31, 32, 33, 300, 5003, 30_011]) {
+    const wanted = Array.from({ length: 4 }, () => Math.floor(next() * cols));
+    const half = Uint8Array.from({ length: cols }, () => next() < 0.5 ? 1 : 0);
+    const rows: ((token: number) => boolean)[] = [
+      () => true,
+      (i) => i === wanted[0],
+      (i) => wanted.includes(i),
+      (i) => half[i] === 1 || i === wanted[1],
+      (i) => i >= cols - 1,
+    ];
+    const logits = rows.map((allows) => {
+      const row = Float32Array.from({ length: cols }, () => next() * 12 - 6);
+      const forbidden = row.findIndex((_, i) => !allows(i));
+      if (forbidden >= 0) row[forbidden] = [NaN, Infinity, 99][Math.floor(next() * 3)];
+      return row;
+    });
+    const masks = masksOf(rows, cols);
+    const left = logits.map((row, r) => row.map((x, i) => rows[r](i) ? x : -Infinity));
+    const all = logits.flatMap((row) => [...row]);
+    const largest = left.map((row) => row.indexOf(row.reduce((a, b) => Math.max(a, b))));
+    assertEquals(sample(backend, float32, all, cols, { temperature: 0 }, undefined, masks), largest, `of ${cols}`);
+    for (const s of [...SAMPLINGS, ...few]) {
+      for (const uniform of [0, Math.fround(next()), 1 - 2 ** -24]) {
+        const tokens = sample(backend, float32, all, cols, s, rows.map(() => uniform), masks);
+        tokens.forEach((token, r) => {
+          const what = `${JSON.stringify(s)}, row ${r} of ${cols} on ${backend.name}`;
+          assert(rows[r](token), `${what}: ${token} is forbidden`);
+          assertDraw(left[r], s, uniform, token, what);
+        });
+      }
+    }
+  }
+});
+
+kernelTest("sample takes no token where its mask allows none, or none that is finite", (backend) => {
+  const none = 0xffffffff;
+  const rows = [() => false, (i: number) => i < 2, (i: number) => i === 39];
+  const row = Float32Array.from({ length: 40 }, (_, i) => i < 2 ? -Infinity : i);
+  const masks = masksOf(rows, 40);
+  const logits = rows.flatMap(() => [...row]);
+  assertEquals(sample(backend, float32, logits, 40, { temperature: 0 }, undefined, masks), [none, none, 39]);
+  assertEquals(sample(backend, float32, logits, 40, { temperature: 1, topK: 3 }, [0.5, 0.5, 0.5], masks), [
+    none,
+    none,
+    39,
+  ]);
 });
 
 kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {

@@ -12,6 +12,7 @@ import { ValueError } from "../../graph/error.ts";
 import type { Node, OpAttrs, OpName } from "../../graph/node.ts";
 import { QUANTIZATION_MODES, type QuantizedFormat } from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
+import { maskWords } from "../../graph/token_mask.ts";
 import { ARITIES } from "../../schedule/ops/elementwise_chain.ts";
 import { convShape } from "../signal/conv_shape.ts";
 
@@ -510,20 +511,23 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
       sameShape(shape, [sizeOf(inputs[1].shape) + sizeOf(inputs[2].shape)]),
   },
   sample: {
-    inputs: [1, 2],
-    attrs: { temperature: "number", topP: "number", minP: "number", topK: "integer" },
-    fits({ shape, dtype }, { temperature, topP, minP, topK }, [x, uniforms]) {
+    inputs: [1, 3],
+    attrs: { temperature: "number", topP: "number", minP: "number", topK: "integer", masked: "boolean?" },
+    fits({ shape, dtype }, { temperature, topP, minP, topK, masked }, [x, ...rest]) {
       if (x.shape.length !== 2 || x.shape[1] === 0 || !isKernelFloat(x.dtype) || dtype !== uint32) return false;
       if (!(temperature >= 0 && topP >= 0 && topP <= 1 && minP >= 0 && minP <= 1 && topK >= 0)) return false;
+      if (masked && !isTokenMask(rest.pop(), x)) return false;
+      const [uniforms, ...more] = rest;
       const drawn = uniforms !== undefined && uniforms.dtype === float32 && sameShape(uniforms.shape, shape);
-      return sameShape(shape, [x.shape[0]]) && (temperature > 0 ? drawn : uniforms === undefined);
+      return sameShape(shape, [x.shape[0]]) && more.length === 0 && (temperature > 0 ? drawn : uniforms === undefined);
     },
   },
   logprobs: {
-    inputs: [2, 2],
+    inputs: [2, 3],
     attrs: { top: "integer" },
-    fits: ({ shape, dtype }, { top }, [x, tokens]) =>
-      x.shape.length === 2 && x.shape[1] > 0 && isKernelFloat(x.dtype) && dtype === float32 && top >= 0 &&
+    fits: ({ shape, dtype }, { top }, [x, tokens, mask]) =>
+      (mask === undefined || isTokenMask(mask, x)) && x.shape.length === 2 && x.shape[1] > 0 &&
+      isKernelFloat(x.dtype) && dtype === float32 && top >= 0 &&
       tokens.dtype === int32 && sameShape(tokens.shape, [x.shape[0]]) && sameShape(shape, [x.shape[0], 1 + 2 * top]),
   },
   fft: {
@@ -577,6 +581,12 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
 
 function isKernelFloat(dtype: Dtype): boolean {
   return dtype.kind === "float" && dtype !== float64;
+}
+
+/** Whether an array has a bit for each of the logits (rows, cols). */
+function isTokenMask(mask: Value | undefined, logits: Value): boolean {
+  const [rows, cols] = logits.shape;
+  return mask !== undefined && mask.dtype === uint32 && sameShape(mask.shape, [rows, maskWords(cols)]);
 }
 
 /** Whether words of a dtype come from a key, or from one for each row. */

@@ -24,6 +24,7 @@ import { uniform } from "../random/random.ts";
 import * as reduce from "../ops/reduce.ts";
 import { scoped } from "../tensor/scope.ts";
 import { argsort } from "../ops/sort.ts";
+import { maskLogits, tokenMaskNode } from "./token_mask.ts";
 import { type AnyTensor, handOn, Tensor, wrap } from "../tensor/tensor.ts";
 import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "../ops/unary.ts";
 import type { Floating } from "../tensor/results.ts";
@@ -405,6 +406,11 @@ export interface SampleOptions {
   readonly topK?: number;
   /** Random key, or one for each row (rows, 2); the global random state unless given. */
   readonly key?: TensorLike;
+  /**
+   * uint32 (…, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be taken. The other tokens count as logits of
+   * -Infinity. Default: every token may be taken.
+   */
+  readonly mask?: TensorLike;
 }
 
 const SAMPLE_OPTIONS = {
@@ -413,6 +419,7 @@ const SAMPLE_OPTIONS = {
   minP: true,
   topK: true,
   key: true,
+  mask: true,
 } as const satisfies Record<keyof SampleOptions, true>;
 
 /**
@@ -422,7 +429,7 @@ const SAMPLE_OPTIONS = {
  */
 export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<"uint32"> {
   checkOptions("sample", options, SAMPLE_OPTIONS);
-  const { temperature = 1, topP = 1, minP = 0, topK = 0, key } = options;
+  const { temperature = 1, topP = 1, minP = 0, topK = 0, key, mask } = options;
   for (const [option, value] of Object.entries({ temperature, topP, minP })) toNumber("sample", option, value);
   const node = floatNode("sample", logits);
   const { shape } = node;
@@ -435,15 +442,19 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<
     throw new ValueError(`sample() expected topK to be a whole number of 0 or more: found ${quoted(topK)}`);
   }
   const rows = sizeOf(shape.slice(0, -1));
-  const attrs: OpAttrs["sample"] = { temperature, topP, minP, topK };
+  const attrs: OpAttrs["sample"] = { temperature, topP, minP, topK, masked: mask !== undefined };
   return scoped("sample", (): AnyTensor => {
     const inputs = [reshapeNode(node, [rows, cols])];
     if (temperature > 0) inputs.push(handOn(uniform(0, 1, [rows], float32, key)));
+    if (mask !== undefined) inputs.push(tokenMaskNode("sample", mask, rows, cols));
     return reshape(sampleNode(inputs, [rows], uint32, attrs), shape.slice(0, -1));
   });
 }
 
-const sampleNode = defineFused("sample", ({ attrs }, x, uniforms) => sampleComposite(x, uniforms, attrs));
+const sampleNode = defineFused("sample", ({ attrs }, x, ...rest) => {
+  const uniforms = attrs.temperature > 0 ? rest[0] : undefined;
+  return sampleComposite(attrs.masked ? maskLogits(x, rest.at(-1)!) : x, uniforms, attrs);
+});
 
 /** What {@link sample} computes for logits (rows, V) and uniforms (rows,), in primitives. */
 export function sampleComposite(logits: Tensor, uniforms: Tensor | undefined, attrs: OpAttrs["sample"]): Tensor {

@@ -22,6 +22,7 @@ import { pad } from "../ops/pad.ts";
 import { scoped } from "../tensor/scope.ts";
 import { argsort, sort } from "../ops/sort.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { maskLogits, tokenMaskNode } from "./token_mask.ts";
 import { negative } from "../ops/unary.ts";
 
 /** Logits of a chunk. */
@@ -30,7 +31,8 @@ const CHUNK = 256;
 /**
  * Natural logarithms of probabilities that logits (B, V) give: float32 (B, 1 + 2 top) of the log probability of each row's token
  * of (B,), those of the `top` likeliest tokens, likelier ones first and lower indices first among equals, and their indices,
- * which are exact in float32. Rows that are shorter than `top` repeat their last one.
+ * which are exact in float32. Rows that are shorter than `top` repeat their last one. `mask` is that of {@link SampleOptions}: tokens
+ * that it forbids count as logits of -Infinity.
  *
  * @example
  * ```ts
@@ -40,7 +42,7 @@ const CHUNK = 256;
  * mx.exp(mx.fast.logprobs(logits, mx.array([0], mx.int32), 1)); // [[0.25, 0.75, e]]: token 1 is the likeliest
  * ```
  */
-export function logprobs(logits: TensorLike, tokens: TensorLike, top: number): Tensor {
+export function logprobs(logits: TensorLike, tokens: TensorLike, top: number, mask?: TensorLike): Tensor {
   const node = floatNode("logprobs", logits);
   const chosen = castNode(toIndexNode("logprobs", tokens), int32);
   const [rows, cols = 0] = node.shape;
@@ -54,11 +56,17 @@ export function logprobs(logits: TensorLike, tokens: TensorLike, top: number): T
   if (!Number.isInteger(top) || top < 0) {
     throw new ValueError(`logprobs() expected top to be a whole number of 0 or more: found ${quoted(top)}`);
   }
-  const inputs = [reshapeNode(node, node.shape), chosen];
-  return scoped(() => logprobsNode(inputs, [rows, 1 + 2 * top], float32, { top }));
+  return scoped(() => {
+    const inputs = [reshapeNode(node, node.shape), chosen];
+    if (mask !== undefined) inputs.push(tokenMaskNode("logprobs", mask, rows, cols));
+    return logprobsNode(inputs, [rows, 1 + 2 * top], float32, { top });
+  });
 }
 
-const logprobsNode = defineFused("logprobs", ({ attrs }, x, t) => logprobsComposite(x, t, attrs.top));
+const logprobsNode = defineFused(
+  "logprobs",
+  ({ attrs }, x, t, mask) => logprobsComposite(mask ? maskLogits(x, mask) : x, t, attrs.top),
+);
 
 /** What {@link logprobs} computes, in primitives. */
 export function logprobsComposite(logits: Tensor, tokens: Tensor, top: number): Tensor {

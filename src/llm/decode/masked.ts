@@ -23,6 +23,8 @@ export class MaskedSteps {
   readonly #steps: StepLoop;
   /** The rest of the state. */
   #masking: Masking | undefined;
+  /** The words of all masks of a step. */
+  #words: Int32Array<ArrayBuffer> | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
   /** The loop that computes the logits, and whether those behind the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
@@ -105,13 +107,13 @@ export class MaskedSteps {
   async #pokeMask(): Promise<void> {
     const rows = this.#context.rows.all;
     const { mask } = this.#masking!;
-    const words = mask.shape[1];
-    const masks = new Int32Array(rows.length * words);
+    const size = mask.shape[1];
+    const words = this.#words ??= new Int32Array(rows.length * size);
     for (const [i, { constraint, ended }] of rows.entries()) {
       const free = !constraint || ended;
-      masks.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * words);
+      words.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * size);
     }
-    poke(mask, masks);
+    poke(mask, words);
   }
 
   /** Frees the choice and its state. */
@@ -120,5 +122,6 @@ export class MaskedSteps {
     this.#chooser = undefined;
     if (this.#masking) mx.dispose(this.#masking);
     this.#masking = undefined;
+    this.#words = undefined;
   }
 }

@@ -8,7 +8,9 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../../array/compile/loop.ts";
+import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
+import { maskWords } from "../../graph/token_mask.ts";
 import { type Buffers, StepCache } from "../kv/cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "../sampling/logprobs_log.ts";
 import type { LanguageModel } from "../models/mod.ts";
@@ -71,8 +73,6 @@ export interface Masking {
   readonly logits: Tensor;
   /** uint32 (B, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be chosen. */
   readonly mask: Tensor;
-  /** uint32 (32,): the numbers of the bits. */
-  readonly bits: Tensor;
 }
 
 /** What computing logits reads and writes. `position` is that of the token that they are behind. */
@@ -142,20 +142,7 @@ export function forwardStep(model: LanguageModel, now: ForwardState): ForwardSta
 
 /** Chooses the next tokens from logits, of those that the mask allows. */
 export function chooseStep(options: DecodeOptions, now: DecodeScalars & Masking): DecodeScalars & Masking {
-  const mask = (_: Tensor, logits: Tensor): Tensor => applyMask(logits, now.mask, now.bits);
-  const processors = [...options.processors, mask];
-  return { ...now, ...choose({ ...options, processors }, now, now.logits, mx.add(now.position, 1)) };
-}
-
-/** Logits (B, V) with -Infinity for the tokens whose bits are 0 in a mask (B, words); the others keep their bits. */
-export function applyMask(logits: Tensor, mask: Tensor, bits: Tensor): Tensor {
-  const [rows, size] = logits.shape;
-  const words = mask.shape[1];
-  const set = mx.bitwiseAnd(mx.rightShift(mask.reshape([rows, words, 1]), bits.reshape([1, 1, 32])), 1);
-  const allowed = mx.notEqual(set, 0);
-  // One pass where the last word is full: then nothing is cut off.
-  if (size === 32 * words) return mx.where(allowed, logits.reshape([rows, words, 32]), -Infinity).reshape([rows, size]);
-  return mx.where(mx.slice(allowed.reshape([rows, 32 * words]), [0, 0], [0, 1], [rows, size]), logits, -Infinity);
+  return { ...now, ...choose(options, now, now.logits, mx.add(now.position, 1), now.mask) };
 }
 
 /** Masking for `rows` sequences. */
@@ -164,8 +151,7 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
     logits: own(mx.zeros([rows, vocabSize], dtype)),
-    mask: own(visible(new Uint32Array(rows * Math.ceil(vocabSize / 32)), [rows, Math.ceil(vocabSize / 32)])),
-    bits: own(mx.array(Array.from({ length: 32 }, (_, bit) => bit), mx.uint32)),
+    mask: own(visible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
   };
 }
 
@@ -182,20 +168,22 @@ export function decodeStep(model: LanguageModel, options: DecodeOptions, state: 
   return { ...choose(options, state, logits, mx.add(state.position, 1)), keys, values };
 }
 
-/** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
+/** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */
 function choose(
   { sampler, processors, logprobs: top = 0 }: DecodeOptions,
   { position, key, recent, weights, log, logprobs }: DecodeScalars,
   logits: Tensor,
   after: Tensor,
+  mask?: Tensor,
 ): DecodeScalars {
   const [rows] = logits.shape;
   for (const process of processors) logits = process(recent!, logits, weights);
+  if (mask && !sampler.takesMask) [logits, mask] = [maskLogits(logits, mask), undefined];
   // As MLX does with its global state: the first half stays, the second is for this draw.
   const [stays, draw] = key
     ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
     : [undefined, position];
-  const chosen = sampler(logits, draw).astype(mx.int32);
+  const chosen = sampler(logits, draw, mask).astype(mx.int32);
   const next = sampler.graph === undefined ? checked(chosen, logits) : chosen; // ours check by themselves
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
@@ -209,7 +197,7 @@ function choose(
     recent: recent && put(recent, next),
     weights: weights && put(weights, mx.ones([rows], mx.float32)),
     log: put(log, next),
-    logprobs: logprobs && put(logprobs, mx.fast.logprobs(logits, next, top)),
+    logprobs: logprobs && put(logprobs, mx.fast.logprobs(logits, next, top, mask)),
   };
 }
 

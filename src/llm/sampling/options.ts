@@ -34,13 +34,18 @@ export interface SamplerOptions {
   readonly logitBias?: Readonly<Record<number, number>>;
 }
 
-/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
+/** (logits (B, V), key for this draw (2,) or keys (B, 2)[, mask]) → (B,) uint32 token ids. */
 export interface Sampler {
-  (logits: Tensor, key: Tensor): Tensor;
+  (logits: Tensor, key: Tensor, mask?: Tensor): Tensor;
   /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
   readonly key: readonly [number, number] | undefined;
   /** Names the graph that it builds, for steps that are traced once for all with equal names; without one each trace is its own. */
   readonly graph?: string;
+  /**
+   * Whether it heeds a mask of the tokens that may be chosen, as `mx.fast.sample` takes it. Other samplers get logits of -Infinity for
+   * the tokens that may not. Default false.
+   */
+  readonly takesMask?: boolean;
 }
 
 /**

@@ -38,8 +38,9 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   checkNumber("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
   checkNumber("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
   if (temp === 0) {
-    const largest = (logits: Tensor): Tensor => mx.fast.sample(logits, { temperature: 0 });
-    return Object.assign(largest, { key: undefined, graph: "largest" });
+    const largest = (logits: Tensor, _key?: Tensor, mask?: Tensor): Tensor =>
+      mx.fast.sample(logits, { temperature: 0, mask });
+    return Object.assign(largest, { key: undefined, graph: "largest", takesMask: true });
   }
   const { seed } = options;
   checkNumber(
@@ -48,11 +49,12 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
     seed === undefined || (Number.isSafeInteger(seed) && seed >= 0),
     "an integer from 0 to 2^53 - 1",
   );
-  const sample = (logits: Tensor, key: Tensor): Tensor =>
-    mx.fast.sample(logits, { temperature: temp, topP, topK, minP, key });
+  const sample = (logits: Tensor, key: Tensor, mask?: Tensor): Tensor =>
+    mx.fast.sample(logits, { temperature: temp, topP, topK, minP, key, mask });
   return Object.assign(sample, {
     key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]),
     graph: `sample ${[temp, topP, topK, minP]}`,
+    takesMask: true,
   });
 }
 

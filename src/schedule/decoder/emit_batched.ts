@@ -201,16 +201,7 @@ export class BatchEmitter {
     const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
-    const results = headResults(
-      this.#e.l,
-      d.logits,
-      d.keepsLogits,
-      headRowsOf(d),
-      d.vocabulary,
-      count,
-      d.end,
-      this.#e.value,
-    );
+    const results = headResults(this.#e.l, d, headRowsOf(d), count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
     this.#e.l.emit(kernel, [this.#e.state, head[0], head[1], logits, best, scratch, recent, taken], {
       threads,

@@ -147,16 +147,7 @@ export class DecoderEmitter {
   head(advances: boolean): HeadResults {
     const { decoder: d } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const results = headResults(
-      this.#e.l,
-      d.logits,
-      d.keepsLogits,
-      this.#sequences,
-      d.vocabulary,
-      count,
-      d.end,
-      this.#e.value,
-    );
+    const results = headResults(this.#e.l, d, this.#sequences, count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
     this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
       ...spec,

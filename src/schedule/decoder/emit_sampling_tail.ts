@@ -9,9 +9,19 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
-import type { SamplingTail } from "./spec.ts";
+import type { DecoderSpec, SamplingTail } from "./spec.ts";
 import type { Value } from "../plan/value.ts";
-import { type DrawBuffers, emitDraw, emitTailLogprobsOf, LARGEST, looksAtAll, scratchFor } from "../ops/sampling.ts";
+import {
+  type DrawBuffers,
+  type DrawSource,
+  emitDraw,
+  emitTailLogprobsOf,
+  inTurns,
+  LARGEST,
+  looksAtAll,
+  ringSize,
+  scratchFor,
+} from "../ops/sampling.ts";
 
 /** Whether a step's end needs all logits, not just the largest one. */
 function needsAll({ choice, logprobs }: SamplingTail): boolean {
@@ -34,19 +44,20 @@ export interface HeadResults {
 /** Memory for what `workgroups` of the head leave for each of `rows`. */
 export function headResults(
   l: Lowering,
-  logits: Node,
-  keepsLogits: boolean,
+  { logits, keepsLogits, logitsState, vocabulary, end }: DecoderSpec,
   rows: number,
-  vocabulary: number,
   workgroups: number,
-  end: SamplingTail | undefined,
   value: (node: Node) => Value,
 ): HeadResults {
   const recent = end?.penalty && value(end.penalty.recent);
   const all = end !== undefined && needsAll(end);
   const scratch = all ? scratchFor(l, rows, vocabulary) : undefined;
   return {
-    logits: keepsLogits || all ? l.temporary(logits.shape, logits.dtype) : undefined,
+    logits: !keepsLogits && !all
+      ? undefined
+      : logitsState
+      ? value(logitsState)
+      : l.temporary(logits.shape, logits.dtype),
     best: l.temporary([rows, workgroups, 2], uint32),
     scratch,
     recent,
@@ -110,10 +121,48 @@ export function emitSamplingTail(
   }
 }
 
+/**
+ * Emits the end of a step that only chooses tokens, from logits (rows, vocabulary): the new values of the state replace the old ones.
+ * `value` and `done` are those of the fusion.
+ */
+export function emitChoiceStep(
+  l: Lowering,
+  end: SamplingTail,
+  logits: Value,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const buffers = replaced(end, value, done);
+  const ring = end.logprobs && ringOf(end.logprobs, value, done);
+  const mask = end.mask && l.contiguous(value(end.mask));
+  inTurns(l, { logits, mask }, needsAll(end), (source, rows, cols, part) => {
+    const { next, position, key, rings = [] } = buffers;
+    const own = {
+      next: part(next!),
+      position: part(position!),
+      key: key && part(key),
+      rings: rings.map((all) => part({ ...all, shape: [logits.shape[0], ringSize(all)] })),
+    };
+    emitDraw(l, end.choice, rows, cols, source, own);
+    if (ring) emitTailLogprobsOf(l, end.logprobs!.top, rows, cols, source, own.next, own.position, part(ring));
+  });
+}
+
+/** The ring (rows, size, n) that gets what a step's end tells of its token. */
+function ringOf(
+  update: StateUpdate,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): Value {
+  const ring = value(update.parameter);
+  done(update.value, ring);
+  return ring;
+}
+
 /** Emits what a step's end tells of its token, if anything, once `buffers` have it. `value` and `done` are those of the decoder. */
 export function emitTailLogprobs(
   l: Lowering,
-  head: HeadResults,
+  head: DrawSource,
   rows: number,
   vocabulary: number,
   { logprobs }: SamplingTail,
@@ -122,8 +171,7 @@ export function emitTailLogprobs(
   done: (node: Node, value: Value) => void,
 ): void {
   if (!logprobs) return;
-  const ring = value(logprobs.parameter);
-  done(logprobs.value, ring);
+  const ring = ringOf(logprobs, value, done);
   emitTailLogprobsOf(l, logprobs.top, rows, vocabulary, head, next!, position, {
     ...ring,
     shape: [rows, ...ring.shape.slice(-2)],

@@ -8,11 +8,15 @@ import { explain, explainFallback } from "../../backend/explain.ts";
 import type { Fuser, FusionContext } from "../plan/fusion.ts";
 import { batchUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
+import { emitChoiceStep } from "./emit_sampling_tail.ts";
 import { openPrompt, stepUnsupportedReason } from "./emit_prefill.ts";
 import { type DecoderRegion, findDecoder } from "./match/decode_step.ts";
+import { findChoiceStep } from "./match/sampling_tail.ts";
 import { rowsUnsupportedReason } from "./emit_rows.ts";
 import { decoderForm, knownForm } from "./megakernel.ts";
 import { type ReadyDecoder, readyDecoder } from "./prepared_weights.ts";
+import { hasSampleKernel } from "../ops/sampling.ts";
+import { Walk } from "../plan/pattern.ts";
 
 /** One token of each sequence through all layers, or a chunk of one; or the last layer of a prompt for the row that chooses its token. */
 export const decodeFuser: Fuser = {
@@ -72,6 +76,23 @@ function findReady(
   });
   return typeof ready === "string" ? ready : { region, ready };
 }
+
+/** A step that only chooses tokens: from logits that another step left, which a mask may have come to meanwhile. */
+export const choiceFuser: Fuser = {
+  enabled: decodeFuser.enabled,
+  match({ l, graph, wanted, before, state, value, done }) {
+    const found = state.length > 0 ? findChoiceStep(new Walk(graph, wanted), state) : undefined;
+    if (!found || before.some(({ inside }) => inside.has(found.token))) return undefined;
+    const { end, inside, token, logits } = found;
+    if (!hasSampleKernel(l.backend, logits.shape[1])) return undefined;
+    explain(`choice: fused${end.mask ? ", of the tokens that a mask allows" : ""}`);
+    const emitAll = (): void => {
+      l.from("region", "choice");
+      emitChoiceStep(l, end, l.contiguous(value(logits), true), value, done);
+    };
+    return { inside, whole: true, emit: (node) => node === token && emitAll() };
+  },
+};
 
 /** Many rows through the layers of a decoder. */
 export const prefillFuser: Fuser = {

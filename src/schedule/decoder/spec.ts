@@ -96,6 +96,8 @@ export interface TokenRow {
 export interface SamplingTail {
   /** How the token is chosen. */
   readonly choice: Choice;
+  /** Which tokens may be chosen, as op `sample` takes it. */
+  readonly mask: Node | undefined;
   /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
   readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
   /** The token. */
@@ -142,6 +144,8 @@ export interface DecoderSpec extends DecoderStep {
   readonly token: Node | undefined;
   /** Whether anything but the argmax reads the logits. */
   readonly keepsLogits: boolean;
+  /** State of a loop that the logits replace and nothing reads: they are written there. */
+  readonly logitsState: Node | undefined;
   /** The end of a step of a loop, where the token is all that the state's rest needs. */
   readonly end: SamplingTail | undefined;
 }

@@ -109,16 +109,18 @@ function rope(l: Lowering, node: Node, inputs: Inputs): Value {
   return out;
 }
 
-function sample(l: Lowering, node: Node, [logits, uniforms]: Inputs): Value {
+function sample(l: Lowering, node: Node, [x, ...rest]: Inputs): Value {
   const choice = attrsOf(node, "sample");
   const out = l.temporary(node.shape, node.dtype);
-  const [rows, cols] = logits.shape;
-  const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
+  const [rows, cols] = x.shape;
+  const logits = l.contiguous(x);
+  const uniforms = choice.temperature > 0 ? l.contiguous(rest[0]) : undefined;
+  const mask = choice.masked ? l.contiguous(rest.at(-1)!) : undefined;
   if (hasSampleKernel(l.backend, cols)) {
-    emitSample(l, choice, ...inputs, out);
+    emitSample(l, choice, { logits, mask }, uniforms, out);
     return out;
   }
-  l.emit("sample", [...inputs, out], {
+  l.emit("sample", [logits, uniforms, out, mask], {
     spec: { DTYPE_IN: logits.dtype.code },
     push: samplingPush(choice, rows, cols, 0),
     workgroups: rows,
@@ -126,9 +128,10 @@ function sample(l: Lowering, node: Node, [logits, uniforms]: Inputs): Value {
   return out;
 }
 
-function logprobs(l: Lowering, node: Node, [logits, tokens]: Inputs): Value {
+function logprobs(l: Lowering, node: Node, inputs: Inputs): Value {
   const out = l.temporary(node.shape, node.dtype);
-  emitLogprobs(l, attrsOf(node, "logprobs").top, l.contiguous(logits), l.contiguous(tokens), out);
+  const [logits, tokens, mask] = inputs.map((input) => l.contiguous(input));
+  emitLogprobs(l, attrsOf(node, "logprobs").top, { logits, mask }, tokens, out);
   return out;
 }
 

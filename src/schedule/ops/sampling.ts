@@ -87,9 +87,14 @@ export interface DrawBuffers {
   readonly rings?: readonly Value[];
 }
 
-/** What a token is chosen from: the largest logits of parts of rows (rows, parts, 2), and (rows, cols) of them where all count. */
-export interface DrawSource {
-  readonly logits: Value | undefined;
+/** Logits (rows, cols), and where tokens are masked a uint32 mask (rows, cols / 32, rounded up). */
+export interface MaskedLogits {
+  readonly logits: Value;
+  readonly mask: Value | undefined;
+}
+
+/** What a token is chosen from: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
+export interface DrawSource extends Partial<MaskedLogits> {
   readonly best: Value;
   readonly scratch: Value | undefined;
 }
@@ -103,12 +108,12 @@ interface Draw {
 
 /** Emits what has to be counted in front of a draw, and says how to draw. */
 export function emitCounts(l: Lowering, choice: Choice, rows: number, cols: number, source: DrawSource): Draw {
-  const { logits, best, scratch } = source;
+  const { logits, mask, best, scratch } = source;
   if (!looksAtAll(choice) || !logits || !scratch) return { few: false, logits: undefined, workgroups: [1, rows, 1] };
   const few = isFew(choice, best.shape[1]);
   const slices = Math.ceil(cols / SLICE);
   if (hasThresholds(choice, cols) && !few) {
-    l.emit("sample_histogram", [logits, best, scratch], {
+    l.emit("sample_histogram", [logits, best, scratch, mask], {
       threads: THREADS,
       spec: { DTYPE_IN: logits.dtype.code },
       push: samplingPush(choice, rows, cols, best.shape[1]),
@@ -133,8 +138,8 @@ export function emitDraw(
   { uniforms, key, out, next, position, rings = [] }: DrawBuffers,
 ): void {
   const { few, logits, workgroups } = emitCounts(l, choice, rows, cols, source);
-  const { best, scratch } = source;
-  l.emit("sample_draw", [logits, best, scratch, uniforms, key, out, next, position, rings[0], rings[1]], {
+  const { mask, best, scratch } = source;
+  l.emit("sample_draw", [logits, best, scratch, uniforms, key, out, next, position, rings[0], rings[1], mask], {
     threads: THREADS,
     spec: { DTYPE_IN: logits?.dtype.code ?? 0, FEW: Number(few), ...checkedSpec(choice) },
     push: {
@@ -147,15 +152,21 @@ export function emitDraw(
 }
 
 /** Emits op `sample`: logits (rows, cols) and uniforms (rows,) to tokens, some rows at a time. */
-export function emitSample(l: Lowering, choice: Choice, logits: Value, uniforms: Value | undefined, out: Value): void {
-  inTurns(l, logits, looksAtAll(choice), (source, rows, cols, part) => {
+export function emitSample(
+  l: Lowering,
+  choice: Choice,
+  from: MaskedLogits,
+  uniforms: Value | undefined,
+  out: Value,
+): void {
+  inTurns(l, from, looksAtAll(choice), (source, rows, cols, part) => {
     emitDraw(l, choice, rows, cols, source, { uniforms: uniforms && part(uniforms), out: part(out) });
   });
 }
 
 /** Emits op `logprobs`: logits (rows, cols) and tokens (rows,) to (rows, 1 + 2 top), some rows at a time. */
-export function emitLogprobs(l: Lowering, top: number, logits: Value, tokens: Value, out: Value): void {
-  inTurns(l, logits, true, (source, rows, cols, part) => {
+export function emitLogprobs(l: Lowering, top: number, from: MaskedLogits, tokens: Value, out: Value): void {
+  inTurns(l, from, true, (source, rows, cols, part) => {
     emitTailLogprobsOf(l, top, rows, cols, source, part(tokens), undefined, part(out));
   });
 }
@@ -169,13 +180,13 @@ export function emitTailLogprobsOf(
   top: number,
   rows: number,
   cols: number,
-  { logits, best, scratch }: DrawSource,
+  { logits, mask, best, scratch }: DrawSource,
   tokens: Value,
   positions: Value | undefined,
   out: Value,
 ): void {
   const choice = { temperature: 1, topP: 0, minP: 0, topK: top };
-  l.emit("logprobs", [logits, best, scratch, tokens, positions, out], {
+  l.emit("logprobs", [logits, best, scratch, tokens, positions, out, mask], {
     threads: THREADS,
     spec: { DTYPE_IN: logits!.dtype.code },
     push: { ...samplingPush(choice, rows, cols, best.shape[1]), log_size: positions ? out.shape[1] : 1 },
@@ -183,10 +194,13 @@ export function emitTailLogprobsOf(
   });
 }
 
-/** Hands on logits (rows, cols), the largest of their slices and scratch memory where it `looks`, some rows at a time. */
-function inTurns(
+/**
+ * Hands on logits (rows, cols), the largest of their slices and, if the choice `looks` at all of them, scratch memory. It does so for
+ * some rows at a time: `part` gives their part of a value.
+ */
+export function inTurns(
   l: Lowering,
-  logits: Value,
+  { logits, mask }: MaskedLogits,
   looks: boolean,
   emit: (source: DrawSource, rows: number, cols: number, part: (v: Value) => Value) => void,
 ): void {
@@ -201,13 +215,14 @@ function inTurns(
     });
     const scratch = looks ? scratchFor(l, rows, cols) : undefined;
     const best = l.temporary([rows, slices, 2], uint32);
-    l.emit("sample_best", [part(logits), best, scratch], {
+    const masks = mask && part(mask);
+    l.emit("sample_best", [part(logits), best, scratch, masks], {
       threads: THREADS,
       spec: { DTYPE_IN: logits.dtype.code },
       push: samplingPush(LARGEST, rows, cols, slices),
       workgroups: [slices, rows, 1],
     });
-    emit({ logits: part(logits), best, scratch }, rows, cols, part);
+    emit({ logits: part(logits), mask: masks, best, scratch }, rows, cols, part);
   }
 }
 

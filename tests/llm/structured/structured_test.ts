@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { applyMask } from "../../../src/llm/decode/state.ts";
+import { maskLogits } from "../../../src/array/fast/token_mask.ts";
 import { Constraint, everyToken } from "../../../src/llm/structured/constraint.ts";
 import { Masks } from "../../../src/llm/structured/automaton/masks.ts";
 import { States } from "../../../src/llm/structured/automaton/states.ts";
@@ -102,9 +102,8 @@ for (const device of testDevices()) {
         const before = logits.astype(mx.float32).toTypedArray();
         const words = Math.ceil(count / 32);
         const mask = Uint32Array.from({ length: 2 * words }, (_, i) => Math.imul(i + 1, 2654435761) >>> 0);
-        const bits = mx.array(Array.from({ length: 32 }, (_, i) => i), mx.uint32);
         const masks = mx.array([...mask], mx.uint32).reshape([2, words]);
-        const after = applyMask(logits, masks, bits);
+        const after = maskLogits(logits, masks);
         assertEquals(after.dtype, dtype);
         const found = after.astype(mx.float32).toTypedArray();
         for (let i = 0; i < 2 * count; i++) {

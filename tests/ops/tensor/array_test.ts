@@ -381,7 +381,7 @@ const MISSPELT: readonly (readonly [(options: object) => unknown, string, string
   [(o) => mx.random.categorical([1], -1, o), "num_samples", "numSamples", "shape, numSamples, key"],
   [(o) => mx.fast.rope(mx.ones([1, 1, 2]), 2, o), "ofset", "offset", "traditional, base, scale, offset, freqs"],
   [(o) => attend(o), "masks", "mask", "scale, mask, sinks, lengths"],
-  [(o) => mx.fast.sample(mx.ones([2]), o), "top_p", "topP", "temperature, topP, minP, topK, key"],
+  [(o) => mx.fast.sample(mx.ones([2]), o), "top_p", "topP", "temperature, topP, minP, topK, key, mask"],
 ];
 
 Deno.test("an option that is not there is an error that names the one that is meant", () => {

@@ -93,7 +93,8 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   // The caches hold the row of a prompt already; one of many rows is only the last layer's.
   const late = first.cached || taken !== undefined;
   const ending = chunk && !taken ? undefined : findSamplingTail(walk, logits, position, state, late);
-  const found = late || !ending?.end.fed ? ending : undefined;
+  // The head finds the largest logits of all tokens, not of those that a mask allows.
+  const found = (late || !ending?.end.fed) && !ending?.end.mask ? ending : undefined;
   const rows = headRowsOf({ position: first.start, chunk });
   const token = found ? undefined : argmax(walk, logits, rows);
   const readers = walk.readers(logits);
@@ -128,6 +129,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     logits,
     token,
     keepsLogits,
+    logitsState: state.find((u) => u.value === logits && walk.readers(u.parameter).length === 0)?.parameter,
     end,
   };
   checkDtypes(decoder);

@@ -19,10 +19,11 @@ import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
 import type { Walk } from "../../plan/pattern.ts";
 import { isSameNumber } from "../../plan/row_position.ts";
 
-/** The end of a step, and the nodes between the logits and the new state. */
+/** The end of a step, the nodes between the logits and the new state, and the one of them that is the token. */
 export interface FoundTail {
   readonly end: SamplingTail;
   readonly inside: ReadonlySet<Node>;
+  readonly token: Node;
 }
 
 /** A token as the graph chooses it from logits. */
@@ -31,6 +32,7 @@ interface Chosen {
   /** What it is chosen from. */
   readonly row: Node;
   readonly choice: Choice;
+  readonly mask: Node | undefined;
   readonly penalty: SamplingTail["penalty"];
   /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
   readonly split: { readonly halves: Node; readonly key: Node } | undefined;
@@ -51,7 +53,7 @@ export function findSamplingTail(
   const rows = sizeOf(position.shape);
   const chosen = findChoice(walk, logits, rows);
   if (!chosen) return undefined;
-  const { token, choice, penalty, split, row } = chosen;
+  const { token, choice, mask, penalty, split, row } = chosen;
   const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
   const isNext = (n: Node): boolean => {
     const sum = viewed(n);
@@ -81,12 +83,14 @@ export function findSamplingTail(
     const update = u.parameter.shape.length === 3 && u.parameter.shape[0] === rows ? written(u, 1) : undefined;
     const told = update && viewed(update);
     if (told?.op !== "logprobs" || walk.graph.replaced.has(told) || u.parameter.dtype !== told.dtype) return [];
-    const [of, tokens] = told.inputs;
-    return viewed(of) === viewed(row) && isToken(tokens) ? [{ ...u, top: attrsOf(told, "logprobs").top }] : [];
+    const [of, tokens, masked] = told.inputs;
+    const alike = viewed(of) === viewed(row) && (masked && viewed(masked)) === mask;
+    return alike && isToken(tokens) ? [{ ...u, top: attrsOf(told, "logprobs").top }] : [];
   });
   if (!next || !after || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
   const end = {
     choice,
+    mask,
     penalty,
     next,
     position: after,
@@ -96,7 +100,7 @@ export function findSamplingTail(
     logprobs: logprobs[0],
   };
   const updates = updatesOf(end);
-  const inside = between(updates.map((u) => u.value), logits);
+  const inside = between(updates.map((u) => u.value), [logits, mask]);
 
   // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
   const values = new Set(updates.map((u) => u.value));
@@ -106,15 +110,32 @@ export function findSamplingTail(
   const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
     updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
     updates.every((u) => u === after || walk.readers(u.value).length === 0);
-  return closed ? { end, inside } : undefined;
+  return closed ? { end, inside, token } : undefined;
 }
 
-/** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
-function between(results: readonly Node[], logits: Node): Set<Node> {
+/** The end of a step that only chooses tokens, and the logits that another step left for it; undefined when there is none. */
+export function findChoiceStep(
+  walk: Walk,
+  state: readonly StateUpdate[],
+): FoundTail & { readonly logits: Node } | undefined {
+  const sample = walk.graph.order.findLast(({ op }) => op === "sample");
+  const isCounted = ({ parameter, value }: StateUpdate): boolean => {
+    const sum = viewed(value);
+    return isElementwise(sum, "add") && sum.inputs.some((i) => viewed(i) === parameter);
+  };
+  const position = state.find((u) => isIndex(u.parameter) && isCounted(u))?.parameter;
+  if (!sample || !position || sizeOf(position.shape) !== sizeOf(sample.shape)) return undefined;
+  const [logits] = sample.inputs;
+  const found = findSamplingTail(walk, logits, position, state);
+  return found && { ...found, logits };
+}
+
+/** All nodes that `results` are computed from, and they themselves, down to `ends` and leaves. */
+function between(results: readonly Node[], ends: readonly (Node | undefined)[]): Set<Node> {
   const inside = new Set<Node>();
   const pending = [...results];
   for (let node = pending.pop(); node; node = pending.pop()) {
-    if (node === logits || node.inputs.length === 0 || inside.has(node)) continue;
+    if (ends.includes(node) || node.inputs.length === 0 || inside.has(node)) continue;
     inside.add(node);
     pending.push(...node.inputs);
   }
@@ -130,13 +151,14 @@ function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined 
     const readers = walk.readers(row);
     const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
     if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
-      return { token: largest, row, choice: LARGEST, penalty, split: undefined };
+      return { token: largest, row, choice: LARGEST, mask: undefined, penalty, split: undefined };
     }
     const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
     if (sample) {
       const choice = attrsOf(sample, "sample");
-      const split = sample.inputs[1] && findSplit(sample.inputs[1], rows);
-      return split || choice.temperature === 0 ? { token: sample, row, choice, penalty, split } : undefined;
+      const mask = choice.masked ? viewed(sample.inputs.at(-1)!) : undefined;
+      const split = choice.temperature > 0 ? findSplit(sample.inputs[1], rows) : undefined;
+      return split || choice.temperature === 0 ? { token: sample, row, choice, mask, penalty, split } : undefined;
     }
     if (readers.length !== 1 || readers[0].op !== "reshape") return undefined;
     row = readers[0];
