@@ -11,7 +11,7 @@
 // question give 0 or 1. Bodies are expressions over a, b, c and shaders/include/math/math.h, and defined for every operand: no trap,
 // no undefined overflow, and NaN is told by its bits. Ids are append-only within a release.
 //
-// A step word (STEP0..3 of kernel `elementwise`) applies one row:
+// A step word (STEP0..4 of kernel `elementwise`) applies one row:
 //
 //   bits 0-7    row id
 //   bits 8-9    domain of the operands: 0 float, 1 int, 2 uint
@@ -19,8 +19,8 @@
 //               2 bfloat16 (to nearest even and back); int and uint results: 1 wraps to 8 bits, 2 to 16
 //   bits 12-15  register of operand a;  16-19 of b;  20-23 of c
 //
-// Registers: 0, 1, 2 the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C; 3, 4 the immediates imm0, imm1; 5 to 8 the
-// results of steps 0 to 3. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
+// Registers: 0, 1, 2 the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C; 3, 4 the immediates imm0, imm1; 5 to 9 the
+// results of steps 0 to 4. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
 //
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
 // float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless

@@ -319,8 +319,11 @@ Deno.test("generate.ts names a missing directory and a prompt that is too long",
   await fails(["--model", "", "x"], "The model directory is an empty text");
   const gguf = await Deno.makeTempDir();
   await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
-  await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf is a file: GGUF is not read, take the model's folder");
-  await fails(["--model", gguf, "x"], "config.json does not exist: GGUF is not read");
+  await fails(
+    ["--model", `${gguf}/q4.gguf`, "x"],
+    "q4.gguf is a file: models are not read from GGUF, take the model's folder",
+  );
+  await fails(["--model", gguf, "x"], "config.json does not exist: models are not read from GGUF");
   await Deno.remove(gguf, { recursive: true });
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
 });

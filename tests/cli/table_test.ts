@@ -206,12 +206,12 @@ testTable("errors of generate", [
   {
     args: ["generate", "--model", GGUF, "x"],
     code: 1,
-    stderr: `error: ${GGUF}/config.json does not exist: GGUF is not read{text}\n`,
+    stderr: `error: ${GGUF}/config.json does not exist: models are not read from GGUF{text}\n`,
   },
   {
     args: ["generate", "--model", `${GGUF}/q4.gguf`, "x"],
     code: 1,
-    stderr: "error: {text}q4.gguf is a file: GGUF is not read, take the model's folder{text}\n",
+    stderr: "error: {text}q4.gguf is a file: models are not read from GGUF, take the model's folder{text}\n",
   },
   {
     args: ["generate", "--model", WEIGHTLESS, "x"],

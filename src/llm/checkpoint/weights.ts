@@ -272,7 +272,7 @@ function readNames(path: string): Readonly<Record<string, Tensor>> {
 }
 
 /** What to do about a model in the format of llama.cpp. */
-export const NO_GGUF = "GGUF is not read, take the model's folder with config.json and model*.safetensors";
+export const NO_GGUF = "models are not read from GGUF, take the model's folder with config.json and model*.safetensors";
 
 /** Names of the files in a model directory. Throws when it is not one that can be read. */
 export function modelFiles(dir: string): string[] {

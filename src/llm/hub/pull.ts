@@ -167,7 +167,7 @@ function checkWanted(
     ? wanted.some(({ name }) => isWeights(name)) ? undefined : "weights in safetensors"
     : "config.json";
   if (lacks === undefined) return;
-  const gguf = listing.some(({ name }) => name.endsWith(".gguf")) ? "; GGUF is not read" : "";
+  const gguf = listing.some(({ name }) => name.endsWith(".gguf")) ? "; models are not read from GGUF" : "";
   throw new LlmError("hub", `${repo} has no ${lacks}${gguf}: take a model as mlx-lm or transformers publish it`);
 }
 
