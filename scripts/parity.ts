@@ -1,8 +1,9 @@
 /**
- * `deno task parity`: writes docs/parity.md, one row for each function of MLX with where it runs here, or why it is not there.
+ * `deno task parity`: writes docs/parity.md, the functions of MLX that are exceptions: those that are missing, that run on the CPU only, or that
+ * no case table tests. `--full` prints a row for each function of MLX instead.
  *
- * What MLX has is the committed list of tests/golden/mlx_names.py. Marks come from the tests: an op with rows in their case table, or
- * with cases among MLX's own results, is run by them on Vulkan and in WASM. `--check` says whether the page is up to date, without writing it.
+ * MLX's functions are the committed list of tests/golden/mlx_names.py. Marks come from the tests. An op with rows in their case table, or
+ * with cases among MLX's own results, runs on Vulkan and in WASM. `--check` fails if the page is stale, without writing it.
  *
  * @module
  */
@@ -16,10 +17,13 @@ import { functionsWithCases } from "../tests/support/oracles/mlx_cases.ts";
 import { ROOT } from "./tools.ts";
 import { type Left, NOT_RUN_ON_VULKAN, TESTS_LEFT, TESTS_LEFT_ON_VULKAN, TESTS_RUN } from "./parity/tests.ts";
 
-const FLAGS = { "check": { help: "fail where docs/parity.md is not what would be written" } } as const satisfies Flags;
+const FLAGS = {
+  "check": { help: "fail if docs/parity.md is not up to date" },
+  "full": { help: "print the table of all functions instead" },
+} as const satisfies Flags;
 const PROGRAM = {
   name: "parity",
-  about: "Writes docs/parity.md, the functions of MLX and where they run.",
+  about: "Writes docs/parity.md, the functions of MLX that are missing or need a note.",
   flags: FLAGS,
 };
 const LIST = "tests/golden/mlx_names.txt";
@@ -32,13 +36,18 @@ const RENAMED: Readonly<Record<string, string>> = {
   "array.T": "Tensor.T",
 };
 
-/** Factorizations, and what needs one: a Vulkan array is computed on the CPU, as in MLX. */
-const ON_CPU: ReadonlySet<string> = new Set(
-  [
-    ...["cholesky", "choleskyInv", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lu", "luFactor", "pinv", "qr"],
-    ...["slogdet", "solve", "solveTriangular", "svd", "triInv"],
-  ].map((name) => `linalg.${name}`),
-);
+/** Functions of mx.linalg that factorize: a Vulkan array is computed on the CPU, as in MLX. */
+const ON_CPU_GROUPS: Left = [
+  ["factorizations", ["cholesky", "lu", "luFactor", "qr", "svd"].map(inLinalg)],
+  ["eigenvalues", ["eig", "eigh", "eigvals", "eigvalsh"].map(inLinalg)],
+  ["inverses and determinants", ["choleskyInv", "det", "inv", "pinv", "slogdet", "triInv"].map(inLinalg)],
+  ["systems of equations", ["solve", "solveTriangular"].map(inLinalg)],
+];
+const ON_CPU: ReadonlySet<string> = new Set(ON_CPU_GROUPS.flatMap(([, names]) => names));
+
+function inLinalg(name: string): string {
+  return `linalg.${name}`;
+}
 
 /** Why functions of MLX are not there, by reason. */
 const REASONS: Readonly<Record<string, readonly string[]>> = {
@@ -83,11 +92,14 @@ export interface ParityRow {
 /** Of what is there and of which the case table knows nothing. */
 const NO_ROWS = "no rows in the case table yet";
 
+/** How the note of a method begins that calls a tested function. */
+const METHOD = "the function `";
+
 /** Says of a method that calls a function what is known of that. */
 function methodOf(name: string, ops: ReadonlySet<string>): string {
   const called = name.replace(/^Tensor\./, "");
   if (called === name) return NO_ROWS;
-  return ops.has(called) ? `the function \`${called}\` as a method` : UNTESTED.get(called) ?? NO_ROWS;
+  return ops.has(called) ? `${METHOD}${called}\` as a method` : UNTESTED.get(called) ?? NO_ROWS;
 }
 
 /** A row for each name of MLX's list. */
@@ -116,48 +128,87 @@ const PARTS = {
   "array.": "mlx.core.array",
 } as const;
 
-/** The page of a list of MLX's names. */
-export function parityPage(list: string): string {
-  const version = /^# mlx (\S+)/.exec(list)?.[1] ?? "";
+/** A row of cells of a table. */
+type Cells = readonly string[];
+
+/** A Markdown table. */
+function tableOf(head: Cells, rows: readonly Cells[]): string[] {
+  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i].length)));
+  const line = (row: Cells): string => `| ${row.map((cell, i) => cell.padEnd(widths[i])).join(" | ")} |`;
+  return [line(head), `| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`, ...rows.map(line)];
+}
+
+/** The rows of a part of MLX. */
+function partOf(rows: readonly ParityRow[], prefix: string): ParityRow[] {
+  return rows.filter(({ mlx }) => (/^\w+\./.exec(mlx)?.[0] ?? "") === prefix);
+}
+
+/** Every function of MLX, where it runs and what tests it. */
+export function fullTable(list: string): string {
   const rows = parityRows(list);
-  const there = rows.filter((row) => row.there).length;
-  const lines = [
-    "# Functions of MLX",
-    "",
-    `Every function of MLX ${version} and what it is called here: ${there} of ${rows.length} are there. V and W: tests run it on Vulkan`,
-    "and in WASM, rows of a case table against float64 oracles (`tests/ops/cases.ts`) or drawn arguments against what MLX gives",
-    "(`tests/ops/mlx_cases_test.ts`). Where a function is there without marks, the last column says what tests it; where it is not",
-    "there, why. This page is written by `deno task parity`.",
-  ];
-  for (const [prefix, title] of Object.entries(PARTS)) {
-    const part = rows.filter(({ mlx }) => (/^\w+\./.exec(mlx)?.[0] ?? "") === prefix);
-    const cells = part.map(({ mlx, name, there, tested, note }) => [
+  const parts = Object.entries(PARTS).map(([prefix, title]) => {
+    const cells = partOf(rows, prefix).map(({ mlx, name, there, tested, note }) => [
       `\`${mlx}\``,
       there ? `\`${name}\`` : "",
       tested ? (ON_CPU.has(name) ? "CPU" : "V") : "",
       tested ? "W" : "",
       note,
     ]);
-    const head = ["MLX", "vkmx", "V", "W", "note"];
-    const widths = head.map((h, i) => Math.max(h.length, ...cells.map((c) => c[i].length)));
-    const line = (row: readonly string[]) => `| ${row.map((cell, i) => cell.padEnd(widths[i])).join(" | ")} |`;
-    lines.push("", `## ${title}`, "", line(head), `| ${widths.map((w) => "-".repeat(w)).join(" | ")} |`);
-    lines.push(...cells.map(line));
-  }
-  lines.push("", "## MLX's own tests", "");
-  lines.push(
-    `${TESTS_RUN.wasm.passed} of the ${TESTS_RUN.wasm.run} Python tests of MLX 0.32 that need neither Metal nor PyTorch pass on the CPU when`,
-    "every call goes to vkmx (`deno task test:mlx`, [tests/reference/mlx_bridge](../tests/reference/mlx_bridge/README.md)). The others:",
+    return [`## ${title}`, "", ...tableOf(["MLX", "vkmx", "V", "W", "note"], cells)].join("\n");
+  });
+  return parts.join("\n\n") + "\n";
+}
+
+/** The page of a list of MLX's names. */
+export function parityPage(list: string): string {
+  const version = /^# mlx (\S+)/.exec(list)?.[1] ?? "";
+  const rows = parityRows(list);
+  const there = rows.filter((row) => row.there).length;
+  const missing = rows.filter((row) => !row.there);
+  const others = rows.filter(({ name, there, tested, note }) =>
+    there && !tested && !ON_CPU.has(name) && !note.startsWith(METHOD)
+  );
+  const lines = [
+    "# Functions of MLX",
+    "",
+    `${there} of ${rows.length} functions of MLX ${version} are there, under MLX's name in camelCase. This page lists the exceptions;`,
+    "`deno task parity --full` prints a row for each function. `deno task parity` writes this page.",
+    "",
+    "Other functions run on Vulkan and in WASM, and tests compare both with float64 oracles (`tests/ops/cases.ts`) or with",
+    "MLX's results for drawn arguments (`tests/ops/mlx_cases_test.ts`). So do methods of an array that call them.",
+    "",
+    "## Not there",
+    "",
+    ...tableOf(["MLX", "reason"], missing.map(({ mlx, note }) => [`\`${mlx}\``, note])),
+    "",
+    "## Computed on the CPU",
+    "",
+    "These functions of Vulkan arrays run on the CPU, as in MLX:",
+    "",
+    ...listLeft(ON_CPU_GROUPS),
+    "",
+    "## Tested elsewhere",
+    "",
+    "These have no rows in the case table; their tests are:",
+    "",
+    ...listLeft(
+      Array.from(Map.groupBy(others, ({ note }) => note), ([note, of]) => [note, of.map(({ name }) => name)]),
+    ),
+    "",
+    "## MLX's own tests",
+    "",
+    `${TESTS_RUN.wasm.passed} of ${TESTS_RUN.wasm.run} Python tests of MLX 0.32 pass on the CPU when every call goes to vkmx (\`deno task test:mlx\`,`,
+    "[tests/reference/mlx_bridge](../tests/reference/mlx_bridge/README.md)). Tests that need Metal or PyTorch are not counted. These do not pass:",
     "",
     ...listLeft(TESTS_LEFT),
     "",
-    `On Vulkan (lavapipe, a software GPU) ${TESTS_RUN.vulkan.passed} of ${TESTS_RUN.vulkan.run} pass, those that want a GPU among them, without`,
+    `On Vulkan (lavapipe, a software GPU) ${TESTS_RUN.vulkan.passed} of ${TESTS_RUN.vulkan.run} pass, among them those that need a GPU.`,
     `${
-      NOT_RUN_ON_VULKAN.map((name) => `\`${name}\``).join(", ")
-    }, which were not run to their end there. Besides the above do not:`,
+      NOT_RUN_ON_VULKAN.map((name) => `\`${name}\``).join(" and ")
+    } were not run to their end. Besides the above these do not pass:`,
     "",
     ...listLeft(TESTS_LEFT_ON_VULKAN),
-  );
+  ];
   return lines.join("\n") + "\n";
 }
 
@@ -167,8 +218,10 @@ function listLeft(left: Left): string[] {
 
 if (import.meta.main) {
   await runMain(PROGRAM, async (values) => {
-    const page = parityPage(await Deno.readTextFile(ROOT + LIST));
-    if (values.check) {
+    const list = await Deno.readTextFile(ROOT + LIST);
+    const page = parityPage(list);
+    if (values.full) print(fullTable(list));
+    else if (values.check) {
       const current = await Deno.readTextFile(ROOT + PAGE).catch(() => "");
       if (current !== page) throw new Error(`${PAGE} is not up to date: run \`deno task parity\``);
     } else {

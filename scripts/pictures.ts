@@ -108,7 +108,7 @@ async function decodeSpeeds(): Promise<Bar[]> {
   return [
     { name: "vkmx", value: number(/\| decode at 128 positions, tok\/s +\| +([\d,]+) /), own: true },
     { name: "llama.cpp, own loop", value: number(/llama\.cpp's own loop was measured at ([\d,]+),/) },
-    { name: "node-llama-cpp", value: number(/\| decode at 128 positions, tok\/s +\|[^|]+\|[^|]+\| +([\d,]+) /) },
+    { name: "node-llama-cpp", value: number(/\| decode at 128 positions, tok\/s +\|[^|]+\| +([\d,]+) /) },
   ];
 }
 

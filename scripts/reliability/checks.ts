@@ -52,7 +52,7 @@ export const CHECKS: readonly Check[] = [
   },
   {
     what: "Whole models against a reference",
-    asked: "NMSE of logits ≤ 2e-3; the likeliest token equal at ≥ 99 % of positions",
+    asked: "NMSE of logits ≤ 2e-3; the top-1 token equal at ≥ 99 % of positions",
     tests: [
       ...file("llm/model_shapes", "llm/conversions"),
       named("llm/generate", /reference/),
