@@ -34,14 +34,14 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Every op against a reference in float64: random and edge shapes (0, 1, odd, strided, broadcast)",
     asked: "NMSE ≤ 1e-7 in float32, 1e-5 in 16-bit elementwise ops; ≥ 40 cases an op",
-    tests: file("ops/ops", "ops/random_programs", "kernels/elementwise", "kernels/reduce", "kernels/movement"),
+    tests: file("ops/ops", "ops/compile/random_programs", "kernels/elementwise", "kernels/reduce", "kernels/movement"),
   },
   {
     what: "Matrix products, attention, quantized products",
     asked: "NMSE ≤ 5e-4, bytes around buffers untouched",
     tests: file(
       "ops/guards",
-      "ops/quantized_tolerance",
+      "ops/quantized/quantized_tolerance",
       "kernels/matmul",
       "kernels/attention",
       "kernels/quantized",
@@ -54,20 +54,23 @@ export const CHECKS: readonly Check[] = [
     what: "Whole models against a reference",
     asked: "NMSE of logits ≤ 2e-3; the top-1 token equal at ≥ 99 % of positions",
     tests: [
-      ...file("llm/model_shapes", "llm/conversions"),
-      named("llm/generate", /reference/),
+      ...file("llm/models/model_shapes", "llm/checkpoint/conversions"),
+      named("llm/generation/generate", /reference/),
       named("runtime/portability", /reference/),
     ],
   },
   {
     what: "GPU and CPU, 64 greedy tokens",
     asked: "equal tokens in float32",
-    tests: [named("llm/generate", /reference continuations/), named("runtime/portability", /reference tokens/)],
+    tests: [
+      named("llm/generation/generate", /reference continuations/),
+      named("runtime/portability", /reference tokens/),
+    ],
   },
   {
     what: "NaN, infinities, −0, denormals; indices",
     asked: "classes equal; integers and indices exact",
-    tests: file("ops/ops", "kernels/elementwise", "kernels/sampling", "llm/nonfinite_logits"),
+    tests: file("ops/ops", "kernels/elementwise", "kernels/sampling", "llm/decode/nonfinite_logits"),
   },
   {
     what: "Gradients against finite differences",
@@ -97,9 +100,9 @@ export const CHECKS: readonly Check[] = [
       "runtime/ffi_plan",
       "runtime/ffi_pipelines",
       "runtime/memory",
-      "llm/cache_growth",
-      "llm/kv_buffers",
-      "llm/generate",
+      "llm/kv/cache_growth",
+      "llm/kv/kv_buffers",
+      "llm/generation/generate",
     ),
   },
   {
@@ -122,12 +125,12 @@ export const CHECKS: readonly Check[] = [
     what: "Limits of loaders",
     asked:
       "header ≤ 100 MB, ≤ 100,000 tensors, rank ≤ 8, strings ≤ 1 MB, templates ≤ 256 kB; sizes checked before allocation",
-    tests: file("ops/io", "llm/config", "llm/model_files", "llm/tokenizer_limits"),
+    tests: file("ops/files/io", "llm/models/config", "llm/checkpoint/model_files", "llm/text/tokenizer_limits"),
   },
   {
     what: "Damaged downloads: cut, flipped bits, full disk, two processes",
     asked: "100 % resumed or refused by SHA-256",
-    tests: file("llm/hub", "llm/hub_cache"),
+    tests: file("llm/checkpoint/hub", "llm/checkpoint/hub_cache"),
   },
   {
     what: "Injected failures: memory at each allocation, timeout, lost device",
@@ -143,8 +146,8 @@ export const CHECKS: readonly Check[] = [
     what: "Latency of an abort: signal, Ctrl-C",
     asked: "≤ 1 token or 200 ms, device idle and memory free afterwards",
     tests: [
-      ...file("runtime/responsive", "llm/abort"),
-      named("llm/generate", /abort/),
+      ...file("runtime/responsive", "llm/generation/abort"),
+      named("llm/generation/generate", /abort/),
       named("cli/generate", /Ctrl-C/),
     ],
   },
@@ -152,7 +155,7 @@ export const CHECKS: readonly Check[] = [
     what: "Chat templates and prompts that mean harm",
     asked: "≤ 1e6 steps, ≤ 4 MB in a value, 1 s; 0 control ids from text of users",
     task: { command: "deno task fuzz", results: "fuzz" },
-    tests: file("llm/chat_template", "llm/jinja"),
+    tests: file("llm/text/chat_template", "llm/text/jinja"),
   },
   {
     what: "Server: limits of bodies, headers, queue and context; 500 clients at once",
@@ -162,7 +165,11 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Determinism: same seed and device",
     asked: "equal tokens, bit for bit",
-    tests: [named("llm/generate", /seed/), named("cli/generate", /seed/), named("llm/batch_generate", /seed|company/)],
+    tests: [
+      named("llm/generation/generate", /seed/),
+      named("cli/generate", /seed/),
+      named("llm/generation/batch_generate", /seed|company/),
+    ],
   },
   {
     what: "Cold start: closed network, no GPU, no library, no HOME, read-only cache",
