@@ -22,12 +22,14 @@
 // Registers: 0, 1, 2 the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C; 3, 4 the immediates imm0, imm1; 5 to 9 the
 // results of steps 0 to 4. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
 //
-// The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
-// float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless
-// defined, has the body that takes the place of an F_M1 row's where m_is_far(a), which keeps that one short. NEAR_ROW(id, name, arity,
-// test, body), empty unless defined too, has a shorter body of a float row that gives the same where the test is true. MATH_ROW,
-// FLOAT_ROW unless defined, takes the rows of long functions: shaders have kernels of their own for them, as drivers read all rows
-// there are. All of these are undefined again at the end of this file.
+// The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body); the result is float_result, int_result or
+// uint_result. It defines macros that it does not need as empty. Optional macros:
+//
+// - FAR_ROW(id, name, body), default empty: the body of an F_M1 row if m_is_far(a). It keeps the row's own body short.
+// - NEAR_ROW(id, name, arity, test, body), default empty: a shorter body of a float row, with the same result if the test is true.
+// - MATH_ROW, default FLOAT_ROW: the rows of long functions. Shaders have kernels of their own for these, because drivers compile every row.
+//
+// All of these are undefined again at the end of this file.
 
 #ifndef MATH_ROW
 #define MATH_ROW FLOAT_ROW

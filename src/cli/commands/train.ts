@@ -16,7 +16,7 @@ import { Progress } from "../progress.ts";
 import { STEPS } from "../../notebook/figures.ts";
 import { makeOptimizer, notesOf, plotLosses, readSettings, TRAIN_FLAGS, TrainingReport } from "../training.ts";
 
-/** Layers that are trained unless something is said, of a model that has as many. */
+/** Default number of trained layers; a smaller model trains all of its layers. */
 const NUM_LAYERS = 16;
 
 const { tuner } = mx.lm;

@@ -118,12 +118,12 @@ export class GenerationSession implements Disposable {
   }
 
   /**
-   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step and in the order of
-   * sequences within a step; may be called once. Each list is to be read to its end before the next one is asked for. The first one
-   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next one runs
-   * while they are read, also behind the prompt where the time of a step is known. Afterwards the cache holds all tokens that were fed
-   * to get those that were taken, of the longest sequence. Steps that did not end well are done again in another way, see
-   * {@link succeeded}.
+   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step, in the order of sequences
+   * within a step. It may be called once. Read each list to its end before asking for the next one.
+   *
+   * The first list comes as soon as its token exists. On a fast device later lists come several to a submission, and the next submission runs
+   * while they are read. On return the cache contains every token that was fed for the yielded tokens (the longest sequence's count).
+   * Failed steps are repeated, see {@link succeeded}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const { cache, rows } = this.#context;

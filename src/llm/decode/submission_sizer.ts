@@ -111,9 +111,9 @@ export class SubmissionSizer {
   }
 
   /**
-   * Takes the end of the next submission, of `steps` steps or, with 0, of something else: when it was made, and since when the host has
-   * waited for it. Where the host came late to that, a step may have taken less; where it came late to the end of the submission
-   * before, nobody knows when this one began.
+   * Records the end of the next submission: of `steps` steps, or of other work if 0. `submitted` is when it was made, `asked` when the host
+   * began to wait. If the host began late, the time of a step is an upper bound. If it was late for the previous submission too,
+   * the begin of this one is unknown.
    */
   note(steps: number, submitted: number, asked: number, ended: number = performance.now()): void {
     const began = Math.max(submitted, this.#ended);

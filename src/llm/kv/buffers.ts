@@ -1,9 +1,9 @@
 /**
- * Where the keys of all layers lie, and likewise the values: buffers whose rows are written in place.
+ * The buffers of the keys of all layers, and of the values, whose positions are written in place.
  *
- * How a layer's buffer lies says src/graph/kv_layout.ts. For loops the
- * buffers of many layers are one array, a {@link StackedTensors}, which takes one allocation and little to bind. Whoever asks for those of
- * single layers gets them taken apart in the same memory, or in memory of their own where there are none yet.
+ * src/graph/kv_layout.ts has the layout of a layer's buffer. For loops the buffers of many layers are one array, a
+ * {@link StackedTensors}: one allocation, one binding. A caller that needs the buffers of single layers gets views of the same memory,
+ * or new memory if there is none yet.
  *
  * @module
  */

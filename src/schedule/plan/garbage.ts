@@ -19,11 +19,14 @@
 import type { Node } from "../../graph/node.ts";
 import { engine, scavenge, scavenged, watch } from "./collector.ts";
 
-/** Bytes of forgotten results that are no reason to look for young arrays, at most where that takes long, and the share of what lives. */
+/**
+ * Young results are checked after a minor GC once they exceed `bytes` and `share` of live memory. At twice that a GC is forced; `most`
+ * replaces `bytes` while GCs take long.
+ */
 const LEAST_YOUNG = { bytes: 4 << 20, most: 12 << 20, share: 1 / 4 } as const;
-/** Bytes of results that got old since the last whole collection and are no reason for one. */
+/** Bytes of long-lived results since the last full GC that do not start another one. */
 const LEAST_MIDDLE = 8 << 20;
-/** Bytes of results, of any age, that are none. */
+/** Bytes of results of any age that do not start a full GC. */
 const LEAST_BYTES = 48 << 20;
 /** Bytes of results that are a reason to look for young arrays, and then to collect, when nothing else runs. */
 const IDLE_BYTES = 2 << 20;
