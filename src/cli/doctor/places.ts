@@ -37,6 +37,7 @@ export const VARIABLES: readonly string[] = [
   "VKMX_TEST_SEED",
   "VKMX_TEST_SHARE",
   "VKMX_TEST_SHARE_FROM",
+  "VKMX_TEST_SHARE_OF",
   "VKMX_CASES",
   "VKMX_CASES_SEED",
   "VKMX_CASES_OP",
