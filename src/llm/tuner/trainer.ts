@@ -94,7 +94,7 @@ export interface TrainOptions {
   readonly valDataset?: Dataset;
   /** How it trains. */
   readonly args?: TrainingArgs;
-  /** What is to become small; {@link defaultLoss} unless given. */
+  /** The loss to minimise; default {@link defaultLoss}. */
   readonly loss?: Loss;
   /** Called as the training goes on; default in a notebook: a plot of the losses in its cell. */
   readonly callback?: TrainingCallback;
