@@ -40,6 +40,8 @@ export interface VulkanDeviceInfo {
   readonly maxWorkgroup: readonly [number, number, number];
   /** VkSubgroupFeatureFlagBits. */
   readonly subgroupOperations: number;
+  /** Streaming multiprocessors of NVIDIA, compute units of AMD; 0 where the driver does not tell. */
+  readonly computeUnits: number;
   readonly maxThreads: number;
   readonly sharedBytes: number;
   readonly pushBytes: number;

@@ -103,6 +103,7 @@ typedef struct Facts {
     uint32_t features;                   // FEATURE_* bits
     uint32_t hidden;                     // those that a mask takes away
     uint32_t subgroup_min, subgroup_max; // threads of a subgroup, as kernels may rely on them
+    uint32_t compute_units;              // 0: the driver does not tell
     uint32_t subgroup_forced;            // all pipelines get subgroups of so many threads; 0: as the driver likes
     bool unified;                        // the host sees all device memory
     bool memory_budget;

@@ -105,6 +105,25 @@ static const struct {
      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR},
 };
 #define EXTENSION_COUNT (sizeof EXTENSIONS / sizeof *EXTENSIONS)
+
+// What drivers tell of compute units, each in a struct of its own.
+typedef struct UnitCounts {
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia;
+    VkPhysicalDeviceShaderCorePropertiesAMD amd;
+    VkPhysicalDeviceShaderCoreProperties2AMD amd2;
+} UnitCounts;
+
+static const struct {
+    const char *name;
+    size_t offset;
+    VkStructureType type;
+} UNIT_COUNTS[] = {
+    {VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME, offsetof(UnitCounts, nvidia),
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV},
+    {VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME, offsetof(UnitCounts, amd), VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD},
+    {VK_AMD_SHADER_CORE_PROPERTIES_2_EXTENSION_NAME, offsetof(UnitCounts, amd2),
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD},
+};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static uint32_t smallest(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -130,7 +149,7 @@ static void chain_init(FeatureChain *chain, uint32_t extensions) {
     }
 }
 
-static void read_extensions(VkPhysicalDevice physical, Facts *out, uint32_t *present) {
+static void read_extensions(VkPhysicalDevice physical, Facts *out, uint32_t *present, uint32_t *counting) {
     VkExtensionProperties *list = calloc(MAX_EXTENSIONS, sizeof *list);
     uint32_t count = list ? MAX_EXTENSIONS : 0;
     if (list && runtime.vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, list) < 0) count = 0;
@@ -138,6 +157,8 @@ static void read_extensions(VkPhysicalDevice physical, Facts *out, uint32_t *pre
         const char *name = list[e].extensionName;
         for (size_t i = 0; i < EXTENSION_COUNT; i++)
             if (strcmp(name, EXTENSIONS[i].name) == 0) *present |= 1u << i;
+        for (size_t i = 0; i < COUNT(UNIT_COUNTS); i++)
+            if (strcmp(name, UNIT_COUNTS[i].name) == 0) *counting |= 1u << i;
         if (strcmp(name, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) == 0) out->memory_budget = true;
         if (strcmp(name, "VK_KHR_portability_subset") == 0) out->portability_subset = true;
     }
@@ -158,6 +179,25 @@ static void read_properties(VkPhysicalDevice physical, Facts *out) {
     if (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) out->features |= 1u << FEATURE_SHUFFLE;
     out->largest_alloc = out->v11.maxMemoryAllocationSize < m4.maxBufferSize ? out->v11.maxMemoryAllocationSize : m4.maxBufferSize;
     if (out->v13.integerDotProduct4x8BitPackedSignedAccelerated) out->features |= 1u << FEATURE_INTEGER_DOT_FAST;
+}
+
+// Streaming multiprocessors of NVIDIA, compute units of AMD: those in use where the driver tells, else those that were built.
+static uint32_t read_compute_units(VkPhysicalDevice physical, uint32_t counting) {
+    if (!counting) return 0;
+    UnitCounts counts;
+    memset(&counts, 0, sizeof counts);
+    VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    for (size_t i = 0; i < COUNT(UNIT_COUNTS); i++) {
+        if (!(counting >> i & 1)) continue;
+        VkBaseOutStructure *count = (VkBaseOutStructure *)(void *)((char *)&counts + UNIT_COUNTS[i].offset);
+        count->sType = UNIT_COUNTS[i].type;
+        count->pNext = properties.pNext;
+        properties.pNext = count;
+    }
+    runtime.vk.GetPhysicalDeviceProperties2(physical, &properties);
+    if (counts.nvidia.shaderSMCount) return counts.nvidia.shaderSMCount;
+    if (counts.amd2.activeComputeUnitCount) return counts.amd2.activeComputeUnitCount;
+    return counts.amd.shaderEngineCount * counts.amd.shaderArraysPerEngineCount * counts.amd.computeUnitsPerShaderArray;
 }
 
 static void read_memory(VkPhysicalDevice physical, Facts *out) {
@@ -322,9 +362,10 @@ int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
         lacks(out, "Vulkan 1.3 (its driver has %u.%u)", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
         return VKRT_OK; // the structs below do not exist there
     }
-    uint32_t present = 0;
-    read_extensions(physical, out, &present);
+    uint32_t present = 0, counting = 0;
+    read_extensions(physical, out, &present, &counting);
     read_properties(physical, out);
+    out->compute_units = read_compute_units(physical, counting);
     read_memory(physical, out);
     if (!read_queue(physical, out)) lacks(out, "a compute queue");
     FeatureChain chain;
@@ -438,6 +479,7 @@ void facts_json(const Facts *f, char *text, uint32_t capacity) {
         limits->maxComputeWorkGroupCount[2]);
     put(&t, "\"maxWorkgroup\":[%u,%u,%u],\"subgroupOperations\":%u,", limits->maxComputeWorkGroupSize[0],
         limits->maxComputeWorkGroupSize[1], limits->maxComputeWorkGroupSize[2], f->v11.subgroupSupportedOperations);
+    put(&t, "\"computeUnits\":%u,", f->compute_units);
     put(&t, "\"maxThreads\":%u,\"sharedBytes\":%u,", limits->maxComputeWorkGroupInvocations, limits->maxComputeSharedMemorySize);
     put(&t, "\"pushBytes\":%u,\"timestampPeriod\":%g,", limits->maxPushConstantsSize,
         f->timestamp_bits ? (double)limits->timestampPeriod : 0.0);

@@ -110,6 +110,12 @@ export interface BackendLimits {
   readonly drops: boolean;
   /** Whether kernels compute in float64. */
   readonly float64: boolean;
+  /** What kind of device it is: "cpu" is software Vulkan. */
+  readonly type: "wasm" | "cpu" | "integrated" | "discrete" | "virtual" | "other";
+  /** PCI vendor id; 0 where there is none. */
+  readonly vendorId: number;
+  /** Compute units, streaming multiprocessors of NVIDIA; 0 where the driver does not tell. */
+  readonly computeUnits: number;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }

@@ -101,6 +101,9 @@ class VulkanBackend implements Backend {
       sharedBytes: info.sharedBytes,
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       drops: false,
+      type: info.type,
+      vendorId: info.vendorId,
+      computeUnits: info.computeUnits,
       subgroup: info.lanes,
       float64: false,
     };

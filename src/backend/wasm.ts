@@ -152,6 +152,9 @@ class WasmBackend implements Backend {
       sharedBytes: 0,
       concurrent: false,
       drops: true,
+      type: "wasm",
+      vendorId: 0,
+      computeUnits: 0,
       subgroup: 1,
       float64: true,
     };
