@@ -11,24 +11,17 @@
 
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
-import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
-import type { Value } from "../../src/schedule/plan/value.ts";
 import {
   cut,
   tileColumns,
   tileRows,
   type TileShape,
-  tileSpec,
   type Tiling,
   tiling,
 } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
-import { type VectorShape, vectorShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
-import { AFFINE, Bench, HALVES } from "./plan.ts";
+import { vectorShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
+import { type FewRows, timePlainProduct } from "./product_times.ts";
 
-/** Bytes of weights that are read in turns, more than caches hold, in at most so many matrices. */
-const BYTES = 1 << 27;
-const MOST_MATRICES = 64;
-const GROUP = 128;
 const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}=`))?.split("=")[1];
 const SHAPES = [
   { name: "q k v", n: 4096, k: 1024 },
@@ -74,78 +67,8 @@ interface Product {
   readonly k: number;
 }
 
-/** Rows that share one reading of the weights, threads and columns of a workgroup. */
-interface Rows extends VectorShape {
-  readonly rows: number;
-  /** Dispatches of so many rows each. */
-  readonly each: number;
-}
-
-/** Microseconds of a product of `m` rows with weights read in turns. */
-function time(backend: Backend, { m, n, k }: Product, how: Rows | Tiling): number[] {
-  using bench = new Bench(backend);
-  const { l } = bench;
-  const matrices = Math.min(MOST_MATRICES, Math.ceil(BYTES / (DENSE ? 2 * n * k : n * k * BITS / 8)));
-  const x = bench.array([m, k], float16, HALVES);
-  const out = bench.array([m, n], float16, 0);
-  const splits = "splits" in how ? how.splits : 1;
-  const parts = splits > 1 ? bench.array([splits, m, n], float32, 0) : out;
-  const codes = bench.array(
-    DENSE ? [matrices, n * k / 2] : [matrices, n * k * BITS / 32],
-    uint32,
-    DENSE ? HALVES : undefined,
-  );
-  const affine = bench.array([2, matrices, n * k / GROUP / 2], uint32, AFFINE);
-  const at = (v: Value, elements: number): Value => ({ ...v, offset: elements });
-  const row = (v: Value, i: number): Value => at(v, i * v.strides[0]);
-  for (let i = 0; i < matrices; i++) {
-    const scales = [0, 1].map((part) => at(affine, (part * matrices + i) * affine.strides[1]));
-    const weights = DENSE ? [row(codes, i)] : [row(codes, i), ...scales];
-    const spec: Record<string, number> = DENSE
-      ? { DTYPE_A: float16.code, DTYPE_B: bfloat16.code, DTYPE_OUT: parts.dtype.code }
-      : { BITS, GROUP, DTYPE_X: float16.code, DTYPE_SCALES: float16.code, DTYPE_OUT: parts.dtype.code };
-    const push = (rows: number): Record<string, number | readonly number[]> =>
-      DENSE
-        ? {
-          batch: 1,
-          m: rows,
-          n,
-          k,
-          batch_shape: [],
-          a_batch_strides: [],
-          b_batch_strides: [],
-          a_strides: [k, 1],
-          b_strides: [1, k],
-        }
-        : { batch: 1, m: rows, n, k, w_batch: 1 };
-    if ("each" in how) {
-      const { threads, rows: ROWS, columns: COLUMNS, each } = how;
-      for (let j = 0; j < m; j += each) {
-        l.emit(DENSE ? "matvec" : "quantized_matvec", [row(x, j), ...weights, row(out, j)], {
-          threads,
-          spec: { ...spec, ROWS, COLUMNS, ALONG_K: 1 },
-          push: push(Math.min(each, m - j)),
-          workgroups: Math.ceil(n / COLUMNS),
-          disjoint: j > 0,
-        });
-      }
-      continue;
-    }
-    l.emit(DENSE ? "matmul" : "quantized_matmul", [x, ...weights, parts], {
-      spec: { ...spec, TRANSPOSE: 1, ...tileSpec(how) },
-      threads: how.shape.threads,
-      push: push(m),
-      workgroups: how.workgroups,
-    });
-    if (splits > 1) {
-      l.emit("sum_splits", [parts, out], {
-        spec: { SPLITS: splits, DTYPE_OUT: float16.code },
-        push: { count: m * n, columns: n },
-        workgroups: l.groups(m * n / 4),
-      });
-    }
-  }
-  return bench.time("each" in how ? Math.ceil(m / how.each) : splits > 1 ? 2 : 1);
+function time(backend: Backend, product: Product, how: FewRows | Tiling): number[] {
+  return timePlainProduct(backend, product, how, DENSE ? "dense" : BITS);
 }
 
 function describe({ shape, splits }: Tiling): string {
@@ -193,7 +116,7 @@ if (import.meta.main) {
       if (!SEARCH) continue;
       const shapes = CANDIDATES.filter((shape) => tileRows(shape) <= Math.max(32, 2 * m) && tileRows(shape) * 16 >= m);
       const found = shapes.flatMap((shape) =>
-        [1, 2, 4, 8, 16].map((splits) => cut(shape, 1, m, n, k, splits)).filter(({ workgroups, splits }) =>
+        [1, 2, 4, 8, 16].map((splits) => cut(shape, 1, m, n, splits)).filter(({ workgroups, splits }) =>
           splits === 1 || workgroups <= 2048
         )
       ).map((tiling) => ({ tiling, times: time(backend, p, tiling) }));

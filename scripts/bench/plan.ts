@@ -14,7 +14,7 @@ import { Storage } from "../../src/schedule/plan/storage.ts";
 /** Measurements, of which the median counts. */
 export const REPEATS = 7;
 /** Milliseconds of work before each measurement. */
-const WARM_UP = 150;
+export const WARM_MS = 150;
 /** float16 pairs {scale 0.0078, bias -0.0586}, and a random float16 number below 2 in magnitude twice. */
 export const AFFINE = 0xab802000;
 export const HALVES = 0x3555b666;
@@ -24,9 +24,9 @@ function median(values: number[]): number {
 }
 
 /** Runs for a while: an idle device has a fraction of its clock. */
-export function warmUp(run: () => void): void {
+export function warmUp(run: () => void, ms: number = WARM_MS): void {
   const start = performance.now();
-  do run(); while (performance.now() - start < WARM_UP);
+  do run(); while (performance.now() - start < ms);
 }
 
 /** A hand-written Plan over its own buffers. */
@@ -54,8 +54,8 @@ export class Bench implements Disposable {
     return { slot: this.l.storageSlot(storage), offset: 0, strides: contiguousStrides(shape), shape, dtype };
   }
 
-  /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan. */
-  time(parts: number): number[] {
+  /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan, after `warmMs` of work. */
+  time(parts: number, warmMs: number = WARM_MS): number[] {
     // What rules took as intermediates gets memory of its own.
     this.l.slots.forEach((source, slot) => {
       if (source.kind !== "temporary") return;
@@ -67,7 +67,7 @@ export class Bench implements Disposable {
     const buffers = this.l.slots.map((s) => (s as { storage: Storage }).storage.buffer);
     const slots = encodeSlots(buffers.map((buffer) => ({ buffer, byteOffset: 0 })));
     const rounds: number[][] = [];
-    warmUp(() => this.#backend.wait(this.#backend.run(plan, slots)));
+    warmUp(() => this.#backend.wait(this.#backend.run(plan, slots)), warmMs);
     this.#backend.profile(true);
     for (let i = 0; i < REPEATS; i++) {
       this.#backend.wait(this.#backend.run(plan, slots));

@@ -12,7 +12,7 @@
 import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
-import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../../src/graph/dtype.ts";
+import { bfloat16, type Dtype, float16, int32 } from "../../src/graph/dtype.ts";
 import { rowOf } from "../../src/graph/options.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
 import {
@@ -22,7 +22,6 @@ import {
   emitMatrixAttention,
 } from "../../src/schedule/ops/matmul/coopmat_attention.ts";
 import {
-  type headsProduct,
   type ProductKernel,
   productKernel,
   type ProductKind,
@@ -30,7 +29,8 @@ import {
 } from "../../src/schedule/ops/matmul/coopmat_matmul.ts";
 import { matrixMap } from "../../src/schedule/ops/matmul/coopmat.ts";
 import { SHAPES as MODELS } from "../synthetic/config.ts";
-import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan.ts";
+import { Bench, HALVES, REPEATS, warmUp } from "./plan.ts";
+import { timeMatrixProduct } from "./product_times.ts";
 
 const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
 const SHAPE = rowOf(MODELS, flag("model") ?? "qwen3-0.6b");
@@ -66,57 +66,9 @@ function benchProduct(
   m: number,
   choice: ProductKernel,
 ): void {
-  using bench = new Bench(backend);
-  const { l } = bench;
-  const { kernel, splits, threads, workgroups } = choice;
-  const columns = Math.ceil(n / 128) * 128;
-  const x = bench.array([m, k], float16, HALVES);
-  const out = bench.array(kind === "parts" ? [splits, m, n] : [m, n], float16, 0);
-  const codes = bench.array([LAYERS, columns * k * BITS / 32], uint32);
-  const affine = bench.array([LAYERS, columns / 16 * k / GROUP * 64], uint32, AFFINE);
-  const layer = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
-  const heads = kind === "heads" ? benchHeads(bench, m) : undefined;
-  for (let i = 0; i < LAYERS; i++) {
-    l.emit(kernel, [x, undefined, layer(codes, i), layer(affine, i), out, ...heads?.buffers ?? []], {
-      spec: {
-        N: n,
-        K: k,
-        GROUP,
-        SCALED: 0,
-        DTYPE_OUT: out.dtype.code,
-        ...(kind === "gated" ? { ACTIVATION: 0 } : heads?.spec),
-      },
-      threads,
-      push: { m, scale: 1, ...heads?.push },
-      workgroups,
-    });
-  }
-  const [us] = bench.time(1);
-  line(`${name} ${n}x${k}, ${m} rows, ${kernel.slice(8)}, split ${splits}`, us, 2 * m * n * k);
-}
-
-/** What coopmat_qkv takes besides: norms, turns and a cache in the blocks that decoding wants. */
-function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduct>[4], "buffers" | "spec" | "push"> {
-  const norm = bench.array([HEAD_DIM], float16, HALVES);
-  const [keys, values] = [0, 1].map(() => bench.array([KV_HEADS * HEAD_DIM, m], float16, 0));
-  const [table, start] = [bench.array([m, HEAD_DIM], float32, HALVES), bench.array([1], uint32, 0)];
-  return {
-    buffers: [table, norm, norm, start, keys, values, undefined],
-    spec: {
-      HEADS,
-      KV_HEADS,
-      HEAD_DIM,
-      DTYPE_WEIGHT: float16.code,
-      DTYPE_KV: float16.code,
-      BLOCK_KEYS: 4,
-      BLOCK_VALUES: 8,
-      KEEP: 0,
-      HEAD_NORM: 1,
-      QKV_BIAS: 0,
-      PER_SEQUENCE: 0,
-    },
-    push: { seq: m, capacity: m, eps: 1e-6 },
-  };
+  const matrix = { kind, n, k, bits: BITS, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
+  const us = timeMatrixProduct(backend, matrix, m, choice, LAYERS);
+  line(`${name} ${n}x${k}, ${m} rows, ${choice.kernel.slice(8)}, split ${choice.splits}`, us, 2 * m * n * k);
 }
 
 /** What lowering takes, or every kernel with every split. */
@@ -140,7 +92,7 @@ function benchAttention(
   tokens: number,
   prefix: number,
   dtype: Dtype,
-  kernel: AttentionKernel = attentionKernel(HEAD_DIM, tokens, capacity(tokens + prefix))!,
+  kernel: AttentionKernel = attentionKernel(backend, HEAD_DIM, tokens, capacity(tokens + prefix))!,
 ): void {
   using bench = new Bench(backend);
   const { l } = bench;
@@ -277,7 +229,9 @@ if (import.meta.main) {
       for (const dtype of [float16, bfloat16]) benchAttention(backend, tokens, 0, dtype);
       benchAttention(backend, tokens, 2048, bfloat16);
       const others = SEARCH
-        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) => rows !== attentionKernel(HEAD_DIM, tokens, capacity(tokens))!.rows)
+        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) =>
+          rows !== attentionKernel(backend, HEAD_DIM, tokens, capacity(tokens))!.rows
+        )
         : [];
       for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }

@@ -29,6 +29,7 @@ import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
 import type { RuleName } from "./ops/rule.ts";
 import { RULES } from "./ops/rules.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
+import { tuningOf } from "./tuning/choose.ts";
 
 /** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a block of an arena. */
 export type SlotBinding =
@@ -160,6 +161,7 @@ export function lower(outputs: readonly Node[], backend: Backend, options: Lower
 
 function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   pruneRows(outputs);
+  tuningOf(backend); // the first call tells of the record, before what is chosen by it
   const graph = new Graph(outputs, backend, options);
   const wanted = new Set(outputs);
   const lastReader = (node: Node): boolean => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node);

@@ -11,6 +11,7 @@ import type { Value } from "../plan/value.ts";
 import type { DecoderForm } from "./form.ts";
 import { ACTIVATIONS, type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
+import { tuningOf } from "../tuning/choose.ts";
 
 /** Polls of what is not complete before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;
@@ -43,9 +44,8 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
   return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
 }
 
-/** Prefetch threads of the kernel of all layers, and the most bytes of a layer that the caches keep. */
+/** Prefetch threads of the kernel of all layers. */
 const PREFETCH_THREADS = 64;
-const MOST_PREFETCHED = 1 << 17;
 /** Positions that a thread has in flight at most where a workgroup has prefetch threads. */
 const MOST_WITH_PREFETCH = 6;
 
@@ -59,9 +59,8 @@ export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backe
   const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
   const fits = backend.has("decode_layers_prefetch") && limits.concurrent && limits.subgroup === LANES &&
     limits.maxThreads >= THREADS + PREFETCH_THREADS;
-  return fits && unroll <= MOST_WITH_PREFETCH && weights * s.bits / 8 / workgroupsOf(s) <= MOST_PREFETCHED
-    ? PREFETCH_THREADS
-    : 0;
+  const isSmall = weights * s.bits / 8 / workgroupsOf(s) <= tuningOf(backend).decode.maxPrefetchBytes;
+  return fits && unroll <= MOST_WITH_PREFETCH && isSmall ? PREFETCH_THREADS : 0;
 }
 
 /** Workgroups of qkv, attention and mlp. */

@@ -23,27 +23,15 @@ import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { matrixMap } from "../ops/matmul/coopmat.ts";
+import { tuningOf } from "../tuning/choose.ts";
 import { options } from "../plan/options.ts";
 
 /** Threads of a workgroup that opens a token. */
 const BEGIN_THREADS = 256;
-/** Workgroups that go through the layers: no more than run at once on the GPUs that wait inside of a dispatch. */
-const WORKGROUPS = 128;
-/** Workgroups of the head at most, and logits that each of their warps makes at once. */
-const HEAD_WORKGROUPS = 264;
+/** Logits that each warp of the head makes at once. */
 const HEAD_COLUMNS = 16;
 /** Workgroups that open a token of a sequence. */
 const BEGIN_WORKGROUPS = 16;
-/**
- * How many there must be to be faster than a grid of the kernels of one, in one dispatch and with barriers, by the hidden features from
- * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance-gpu.md).
- */
-const LEAST_SEQUENCES = [
-  { hidden: 2048, whole: 2, barriers: 2 },
-  { hidden: 0, whole: 3, barriers: 6 },
-] as const;
-/** Rows of a cache up to which a chunk is faster than the same rows as a prompt, whose attention is split over positions. Measured likewise. */
-const MOST_CHUNK_CAPACITY = 4096;
 /** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
 /** Most features of the residual: registers hold their share of it. */
@@ -96,13 +84,13 @@ export function batchUnsupportedReason(
   const rules: readonly (readonly [boolean, string])[] = [
     [options.batch !== "off", "they are switched off"],
     [rows <= MOST_SEQUENCES, `${what} are more than ${MOST_SEQUENCES}`],
-    [forced || d.chunk !== undefined || rows >= leastSequences(s, form), `${what} are faster that way`],
+    [forced || d.chunk !== undefined || rows >= minSequences(backend, s, form), `${what} are faster that way`],
     [
       forced || !isDense(s) || d.layers[0].keys.dtype.bytes === 2,
       "dense weights keep the digits of float32 activations",
     ],
     [
-      forced || d.chunk === undefined || d.capacity <= MOST_CHUNK_CAPACITY,
+      forced || d.chunk === undefined || d.capacity <= tuningOf(backend).decode.maxChunkCapacity,
       `${what} are faster that way behind ${d.capacity} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
@@ -124,9 +112,9 @@ export function batchUnsupportedReason(
   return rules.find(([holds]) => !holds)?.[1];
 }
 
-function leastSequences({ hidden, bits }: DecoderSizes, form: "whole" | "barriers"): number {
+function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, form: "whole" | "barriers"): number {
   if (isDense({ bits })) return 2; // there is no grid of kernels of one
-  return LEAST_SEQUENCES.find((row) => hidden >= row.hidden)![form];
+  return tuningOf(backend).decode.batchMinSequences.find(({ minHidden }) => hidden >= minHidden)![form];
 }
 
 /** Whether a residual takes so many registers that a workgroup multiplies 8 rows at most. */
@@ -186,7 +174,7 @@ export class BatchEmitter {
         spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
         push: { ...this.#push, layer, layers: count, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + count),
-        workgroups: WORKGROUPS,
+        workgroups: tuningOf(this.#e.l.backend).decode.batchWorkgroups,
       });
     if (this.#e.form === "whole") return run(0, table.length, (1 << PHASE_COUNT) - 1);
     for (let layer = 0; layer < table.length; layer++) {
@@ -200,7 +188,8 @@ export class BatchEmitter {
     const taken = d.chunk?.taken && this.#plain(d.chunk.taken);
     const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
-    const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
+    const { batchHeadWorkgroups } = tuningOf(this.#e.l.backend).decode;
+    const count = Math.min(batchHeadWorkgroups, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
     const results = headResults(this.#e.l, d, headRowsOf(d), count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
     this.#e.l.emit(kernel, [this.#e.state, head[0], head[1], logits, best, scratch, recent, taken], {

@@ -47,12 +47,11 @@ import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
+import { tuningOf } from "../tuning/choose.ts";
 import { checkedSpec, type Choice, type DrawBuffers, emitCounts, ringSize, samplingPush } from "../ops/sampling.ts";
 
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
-/** Workgroups of the head, as many as run at once on a large GPU: of short rows, which take fewer registers, and of longer ones. */
-const HEAD_WORKGROUPS = { short: 528, long: 264 };
 /** Features of short rows: a warp takes them at once. */
 const SHORT_ROW = 1024;
 /** Rows that a workgroup of the head makes at once, at least. */
@@ -212,7 +211,8 @@ export class DecoderEmitter {
 
   #headWorkgroups(): number {
     const { vocabulary, sizes } = this.#e.ready.decoder;
-    const most = sizes.hidden > SHORT_ROW || isDense(sizes) ? HEAD_WORKGROUPS.long : HEAD_WORKGROUPS.short;
+    const { short, long } = tuningOf(this.#e.l.backend).decode.headWorkgroups;
+    const most = sizes.hidden > SHORT_ROW || isDense(sizes) ? long : short;
     return Math.min(most, Math.ceil(vocabulary / HEAD_ROWS));
   }
 

@@ -39,6 +39,7 @@ import { writable } from "../ops/indexing.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { widenedMatrices } from "./widened_codes.ts";
 import { normWeights } from "./layouts.ts";
+import { tuningOf } from "../tuning/choose.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;
@@ -305,7 +306,9 @@ export function openPrompt(
   if (unsupported !== undefined) return unsupported;
   const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
   const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
-  if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
+  if (options.regions === "auto" && !isWorthMatrices(l.backend, rows, columns[0], k)) {
+    return `${rows} rows are too little work`;
+  }
 
   const served = joints.filter((joint) => unsupportedReason(joint) === undefined);
   const matrices = served.flatMap(({ matrices, bits }) => matrices.map(({ codes }) => ({ codes, bits })));
@@ -364,14 +367,9 @@ export function openPrompt(
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/**
- * Hidden features of all sequences of a step from which on products of many rows read weights sooner than a grid of the kernels of one,
- * which reads them for each sequence. Derived from the bytes, not measured.
- */
-export const LEAST_FEATURES = 7680;
-
 /** Why a step of several sequences does not take the products of prompts; undefined where these serve it better than a grid of the kernels of one. */
 export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {
-  const few = sequencesOf(d) * d.sizes.hidden < LEAST_FEATURES && options.matrices !== "emulated";
+  const few = sequencesOf(d) * d.sizes.hidden < tuningOf(backend).decode.minProductFeatures &&
+    options.matrices !== "emulated";
   return few ? `${sequencesOf(d)} sequences are too little work` : productsUnsupportedReason(backend, d.sizes);
 }

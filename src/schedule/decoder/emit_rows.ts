@@ -9,10 +9,12 @@
 import type { Backend } from "../../backend/backend.ts";
 import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
-import { GRID, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
+import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import type { Value } from "../plan/value.ts";
+import { tuningOf } from "../tuning/choose.ts";
+import type { PerLaunchMode } from "../tuning/tuning.ts";
 
 /** Positions of a round of attention, of one position to a thread. */
 const TILE = 64;
@@ -35,27 +37,26 @@ const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, gateUp: 16, down: 32 } as
 type RowPhase = keyof typeof PHASES;
 const ALL_PHASES = 63;
 
-/**
- * Capacity up to which two workgroups share the positions of a key/value head, and whoever reads their parts merges them. Beyond it all
- * workgroups do, and a phase merges: 20 to 25 µs a token at a few positions, less from some hundred on.
- */
-const FEW_POSITIONS = 256;
+function subgroupOf({ limits }: Backend): number {
+  return Math.min(LANES, limits.subgroup);
+}
 
-/**
- * Hidden features from which on these kernels are faster than those that add columns, in one dispatch and with barriers; measured on an
- * H200 (docs/performance-gpu.md).
- */
-const LEAST_HIDDEN = { whole: 2048, barriers: 2560 };
+/** Workgroups of a sequence. */
+function gridOf(backend: Backend): number {
+  return tuningOf(backend).decode.gemvWorkgroups;
+}
 
 /** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
-function sharedBytes(s: DecoderSizes, subgroup: number, layers: number, unroll: number = 1): number {
+function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: number = 1): number {
+  const subgroup = subgroupOf(backend);
+  const grid = gridOf(backend);
   const heads = s.heads / s.kvHeads;
   const chunks = Math.max(s.hidden, s.intermediate, s.heads * s.headDim) / 32;
   const tile = TILE * unroll;
   const own = (heads + 2) * s.headDim;
   const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
-  const runs = runsOf(s);
-  const sums = Object.entries(productsOf(s)).map(([name, { rows, depth }]) =>
+  const runs = runsOf(s, grid);
+  const sums = Object.entries(productsOf(s, grid)).map(([name, { rows, depth }]) =>
     sumsOfTeam(rows, depth, runs[name as keyof typeof runs])
   );
   const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
@@ -69,27 +70,27 @@ function sharedBytes(s: DecoderSizes, subgroup: number, layers: number, unroll: 
 export function rowsUnsupportedReason(
   backend: Backend,
   { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: readonly unknown[] },
-  form: keyof typeof LEAST_HIDDEN,
+  form: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
-  const subgroup = Math.min(LANES, backend.limits.subgroup);
-  const bytes = sharedBytes(s, subgroup, form === "whole" ? layers.length : 0);
-  const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % GRID === 0);
+  const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
+  const bytes = sharedBytes(backend, s, form === "whole" ? layers.length : 0);
+  const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || isDense(s) || s.hidden >= LEAST_HIDDEN[form],
+      options.rows === "on" || isDense(s) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[form],
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
     [maxThreads >= THREADS, () => `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
     [subgroup >= LEAST_SUBGROUP, () => `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
-    [dividing, () => `sizes are no multiples of ${GRID}`],
+    [dividing, () => `sizes are no multiples of ${MULTIPLE}`],
     [[32, 64, 128].includes(s.groupSize), () => `groups of ${s.groupSize} are not of 32, 64 or 128`],
     [[64, 128].includes(s.headDim), () => `heads have ${s.headDim} features, not 64 or 128`],
     [s.heads / s.kvHeads <= MOST_HEADS, () => `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
-    [GRID / 2 % s.kvHeads === 0, () => `${s.kvHeads} key heads do not divide ${GRID / 2} workgroups`],
+    [grid / 2 % s.kvHeads === 0, () => `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
     [
       bytes <= most,
       () => `workgroups have ${most} bytes, ${bytes} are needed for rows`,
@@ -109,11 +110,10 @@ export function rowsWalkOf(
   { sizes, layers }: DecoderSpec,
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
-  const all = GRID / sizes.kvHeads;
-  const { subgroup, sharedBytes: most } = backend.limits;
+  const all = gridOf(backend) / sizes.kvHeads;
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(sizes, Math.min(LANES, subgroup), layers.length, LONG_UNROLL) <= most;
-  return { parts: capacity <= FEW_POSITIONS ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
+    sharedBytes(backend, sizes, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
+  return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
 /** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
@@ -124,7 +124,8 @@ export function rowsGainWhole({ layers }: DecoderSpec): boolean {
 /** Emits all layers over their caches. */
 export function emitRowLayers({ l, ready, form, capacity, value, state, status }: Emission, caches: Caches): void {
   const { decoder: d, layers: prepared, norms } = ready;
-  const runs = runsOf(d.sizes);
+  const grid = gridOf(l.backend);
+  const runs = runsOf(d.sizes, grid);
   const { parts, unroll } = rowsWalkOf(l.backend, d, capacity);
   const spec = {
     ...specOf(d, l.backend),
@@ -132,7 +133,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
     UNROLL: unroll,
     ROUNDS: 1,
     BITS: d.sizes.bits,
-    GRID,
+    GRID: grid,
     PARTS: parts,
     QKV_RUN: runs.QKV,
     O_RUN: runs.O,
@@ -172,7 +173,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
           threads: THREADS,
           spec: { ...spec, PHASES: PHASES[phase] },
           push: { ...push, layer },
-          workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : GRID, sequencesOf(d), 1],
+          workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : grid, sequencesOf(d), 1],
         });
       }
     });
@@ -187,7 +188,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
       spec: { ...spec, PHASES: phases, LAYERS: rows.length },
       push: { ...push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
-      workgroups: GRID,
+      workgroups: grid,
     });
   if (form === "whole") return run(0, rows.length, ALL_PHASES);
   rows.forEach((_, layer) => phases.forEach((phase) => run(layer, 1, PHASES[phase])));

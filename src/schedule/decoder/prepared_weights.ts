@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Backend } from "../../backend/backend.ts";
 import { isQuantized, type Matrix } from "../plan/pattern.ts";
 import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
@@ -36,6 +37,7 @@ import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
 import { widenedMatrices } from "./widened_codes.ts";
+import { tuningOf } from "../tuning/choose.ts";
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
 interface Prepared {
@@ -114,7 +116,9 @@ export function readyDecoder(
   const why = unsupported.rows(d);
   if (isDense(d.sizes) && why !== undefined) return why;
   explain(`layers of ${d.sizes.hidden} features: ${why === undefined ? "by rows" : `by columns, because ${why}`}`);
-  const alone = why === undefined ? ready("rows", besideRows(d, stored)) : ready("columns", besideCodes(d, stored));
+  const alone = why === undefined
+    ? ready("rows", besideRows(l.backend, d, stored))
+    : ready("columns", besideCodes(d, stored));
   return alone ?? NO_ROOM;
 }
 
@@ -145,11 +149,12 @@ function besideCodes(
 
 /** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes, which is nothing for dense ones. */
 function besideRows(
+  backend: Backend,
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-  const runs = runsOf(d.sizes);
+  const runs = runsOf(d.sizes, tuningOf(backend).decode.gemvWorkgroups);
   const [q, kv] = [heads * headDim, kvHeads * headDim];
   const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) =>
     isDense(d.sizes) ? [] : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));

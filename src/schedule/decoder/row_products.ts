@@ -11,8 +11,8 @@ import type { DecoderSizes } from "./spec.ts";
 export const THREADS = 512;
 /** Teams of 16 lanes, which make rows together. */
 export const TEAMS = THREADS / 16;
-/** Workgroups of a sequence: no more than run at once on the GPUs that wait inside of a dispatch. */
-export const GRID = 128;
+/** Numbers of features that rows are read in: sizes are multiples of it, and there are at most so many workgroups of a sequence. */
+export const MULTIPLE = 128;
 /** Features that 16 lanes take of a row at once. */
 export const STEP = 512;
 /** Rows of 4 bits whose codes a lane has asked for at most; half as many of 8 bits. */
@@ -23,16 +23,17 @@ const UNIT_COST = 2;
 /** The products of a layer: rows, of how many matrices side by side in a workgroup, and features of a row. */
 export type Product = "QKV" | "O" | "GATE_UP" | "DOWN";
 
-/** Rows of a workgroup, numbers that a run has to divide, and features of a row. */
+/** Rows of each of `grid` workgroups, numbers that a run has to divide, and features of a row. */
 export function productsOf(
   s: DecoderSizes,
+  grid: number,
 ): Readonly<Record<Product, { rows: number; divides: readonly number[]; depth: number }>> {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
-  const rows = s.hidden / GRID;
+  const rows = s.hidden / grid;
   return {
-    QKV: { rows: (q + 2 * kv) / GRID, divides: [(q + 2 * kv) / GRID, q, kv], depth: s.hidden },
+    QKV: { rows: (q + 2 * kv) / grid, divides: [(q + 2 * kv) / grid, q, kv], depth: s.hidden },
     O: { rows, divides: [rows], depth: q },
-    GATE_UP: { rows: 2 * s.intermediate / GRID, divides: [s.intermediate / GRID], depth: s.hidden },
+    GATE_UP: { rows: 2 * s.intermediate / grid, divides: [s.intermediate / grid], depth: s.hidden },
     DOWN: { rows, divides: [rows], depth: s.intermediate },
   };
 }
@@ -57,13 +58,13 @@ export function sumsOfTeam(rows: number, depth: number, run: number): number {
 }
 
 /** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
-export function runsOf(s: DecoderSizes): Readonly<Record<Product, number>> {
+export function runsOf(s: DecoderSizes, grid: number): Readonly<Record<Product, number>> {
   const most = IN_FLIGHT * 4 / s.bits;
   const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product]): number => {
     const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
     const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
     return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
   };
-  const products = productsOf(s);
+  const products = productsOf(s, grid);
   return { QKV: best(products.QKV), O: best(products.O), GATE_UP: best(products.GATE_UP), DOWN: best(products.DOWN) };
 }

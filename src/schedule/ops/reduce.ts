@@ -10,6 +10,7 @@ import { attrsOf, type ReduceFn } from "../../graph/node.ts";
 import { collapse, contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
+import { tuningOf } from "../tuning/choose.ts";
 import { zeros } from "./fill.ts";
 import type { Rule, RuleName } from "./rule.ts";
 import { along, argsortWide } from "./sort_wide.ts";
@@ -34,9 +35,6 @@ const REDUCE_SPLIT = 1 << 16;
 const WIDE_THREADS = 256;
 /** Most threads of a workgroup of reduce. */
 const REDUCE_THREADS = 1024;
-
-/** Rows from which on each is one workgroup's: there are enough of them. */
-const MANY_ROWS = 512;
 
 /** Reductions of one element to itself. */
 const KEEPS_ONE: ReadonlySet<ReduceFn> = new Set<ReduceFn>(["sum", "prod", "min", "max"]);
@@ -69,7 +67,8 @@ export function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly numbe
     reduceColumns(l, fn, x, { batches, rows: cols, columns, batchStride, rowStride: stride }, out);
     return;
   }
-  const splits = single && cols > REDUCE_SPLIT && (!index || (l.backend.limits.sharedBytes > 0 && rows < MANY_ROWS));
+  const splits = single && cols > REDUCE_SPLIT &&
+    (!index || (l.backend.limits.sharedBytes > 0 && rows < tuningOf(l.backend).reductions.manyRows));
   if (splits) {
     const each = 4 * Math.ceil(Math.sqrt(cols) / 4); // whole quads
     const parts = Math.floor(cols / each);
@@ -155,8 +154,6 @@ function threadsFor(work: number, most: number): number {
   return Math.min(threads, most);
 }
 
-/** Workgroups that keep a large device busy. */
-const BUSY_WORKGROUPS = 2048;
 /** Threads side by side in a reduction of columns, of four columns each. */
 const COLUMN_LANES = 32;
 /** Rows that each thread of one has at least where there are several parts. */
@@ -175,8 +172,9 @@ function reduceColumns(l: Lowering, fn: ReduceFn, x: Value, c: Columns, out: Val
   const lanes = Math.min(COLUMN_LANES, 2 ** Math.ceil(Math.log2(Math.ceil(c.columns / 4))));
   const threads = threadsFor(lanes * Math.ceil(c.rows / 4), l.backend.limits.threads);
   const workgroups = c.batches * Math.ceil(c.columns / (4 * lanes));
+  const { targetWorkgroups } = tuningOf(l.backend).reductions;
   const most = Math.floor(c.rows / (COLUMN_ROWS * Math.max(1, threads / lanes)));
-  const parts = Math.max(1, Math.min(Math.ceil(BUSY_WORKGROUPS / workgroups), most));
+  const parts = Math.max(1, Math.min(Math.ceil(targetWorkgroups / workgroups), most));
   const dtype = out.dtype.kind === "float" ? float32 : out.dtype;
   const target = parts > 1 ? l.temporary([parts, c.batches * c.columns], dtype) : out;
   l.emit("reduce_columns", [x, target], {
@@ -211,7 +209,9 @@ interface ScanForm {
 /** Scans contiguous rows. */
 function scan(l: Lowering, form: ScanForm, x: Value, out: Value, rows: number, cols: number): void {
   const threads = threadsFor(Math.ceil(cols / SCAN_ITEMS), l.backend.limits.threads);
-  const tiles = rows < MANY_ROWS && l.backend.limits.sharedBytes > 0 ? Math.ceil(cols / (SCAN_ITEMS * threads)) : 1;
+  const tiles = rows < tuningOf(l.backend).reductions.manyRows && l.backend.limits.sharedBytes > 0
+    ? Math.ceil(cols / (SCAN_ITEMS * threads))
+    : 1;
   const published = tiles > 1 ? zeros(l, [rows * tiles, 4], uint32) : undefined;
   l.emit("scan", [x, out, published], {
     spec: {

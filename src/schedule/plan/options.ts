@@ -6,6 +6,7 @@
 
 import { environment } from "../../backend/devices.ts";
 import type { Node } from "../../graph/node.ts";
+import type { Tuning } from "../tuning/tuning.ts";
 
 /** How to lower. */
 export interface LowerOptions {
@@ -38,6 +39,8 @@ export const options: {
   rows: "auto" | "on" | "off";
   /** Products of quantized weights on matrix units where the device has them, or "emulated" through shared memory, slowly, for tests. */
   matrices: "auto" | "emulated";
+  /** The record by which kernels are chosen on every device, for tests and measurements; undefined: each device takes its own. */
+  tuning: Tuning | undefined;
   /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
   spinLimit: number | undefined;
 } = {
@@ -48,6 +51,7 @@ export const options: {
   batch: "auto",
   rows: "auto",
   matrices: "auto",
+  tuning: undefined,
   spinLimit: undefined,
 };
 

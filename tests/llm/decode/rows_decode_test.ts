@@ -12,7 +12,6 @@ import {
   SHAPES as PUBLISHED_SHAPES,
   writeModel,
 } from "../../../scripts/synthetic/synthetic.ts";
-import type { Backend } from "../../../src/backend/backend.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { rowsUnsupportedReason } from "../../../src/schedule/decoder/emit_rows.ts";
 import { type Architecture, modelOf, named } from "../../support/models/architectures.ts";
@@ -21,6 +20,7 @@ import { kernelsOf } from "../../support/devices/harness.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 import { steps } from "../../support/models/random_cache_steps.ts";
+import { unrunBackend } from "../../support/devices/unrun_device.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -124,8 +124,7 @@ function formsOn(device: string): readonly ("barriers" | "steps")[] {
 }
 
 Deno.test("published shapes of 2,048 hidden features and more go by rows on a GPU, and all of them in 16 bits", () => {
-  const limits = { maxThreads: 1024, sharedBytes: 49152, subgroup: 32 }; // what NVIDIA's drivers have
-  const backend = { name: "a GPU", has: () => true, limits } as unknown as Backend;
+  const backend = unrunBackend();
   const reasons = Object.entries(PUBLISHED).flatMap(([name, shape]) =>
     [4, 8, 16].map((bits) => {
       const decoder = { sizes: { ...shape, groupSize: 64, bits }, layers: Array.from({ length: shape.layers }) };

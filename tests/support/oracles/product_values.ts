@@ -108,7 +108,7 @@ export function tiled(
   n: number,
   k: number,
 ): { readonly spec: Readonly<Record<string, number>>; readonly workgroups: number; readonly splits: number } {
-  const tiling = cut({ threads, side, rowQuads, columnQuads, depth, unroll }, batch, m, n, k, splits);
+  const tiling = cut({ threads, side, rowQuads, columnQuads, depth, unroll }, batch, m, n, splits);
   return { spec: { THREADS: threads, ...tileSpec(tiling) }, workgroups: tiling.workgroups, splits };
 }
 

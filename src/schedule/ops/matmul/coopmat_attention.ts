@@ -5,25 +5,15 @@
  * @module
  */
 
+import type { Backend } from "../../../backend/backend.ts";
 import type { KernelName } from "../../../backend/kernels.ts";
 import { type Dtype, float16, float32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
+import { tuningOf } from "../../tuning/choose.ts";
 import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
-
-/** Queries from which on attention is worth whole matrices. */
-const LEAST_QUERIES = 16;
-/**
- * Of fewer queries, in 16 bits, the rows (query, head of a group) and the heads of keys of all sequences from which on it is: the query heads
- * of a key head share one reading of the keys then.
- */
-const LEAST_GROUP = { rows: 2, heads: 64 } as const;
-
-/** Workgroups that a split of the keys aims at, and the least keys that are worth one of them. */
-const SPLIT_TO = 132;
-const LEAST_KEYS = 384;
 
 /** A kernel, the rows (query, head of a group) that one of its workgroups takes, and its threads. */
 export interface AttentionKernel {
@@ -32,30 +22,31 @@ export interface AttentionKernel {
   readonly threads: number;
 }
 
-/** A kernel with the most queries and keys that it is for. */
-interface AttentionRow extends AttentionKernel {
-  readonly upTo: number;
-  readonly keys: number;
-}
-
-/** Attention by size of a head: the first one whose limits are not passed. */
-export const ATTENTIONS: Readonly<Record<number, readonly AttentionRow[]>> = {
+/** Attention by size of a head. Which rows suit how many queries and keys is in the device's record. */
+export const ATTENTIONS: Readonly<Record<number, readonly AttentionKernel[]>> = {
   64: [
-    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_64x32" },
-    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_64x64" },
-    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_64x128" },
+    { rows: 32, threads: 128, kernel: "coopmat_attention_64x32" },
+    { rows: 64, threads: 256, kernel: "coopmat_attention_64x64" },
+    { rows: 128, threads: 256, kernel: "coopmat_attention_64x128" },
   ],
   128: [
-    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_128x32" },
-    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_128x64" },
-    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_128x128" },
+    { rows: 32, threads: 128, kernel: "coopmat_attention_128x32" },
+    { rows: 64, threads: 256, kernel: "coopmat_attention_128x64" },
+    { rows: 128, threads: 256, kernel: "coopmat_attention_128x128" },
   ],
 };
 
 /** What serves `queries` of heads of `dim` features over a cache with room for `keys`; undefined where no kernel does. */
-export function attentionKernel(dim: number, queries: number, keys: number): AttentionKernel | undefined {
-  if (queries < LEAST_QUERIES) return undefined;
-  return ATTENTIONS[dim]?.find((row) => queries <= row.upTo && keys <= row.keys);
+export function attentionKernel(
+  backend: Backend,
+  dim: number,
+  queries: number,
+  keys: number,
+): AttentionKernel | undefined {
+  const { minQueries, rows } = tuningOf(backend).attention;
+  if (queries < minQueries) return undefined;
+  const suits = rows.find(({ maxQueries, maxKeys }) => queries <= maxQueries && keys <= maxKeys);
+  return ATTENTIONS[dim]?.find((kernel) => kernel.rows === suits?.rows);
 }
 
 /** Operands of {@link emitMatrixAttention}. */
@@ -83,16 +74,18 @@ function aligned({ dtype, offset, strides, blocks }: Value): boolean {
 }
 
 /** How many workgroups share the keys of a tile, of which there are `tiles`. */
-function splitsOf(tiles: number, keys: number): number {
-  return Math.max(1, Math.min(Math.floor(SPLIT_TO / tiles), Math.floor(keys / LEAST_KEYS)));
+function splitsOf(backend: Backend, tiles: number, keys: number): number {
+  const { targetWorkgroups, minKeys } = tuningOf(backend).attention;
+  return Math.max(1, Math.min(Math.floor(targetWorkgroups / tiles), Math.floor(keys / minKeys)));
 }
 
 /** As how many queries those of an attention count: few ones of many sequences as the least that is worth matrices. */
-function queriesOf({ q, keys }: MatrixAttention): number {
+function queriesOf(backend: Backend, { q, keys }: MatrixAttention): number {
+  const { minQueries, grouped: { minRows, minKeyHeads } } = tuningOf(backend).attention;
   const [batch, heads, queries] = q.shape;
   const kvHeads = keys.shape[1];
-  const grouped = queries * heads / kvHeads >= LEAST_GROUP.rows && batch * kvHeads >= LEAST_GROUP.heads;
-  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes === 2 ? Math.max(queries, LEAST_QUERIES) : queries;
+  const grouped = queries * heads / kvHeads >= minRows && batch * kvHeads >= minKeyHeads;
+  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes === 2 ? Math.max(queries, minQueries) : queries;
 }
 
 /**
@@ -102,7 +95,12 @@ function queriesOf({ q, keys }: MatrixAttention): number {
 export function emitMatrixAttention(
   l: Lowering,
   a: MatrixAttention,
-  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], queriesOf(a), a.keys.shape[2]),
+  choice: AttentionKernel | undefined = attentionKernel(
+    l.backend,
+    a.q.shape[3],
+    queriesOf(l.backend, a),
+    a.keys.shape[2],
+  ),
 ): Value | undefined {
   const [batch, heads, queries, dim] = a.q.shape;
   const [, kvHeads, rows, kDim] = a.keys.shape;
@@ -113,7 +111,7 @@ export function emitMatrixAttention(
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
   const tiles = Math.ceil(queries * heads / kvHeads / choice.rows);
-  const splits = splitsOf(kvHeads * tiles * batch, rows);
+  const splits = splitsOf(l.backend, kvHeads * tiles * batch, rows);
   const [parts, stats] = splits > 1
     ? [dim, 2].map((width) => l.temporary([splits, batch, queries, heads, width], float32))
     : [];

@@ -17,6 +17,7 @@ import type { Value } from "../../plan/value.ts";
 import { matrixMap, runsOn } from "./coopmat.ts";
 import { halfTerms, termsOf } from "./half_rows.ts";
 import { addSplits } from "./matmul_tiles.ts";
+import { tuningOf } from "../../tuning/choose.ts";
 
 /** The kernels by the dtype that both operands have; results are of that or float32. */
 const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", KernelName>>>([
@@ -25,15 +26,11 @@ const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", Kernel
 ]);
 /** Numbers that the kernels load at once: 16 bytes. */
 const RUN = 8;
-/** Multiplications below which a product is not worth a pipeline of its own. */
-const LEAST_WORK = 1 << 22;
 /** Bytes of what terms give, at most: it lies in memory until it is added up. */
 const MOST_TERM_BYTES = 1 << 30;
 /** Parts of the depth that workgroups share, at most, and how deep each is at least. */
-const MOST_SPLITS = 32;
-const LEAST_DEPTH = 256;
-/** Of an H200: workgroups at a time, microseconds of a unit of a tile's depth, of adding a number of a part, and of doing so at all. */
-const COST = { workgroups: 264, depth: 0.03, add: 8 / 3e6, adding: 3 } as const;
+const MAX_SPLITS = 32;
+const MIN_DEPTH = 256;
 
 /** What a workgroup of the kernels makes, in steps of `depth`, and its threads: as shaders/coopmat/dense.comp has them. */
 const TILE = { rows: 128, columns: 128, depth: 32, threads: 128 } as const;
@@ -46,13 +43,16 @@ function tilesOf(batch: number, m: number, n: number): number {
  * How many workgroups share the depth of each tile: as is estimated to be over first. Weight gradients are small and deep: unless they are cut
  * their tiles leave most of a device idle; every part costs that it is written and added.
  */
-export function depthSplits(batch: number, m: number, n: number, k: number): number {
+function depthSplits(backend: Backend, batch: number, m: number, n: number, k: number): number {
+  const { computeUnits, denseProducts } = tuningOf(backend);
+  const { residentWorkgroups, usPerDepth, usPerPartNumber, usOfAdding } = denseProducts;
   const tiles = tilesOf(batch, m, n);
   const time = (splits: number): number => {
-    const waves = Math.ceil(tiles * splits / COST.workgroups);
-    return waves * k / splits * COST.depth + (splits > 1 ? splits * batch * m * n * COST.add + COST.adding : 0);
+    const waves = Math.ceil(tiles * splits / (computeUnits * residentWorkgroups));
+    const adding = splits > 1 ? splits * batch * m * n * usPerPartNumber + usOfAdding : 0;
+    return waves * k / splits * usPerDepth + adding;
   };
-  const most = Math.min(MOST_SPLITS, Math.max(1, Math.floor(k / LEAST_DEPTH)));
+  const most = Math.min(MAX_SPLITS, Math.max(1, Math.floor(k / MIN_DEPTH)));
   return Array.from({ length: most }, (_, i) => i + 1).reduce((best, s) => time(s) < time(best) ? s : best);
 }
 
@@ -70,7 +70,8 @@ export function suitsMatrices(
   { batch, m, n, k }: Readonly<Record<"batch" | "m" | "n" | "k", number>>,
 ): boolean {
   const kernel = MATRIX_KERNELS.get(a)?.[op];
-  if (!kernel || a !== b || (out !== a && out !== float32) || batch * m * n * k < LEAST_WORK) return false;
+  if (!kernel || a !== b || (out !== a && out !== float32)) return false;
+  if (batch * m * n * k < tuningOf(backend).denseProducts.minMultiplications) return false;
   return runsOn(backend, { kernel, threads: TILE.threads }) && matrixMap(backend).plain;
 }
 
@@ -136,7 +137,7 @@ function emitParts(
   const { batch, n, k } = push;
   const m = terms * push.m;
   const tiles = tilesOf(batch, m, n);
-  const splits = l.backend.has("sum_splits") ? depthSplits(batch, m, n, k) : 1;
+  const splits = l.backend.has("sum_splits") ? depthSplits(l.backend, batch, m, n, k) : 1;
   const emit = (target: Value): void =>
     l.emit(MATRIX_KERNELS.get(a.dtype)!.product, [a, b, target], {
       threads: TILE.threads,

@@ -17,6 +17,8 @@ import { halfRows } from "./half_rows.ts";
 import { addSplits } from "./matmul_tiles.ts";
 import { options } from "../../plan/options.ts";
 import { prepare } from "../../plan/weight_layouts.ts";
+import { tuningOf } from "../../tuning/choose.ts";
+import { estimateUs } from "../../tuning/cost.ts";
 
 /** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. Weights are padded to so many columns. */
 const PRODUCT_COLUMNS = 128;
@@ -25,12 +27,9 @@ const PRODUCT_THREADS = 128;
 const BLOCK = 16;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
-/** Multiplications below which a product is not worth repacking its weights. */
-const LEAST_WORK = 1 << 24;
-/** Workgroups that a split of the depth aims at where a row has no `pace`, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
-const SPLIT_TO = 256;
-const MOST_SPLITS = 8;
-const LEAST_STEPS = 4;
+/** Workgroups that share the depth of a tile, at most, and steps that each of them has at least. */
+const MAX_SPLITS = 8;
+const MIN_STEPS = 4;
 
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
@@ -42,78 +41,60 @@ interface ProductRow {
   readonly columns?: number;
   readonly threads?: number;
   readonly kernel: KernelName;
-  readonly pace?: Pace;
 }
-
-/** What a product takes: workgroups that a multiprocessor runs at once, and microseconds of all of them for a step, and beside their steps. */
-interface Pace {
-  readonly atOnce: number;
-  readonly step: number;
-  readonly beside: number;
-}
-
-/**
- * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
- * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: in these, what is taken by them took 0.3 % longer than
- * the best of all on average, 7 % at most (docs/performance-gpu.md).
- */
-const PROCESSORS = 132;
-const PARTS_RATE = 3.5e6;
 
 type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
 
-/** Kernels by bits of the weights: the first one whose `upTo` is not passed, or of those with a pace the soonest done. */
+/** Kernels by bits of the weights: the first one whose `upTo` is not passed, or of those with a cost in the device's record the fastest. */
 export const PRODUCTS: ProductTable = {
   parts: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16" },
-      { rows: 32, kernel: "coopmat_matmul_32", pace: { atOnce: 4, step: 0.88, beside: 2 } },
-      { rows: 64, threads: 256, kernel: "coopmat_matmul_64", pace: { atOnce: 1, step: 0.35, beside: 3 } },
-      { rows: 64, columns: 256, kernel: "coopmat_matmul_64x256", pace: { atOnce: 2, step: 1.25, beside: 7 } },
+      { rows: 32, kernel: "coopmat_matmul_32" },
+      { rows: 64, threads: 256, kernel: "coopmat_matmul_64" },
+      { rows: 64, columns: 256, kernel: "coopmat_matmul_64x256" },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16_8bit" },
-      { rows: 32, kernel: "coopmat_matmul_32_8bit", pace: { atOnce: 4, step: 1.08, beside: 1 } },
-      { rows: 64, kernel: "coopmat_matmul_64_8bit", pace: { atOnce: 3, step: 1.28, beside: 2 } },
+      { rows: 32, kernel: "coopmat_matmul_32_8bit" },
+      { rows: 64, kernel: "coopmat_matmul_64_8bit" },
     ],
   },
   gated: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
-      { rows: 32, threads: 256, kernel: "coopmat_gated_32", pace: { atOnce: 2, step: 0.41, beside: 1.5 } },
-      { rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 0.98, beside: 2.5 } },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32" },
+      { rows: 64, kernel: "coopmat_gated_64" },
       {
         rows: 64,
         columns: 192,
         threads: 384,
         kernel: "coopmat_gated_64x192",
-        pace: { atOnce: 1, step: 0.51, beside: 3.5 },
       },
-      { rows: 64, columns: 256, kernel: "coopmat_gated_64x256", pace: { atOnce: 2, step: 1.21, beside: 4.5 } },
+      { rows: 64, columns: 256, kernel: "coopmat_gated_64x256" },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16_8bit" },
-      { rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit", pace: { atOnce: 4, step: 0.99, beside: 5 } },
-      { rows: 64, kernel: "coopmat_gated_64_8bit", pace: { atOnce: 5, step: 1.71, beside: 3.5 } },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit" },
+      { rows: 64, kernel: "coopmat_gated_64_8bit" },
       {
         rows: 64,
         columns: 192,
         threads: 384,
         kernel: "coopmat_gated_64x192_8bit",
-        pace: { atOnce: 1, step: 0.58, beside: 3.5 },
       },
     ],
   },
   heads: {
     4: [
-      { rows: 16, threads: 256, kernel: "coopmat_qkv_16", pace: { atOnce: 5, step: 0.65, beside: 6.5 } },
-      { rows: 32, threads: 256, kernel: "coopmat_qkv_32", pace: { atOnce: 2, step: 0.38, beside: 4 } },
-      { rows: 64, kernel: "coopmat_qkv_64", pace: { atOnce: 3, step: 1.01, beside: 4.5 } },
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16" },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32" },
+      { rows: 64, kernel: "coopmat_qkv_64" },
     ],
     8: [
-      { rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit", pace: { atOnce: 3, step: 0.36, beside: 8 } },
-      { rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit", pace: { atOnce: 2, step: 0.48, beside: 3 } },
-      { rows: 64, kernel: "coopmat_qkv_64_8bit", pace: { atOnce: 2, step: 0.8, beside: 3 } },
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit" },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit" },
+      { rows: 64, kernel: "coopmat_qkv_64_8bit" },
     ],
   },
 };
@@ -203,20 +184,9 @@ function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-/** How many workgroups share the depth of a product of `workgroups` tiles. */
-function splitsOf(workgroups: number, steps: number): number {
-  return Math.max(1, Math.min(MOST_SPLITS, Math.floor(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
-}
-
-/**
- * Microseconds of so many tiles whose depth `splits` workgroups share, without what every dispatch takes. Workgroups come in waves; with
- * fewer on a multiprocessor than it runs at once, the last of these is sooner done.
- */
-function estimate({ atOnce, step, beside }: Pace, tiles: number, steps: number, splits: number): number {
-  const groups = tiles * splits;
-  const waves = Math.floor(groups / (PROCESSORS * atOnce));
-  const rest = Math.ceil(groups / PROCESSORS) - waves * atOnce;
-  return (waves + (rest > 0 ? (rest + 1) / (atOnce + 1) : 0)) * (steps / splits * step + beside);
+/** How many workgroups share the depth of a product of `workgroups` tiles, where `target` are wanted. */
+function splitsOf(target: number, workgroups: number, steps: number): number {
+  return Math.max(1, Math.min(MAX_SPLITS, Math.floor(target / workgroups), Math.floor(steps / MIN_STEPS)));
 }
 
 /** How a product is dispatched. */
@@ -239,16 +209,19 @@ export function productKernel(
   k: number,
 ): ProductKernel | undefined {
   const steps = Math.ceil(k / STEP);
+  const { computeUnits, quantizedProducts: { costs, targetWorkgroups, partsBytesPerUs } } = tuningOf(backend);
   let best: ProductKernel | undefined;
   let least = Infinity;
   const rows = rowsOn(backend, kind, bits).filter(({ upTo = Infinity }) => m <= upTo);
-  for (const { rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } of rows) {
+  for (const { rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel } of rows) {
     const [down, wide] = [Math.ceil(m / height), Math.ceil(n / columns)];
-    const usual = kind === "parts" ? splitsOf(down * wide, steps) : 1;
-    if (!pace) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
-    const most = kind === "parts" ? Math.max(1, Math.min(MOST_SPLITS, Math.floor(steps / LEAST_STEPS))) : 1;
+    const usual = kind === "parts" ? splitsOf(targetWorkgroups, down * wide, steps) : 1;
+    const cost = costs[kernel];
+    if (!cost) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
+    const most = kind === "parts" ? Math.max(1, Math.min(MAX_SPLITS, Math.floor(steps / MIN_STEPS))) : 1;
     for (let splits = 1; splits <= most; splits++) {
-      const time = estimate(pace, down * wide, steps, splits) + 4 * m * n * (splits - 1) / PARTS_RATE;
+      const time = estimateUs(cost, computeUnits, down * wide, steps, splits) +
+        4 * m * n * (splits - 1) / partsBytesPerUs;
       if (time > 0.99 * least) continue; // the estimate is not finer; fewer parts and smaller tiles come first
       [best, least] = [{ kernel, splits, threads, workgroups: [down, wide, splits] }, time];
     }
@@ -257,8 +230,8 @@ export function productKernel(
 }
 
 /** Whether a product of m rows with weights (n, k) pays for repacking them. */
-export function isWorthMatrices(m: number, n: number, k: number): boolean {
-  return m * n * k >= LEAST_WORK;
+export function isWorthMatrices(backend: Backend, m: number, n: number, k: number): boolean {
+  return m * n * k >= tuningOf(backend).quantizedProducts.minMultiplications;
 }
 
 /** A matrix in fragment order. */
@@ -342,7 +315,7 @@ export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readon
   const n = node.shape[node.shape.length - 1];
   const k = x.shape[x.shape.length - 1];
   const m = sizeOf(node.shape) / n;
-  const choice = isWorthMatrices(m, n, k) ? productKernel(l.backend, "parts", bits, m, n, k) : undefined;
+  const choice = isWorthMatrices(l.backend, m, n, k) ? productKernel(l.backend, "parts", bits, m, n, k) : undefined;
   if (!choice || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
   const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
   const packed = fragments(l, matrix);

@@ -106,7 +106,7 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   let walk = walked(l, inputs, shape);
   const n = shape[shape.length - 1];
   const kk = inputs[0].shape[inputs[0].shape.length - 1];
-  const few = isFewRows(walk.m, walk.operands[1].strides.at(-2) === 1);
+  const few = isFewRows(l.backend, walk.m, walk.operands[1].strides.at(-2) === 1);
   const dtypes = [...inputs, out].map(({ dtype }) => dtype);
   const sizes = { batch: sizeOf(walk.batch.shape), m: walk.m, n, k: kk };
   const dense = !few && suitsMatrices(l.backend, "product", dtypes, sizes);

@@ -11,6 +11,7 @@ import { float32 } from "../../../graph/dtype.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
+import { tuningOf } from "../../tuning/choose.ts";
 
 /** A tile: 4 * rowQuads x 4 * columnQuads outputs a thread, `side` threads along a row, `depth` of k at a time. */
 export interface TileShape {
@@ -31,10 +32,9 @@ export interface Tiling {
   readonly workgroups: number;
 }
 
-/** The depth is split until there are about so many workgroups, MOST_SPLITS is reached or parts would be less deep than LEAST_DEPTH. */
-const SPLIT_TO = 384;
-const MOST_SPLITS = 16;
-const LEAST_DEPTH = 128;
+/** Parts of a split depth, at most, and how deep each is at least. */
+const MAX_SPLITS = 16;
+const MIN_DEPTH = 128;
 
 /** The first row whose threads a device offers and whose `upTo` rows of the product are not passed. */
 export const TILES: readonly (TileShape & { readonly upTo: number })[] = [
@@ -62,31 +62,29 @@ export interface VectorRow extends VectorShape {
   readonly reads: VectorReads;
   /** Rows that share one reading of the weights, at most. */
   readonly upTo: number;
-  /** Columns of all batches, at most. */
-  readonly outputs: number;
+  /** Columns of all batches, at most: counts of the device's record, or any number. */
+  readonly outputs: "fewColumns" | "someColumns" | "any";
 }
 
 /** The first row that fits and whose threads a device offers. Few columns leave a GPU idle unless many threads share each. */
 export const VECTORS: readonly VectorRow[] = [
-  { reads: "alongK", upTo: 2, outputs: 2048, threads: 256, columns: 4 },
-  { reads: "alongK", upTo: 8, outputs: 2048, threads: 128, columns: 4 },
-  { reads: "alongK", upTo: 1, outputs: 16384, threads: 128, columns: 8 },
-  { reads: "alongK", upTo: 1, outputs: Infinity, threads: 64, columns: 16 },
-  { reads: "alongK", upTo: 2, outputs: Infinity, threads: 64, columns: 8 },
-  { reads: "alongK", upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
-  { reads: "codes", upTo: 8, outputs: Infinity, threads: 128, columns: 4 },
-  { reads: "codes", upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
-  { reads: "columns", upTo: 2, outputs: Infinity, threads: 256, columns: 8 },
-  { reads: "columns", upTo: 8, outputs: Infinity, threads: 64, columns: 8 },
+  { reads: "alongK", upTo: 2, outputs: "fewColumns", threads: 256, columns: 4 },
+  { reads: "alongK", upTo: 8, outputs: "fewColumns", threads: 128, columns: 4 },
+  { reads: "alongK", upTo: 1, outputs: "someColumns", threads: 128, columns: 8 },
+  { reads: "alongK", upTo: 1, outputs: "any", threads: 64, columns: 16 },
+  { reads: "alongK", upTo: 2, outputs: "any", threads: 64, columns: 8 },
+  { reads: "alongK", upTo: 8, outputs: "any", threads: 64, columns: 4 },
+  { reads: "codes", upTo: 8, outputs: "any", threads: 128, columns: 4 },
+  { reads: "codes", upTo: 8, outputs: "any", threads: 64, columns: 4 },
+  { reads: "columns", upTo: 2, outputs: "any", threads: 256, columns: 8 },
+  { reads: "columns", upTo: 8, outputs: "any", threads: 64, columns: 8 },
 ];
 
 const ROWS_AT_ONCE = 8;
-/** Rows up to which a product takes the kernels for few rows where weights are contiguous along k; else ROWS_AT_ONCE. */
-const FEW_ROWS = 32;
 
-/** Whether a product of `m` rows takes the kernels for few rows. */
-export function isFewRows(m: number, alongK: boolean): boolean {
-  return m <= (alongK ? FEW_ROWS : ROWS_AT_ONCE);
+/** Whether a product of `m` rows takes the kernels for few rows: more of them where weights are contiguous along k. */
+export function isFewRows(backend: Backend, m: number, alongK: boolean): boolean {
+  return m <= (alongK ? tuningOf(backend).fewRows.maxRows : ROWS_AT_ONCE);
 }
 
 /** Fewest threads of a workgroup: a subgroup of most GPUs. */
@@ -104,7 +102,9 @@ export function vectorShape(
   reads: VectorReads,
 ): VectorShape & { readonly rows: number } {
   const rows = Math.max(1, Math.ceil(m / Math.ceil(m / ROWS_AT_ONCE)));
-  const fitting = VECTORS.filter((row) => row.reads === reads && rows <= row.upTo && outputs <= row.outputs);
+  const { fewRows } = tuningOf(backend);
+  const fits = (most: VectorRow["outputs"]): boolean => most === "any" || outputs <= fewRows[most];
+  const fitting = VECTORS.filter((row) => row.reads === reads && rows <= row.upTo && fits(row.outputs));
   const { threads: most, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
   const loads = k / DEPTHS[reads];
   let threads = most;
@@ -128,18 +128,21 @@ export function tileSpec({ shape, splits }: Tiling): Readonly<Record<string, num
   return { SIDE: side, ROW_QUADS: rowQuads, COLUMN_QUADS: columnQuads, DEPTH: depth, UNROLL: unroll, SPLITS: splits };
 }
 
-/** Cuts `batch` products (m, k) x (k, n) into tiles of one shape; `splits` as is best unless given. */
-export function cut(shape: TileShape, batch: number, m: number, n: number, k: number, splits?: number): Tiling {
-  const tiles = batch * Math.ceil(m / tileRows(shape)) * Math.ceil(n / tileColumns(shape));
-  const most = Math.min(MOST_SPLITS, Math.floor(k / LEAST_DEPTH), Math.round(SPLIT_TO / tiles));
-  const parts = splits ?? Math.max(1, most);
-  return { shape, splits: parts, workgroups: parts * tiles };
+function tilesOf(shape: TileShape, batch: number, m: number, n: number): number {
+  return batch * Math.ceil(m / tileRows(shape)) * Math.ceil(n / tileColumns(shape));
+}
+
+/** Cuts `batch` products of m rows and n columns into tiles of one shape, whose depth `splits` workgroups share. */
+export function cut(shape: TileShape, batch: number, m: number, n: number, splits: number): Tiling {
+  return { shape, splits, workgroups: splits * tilesOf(shape, batch, m, n) };
 }
 
 /** How a device should cut `batch` products (m, k) x (k, n). The depth is split only where `splittable`. */
 export function tiling(backend: Backend, batch: number, m: number, n: number, k: number, splittable: boolean): Tiling {
   const shape = TILES.find(({ upTo, threads }) => m <= upTo && threads <= backend.limits.threads) ?? TILES.at(-1)!;
-  return cut(shape, batch, m, n, k, splittable && backend.has("sum_splits") ? undefined : 1);
+  if (!splittable || !backend.has("sum_splits")) return cut(shape, batch, m, n, 1);
+  const wanted = Math.round(tuningOf(backend).tiles.targetWorkgroups / tilesOf(shape, batch, m, n));
+  return cut(shape, batch, m, n, Math.max(1, Math.min(MAX_SPLITS, Math.floor(k / MIN_DEPTH), wanted)));
 }
 
 /**

@@ -16,21 +16,13 @@ import { dequantized, matrixOf, type MatrixParts, MODE_CODES } from "./dequantiz
 import { emitTiles } from "./matmul.ts";
 import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./matmul_tiles.ts";
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
+import { tuningOf } from "../../tuning/choose.ts";
 
-/** Rows from which on a product takes cooperative matrices where there are any. */
-const MATRIX_ROWS = 17;
-/**
- * Fewer ones of halves do with a matrix of so many weights, such as that of a vocabulary: eight rows of 4,096 halves times 151,936 columns
- * take 113 µs on an H200, where kernels for few rows, which dequantize for each of them, take 582.
- */
-const LARGE_MATRIX = { rows: 4, weights: 2 ** 27 } as const;
-
-function leastMatrixRows(x: Value, n: number, k: number): number {
-  return x.dtype.bytes === 2 && n * k >= LARGE_MATRIX.weights ? LARGE_MATRIX.rows : MATRIX_ROWS;
+/** Fewest rows of a product with weights (n, k) that take cooperative matrices where there are any. */
+function minMatrixRows(l: Lowering, x: Value, n: number, k: number): number {
+  const { minRows, largeMatrix } = tuningOf(l.backend).quantizedProducts;
+  return x.dtype.bytes === 2 && n * k >= largeMatrix.minWeights ? largeMatrix.minRows : minRows;
 }
-
-/** Rows from which on it is worth it to write the matrix in halves first: with so many, its bytes are few beside the multiplications. */
-const DEQUANTIZED_ROWS = 128;
 
 /** Specialization constants that say how x and a matrix lie in memory. */
 function layoutSpec({ bits, groupSize, mode }: QuantizedFormat, x: Value, scales: Value): Record<string, number> {
@@ -61,7 +53,8 @@ function dequantizedProduct(
   const n = node.shape[node.shape.length - 1];
   const k = x.shape[x.shape.length - 1];
   const m = sizeOf(node.shape) / n;
-  const serves = m >= DEQUANTIZED_ROWS && isHalf(x.dtype) && parts.scales.dtype !== float32;
+  const serves = m >= tuningOf(l.backend).quantizedProducts.minDequantizedRows && isHalf(x.dtype) &&
+    parts.scales.dtype !== float32;
   const dtypes = [x.dtype, x.dtype, node.dtype];
   if (!serves || !suitsMatrices(l.backend, "product", dtypes, { batch: 1, m, n, k })) return undefined;
   const matrix = l.temporary(transpose ? [n, k] : [k, n], x.dtype);
@@ -96,7 +89,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonl
     const packed = packedMatrix([codes, scales, biases]);
     if (packed) return packedProduct(l, node, x, packed);
     const rows = sizeOf(lead) * node.shape[node.shape.length - 2];
-    if (wBatch === 1 && rows >= leastMatrixRows(x, n, x.shape[x.shape.length - 1])) {
+    if (wBatch === 1 && rows >= minMatrixRows(l, x, n, x.shape[x.shape.length - 1])) {
       const product = matrixProduct(l, node, x, [codes, scales, biases]);
       if (product) return product;
     }
@@ -113,7 +106,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonl
   const spec = layoutSpec(format, x, scales);
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch, x_batch: batch };
   const operands = [full(x), full(codes), full(scales), biases && full(biases)];
-  if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
+  if (transpose && isFewRows(l.backend, m, true) && l.backend.has("quantized_matvec")) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
     l.emit("quantized_matvec", [...operands, out], {
       threads,
@@ -142,7 +135,7 @@ export function gatherQuantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: r
   const [wBatch, xBatch] = [codes, x].map((v) => sizeOf(v.shape.slice(0, -2)));
   const spec = { ...layoutSpec(format, x, scales), DTYPE_OUT: out.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch, x_batch: xBatch };
-  if (transpose && isFewRows(m, true) && l.backend.has("gathered_quantized_matvec")) {
+  if (transpose && isFewRows(l.backend, m, true) && l.backend.has("gathered_quantized_matvec")) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
     l.emit("gathered_quantized_matvec", operands, {
       threads,
