@@ -48,7 +48,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/notebook\//, cpu: "gate" },
   { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
-  { files: /^tests\/bench(_gpu)?_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },
   // The native library, which most of these files open by themselves.

@@ -1,0 +1,128 @@
+/**
+ * Measures steps of decoders over synthetic models, each in a process of its own: the crossover of row-parallel GEMV and split-K, and the
+ * fewest sequences for batches.
+ *
+ * @module
+ */
+
+import type { PerLaunchMode, Tuning } from "../../src/schedule/tuning/tuning.ts";
+import { type Case, sideLines } from "../bench/compare.ts";
+import { type Form, FORMS } from "../bench/forms.ts";
+import { median } from "../../src/cli/bench/figures.ts";
+import { type ModelShape, writeModel } from "../synthetic.ts";
+import { batchEntries, crossoverOf } from "./fit.ts";
+
+/** What is measured of decoders. */
+export interface DecodeEffort {
+  readonly device: string;
+  /** Models, of which two layers are made. */
+  readonly shapes: readonly ModelShape[];
+  /** Numbers of sequences together. */
+  readonly sequences: readonly number[];
+  readonly tokens: number;
+  readonly repeats: number;
+  /** When to end, of performance.now(). */
+  readonly until: number;
+  readonly say: (line: string) => void;
+}
+
+/** Milliseconds of a step by hidden features, sequences and form. */
+export type StepTimes = Readonly<Record<number, Readonly<Record<number, Readonly<Partial<Record<Form, number>>>>>>>;
+
+/** Rows of the vocabulary, positions before the first token, and milliseconds that a case may take. */
+const VOCABULARY = 4096;
+const POSITIONS = 64;
+const PATIENCE = 60_000;
+
+/** All times that fit into the time, and GB/s of a copy. */
+export async function measureSteps(
+  effort: DecodeEffort,
+): Promise<{ readonly times: StepTimes; readonly copy?: number }> {
+  const { device, shapes, sequences, tokens, repeats, until, say } = effort;
+  const times: Record<number, Record<number, Partial<Record<Form, number>>>> = {};
+  let copy: number | undefined;
+  const folder = await Deno.makeTempDir();
+  try {
+    for (const [i, shape] of shapes.entries()) {
+      const { hidden } = shape;
+      const dir = `${folder}/${hidden}`;
+      await writeModel(dir, { ...shape, layers: 2, vocab: VOCABULARY });
+      const cases = [1, ...sequences].flatMap((rows) =>
+        FORMS[rows === 1 ? "one" : "several"].map((form): Case & { readonly form: Form } => ({
+          name: `${rows} ${form}`,
+          kind: "decode",
+          prompt: POSITIONS,
+          rows,
+          form,
+          tokens,
+          warmUps: 1,
+          repeats,
+        }))
+      );
+      const byName = new Map(cases.map((c) => [c.name, c]));
+      const end = performance.now() + (until - performance.now()) / (shapes.length - i); // models to come have their share
+      const settings = { cases, device, dtype: "float16", rates: copy === undefined } as const;
+      try {
+        for await (const line of sideLines(dir, settings, {}, { until: end, limit: PATIENCE })) {
+          if ("rates" in line) copy = line.rates.copy;
+          if (!("result" in line)) continue;
+          const ms = median(line.result.times);
+          const { rows = 1, form } = byName.get(line.result.case)!;
+          if (ms === null) continue;
+          ((times[hidden] ??= {})[rows] ??= {})[form] = ms;
+          say(
+            `${hidden} hidden features, ${rows === 1 ? "one sequence" : `${rows} sequences`}, ${form}: ${
+              (1000 * ms).toFixed(0)
+            } us`,
+          );
+        }
+      } catch (error) {
+        say(`${hidden} hidden features: ended, because ${(error as Error).message}`);
+      }
+      await Deno.remove(dir, { recursive: true });
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+  return { times, copy };
+}
+
+/** Launch modes by the ends of their forms' names. */
+const MODES = { whole: "one dispatch", barriers: "barriers" } as const;
+
+/** What times of steps say of a record; `base` stays where nothing was measured. */
+export function readSteps(
+  times: StepTimes,
+  base: Tuning["decode"],
+): Pick<Tuning["decode"], "gemvMinHidden" | "batchMinSequences"> {
+  const hidden = Object.keys(times).map(Number);
+  const gemv = (mode: keyof PerLaunchMode): number =>
+    crossoverOf(hidden.map((size) => {
+      const { [`rows, ${MODES[mode]}` as Form]: challenger, [`columns, ${MODES[mode]}` as Form]: champion } =
+        times[size][1] ?? {};
+      return { size, challenger, champion };
+    })) ?? base.gemvMinHidden[mode];
+  const batch = (size: number, mode: keyof PerLaunchMode): number | undefined =>
+    crossoverOf(
+      Object.entries(times[size]).filter(([rows]) => Number(rows) > 1).map(([rows, forms]) => ({
+        size: Number(rows),
+        challenger: forms[`batch, ${MODES[mode]}` as Form],
+        champion: forms.grid,
+      })),
+    );
+  const batches = hidden.map((size) => ({
+    hidden: size,
+    whole: batch(size, "whole"),
+    barriers: batch(size, "barriers"),
+  }));
+  const measured = batches.filter(({ whole, barriers }) => whole !== undefined || barriers !== undefined);
+  const usual = (size: number): PerLaunchMode => base.batchMinSequences.find(({ minHidden }) => size >= minHidden)!;
+  return {
+    gemvMinHidden: { whole: gemv("whole"), barriers: gemv("barriers") },
+    batchMinSequences: measured.length === 0 ? base.batchMinSequences : batchEntries(measured.map((entry) => ({
+      hidden: entry.hidden,
+      whole: entry.whole ?? usual(entry.hidden).whole,
+      barriers: entry.barriers ?? usual(entry.hidden).barriers,
+    }))),
+  };
+}
