@@ -17,7 +17,7 @@ import { note, print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { closeDevices, getBackend } from "../src/backend/devices.ts";
 import { tuningOf } from "../src/schedule/tuning/choose.ts";
-import { SHAPES } from "./synthetic.ts";
+import { SHAPES } from "./synthetic/synthetic.ts";
 import { measureSteps, readSteps } from "./tune/decode.ts";
 import { LAYER_SIZES, measureCosts, measureCuts, SMALL_SIZES } from "./tune/products.ts";
 import { recordSource } from "./tune/record.ts";

@@ -11,8 +11,8 @@ import { countWaves, estimateUs } from "../src/schedule/tuning/cost.ts";
 import { H200 } from "../src/schedule/tuning/h200.ts";
 import type { Cost, Tuning } from "../src/schedule/tuning/tuning.ts";
 import { tuneDiscrete } from "../src/schedule/tuning/discrete.ts";
-import { testDevices } from "./support/devices.ts";
-import { type Dispatched, unrunBackend } from "./support/unrun_device.ts";
+import { testDevices } from "./support/devices/devices.ts";
+import { type Dispatched, unrunBackend } from "./support/devices/unrun_device.ts";
 
 Deno.test("waves of workgroups count a last one by the most that a compute unit has of it", () => {
   // 10 units that run 2 at once: 20 are a wave, 10 leave each with one of two, which takes 2/3 of it.

@@ -9,7 +9,7 @@ import type { PerLaunchMode, Tuning } from "../../src/schedule/tuning/tuning.ts"
 import { type Case, sideLines } from "../bench/compare.ts";
 import { type Form, FORMS } from "../bench/forms.ts";
 import { median } from "../../src/cli/bench/figures.ts";
-import { type ModelShape, writeModel } from "../synthetic.ts";
+import { type ModelShape, writeModel } from "../synthetic/synthetic.ts";
 import { batchEntries, crossoverOf } from "./fit.ts";
 
 /** What is measured of decoders. */

@@ -6,9 +6,9 @@
 
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
-import { matrixMap, runsOn } from "../../src/schedule/ops/coopmat.ts";
-import { type ProductKind, PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
-import { cut, TILES, vectorShape } from "../../src/schedule/ops/matmul_tiles.ts";
+import { matrixMap, runsOn } from "../../src/schedule/ops/matmul/coopmat.ts";
+import { type ProductKind, PRODUCTS } from "../../src/schedule/ops/matmul/coopmat_matmul.ts";
+import { cut, TILES, vectorShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
 import type { Cost } from "../../src/schedule/tuning/tuning.ts";
 import { type QuantizedMatrix, timeMatrixProduct, timePlainProduct } from "../bench/product_times.ts";
 import { fitCost, type ProductSample } from "./fit.ts";

@@ -9,9 +9,11 @@ import { KERNELS } from "../../src/backend/kernels.ts";
 import { closeDevices, deviceInfo, devices, getBackend } from "../../src/backend/devices.ts";
 import { kernelsOf } from "../support/devices/harness.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import { tuneIntegrated } from "../../src/schedule/tuning/integrated.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models/models.ts";
 import { withOptions } from "../../scripts/support/options.ts";
+import { ROOT, run } from "../../scripts/tools.ts";
 import { nmse } from "../support/oracles/oracle.ts";
 import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/devices/vulkan_device.ts";
 
@@ -28,10 +30,38 @@ const MASKS: readonly { readonly mask: string; readonly accumulators: "u64" | "i
     accumulators: undefined,
   },
 ];
+/** The same with the record of integrated GPUs, and whether the row-parallel GEMV kernels then serve. */
+const INTEGRATED: readonly { readonly mask: string; readonly gemv: boolean }[] = [
+  { mask: "coopmat-float16-sharedBytes=32768", gemv: true },
+  { mask: "coopmat-subgroup=4", gemv: true },
+  { mask: "coopmat-maxThreads=256-sharedBytes=16384", gemv: false },
+];
 /** Tokens of the golden continuation that are compared. */
 const SOME = 12;
 
 const VULKAN = testDevices().filter((name) => name !== "wasm");
+
+/** Runs the embedded model on a masked device, compares with the reference, and gives the kernels that ran. */
+async function checkModel(device: string): Promise<Set<string>> {
+  const { missing = [] } = deviceInfo(device);
+  const gone = new Set(missing.flatMap(({ kernels }) => kernels));
+  const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+  const kernels = await kernelsOf(device, async () => {
+    const { ids } = GOLDEN[0];
+    const logits = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32)).astype(mx.float32));
+    const error = nmse(logits.toTypedArray() as Float32Array, goldenLogits(0));
+    logits[Symbol.dispose]();
+    assert(error < 1e-5, `logits: NMSE ${error}`);
+    const found: number[] = [];
+    for await (const r of mx.lm.streamGenerate(model, tokenizer, GOLDEN[0].prompt, { maxTokens: SOME })) {
+      found.push(r.token);
+    }
+    assertEquals(found, GOLDEN[0].greedy.slice(0, SOME));
+  });
+  model[Symbol.dispose]();
+  for (const kernel of kernels) assert(!gone.has(kernel), `${kernel} ran and is missing`);
+  return kernels;
+}
 
 for (const base of VULKAN) {
   for (const { mask, accumulators } of MASKS) {
@@ -40,30 +70,44 @@ for (const base of VULKAN) {
     Deno.test(`the embedded model gives the reference tokens and logits on ${device}`, async () => {
       using _options = withOptions({ regions: "on", fast: "barriers" });
       try {
-        const { missing = [] } = deviceInfo(device);
-        const gone = new Set(missing.flatMap(({ kernels }) => kernels));
-        const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-        const kernels = await kernelsOf(device, async () => {
-          const { ids } = GOLDEN[0];
-          const logits = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32)).astype(mx.float32));
-          const error = nmse(logits.toTypedArray() as Float32Array, goldenLogits(0));
-          logits[Symbol.dispose]();
-          assert(error < 1e-5, `logits: NMSE ${error}`);
-          const found: number[] = [];
-          for await (const r of mx.lm.streamGenerate(model, tokenizer, GOLDEN[0].prompt, { maxTokens: SOME })) {
-            found.push(r.token);
-          }
-          assertEquals(found, GOLDEN[0].greedy.slice(0, SOME));
-        });
-        for (const kernel of kernels) assert(!gone.has(kernel), `${kernel} ran and is missing`);
+        const kernels = await checkModel(device);
         const taken = ["u64", "i32"].filter((kind) => kernels.has(`decode_qkv_${kind}`));
         assertEquals(taken, accumulators ? [accumulators] : []);
-        model[Symbol.dispose]();
       } finally {
         closeDevices();
       }
     });
   }
+
+  for (const { mask, gemv } of INTEGRATED) {
+    const device = `${base}-${mask}`;
+
+    Deno.test(`the embedded model gives them with the record of integrated GPUs on ${device}`, async () => {
+      using _options = withOptions({ regions: "on", fast: "barriers", tuning: tuneIntegrated(0) });
+      try {
+        const kernels = await checkModel(device);
+        const matrices = [...kernels].filter((kernel) => /^(coopmat|batch)/.test(kernel));
+        assertEquals([kernels.has("decode_rows_phase"), matrices], [gemv, []], [...kernels].join(" "));
+      } finally {
+        closeDevices();
+      }
+    });
+  }
+
+  Deno.test({
+    name: `the embedded model gives them with that record and subgroups of 16 on ${base}`,
+    ignore: !deviceInfo(base).description.startsWith("llvmpipe"), // others have the subgroups that they have
+    fn: async () => {
+      const process = `${ROOT}tests/support/processes/integrated_process.ts`;
+      const device = `${base}-coopmat-float16-sharedBytes=32768`;
+      const env = { LP_NATIVE_VECTOR_WIDTH: "512" };
+      const { ok, stdout, stderr } = await run([Deno.execPath(), "run", "-A", process, device, String(SOME)], { env });
+      assert(ok, stderr);
+      const { subgroup, tokens, kernels } = JSON.parse(stdout.trim().split("\n").at(-1)!);
+      assertEquals([subgroup, tokens], [16, GOLDEN[0].greedy.slice(0, SOME)]);
+      assert(kernels.includes("decode_rows_phase"), kernels.join(" "));
+    },
+  });
 
   Deno.test(`grids beyond 65,535 workgroups are folded on ${base}`, () => {
     const device = `${base}-maxGrid=65535`;
