@@ -83,7 +83,7 @@ function product(backend: Backend, kernel: "matmul" | "matvec", p: Product, how:
   const alongK = bk === 1;
   const few = vector({ ...how, columns: alongK ? how.columns : 8 }, batch, n);
   const { spec, workgroups, splits } = kernel === "matmul"
-    ? tiled(how, batch, m, n, k)
+    ? tiled(how, batch, m, n)
     : { ...few, spec: { ...few.spec, ALONG_K: alongK ? 1 : 0 } };
   check(
     backend,

@@ -201,7 +201,7 @@ function quantizedProduct(
     }
   }
   const few = kernel === "quantized_matvec";
-  const { spec: cutting, workgroups, splits } = few ? vector(how, batch, n) : tiled(how, batch, m, n, k);
+  const { spec: cutting, workgroups, splits } = few ? vector(how, batch, n) : tiled(how, batch, m, n);
   const spec = {
     ...cutting,
     BITS: bits,

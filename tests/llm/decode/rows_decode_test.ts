@@ -13,7 +13,9 @@ import {
   writeModel,
 } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { rowsUnsupportedReason } from "../../../src/schedule/decoder/emit_rows.ts";
+import { rowsUnsupportedReason, rowsWalkOf } from "../../../src/schedule/decoder/emit_rows.ts";
+import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
+import { H200 } from "../../../src/schedule/tuning/h200.ts";
 import { type Architecture, modelOf, named } from "../../support/models/architectures.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
@@ -195,6 +197,39 @@ for (const device of DEVICES) {
       model[Symbol.dispose]();
     });
   }
+
+  Deno.test(`decoding by rows equals op by op with as many workgroups as the record of the device says on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const model = await modelOf(
+      { qkNorm: true, qkvBias: false, activation: "silu" },
+      SMALL,
+      { groupSize: 128 },
+      mx.float32,
+    );
+    for (const context of [5, 300]) { // two workgroups share the positions of a key head, then all do
+      let expected: Awaited<ReturnType<typeof steps>>;
+      {
+        using _options = withOptions({ regions: "off" });
+        expected = await steps(model, SMALL, context, 2);
+      }
+      for (const gemvWorkgroups of [64, 16]) {
+        const tuning = { ...H200, decode: { ...H200.decode, gemvWorkgroups } };
+        using _options = withOptions({ regions: "on", rows: "on", fast: "barriers", tuning });
+        const walk = rowsWalkOf(getBackend(device), { sizes: { kvHeads: 2, heads: 4 } } as unknown as DecoderSpec, 257);
+        assertEquals(walk.parts, gemvWorkgroups / 2);
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, SMALL, context, 2);
+        });
+        assert(kernels.has("decode_rows_phase"), [...kernels].join());
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= 1e-6, `${gemvWorkgroups} workgroups, ${context} positions, ${what}: NMSE ${error}`);
+        }
+      }
+    }
+    model[Symbol.dispose]();
+  });
 
   Deno.test(`a generation of dense weights has the tokens of one op by op on ${device}`, async () => {
     const folder = await Deno.makeTempDir();

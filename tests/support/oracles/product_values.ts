@@ -106,7 +106,6 @@ export function tiled(
   batch: number,
   m: number,
   n: number,
-  k: number,
 ): { readonly spec: Readonly<Record<string, number>>; readonly workgroups: number; readonly splits: number } {
   const tiling = cut({ threads, side, rowQuads, columnQuads, depth, unroll }, batch, m, n, splits);
   return { spec: { THREADS: threads, ...tileSpec(tiling) }, workgroups: tiling.workgroups, splits };
