@@ -12,7 +12,7 @@ import { describePipelines, pipelineName } from "../../src/schedule/plan/profile
 import { testDevices } from "../support/devices/devices.ts";
 import { needing } from "../support/needs.ts";
 import { arange, assertFails, copy, INDICES, plan } from "../support/devices/vulkan_device.ts";
-import { findZig, ROOT } from "../../scripts/tools.ts";
+import { compileLayer } from "../support/processes/layer.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
@@ -87,29 +87,10 @@ Deno.test({
   ...test,
   ignore: test.ignore || INDICES.length === 0 || Deno.build.os !== "linux",
   async fn() {
-    const zig = (await findZig())!;
     const folder = await Deno.makeTempDir();
-    const source = `${ROOT}tests/support/planted/statistics_layer.c`;
-    const [command, ...args] = [...zig, "cc", "-shared", "-fPIC", "-I/usr/include", "-o", `${folder}/layer.so`, source];
-    const compiled = await new Deno.Command(command, { args }).output();
-    assert(compiled.success, new TextDecoder().decode(compiled.stderr));
     const functions = { vkGetInstanceProcAddr: "statistics_instance", vkGetDeviceProcAddr: "statistics_device" };
-    const name = "VK_LAYER_VKMX_statistics";
-    const layer = {
-      name,
-      type: "GLOBAL",
-      library_path: "./layer.so",
-      api_version: "1.3.0",
-      description: "",
-      functions,
-    };
-    const described = { ...layer, implementation_version: "1" };
-    await Deno.writeTextFile(
-      `${folder}/layer.json`,
-      JSON.stringify({ file_format_version: "1.1.2", layer: described }),
-    );
+    const env = await compileLayer(folder, "statistics_layer.c", functions);
     await Deno.writeTextFile(`${folder}/program.ts`, PROGRAM);
-    const env = { VK_LAYER_PATH: folder, VK_INSTANCE_LAYERS: name, VKMX_CACHE: folder, NO_COLOR: "1" };
     const imports = ["--no-lock", "--no-check", `--import-map=${folder}/imports.json`];
     await Deno.writeTextFile(
       `${folder}/imports.json`,
