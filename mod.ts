@@ -26,6 +26,6 @@
 
 export * from "./src/array/mod.ts";
 export * as nn from "./src/nn/mod.ts";
-export * as lm from "./src/llm/mod.ts";
+export * as lm from "./src/lm.ts";
 export * as plot from "./src/plot/mod.ts";
 export { progress, type ProgressBar, type ProgressUnit } from "./src/notebook/progress.ts";

@@ -20,7 +20,8 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
     "ffi/file.ts",
   ],
-  "mod.ts": ["src/nn", "src/plot", "src/llm", "src/notebook", "src/array"],
+  "mod.ts": ["src/lm.ts", "src/nn", "src/plot", "src/notebook", "src/array"],
+  "src/lm.ts": ["src/llm", "src/llm/host.ts", "src/notebook"],
   "src/nn": ["src/array", "src/array/quantized", "src/array/fast", "src/array/tensor", "src/graph"],
   "src/plot": ["src/display", "src/array/ops", "src/array/tensor", "src/graph", "ffi/file.ts"],
   "src/llm": [
@@ -43,8 +44,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/abort.ts",
     "src/llm/config",
     "src/llm/error.ts",
-    "src/notebook",
-    "src/array/compile",
+    "src/llm/host.ts",
     "src/array/files",
     "src/graph",
     "ffi/store.ts",
@@ -61,7 +61,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/abort.ts",
     "src/llm/config",
     "src/llm/error.ts",
-    "src/notebook",
+    "src/llm/host.ts",
     "src/array",
     "src/array/quantized",
     "ffi/turn.ts",
@@ -79,12 +79,11 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/abort.ts",
     "src/llm/config",
     "src/llm/error.ts",
-    "src/notebook",
+    "src/llm/host.ts",
     "src/array",
     "src/array/compile",
     "src/array/files",
     "src/graph",
-    "ffi/notebook.ts",
     "ffi/turn.ts",
   ],
   "src/llm/tuner": [
@@ -99,12 +98,11 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/tokenizer",
     "src/llm/chat",
     "src/llm/error.ts",
-    "src/notebook",
+    "src/llm/host.ts",
     "src/array",
     "src/array/files",
     "src/graph",
     "ffi/output_folder.ts",
-    "ffi/notebook.ts",
     "ffi/store.ts",
     "ffi/file.ts",
     "ffi/turn.ts",
@@ -122,7 +120,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/config",
     "src/llm/jinja",
     "src/llm/error.ts",
-    "src/notebook",
+    "src/llm/host.ts",
     "src/array",
     "src/array/files",
     "src/graph",
@@ -149,7 +147,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/hub",
     "src/llm/abort.ts",
     "src/llm/error.ts",
-    "src/notebook",
+    "src/llm/host.ts",
     "src/graph",
     "ffi/store.ts",
   ],
@@ -175,6 +173,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/error.ts",
     "src/array",
     "src/array/compile",
+    "src/array/devices",
     "src/graph",
   ],
   "src/llm/layers": [
@@ -187,6 +186,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/error.ts",
     "src/array",
     "src/array/compile",
+    "src/array/devices",
     "src/array/tensor",
     "src/graph",
   ],
@@ -232,6 +232,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm/jinja": ["src/llm/jinja/syntax", "src/graph"],
   "src/llm/error.ts": ["src/graph"],
   "src/llm/jinja/syntax": ["src/llm/jinja", "src/graph"],
+  "src/llm/host.ts": [],
   "src/notebook": ["src/display", "src/graph", "ffi/notebook.ts"],
   "src/display": [],
   "src/array": [
@@ -289,7 +290,6 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array/signal",
     "src/array/tensor",
     "src/schedule",
-    "src/schedule/ops/matmul",
     "src/schedule/plan",
     "src/graph",
     "ffi/notebook.ts",
@@ -303,14 +303,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/schedule/ops",
     "src/graph",
   ],
-  "src/array/devices": [
-    "src/array/ops",
-    "src/array/tensor",
-    "src/schedule",
-    "src/schedule/decoder/spec.ts",
-    "src/schedule/plan",
-    "src/graph",
-  ],
+  "src/array/devices": ["src/array/ops", "src/array/tensor", "src/schedule", "src/schedule/plan", "src/graph"],
   "src/array/files": ["src/array/ops", "src/array/tensor", "src/schedule", "src/graph", "ffi/file.ts"],
   "src/array/linalg": ["src/array/ops", "src/array/tensor", "src/graph"],
   "src/array/signal": ["src/array/ops", "src/array/tensor", "src/graph"],
@@ -318,6 +311,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/array/tensor": ["src/display", "src/schedule", "src/schedule/plan", "src/graph"],
   "src/schedule": [
     "src/schedule/decoder",
+    "src/schedule/decoder/spec.ts",
     "src/schedule/ops",
     "src/schedule/ops/matmul",
     "src/schedule/tuning/choose.ts",
@@ -378,6 +372,16 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi/file.ts": [],
   "ffi/turn.ts": [],
 };
+
+/** Imports that no row of {@link ARROWS} may allow: files whose path begins with `from` import none that begins with `to`. */
+const FORBIDDEN = [
+  { from: "src/llm/", to: "src/notebook/", why: "a notebook installs itself by src/llm/host.ts" },
+  { from: "src/llm/", to: "ffi/notebook.ts", why: "a notebook installs itself by src/llm/host.ts" },
+  { from: "src/notebook/", to: "src/llm/", why: "src/lm.ts brings both together" },
+  { from: "src/array/", to: "src/schedule/decoder/", why: "DeviceFacts.kvLayout() says how caches lie" },
+  { from: "src/array/compile/", to: "src/schedule/ops/", why: "DeviceFacts says what a device does well" },
+  { from: "src/llm/mod.ts", to: "src/array/compile/", why: "what runs steps is no part of mx.lm" },
+] as const;
 
 interface Dependency {
   readonly specifier: string;
@@ -441,6 +445,39 @@ Deno.test("imports follow the arrows", async () => {
   }
   assertEquals(wrong, []);
 });
+
+Deno.test("no file imports what its room is to know nothing of", async () => {
+  const found: string[] = [];
+  for (const [path, targets] of await imports()) {
+    for (const { from, to, why } of FORBIDDEN) {
+      const wrong = path.startsWith(from) ? targets.filter((target) => target.startsWith(to)) : [];
+      found.push(...wrong.map((target) => `${path} imports ${target}: ${why}`));
+    }
+  }
+  assertEquals(found, []);
+});
+
+/** What only some files of the language models may name. */
+const OWNED = [
+  {
+    name: "the passes of steps are no part of mx.lm",
+    code: /\bStepCache\b/,
+    by: ["src/llm/decode/state.ts", "src/llm/kv/cache.ts"],
+  },
+  {
+    name: "one file of a session writes its state and its cache",
+    code: /\bKvCache\.\w+\(|\bpoke\((?!mask,)|\bcache\.(trim|advance|reserve|keep|fill|reset)\(/,
+    in: "src/llm/decode/",
+    by: ["src/llm/decode/device_state.ts"],
+  },
+] as const;
+
+for (const { name, code, by, ...where } of OWNED) {
+  Deno.test(name, async () => {
+    const folder = "in" in where ? where.in : "src/llm/";
+    assertEquals((await filesWith("src/llm", code)).filter((path) => path.startsWith(folder)).sort(), [...by]);
+  });
+}
 
 Deno.test("each arrow is that of an import", async () => {
   const used = new Set(

@@ -19,7 +19,7 @@
 
 import { find } from "../../ffi/store.ts";
 import { quoted, shownPath } from "../graph/error.ts";
-import { interruptible } from "../notebook/interrupt.ts";
+import { interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";

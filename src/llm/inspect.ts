@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { find } from "../../ffi/store.ts";
 import { ArrayError, quoted, shownPath } from "../graph/error.ts";
 import { type Entry, readHeader } from "../array/files/safetensors.ts";
-import { interruptible } from "../notebook/interrupt.ts";
+import { interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";

@@ -8,8 +8,7 @@ import { fileURLToPath } from "node:url";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/quantized/packed.ts";
-import { cellProgress } from "../notebook/progress.ts";
-import { interruptible } from "../notebook/interrupt.ts";
+import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { TOOL_TEMPLATE } from "./chat/template.ts";
@@ -117,13 +116,13 @@ export async function load(model: string | URL, options: LoadOptions = {}): Prom
   return await interruptible(options, (heeding) => loadModel(model, withBars(heeding)));
 }
 
-/** With progress bars of the notebook's cell, where nobody else shows progress. */
+/** With the progress bars of a notebook, where the caller shows no progress. */
 function withBars(options: LoadOptions): LoadOptions {
-  const bar = cellProgress("Downloading");
+  const bar = host().progress("Downloading");
   const onDownload: OnDownload | undefined = bar && (({ bytesDone, bytesTotal }) => bar(bytesDone, bytesTotal));
   return {
     ...options,
-    onProgress: options.onProgress ?? cellProgress("Loading"),
+    onProgress: options.onProgress ?? host().progress("Loading"),
     onDownload: options.onDownload ?? onDownload,
   };
 }

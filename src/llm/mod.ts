@@ -1,5 +1,5 @@
 /**
- * Language models: loading them and generating text. Available as `mx.lm`.
+ * Language models: loading them and generating text. What `mx.lm` has of them.
  *
  * @example
  * ```ts ignore
@@ -35,7 +35,6 @@ export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { embed, type EmbedOptions, type Pooling } from "./generation/embed.ts";
 export { type Perplexity, perplexity, type PerplexityOptions } from "./generation/perplexity.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./generation/batch.ts";
-export { print, type Printable, type Printed } from "../notebook/print.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampling/sampler.ts";
 export type {
   BatchGenerateOptions,
@@ -49,7 +48,7 @@ export type {
 export type { ResponseFormat } from "./structured/response_format.ts";
 export type { JsonSchema } from "./structured/json/schema.ts";
 export type { Logprobs, TokenLogprob } from "./sampling/logprobs_log.ts";
-export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv/cache.ts";
+export { type Cache, type KeysValues, KvCache, type KvCacheOptions } from "./kv/cache.ts";
 export {
   type LoadedPromptCache,
   loadPromptCache,
@@ -62,6 +61,5 @@ export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detoken
 export type { ChatMessage, TextPart, ToolCall } from "./chat/messages.ts";
 export type { ChatOptions } from "./chat/template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config/model.ts";
-export type { LanguageModel } from "./models/mod.ts";
-export type { DeviceLoop, TracedStep, TracedSteps } from "../array/compile/loop.ts";
+export type { LanguageModel, Traces } from "./models/mod.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

@@ -6,10 +6,8 @@
 
 import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../../schedule/bound_loop.ts";
 import { options } from "../../schedule/plan/options.ts";
-import { backendOf, realize } from "../../schedule/realize.ts";
+import { realize } from "../../schedule/realize.ts";
 import { SharedMemory } from "../../schedule/plan/storage.ts";
-import { hasMatrixTiles } from "../../schedule/ops/matmul/coopmat.ts";
-import { leastTile } from "../../schedule/ops/matmul/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "../tensor/scope.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
@@ -220,46 +218,10 @@ export class TracedSteps implements Disposable {
   readonly #scratch = new SharedMemory();
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
-  #device: ReturnType<typeof backendOf> | undefined;
 
   /** For steps that read the arrays which `weights` gives. */
   constructor(weights: () => readonly Tensor[]) {
     this.#weights = weights;
-  }
-
-  /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
-  get tiled(): boolean {
-    return this.tile > 1;
-  }
-
-  /** Rows that cost the device of the weights as much as one. */
-  get tile(): number {
-    return leastTile(this.#backend);
-  }
-
-  /** Whether the device of the weights computes a tile in less time than two rows one after the other. */
-  get readsTiles(): boolean {
-    return hasMatrixTiles(this.#backend);
-  }
-
-  /** Whether the device of the weights can leave out the rest of a step that it has begun. */
-  get drops(): boolean {
-    return this.#backend.limits.drops;
-  }
-
-  /** Whether the device of the weights is likely to run many workgroups at a time. */
-  get concurrent(): boolean {
-    return this.#backend.limits.concurrent;
-  }
-
-  /** Name of the device of the weights. */
-  get device(): string {
-    return this.#backend.name;
-  }
-
-  /** The device of the weights: looked for once among hundreds of them. */
-  get #backend(): ReturnType<typeof backendOf> {
-    return this.#device ??= backendOf(this.#weights().map(nodeOf));
   }
 
   /** Traces that are kept. */

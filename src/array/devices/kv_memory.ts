@@ -1,13 +1,11 @@
 /**
- * Caches of keys and values: the layout and the element type that suit the device of a model, and memory for them.
+ * Memory of caches of keys and values.
  *
  * @module
  */
 
-import { type Dtype, float16, float32, int32 } from "../../graph/dtype.ts";
-import { bufferSizes, type KvLayout, ROWS_AXIS, toBuffer, toRows } from "../../graph/kv_layout.ts";
-import { type DecoderFeatures, decoderLayout, type DecoderSizes } from "../../schedule/decoder/spec.ts";
-import { backendOf } from "../../schedule/realize.ts";
+import { type Dtype, int32 } from "../../graph/dtype.ts";
+import { bufferSizes, ROWS_AXIS, toBuffer, toRows } from "../../graph/kv_layout.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { SharedMemory } from "../../schedule/plan/storage.ts";
@@ -93,18 +91,4 @@ function startAt(index: number): Tensor {
 export function rowsOf(buffer: Tensor): Tensor {
   const { axes, shape } = toRows(buffer.shape);
   return buffer.transpose([...axes]).reshape(shape);
-}
-
-/** How a cache for one sequence of a decoder should lie on the device of its weights. */
-export function layoutFor(weights: readonly Tensor[], sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
-  return decoderLayout(backendOf(weights.slice(0, 1).map(nodeOf)), sizes, features); // one tells for all
-}
-
-/**
- * Element type of a cache for a model whose activations are `dtype`, on the device of its weights. The CPU reads the whole cache
- * for every token, so float32 rows are kept in float16 there, unless VKMX_EXACT=1 asks for all digits.
- */
-export function cacheDtype(weights: readonly Tensor[], dtype: Dtype): Dtype {
-  const rounds = dtype === float32 && backendOf(weights.slice(0, 1).map(nodeOf)).has("packed_matvec");
-  return rounds ? float16 : dtype;
 }

@@ -13,7 +13,7 @@ import { FileError } from "../../../ffi/file.ts";
 import { checkFree, OutputFolder } from "../../../ffi/output_folder.ts";
 import { storedTensors } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
-import { interruptible } from "../../notebook/interrupt.ts";
+import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { QUANTIZATION_MODES } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";

@@ -88,7 +88,7 @@ export class MaskedSteps {
   async dropForward(): Promise<void> {
     if (!this.#forwarded) return;
     await this.#forward!.done().catch(() => {}); // nobody needs them
-    this.#context.cache.trim(1);
+    this.#context.state.takeBack(1);
     this.#forwarded = false;
   }
 

@@ -6,7 +6,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, poke, TracedStep, visible } from "../../array/compile/loop.ts";
+import { DeviceLoop, TracedStep, visible } from "../../array/compile/loop.ts";
 import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import {
@@ -85,7 +85,7 @@ export class PromptReader {
       using loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
       await this.#submitter.heedAbort();
       await this.#submitter.submit(loop, count).done();
-      this.#context.cache.trim(this.#submitter.dropped);
+      this.#context.state.takeBack(this.#submitter.dropped);
     } finally {
       mx.dispose(chunk);
     }
@@ -93,8 +93,8 @@ export class PromptReader {
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
   open(): Promise<Submission> {
-    const { cache, rows, model: { traces } } = this.#context;
-    const most = MOST_FED[traces.readsTiles ? "tiles" : "alone"];
+    const { cache, rows, model: { device } } = this.#context;
+    const most = MOST_FED[device.readsTiles ? "tiles" : "alone"];
     const feeds = this.#prompt.length <= most && cache.fused && !rows.constrained;
     if (!this.#opening) {
       this.#rest = this.#prompt;
@@ -108,32 +108,25 @@ export class PromptReader {
    * again. Nothing may be on its way.
    */
   rewind(): void {
-    this.#context.cache.trim(this.#rest.length);
     this.#forget();
     this.#prompt = this.#rest;
-    this.#context.scalars = this.#context.unread();
+    this.#context.state.rewind(this.#rest.length);
     this.#opening = undefined;
   }
 
   /** Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. */
   async #feedRest(): Promise<Submission> {
     const ids = this.#prompt;
-    const { model, options } = this.#context;
-    const { key } = this.#context.rows.first;
-    const recent = this.#context.recent;
-    const weights = this.#context.weights;
+    const { model, options, state } = this.#context;
     this.#prompt = [];
-    this.#context.cache.reserve(ids.length);
-    const traced = this.#context.traced("step", this.#context.state, (now) => decodeStep(model, options, now));
+    state.reserve(ids.length);
+    const traced = this.#context.traced("step", state.all, (now) => decodeStep(model, options, now));
     if (traced instanceof TracedStep && !traced.ready) await this.#context.model.traces.prepare(traced);
     await this.#submitter.heedAbort();
     this.#steps.current(); // from now on the state is on the model's device
     let submission: Submission | undefined;
     for (const id of ids) {
-      poke(this.#context.scalars.token, Int32Array.of(id));
-      if (key) poke(this.#context.scalars.key!, Uint32Array.from(key));
-      if (recent) poke(this.#context.scalars.recent!, Int32Array.from(recent));
-      if (weights) poke(this.#context.scalars.weights!, Float32Array.from(weights));
+      state.replaceToken(id);
       submission = this.#steps.submit(1);
     }
     return submission!; // the last of them
@@ -144,7 +137,7 @@ export class PromptReader {
     if (this.#context.rows.constrained) return await this.#readMasked();
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
-    const state: State & PromptChunk = { ...this.#context.state, ...chunk };
+    const state: State & PromptChunk = { ...this.#context.state.all, ...chunk };
     const step = (now: State & PromptChunk): State & PromptChunk =>
       promptStep(this.#context.model, this.#context.options, now);
     const traced = await this.#tracedOpening("prompt", state, step);
@@ -179,8 +172,8 @@ export class PromptReader {
   #chunk(count: number): PromptChunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);
-    const rows = promptRows(count, this.#context.model.traces.tile);
-    this.#context.cache.reserve(count, rows);
+    const rows = promptRows(count, this.#context.model.device.tile);
+    this.#context.state.reserve(count, rows);
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
     const chunk = { ids: own(visible(padded)), last: own(visible(Uint32Array.of(count - 1))) };

@@ -11,21 +11,21 @@
  * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
  * This file has the session and its loop; prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the
- * cache, masked.ts chooses constrained tokens, rows.ts keeps the sequences and submit.ts heeds aborts.
+ * cache, device_state.ts has the state and the cache, masked.ts chooses constrained tokens, rows.ts keeps the sequences and submit.ts heeds aborts.
  *
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
 import { DecodeContext, type Traced } from "./context.ts";
+import { DeviceState } from "./device_state.ts";
 import { MaskedSteps } from "./masked.ts";
 import { PromptReader } from "./prompt.ts";
 import { type DecodedToken, SequenceRows } from "./rows.ts";
-import { type DecodeOptions, type DecodeScalars, decodeStep, stackStates, takeStates } from "./state.ts";
+import { type DecodeOptions, type DecodeScalars, decodeStep } from "./state.ts";
 import { StepLoop, type StepOver } from "./steps.ts";
 import { PromptSubmitter } from "./submit.ts";
-import { KvCache } from "../kv/cache.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import type { KvCache } from "../kv/cache.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 
 /** What several sessions that were joined have in common: the rows, whose prompts were read, and their state. */
@@ -57,7 +57,7 @@ export class GenerationSession implements Disposable {
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     const rows = joined?.rows ??
       new SequenceRows([{ sequence: 0, last, limit, key, tokens, constraint, ended: limit <= 0 }]);
-    const context = new DecodeContext(model, cache, options, rows, joined?.scalars);
+    const context = new DecodeContext(decodingModel(model), cache, options, rows, joined?.scalars);
     const stepOver: StepOver = (buffers) => {
       if (rows.constrained) return this.#masked.forwardOver(buffers);
       const state = { ...context.scalars, ...buffers };
@@ -81,8 +81,7 @@ export class GenerationSession implements Disposable {
   static join(sessions: readonly GenerationSession[]): GenerationSession {
     const contexts = sessions.map((session) => session.#context);
     const [{ model, options }] = contexts;
-    const scalars = stackStates(contexts.map((context) => context.scalars), options.logprobs);
-    const cache = KvCache.stack(contexts.map((context) => context.cache));
+    const { cache, scalars } = DeviceState.join(contexts.map((context) => context.state));
     const rows = SequenceRows.join(contexts.map((context) => context.rows));
     const joined = new GenerationSession(model, cache, [], 0, options, { rows, scalars });
     joined.#context.ended.push(cache);
@@ -126,7 +125,7 @@ export class GenerationSession implements Disposable {
    * Failed steps are repeated, see {@link succeeded}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
-    const { cache, rows } = this.#context;
+    const { cache, rows, state } = this.#context;
     const flight: Submission[] = [];
     let submitted = 0;
     let finished = 0;
@@ -160,7 +159,7 @@ export class GenerationSession implements Disposable {
         if (!await succeeded(submission)) {
           for (const later of flight.splice(0)) await succeeded(later);
           await this.#masked.dropForward();
-          cache.trim(submitted - Math.max(1, finished));
+          state.takeBack(submitted - Math.max(1, finished));
           if (finished > 0) this.#restart(finished);
           else this.#reader.rewind();
           submitted = finished;
@@ -178,7 +177,7 @@ export class GenerationSession implements Disposable {
       for (const submission of flight) await succeeded(submission);
       await this.#masked.dropForward();
       const { dropped } = this.#submitter;
-      cache.trim(dropped > 0 ? dropped + submitted - 1 : submitted - rows.taken);
+      state.takeBack(dropped > 0 ? dropped + submitted - 1 : submitted - rows.taken);
     }
   }
 
@@ -187,10 +186,10 @@ export class GenerationSession implements Disposable {
     this.#context.rows.end(sequence);
   }
 
-  /** Goes back to the state behind the last good step, the one with number `steps`. */
+  /** Goes back to the state after the last good step, the one with number `steps`. */
   #restart(steps: number): void {
     this.#forget();
-    this.#context.scalars = this.#context.stateBehind(steps);
+    this.#context.state.restartAfter(steps);
   }
 
   /** Lets the state go, and the traces that hold what failed. */
@@ -201,12 +200,10 @@ export class GenerationSession implements Disposable {
 
   /** Goes on with the rows that have not ended. Nothing may be on its way. */
   #dropEnded(submitted: number): void {
-    const { rows, cache, options } = this.#context;
+    const { rows, state } = this.#context;
     const kept = rows.dropEnded();
-    cache.keep(kept, Math.max(...rows.all.map((row) => row.last)) + submitted);
-    const scalars = takeStates(this.#context.scalars, kept, options.logprobs);
-    this.#release();
-    this.#context.scalars = scalars;
+    this.#releaseLoops();
+    state.keep(kept, Math.max(...rows.all.map((row) => row.last)) + submitted);
   }
 
   /** Frees the steps and their state; the cache stays. */
@@ -216,8 +213,12 @@ export class GenerationSession implements Disposable {
   }
 
   #release(): void {
+    this.#releaseLoops();
+    this.#context.state[Symbol.dispose]();
+  }
+
+  #releaseLoops(): void {
     this.#steps.release();
     this.#masked.release();
-    mx.dispose(this.#context.scalars);
   }
 }

@@ -56,7 +56,7 @@ export class StepLoop {
     const cache = this.#context.cache;
     const loop = this.current();
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
-    cache.advance(count);
+    this.#context.state.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
     return { count, submitted: performance.now(), done: () => this.#submitter.done(loop, ticket, 0) };
@@ -64,7 +64,7 @@ export class StepLoop {
 
   /** Submits one step of a loop and returns that. */
   run(loop: DeviceLoop<unknown> = this.current()): DeviceLoop<unknown> {
-    this.#context.cache.advance(1);
+    this.#context.state.advance(1);
     this.#steps++;
     loop.run(1);
     return loop;
@@ -72,8 +72,8 @@ export class StepLoop {
 
   /** The loop over the cache with room for one more token. */
   current(): DeviceLoop<unknown> {
-    const cache = this.#context.cache;
-    cache.reserve(1);
+    const { cache, state: held } = this.#context;
+    held.reserve(1);
     if (this.#loop && this.#capacity === cache.capacity) return this.#loop;
     if (this.#loop) this.#context.ended.push(this.#loop);
     this.#capacity = cache.capacity;

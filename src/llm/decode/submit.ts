@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers/promises";
 import type { DeviceLoop } from "../../array/compile/loop.ts";
 import { orAborted } from "../abort.ts";
 import type { DecodeContext } from "./context.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import type { DecodingModel, LanguageModel } from "../models/mod.ts";
 import { ReadingClock } from "./reading_clock.ts";
 import { PromptSizer, type Submission } from "./submission_sizer.ts";
 
@@ -24,8 +24,8 @@ export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<vo
 /** How fast prompts are read on a model's device. */
 const promptSizers = new WeakMap<LanguageModel, PromptSizer>();
 
-function promptSizerOf(model: LanguageModel): PromptSizer {
-  const sizer = promptSizers.get(model) ?? new PromptSizer(model.traces.concurrent);
+function promptSizerOf(model: DecodingModel): PromptSizer {
+  const sizer = promptSizers.get(model) ?? new PromptSizer(model.device.concurrent);
   promptSizers.set(model, sizer);
   return sizer;
 }
@@ -54,7 +54,7 @@ export class PromptSubmitter {
 
   /** Whether a step over `count` tokens of the prompt is submitted in parts. */
   inParts(count: number): boolean {
-    return this.#context.options.signal !== undefined && !this.#context.model.traces.drops &&
+    return this.#context.options.signal !== undefined && !this.#context.model.device.drops &&
       promptSizerOf(this.#context.model).inParts(count);
   }
 
@@ -63,7 +63,7 @@ export class PromptSubmitter {
    * `partly` says that not all was submitted on return.
    */
   submit<S>(loop: DeviceLoop<S>, count: number): Pick<Submission, "done" | "partly"> {
-    this.#context.cache.advance(count);
+    this.#context.state.advance(count);
     const parts = this.inParts(count);
     if (!parts) {
       const submitted = performance.now();

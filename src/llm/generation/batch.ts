@@ -6,7 +6,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { interruptible, interruptibleStream } from "../../notebook/interrupt.ts";
+import { interruptible, interruptibleStream } from "../host.ts";
 import { orAborted } from "../abort.ts";
 import type { ParsedToolCall } from "../answer/tool_calls.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
@@ -18,7 +18,7 @@ import { checkCount, processorsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import { KvCache } from "../kv/cache.ts";
 import { checkLogprobs } from "../sampling/logprobs_log.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import { answerFormat, encodePrompt, type Prompt, tokensFor } from "./prompt.ts";
 import { makeSampler, repetitionContext } from "../sampling/sampler.ts";
 import { StopChecker } from "../sampling/stop_checker.ts";
@@ -125,7 +125,7 @@ async function* streamRequest(
       signal?.throwIfAborted();
     };
     // The host prepares a prompt while the device reads the one before, where an abort does not waste long work on it.
-    const ahead = model.traces.tiled ? 1 : 0;
+    const ahead = decodingModel(model).device.tiled ? 1 : 0;
     for (let i = 0; i < ids.length; i++) {
       const submitted = open(i);
       reads.push(submitted.then(({ read }) => read));

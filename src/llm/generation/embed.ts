@@ -9,7 +9,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { interruptible } from "../../notebook/interrupt.ts";
+import { interruptible } from "../host.ts";
 import { checkSignal } from "../abort.ts";
 import { checkModel, checkOptions, type OptionKind } from "../arguments.ts";
 import { LlmError, optionError } from "../error.ts";

@@ -9,7 +9,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../../array/mod.ts";
-import { interruptibleStream } from "../../notebook/interrupt.ts";
+import { interruptibleStream } from "../host.ts";
 import { untilAborted } from "../abort.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
 import { GenerationSession } from "../decode/session.ts";
@@ -21,7 +21,7 @@ import { GENERATE_OPTIONS, type GenerateOptions, STEP_OPTIONS, type StepOptions 
 import { requestOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import type { KvCache } from "../kv/cache.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "./prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
 import { grammarOf } from "../structured/response_format.ts";
@@ -119,7 +119,7 @@ export async function openPrompt(
   const session = new GenerationSession(model, cache, prompt, maxTokens, { ...options, ...(onRead && { onRead }) });
   try {
     // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
-    const { drops, concurrent } = model.traces;
+    const { drops, concurrent } = decodingModel(model).device;
     const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MOST_ABORTABLE : Infinity);
     while (session.unread > count) {
       await session.read(count);

@@ -16,11 +16,11 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, peekFloats, visible } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted } from "../../graph/error.ts";
-import { interruptible } from "../../notebook/interrupt.ts";
+import { interruptible } from "../host.ts";
 import { checkSignal } from "../abort.ts";
 import { checkModel, checkNumber, checkOptions, type OptionKind } from "../arguments.ts";
 import { LlmError } from "../error.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
@@ -109,7 +109,7 @@ async function measure(
   const { stride = context } = options;
   checkRange("context", context, 2, most);
   checkRange("stride", stride, 1, context);
-  const together = model.traces.tiled ? Math.max(1, Math.floor(TOGETHER / context)) : 1;
+  const together = decodingModel(model).device.tiled ? Math.max(1, Math.floor(TOGETHER / context)) : 1;
   const { batchSize = together } = options;
   checkRange("batchSize", batchSize, 1, Number.MAX_SAFE_INTEGER);
   checkSignal(signal);
@@ -211,8 +211,9 @@ async function score(
   };
   try {
     const name = `perplexity ${windows.length} ${skip}`;
-    const traced = model.traces.trace(name, state, (now: State) => step(model, now, windows.length, skip));
-    if (!traced.ready) await model.traces.prepare(traced);
+    const { traces } = decodingModel(model);
+    const traced = traces.trace(name, state, (now: State) => step(model, now, windows.length, skip));
+    if (!traced.ready) await traces.prepare(traced);
     using loop = new DeviceLoop(state, traced);
     const ticket = loop.run();
     const drop = (): void => void loop.drop(ticket);

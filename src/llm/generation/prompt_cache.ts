@@ -10,7 +10,6 @@
  * @module
  */
 
-import { untilInterrupted } from "../../../ffi/notebook.ts";
 import * as mx from "../../array/mod.ts";
 import {
   openSafetensors,
@@ -23,9 +22,10 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { checkIds, checkOptions } from "../arguments.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
+import { host } from "../host.ts";
 import { untilFree } from "./generate.ts";
 import { KvCache } from "../kv/cache.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 
 /** Options of {@link savePromptCache}. */
 export interface SavePromptCacheOptions {
@@ -91,7 +91,7 @@ export async function savePromptCache(
   if (!(cache instanceof KvCache)) {
     throw new LlmError("option", "savePromptCache() expected a cache of model.makeCache()");
   }
-  await untilInterrupted(untilFree(cache));
+  await host().untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
   const { offset, layers, dtype, shape, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
@@ -178,7 +178,7 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
     );
   }
   const cache = model.makeCache(batch);
-  const { device } = model.traces;
+  const { name: device } = decodingModel(model).device;
   checkMemory(path, cache.byteLength(count), device);
   const rows = (name: string): mx.Tensor => {
     using whole = file.tensor(file.entries.get(name)!);

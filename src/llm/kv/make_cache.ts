@@ -4,8 +4,8 @@
  * @module
  */
 
-import { cacheDtype, layoutFor } from "../../array/devices/kv_memory.ts";
-import type { Dtype, Tensor } from "../../array/mod.ts";
+import type { DeviceFacts } from "../../array/devices/device_of.ts";
+import type { Dtype } from "../../array/mod.ts";
 import type { KvLayout } from "../../graph/kv_layout.ts";
 import type { Quantization } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
@@ -14,24 +14,24 @@ import { KvCache } from "./cache.ts";
 /** What a cache depends on besides the config. */
 export interface CachedModel {
   readonly config: DecoderConfig;
-  /** The parameters, which say where the cache is. */
-  readonly tensors: readonly Tensor[];
+  /** The device of the parameters, where the cache is. */
+  readonly device: DeviceFacts;
   /** What activations are computed in. */
   readonly dtype: Dtype;
   /** Bits of a weight and how many share a scale; undefined where not all matrices are alike. */
   readonly format: Quantization | undefined;
 }
 
-/** An empty cache for `batch` sequences of a model, whose weights must not have been disposed. */
+/** An empty cache for `batch` sequences of a model. */
 export function makeCache(model: CachedModel, batch: number): KvCache {
-  const { config, tensors, dtype } = model;
+  const { config, device, dtype } = model;
   const { layers, kvHeads, headDim, maxPositionEmbeddings } = config;
   return new KvCache({
     layers,
     batch,
     heads: kvHeads,
     headDim,
-    dtype: cacheDtype(tensors, dtype),
+    dtype: device.kvDtype(dtype),
     blocks: batch === 1 ? layoutOf(model) : undefined,
     limit: maxPositionEmbeddings,
     config,
@@ -39,12 +39,12 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
 }
 
 /** The layout for one sequence; plain where no step is fused: of other architectures, or of weights in several formats. */
-function layoutOf({ config, tensors, format }: CachedModel): KvLayout | undefined {
+function layoutOf({ config, device, format }: CachedModel): KvLayout | undefined {
   const { qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
   if (format === undefined || outputBias || mlpBias) return undefined;
   const { groupSize, bits } = format;
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
-  return layoutFor(tensors, { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
+  return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
     headNorm: qkNorm,
     qkvBias,
     activation,

@@ -7,6 +7,7 @@
  */
 
 import { TracedSteps } from "../../array/compile/loop.ts";
+import { type DeviceFacts, deviceOf } from "../../array/devices/device_of.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
@@ -19,13 +20,13 @@ import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
 import { makeCache } from "../kv/make_cache.ts";
-import type { LanguageModel } from "../models/language_model.ts";
+import type { DecodingModel } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { applied, type Layer, linear } from "./stored.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
-export class DecoderModel extends Module implements LanguageModel {
+export class DecoderModel extends Module implements DecodingModel {
   /** All but the head. */
   model: Decoder;
   /** (…, hidden) → (…, V); not there where the embedding is the head, or where there is none. */
@@ -33,6 +34,7 @@ export class DecoderModel extends Module implements LanguageModel {
   readonly #config: DecoderConfig & { readonly tieWordEmbeddings: boolean };
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
+  #device: DeviceFacts | undefined;
   readonly #reached = new ReachedTensors(this);
 
   /** Takes all tensors from `weights`, which the model owns from now on. */
@@ -58,21 +60,26 @@ export class DecoderModel extends Module implements LanguageModel {
     return this.#traces;
   }
 
-  /** See {@link LanguageModel.forward}. Throws an {@link LlmError} where the model was disposed or the cache has no room. */
+  /** The device of the parameters: looked for once among hundreds of them. */
+  get device(): DeviceFacts {
+    return this.#device ??= deviceOf(this.#tensors);
+  }
+
+  /** See {@link DecodingModel.forward}. Throws an {@link LlmError} where the model was disposed or the cache has no room. */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     this.#checkAlive();
     checkTokens(tokens, rows);
     return this.logits(this.model.forward(tokens, cache, rows));
   }
 
-  /** See {@link LanguageModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
+  /** See {@link DecodingModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
     if (this.lm_head !== undefined) return applied(this.lm_head, hidden);
     if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);
     throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
   }
 
-  /** See {@link LanguageModel.hiddenStates}. */
+  /** See {@link DecodingModel.hiddenStates}. */
   hiddenStates(tokens: Tensor): Tensor[] {
     this.#checkAlive();
     checkTokens(tokens);
@@ -90,8 +97,8 @@ export class DecoderModel extends Module implements LanguageModel {
 
   /** An empty cache for `batch` sequences. */
   makeCache(batch = 1): KvCache {
-    const [config, tensors, { dtype }] = [this.#config, this.#tensors, this.#weights];
-    return makeCache({ config, tensors, dtype, format: formatOf(this) }, batch);
+    const device = deviceOf(this.#tensors.slice(0, 1)); // one tells for all
+    return makeCache({ config: this.#config, device, dtype: this.#weights.dtype, format: formatOf(this) }, batch);
   }
 
   /** Frees the weights: those that were loaded, and those that took their places. */

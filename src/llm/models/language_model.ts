@@ -4,11 +4,21 @@
  * @module
  */
 
-import type { TracedSteps } from "../../array/compile/loop.ts";
+import { TracedSteps } from "../../array/compile/loop.ts";
+import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
+import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
+
+/** Steps of a model that were traced. */
+export interface Traces extends Disposable {
+  /** How many there are. */
+  readonly size: number;
+  /** Resolves when nothing is compiled or tested in the background any more. */
+  idle(): Promise<void>;
+}
 
 /**
  * A model as {@link load} gives it: a module of `mx.nn` whose parameters have the names that the checkpoint gives them.
@@ -31,7 +41,7 @@ export interface LanguageModel extends Module, Disposable {
   /** What config.json says. */
   readonly config: ModelConfig;
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
-  readonly traces: TracedSteps;
+  readonly traces: Traces;
   /**
    * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). Each token
    * sees those in front of it; with a cache, they follow those that it holds.
@@ -46,4 +56,17 @@ export interface LanguageModel extends Module, Disposable {
   logits(hidden: Tensor): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
+}
+
+/** What generation needs of a model besides. */
+export interface DecodingModel extends LanguageModel {
+  readonly traces: TracedSteps;
+  /** The device of the parameters. */
+  readonly device: DeviceFacts;
+}
+
+/** The model, as generation needs it. Throws an {@link LlmError} for one that is none of ours. */
+export function decodingModel(model: LanguageModel): DecodingModel {
+  if (model.traces instanceof TracedSteps) return model as DecodingModel;
+  throw new LlmError("option", "expected the model that load() returns: found another object");
 }

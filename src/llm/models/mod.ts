@@ -17,7 +17,7 @@ import * as llama from "./llama.ts";
 import * as qwen2 from "./qwen2.ts";
 import * as qwen3 from "./qwen3.ts";
 
-export type { LanguageModel };
+export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
 
 /** A model that was described but not built. */
 export interface Architecture {

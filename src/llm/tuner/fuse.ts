@@ -11,7 +11,7 @@ import { tensorPieces } from "../../array/files/pieces.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
-import { interruptible } from "../../notebook/interrupt.ts";
+import { interruptible } from "../host.ts";
 import { checkOptions } from "../arguments.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "../convert/files.ts";
 import { bytesOf } from "../convert/jobs.ts";

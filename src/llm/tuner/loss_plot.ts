@@ -4,9 +4,8 @@
  * @module
  */
 
-import { inNotebook } from "../../../ffi/notebook.ts";
-import { CellDisplay } from "../../notebook/display.ts";
 import { line, type Plot } from "../../plot/mod.ts";
+import { host } from "../host.ts";
 import type { History } from "./checkpoint.ts";
 
 /** Milliseconds between two plots of a training that goes on. */
@@ -58,8 +57,8 @@ interface LossListener {
 
 /** Plots the losses in the running cell while a training goes on; undefined outside of notebooks. */
 export function cellLossChart(): LossListener | undefined {
-  if (!inNotebook()) return undefined;
-  const display = new CellDisplay();
+  const output = host().output();
+  if (output === undefined) return undefined;
   const history: History = { train: [], valid: [] };
   let [known, drawn, last] = [0, 0, -Infinity];
   return {
@@ -69,7 +68,7 @@ export function cellLossChart(): LossListener | undefined {
       const now = performance.now();
       if (known === drawn || (iteration < iters && now - last < REDRAW_MS)) return;
       [drawn, last] = [known, now];
-      display.show(lossPlot(history)!.forms);
+      output.show(lossPlot(history)!.forms);
     },
   };
 }

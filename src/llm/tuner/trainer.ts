@@ -8,7 +8,7 @@ import { basename, dirname, join } from "node:path";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
-import { interruptible } from "../../notebook/interrupt.ts";
+import { interruptible } from "../host.ts";
 import * as nn from "../../nn/mod.ts";
 import { Batches } from "./batches.ts";
 import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";

@@ -16,7 +16,7 @@ import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
 
-/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link decoderLayout}. */
+/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link kvLayoutFor}. */
 export interface DecoderLayer {
   readonly norm: Node;
   readonly q: Matrix;
@@ -258,7 +258,7 @@ export function decoderUnsupportedReason(
 }
 
 /** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
-export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+export function kvLayoutFor(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
   const fused = options.fuse && options.regions !== "off" &&
     decoderUnsupportedReason(backend, sizes, features) === undefined;
   return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);

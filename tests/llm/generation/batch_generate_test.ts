@@ -8,6 +8,7 @@ import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
+import { decodingModel } from "../../../src/llm/models/mod.ts";
 import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../../src/schedule/ops/matmul/coopmat.ts";
 import { collect } from "../../../src/schedule/plan/garbage.ts";
@@ -364,7 +365,8 @@ Deno.test("an abort ends the wait for a batch's prompts at once, and their memor
 
 Deno.test("a prompt of a batch is submitted while the one before is read, where rows cost little", async () => {
   const backend = getBackend(DEVICE);
-  const { tiled } = model.traces;
+  const { device } = decodingModel(model);
+  const { tiled } = device;
   const { run, waitAsync } = backend;
   let order: string[] = [];
   backend.run = (...args) => {
@@ -377,14 +379,14 @@ Deno.test("a prompt of a batch is submitted while the one before is read, where 
   };
   try {
     for (const ahead of [false, true]) {
-      Object.defineProperty(model.traces, "tiled", { value: ahead, configurable: true });
+      Object.defineProperty(device, "tiled", { value: ahead, configurable: true });
       order = [];
       await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 1 });
       assertEquals(order.slice(0, 3), ahead ? ["run", "run", "end"] : ["run", "end", "run"]);
     }
   } finally {
     Object.assign(backend, { run, waitAsync });
-    Object.defineProperty(model.traces, "tiled", { value: tiled, configurable: true });
+    Object.defineProperty(device, "tiled", { value: tiled, configurable: true });
   }
 });
 

@@ -7,6 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
+import { decodingModel } from "../../../src/llm/models/mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 
@@ -45,7 +46,7 @@ for (const device of DEVICES) {
       const { size } = model.traces;
       assertEquals(await decode(model, false, "own"), expected);
       const { size: grown } = model.traces; // the step at the smaller capacity, and the prompt where it is kept
-      assertEquals(grown, size + (model.traces.tiled ? 2 : 1));
+      assertEquals(grown, size + (decodingModel(model).device.tiled ? 2 : 1));
       // Nothing is kept, and so nothing prepared. Such a sampler's tokens are checked op by op, which may round otherwise.
       const own = await decode(model, true, undefined);
       assertEquals(own.slice(0, 20), expected.slice(0, 20));

@@ -10,7 +10,7 @@ import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { promptStep } from "../../../src/llm/decode/state.ts";
-import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { decodingModel, type LanguageModel } from "../../../src/llm/models/mod.ts";
 import type { SamplerOptions } from "../../../src/llm/sampling/options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../../src/llm/sampling/sampler.ts";
 import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
@@ -249,7 +249,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
       const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
       const ids = Array.from({ length: 9 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
-      const { traces } = model;
+      const { traces } = decodingModel(model);
       const prepare = traces.prepare.bind(traces);
       const texts: string[] = [];
       let gone = 0;

@@ -9,7 +9,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { promptRows } from "../../../src/llm/decode/state.ts";
 import type { KvCache } from "../../../src/llm/kv/cache.ts";
-import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { decodingModel, type LanguageModel } from "../../../src/llm/models/mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
@@ -26,13 +26,10 @@ function tokens(count: number): number[] {
 
 /** A model whose prompts are padded to tiles of at least `tile` rows, whatever its device is. */
 function padding(model: LanguageModel, tile: number): LanguageModel {
-  const traces = new Proxy(model.traces, {
-    get: (target, name) => {
-      const value = name === "tile" ? tile : name === "tiled" ? tile > 1 : Reflect.get(target, name, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
+  const device = new Proxy(decodingModel(model).device, {
+    get: (target, name) => name === "tile" ? tile : name === "tiled" ? tile > 1 : Reflect.get(target, name, target),
   });
-  return wrapped(model, { traces });
+  return wrapped(model, { device });
 }
 
 /** Fills the rows of a cache that hold no tokens with NaN. */

@@ -2,11 +2,11 @@
  * A model some of whose parts are others.
  */
 
-import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import type { DecodingModel, LanguageModel } from "../../../src/llm/models/mod.ts";
 
 /** A model with `changes` in the places of its own parts. It is the caller's still: disposing this one does nothing. */
-export function wrapped(model: LanguageModel, changes: Partial<LanguageModel>): LanguageModel {
-  const own: Partial<LanguageModel> = { [Symbol.dispose]: () => {}, ...changes };
+export function wrapped(model: LanguageModel, changes: Partial<DecodingModel>): LanguageModel {
+  const own: Partial<DecodingModel> = { [Symbol.dispose]: () => {}, ...changes };
   return new Proxy(model, {
     get: (target, name) => {
       if (name in own) return Reflect.get(own, name);

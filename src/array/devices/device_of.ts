@@ -1,0 +1,15 @@
+/**
+ * The device that arrays are on.
+ *
+ * @module
+ */
+
+import { DeviceFacts } from "../../schedule/device_facts.ts";
+import { nodeOf, type Tensor } from "../tensor/tensor.ts";
+
+export type { DeviceFacts };
+
+/** Facts of the device that evaluates arrays. */
+export function deviceOf(arrays: readonly Tensor[]): DeviceFacts {
+  return new DeviceFacts(arrays.map(nodeOf));
+}

@@ -1,0 +1,156 @@
+/**
+ * What a session has on the device: the cache and all else that changes from token to token. Nobody else writes either, so the tokens that
+ * the cache counts are those of the position.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { keyAfter } from "../../array/random/keys.ts";
+import { poke, visible } from "../../array/compile/loop.ts";
+import { KvCache } from "../kv/cache.ts";
+import type { SequenceRows } from "./rows.ts";
+import {
+  type DecodeOptions,
+  type DecodeScalars,
+  logOf,
+  logprobsLog,
+  own,
+  ring,
+  ringWeights,
+  stackStates,
+  type State,
+  takeStates,
+} from "./state.ts";
+
+/** What may be asked of the cache. */
+export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "limit" | "offset" | "outgrown">;
+
+/** The state of a session, and the one place that changes it. */
+export class DeviceState implements Disposable {
+  readonly #cache: KvCache;
+  readonly #options: DecodeOptions;
+  readonly #rows: SequenceRows;
+  #scalars: DecodeScalars;
+
+  /** Before what the rows' prompts have after the cache, unless there is a state already. The cache stays its owner's. */
+  constructor(cache: KvCache, options: DecodeOptions, rows: SequenceRows, scalars?: DecodeScalars) {
+    this.#cache = cache;
+    this.#options = options;
+    this.#rows = rows;
+    this.#scalars = scalars ?? this.#unread();
+  }
+
+  /** The states of several sequences as one, with a cache of its own. Their caches are empty afterwards; the rest of them stays. */
+  static join(states: readonly DeviceState[]): { readonly cache: KvCache; readonly scalars: DecodeScalars } {
+    const scalars = stackStates(states.map((state) => state.#scalars), states[0].#options.logprobs);
+    return { cache: KvCache.stack(states.map((state) => state.#cache)), scalars };
+  }
+
+  /** The cache, to be read. */
+  get cache(): HeldCache {
+    return this.#cache;
+  }
+
+  /** The state but for the cache. */
+  get scalars(): DecodeScalars {
+    return this.#scalars;
+  }
+
+  /** The whole state. */
+  get all(): State {
+    return { ...this.#scalars, ...this.#cache.buffers };
+  }
+
+  /** Makes room in the cache, see {@link KvCache.reserve}. */
+  reserve(count: number, rows?: number): void {
+    this.#cache.reserve(count, rows);
+  }
+
+  /** Counts tokens that a step which is submitted now feeds. */
+  advance(count: number): void {
+    this.#cache.advance(count);
+  }
+
+  /** Counts the last tokens no more: their step was left out, did not end well, or is not wanted. */
+  takeBack(count: number): void {
+    this.#cache.trim(count);
+  }
+
+  /** Puts a token of the prompt in the place of the one that was chosen, as if none had been. */
+  replaceToken(id: number): void {
+    const { key } = this.#rows.first;
+    const { token, key: state, recent, weights } = this.#scalars;
+    poke(token, Int32Array.of(id));
+    if (key) poke(state!, Uint32Array.from(key));
+    if (recent) poke(recent, Int32Array.from(this.#recent!));
+    if (weights) poke(weights, Float32Array.from(this.#weights!));
+  }
+
+  /** Goes back to the state before the last `count` tokens of the prompt. The one there was must have been let go. */
+  rewind(count: number): void {
+    this.takeBack(count);
+    this.#scalars = this.#unread();
+  }
+
+  /** Goes back to the state after step number `steps`, made again from the tokens that were taken. The one there was must have been let go. */
+  restartAfter(steps: number): void {
+    const { sampler, processors, contextSize, logprobs } = this.#options;
+    const rows = this.#rows.all;
+    const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
+      own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
+    this.#scalars = {
+      token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
+      position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
+      key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
+      recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
+      weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
+      log: logOf(rows.map(() => [])),
+      logprobs: logprobsLog(logprobs, rows.length),
+    };
+  }
+
+  /** Keeps some of the sequences; the longest of them has `offset` tokens. */
+  keep(sequences: readonly number[], offset: number): void {
+    this.#cache.keep(sequences, offset);
+    const kept = takeStates(this.#scalars, sequences, this.#options.logprobs);
+    this[Symbol.dispose]();
+    this.#scalars = kept;
+  }
+
+  /** Lets the state go; the cache stays. */
+  [Symbol.dispose](): void {
+    mx.dispose(this.#scalars);
+  }
+
+  /** The state before the rest of the prompt. */
+  #unread(): DecodeScalars {
+    const { key } = this.#rows.first;
+    const recent = this.#recent;
+    const weights = this.#weights;
+    return {
+      token: own(visible(Int32Array.of(0), [1, 1])),
+      position: own(visible(Int32Array.of(this.#cache.offset))),
+      key: key && own(mx.array([[...key]], mx.uint32)),
+      recent: recent && own(mx.array([recent], mx.int32)),
+      weights: weights && own(mx.array([weights], mx.float32)),
+      log: logOf([[]]),
+      logprobs: logprobsLog(this.#options.logprobs, 1),
+    };
+  }
+
+  /** The ring of recent tokens that choosing the first one looks at. */
+  get #recent(): number[] | undefined {
+    const { tokens, last } = this.#rows.first;
+    const { processors, contextSize } = this.#options;
+    return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
+  }
+
+  /** Which places of that ring have tokens, where a processor counts them. */
+  get #weights(): number[] | undefined {
+    const { tokens, last } = this.#rows.first;
+    const { processors, contextSize } = this.#options;
+    return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
+  }
+}

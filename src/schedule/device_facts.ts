@@ -1,0 +1,67 @@
+/**
+ * What those who plan steps of a model ask of its device.
+ *
+ * @module
+ */
+
+import type { Backend } from "../backend/backend.ts";
+import { type Dtype, float16, float32 } from "../graph/dtype.ts";
+import type { KvLayout } from "../graph/kv_layout.ts";
+import type { Node } from "../graph/node.ts";
+import { type DecoderFeatures, type DecoderSizes, kvLayoutFor } from "./decoder/spec.ts";
+import { hasMatrixTiles } from "./ops/matmul/coopmat.ts";
+import { leastTile } from "./ops/matmul/matmul_tiles.ts";
+import { backendOf } from "./realize.ts";
+
+/** Facts of a device. */
+export class DeviceFacts {
+  readonly #backend: Backend;
+
+  /** Of the device of some nodes. */
+  constructor(nodes: readonly Node[]) {
+    this.#backend = backendOf(nodes);
+  }
+
+  /** Name of the device. */
+  get name(): string {
+    return this.#backend.name;
+  }
+
+  /** Rows that cost as much as one. */
+  get tile(): number {
+    return leastTile(this.#backend);
+  }
+
+  /** Whether the device computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
+  get tiled(): boolean {
+    return this.tile > 1;
+  }
+
+  /** Whether the device computes a tile in less time than two rows one after the other. */
+  get readsTiles(): boolean {
+    return hasMatrixTiles(this.#backend);
+  }
+
+  /** Whether the device can leave out the rest of a step that it has begun. */
+  get drops(): boolean {
+    return this.#backend.limits.drops;
+  }
+
+  /** Whether the device is likely to run many workgroups at a time. */
+  get concurrent(): boolean {
+    return this.#backend.limits.concurrent;
+  }
+
+  /** The layout of a key/value cache for one sequence of a decoder that the device reads fastest. */
+  kvLayout(sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+    return kvLayoutFor(this.#backend, sizes, features);
+  }
+
+  /**
+   * Element type of a key/value cache for a model whose activations are `dtype`. The CPU reads the whole cache for every token, so it
+   * keeps float32 rows in float16, unless VKMX_EXACT=1 asks for all digits.
+   */
+  kvDtype(dtype: Dtype): Dtype {
+    return dtype === float32 && this.#backend.has("packed_matvec") ? float16 : dtype;
+  }
+}
