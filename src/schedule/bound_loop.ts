@@ -5,9 +5,9 @@
  * @module
  */
 
-import { ValueError } from "../graph/error.ts";
+import { IndexError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { formatShape, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compiled_function.ts";
 import { Executable, type Part, takeStorages } from "./execute.ts";
@@ -30,12 +30,23 @@ export function peekNode(node: Node, start: number = 0, count: number = sizeOf(n
   return out;
 }
 
-/** Writes all bytes of a stored, contiguous node, behind what was submitted and before what comes later. */
-export function pokeNode(node: Node, bytes: Uint8Array): void {
-  const { storage, offset } = node.stored!;
-  const { backend, buffer } = storage as Storage;
-  backend.write(buffer, offset * node.dtype.bytes, bytes);
-  (storage as Storage).changed();
+/**
+ * Writes elements of a stored, contiguous node from element `start` on, after what was submitted and before what comes later. Other
+ * arrays may share its storage, so nothing is written where an element would be outside of it.
+ */
+export function pokeNode(node: Node, bytes: Uint8Array, start: number = 0): void {
+  const { shape, dtype, stored } = node;
+  if (!stored) throw new ValueError(`only an evaluated array can be written: found one of shape ${formatShape(shape)}`);
+  if (stored.packing || !isContiguous(shape, stored.strides)) {
+    throw new ValueError(`only a contiguous array can be written: found a view of shape ${formatShape(shape)}`);
+  }
+  const size = sizeOf(shape), count = bytes.byteLength / dtype.bytes;
+  const inside = Number.isInteger(start) && Number.isInteger(count) && start >= 0 && start + count <= size;
+  if (!inside) throw new IndexError(`${count} elements from ${start} on cannot be written into an array of ${size}`);
+  if (count === 0) return;
+  const storage = stored.storage as Storage;
+  storage.backend.write(storage.buffer, (stored.offset + start) * dtype.bytes, bytes);
+  storage.changed();
 }
 
 /** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */

@@ -11,7 +11,8 @@ import { SharedMemory } from "../../schedule/plan/storage.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "../tensor/scope.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
-import { float32, int32, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, float32, int32, uint32 } from "../../graph/dtype.ts";
+import { DtypeError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import type { Shape } from "../../graph/shape.ts";
 
@@ -26,8 +27,7 @@ export function visible(
   shape: Shape = [values.length],
 ): Tensor {
   const bytes = new Uint8Array(values.buffer);
-  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint32;
-  return wrap(makeNode("data", [], shape, dtype, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, dtypeOfValues(values), { bytes, visible: true }));
 }
 
 /**
@@ -43,9 +43,26 @@ export function peekFloats(array: Tensor, start?: number, count?: number): Float
   return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
-/** Replaces all values of an evaluated array of a {@link DeviceLoop}'s state, behind submitted steps and before later ones. */
-export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array): void {
-  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+/**
+ * Replaces values of an evaluated array of a {@link DeviceLoop}'s state, after submitted steps and before later ones: those from
+ * element `start` on (default 0), counted in row-major order. The others stay. Throws a DtypeError where `values` are of another dtype
+ * than the array, an IndexError where they do not fit into it, a ValueError where it is a view that is not contiguous.
+ *
+ * ```ts
+ * poke(state.temperatures, Float32Array.of(0.7), 3); // of sequence 3 alone
+ * ```
+ */
+export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array, start: number = 0): void {
+  const dtype = dtypeOfValues(values);
+  if (array.dtype !== dtype) {
+    throw new DtypeError(`${dtype.name} values cannot be written into a ${array.dtype.name} array`);
+  }
+  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength), start);
+}
+
+function dtypeOfValues(values: Int32Array | Uint32Array | Float32Array): Dtype {
+  if (values instanceof Float32Array) return float32;
+  return values instanceof Int32Array ? int32 : uint32;
 }
 
 /** A step from state to state that was traced once; {@link DeviceLoop} runs it over a state. */

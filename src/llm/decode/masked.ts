@@ -24,7 +24,7 @@ export class MaskedSteps {
   /** The rest of the state. */
   #masking: Masking | undefined;
   /** The words of all masks of a step. */
-  #words: Int32Array<ArrayBuffer> | undefined;
+  #words: Uint32Array<ArrayBuffer> | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
   /** The loop that computes the logits, and whether those behind the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
@@ -108,7 +108,7 @@ export class MaskedSteps {
     const rows = this.#context.rows.all;
     const { mask } = this.#masking!;
     const size = mask.shape[1];
-    const words = this.#words ??= new Int32Array(rows.length * size);
+    const words = this.#words ??= new Uint32Array(rows.length * size);
     for (const [i, { constraint, ended }] of rows.entries()) {
       const free = !constraint || ended;
       words.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * size);
