@@ -32,6 +32,8 @@ layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv hea
 layout(constant_id = 9) const uint SPLITS = 1;
 
 #include "include/vector.glsl"
+#define KV_STRIDES
+#include "include/kv_address.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 
@@ -48,7 +50,6 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec
 #define VALUES (KEYS * STRIDE)          // where values begin
 #define PART_STRIDE (EIGHTS + 1)        // from row to row of half of the outputs, float32
 const float LOWEST = -1e30;
-const uint KV_BYTES = DTYPE_BYTES(DTYPE_KV);
 
 shared uvec4 tile[2 * KEYS * STRIDE]; // keys and values; before them the queries, after them the outputs
 // First the numbers of a matrix's elements; at the end, with 2 groups of keys, of each lane's rows the largest scores and the sums.
@@ -89,14 +90,13 @@ uvec4 halves(vec4 a, vec4 b) { return uvec4(half_pair(a.xy), half_pair(a.zw), ha
 // Key and eight features of a load: neighbours in memory are neighbouring threads.
 uvec2 load_place(uint f, uint block) { return block < HEAD_DIM ? uvec2(f % KEYS, f / KEYS) : uvec2(f / EIGHTS, f % EIGHTS); }
 
-uint64_t feature_address(uint64_t address, int position, uint d, uint block, int block_stride) {
-    return element_address(address, position + int(d / block) * block_stride + int(d % block), KV_BYTES);
-}
+// Where feature d of a position is, beside the first one.
+int feature_at(uint d, uint block, int block_stride) { return int(d / block) * block_stride + int(d % block); }
 
-uvec4 load_eight(uint64_t address, int position, uint d, uint block, int block_stride) {
-    uint64_t near = feature_address(address, position, d, block, block_stride);
+uvec4 load_eight(uint64_t head, int strides[3], uint position, uint d, uint block, int block_stride) {
+    uint64_t near = kv_address(head, strides, position, feature_at(d, block, block_stride));
     if (DTYPE_KV != DTYPE_F32 && block >= 8) return U32x4s(near).v[0];
-    uint64_t far = feature_address(address, position, d + 4, block, block_stride);
+    uint64_t far = kv_address(head, strides, position, feature_at(d + 4, block, block_stride));
     if (DTYPE_KV != DTYPE_F32) return uvec4(U32x2s(near).v[0], U32x2s(far).v[0]);
     return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
 }
@@ -106,8 +106,8 @@ void load_keys(uint first) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
               v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
-        keys_next[i] = load_eight(k_address, int(min(first + k.x, last)) * pc.p.k_strides[2], k.y * 8, K_BLOCK, pc.p.k_block_stride);
-        values_next[i] = load_eight(v_address, int(min(first + v.x, last)) * pc.p.v_strides[2], v.y * 8, V_BLOCK, pc.p.v_block_stride);
+        keys_next[i] = load_eight(k_address, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride);
+        values_next[i] = load_eight(v_address, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
     }
 }
 
@@ -257,8 +257,8 @@ void main() {
     row_group = gl_SubgroupID % ROW_GROUPS;
     key_group = gl_SubgroupID / ROW_GROUPS;
     if (row0 >= rows) return;
-    k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
-    v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
+    k_address = kv_head_address(pc.address[1], pc.p.k_strides, batch, kv_head);
+    v_address = kv_head_address(pc.address[2], pc.p.v_strides, batch, kv_head);
     uvec4 raw[QUERY_LOADS];
     load_queries(raw);
     if (SPLITS == 1) load_keys(0); // waits for no length, as the share of a split does

@@ -1,9 +1,9 @@
 // What coopmat_qkv does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
 // With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight;
 // they are rotated half by half by the angles of rope_table. All go to out (m, all heads) in float16, within its range; k and v also into
-// the cache, and without KEEP there alone.
+// the cache (include/kv_address.glsl), and without KEEP there alone.
 //
-// m = batch * seq rows. Caches (batch, KV_HEADS, HEAD_DIM / BLOCK, capacity, BLOCK), from row start[0] on, clamped so that all fit; they may be
+// m = batch * seq rows. They enter the caches from position start[0] on, clamped so that all fit; caches may be
 // absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
 // 16 or 32 rows at a time go through shared memory; eight threads share a row, each has quad i of both halves of one head, twice.
 
@@ -20,6 +20,9 @@ layout(constant_id = 13) const uint KEEP = 1;
 layout(constant_id = 14) const uint HEAD_NORM = 1;
 layout(constant_id = 15) const uint QKV_BIAS = 0;
 layout(constant_id = 16) const uint PER_SEQUENCE = 0;
+
+#define OWN_BLOCKS
+#include "include/kv_address.glsl"
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
 const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11;
@@ -56,9 +59,10 @@ Quad quad_of(uint at) {
     return q;
 }
 
-void append(uint64_t cache, uint block, uint heads_before, uint position, uint feature, vec4 x) {
-    uint at = ((heads_before * (HEAD_DIM / block) + feature / block) * pc.p.capacity + position) * block + feature % block;
-    store_quad(cache, at / 4, DTYPE_KV, x);
+// Brings four features of a head to a cache whose blocks have `block` features.
+void append(uint64_t cache, uint block, uvec2 place, uint start, uint head, uint feature, vec4 x) {
+    uint64_t to = kv_address(cache, block, place.x, head, feature / block, start + place.y);
+    store_quad(to + feature % block * KV_BYTES, 0, DTYPE_KV, x);
 }
 
 // The first row of a sequence in the caches.
@@ -87,9 +91,9 @@ void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 
     }
     uint64_t cache = pc.address[value ? VALUES : KEYS];
     if (is_query(q.head) || cache == 0ul) return;
-    uint block = value ? BLOCK_VALUES : BLOCK_KEYS, heads_before = place.x * KV_HEADS + q.head - HEADS - (value ? KV_HEADS : 0);
-    append(cache, block, heads_before, start + place.y, q.i * 4, a);
-    append(cache, block, heads_before, start + place.y, (QUADS + q.i) * 4, b);
+    uint block = value ? BLOCK_VALUES : BLOCK_KEYS, head = q.head - HEADS - (value ? KV_HEADS : 0);
+    append(cache, block, place, start, head, q.i * 4, a);
+    append(cache, block, place, start, head, (QUADS + q.i) * 4, b);
 }
 
 #define ROWS_AT_ONCE (WORKERS / 8)

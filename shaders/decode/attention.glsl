@@ -19,11 +19,11 @@ struct Scores {
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
 
 void load_values(uint round, uint last, inout Values v) {
-    uint64_t cached = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
+    uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-        uint p = position_of(round, u, last);
+        uint64_t eight = value_address(cached, SEQUENCE, kv_head(), slice(), position_of(round, u, last));
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++)
-            v.v[u * QUAD_WORDS + i] = Weights4(cached).v[p * QUAD_WORDS + i];
+            v.v[u * QUAD_WORDS + i] = Weights4(eight).v[i];
     }
 }
 
@@ -276,6 +276,6 @@ void attention() {
     residual_add(state_after(LAYER), rows, carry);
     IF_POLLING(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
     if (HEAD_NORM != 0u && thread() < 8u) {
-        store_key(CACHE(KEYS), thread() >> 2, now, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
+        store_key(ADDRESS(KEYS), thread() >> 2, now, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
     }
 }

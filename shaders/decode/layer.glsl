@@ -1,11 +1,12 @@
 // What the phases of a layer share beyond decode.glsl and features.glsl: new keys, scores, and what is zeroed behind a layer.
 
 #include "features.glsl"
+#include "include/kv_address.glsl"
 
 // Brings feature i of the new key's first features of a slice, or of their partners, to the cache.
 void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
     uint block = partner * (HEAD_DIM / 8u) + slice();
-    store_float(keys, ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + i, DTYPE_KV, key);
+    store_float(key_address(keys, SEQUENCE, kv_head(), block, now), i, DTYPE_KV, key);
 }
 
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 // Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head further,
 // that of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time: a task is half of the slice of one of HEADS + 2 heads,
 // with rows (first, partner, first, partner) for q and k. Scales and biases come packed, [workgroup][task][group][row].
-// The cache holds keys [key/value head][block of 4 features][position][4] and values [key/value head][block of 8][position][8].
+// The cache lies as include/kv_address.glsl says.
 
 const uint TYPES = HEADS + 2u;
 const uint TASKS = 2u * TYPES;
@@ -47,24 +47,21 @@ TaskWeights load_task(uint task, uint chunk) {
     return w;
 }
 
-// Keys of one position: the slice's first features and their partners.
-uint64_t keys_at(uint partner) {
-    return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) *
-                             (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul);
-}
-
+// Keys of positions: the slice's first features and their partners.
 struct Keys {
     uvec2 first[UNROLL * QUAD_WORDS], partner[UNROLL * QUAD_WORDS];
 };
 
 // (Arrays sized by constants cannot be assigned whole.)
 void load_keys(uint round, uint last, inout Keys k) {
-    uint64_t first = keys_at(0u), partner = keys_at(1u);
+    uint64_t cached = ADDRESS(KEYS);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = min(thread() + THREADS * (round * UNROLL + u), last);
+        uint64_t first = key_address(cached, SEQUENCE, kv_head(), slice(), p);
+        uint64_t partner = key_address(cached, SEQUENCE, kv_head(), HEAD_DIM / 8u + slice(), p);
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
-            k.first[u * QUAD_WORDS + i] = Weights2(first).v[p * QUAD_WORDS + i];
-            k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[p * QUAD_WORDS + i];
+            k.first[u * QUAD_WORDS + i] = Weights2(first).v[i];
+            k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[i];
         }
     }
 }
@@ -140,11 +137,11 @@ void qkv() {
                 slice_of[2u * type + partner_][at] = y;
                 if (type == HEADS) {
                     if (HEAD_NORM != 0u) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
-                    else store_key(CACHE(KEYS), partner_, now, at, y);
+                    else store_key(ADDRESS(KEYS), partner_, now, at, y);
                 }
             } else {
                 uint at = 4u * (task & 1u) + r;
-                store_float(CACHE(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
+                store_float(value_address(ADDRESS(VALUES), SEQUENCE, kv_head(), slice(), now), at, DTYPE_KV, x);
 #ifdef POLL
                 Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
 #endif

@@ -17,10 +17,6 @@ uint64_t state_lost() { return state() + AT_LOST; }
 uint64_t state_rope_angles() { return state() + AT_ROPE_ANGLES; }
 uint64_t state_frequencies() { return state() + AT_FREQUENCIES; }
 
-// The sequence's part of a cache.
-#define CACHE(which) \
-    (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
-
 #ifdef POLL
 uint the_position;
 uint position() { return the_position; }

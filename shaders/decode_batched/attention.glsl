@@ -7,6 +7,8 @@
 // product enters the next one. Of features, four neighbours of the cache's blocks are those of a lane of keys, and of values a
 // lane has eight features of its four positions.
 
+#include "include/kv_address.glsl"
+
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
 const uint KEY_STEPS = HEAD_DIM / 16u;
 // Where there are few units, two share the values of one and both make its scores.
@@ -22,9 +24,11 @@ uint attention_sequence, attention_head, first_eight; // of the unit; the first 
 
 uint own_token() { return attention_sequence % TOKENS; }
 uint start() { return position_of(attention_sequence / TOKENS); }
-const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
-uint64_t cache(uint which) {
-    return ADDRESS(which) + uint64_t(attention_sequence / TOKENS * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity;
+uint64_t cached_key(uint four, uint position) {
+    return key_address(ADDRESS(KEYS), attention_sequence / TOKENS, attention_head, four, position);
+}
+uint64_t cached_value(uint eight, uint position) {
+    return value_address(ADDRESS(VALUES), attention_sequence / TOKENS, attention_head, eight, position);
 }
 
 struct Keys {
@@ -59,16 +63,15 @@ void load_keys(uint base, uint end, inout Keys k) {
     uint p = key_position(base), q = min(p + 8u, end);
     p = min(p, end);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        uint64_t four = cache(KEYS) + (4u * m + lane_column()) * (pc.p.capacity * 4u * KV_BYTES);
-        k.first[m] = cached_four(four + p * (4u * KV_BYTES));
-        k.second[m] = cached_four(four + q * (4u * KV_BYTES));
+        k.first[m] = cached_four(cached_key(4u * m + lane_column(), p));
+        k.second[m] = cached_four(cached_key(4u * m + lane_column(), q));
     }
 }
 
 void load_values(uint base, uint end, inout Values v) {
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
         uint eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
-        v.v[i] = cached_eight(cache(VALUES) + (eight * pc.p.capacity + min(base + lane_column() + 4u * (i % 4u), end)) * (8u * KV_BYTES));
+        v.v[i] = cached_eight(cached_value(eight, min(base + lane_column() + 4u * (i % 4u), end)));
     }
 }
 
@@ -294,9 +297,8 @@ void attention(uint unit) {
     }
     // Nobody in this dispatch reads what enters the cache.
     if (thread() < FOURS && thread() / (2u * SHARE_EIGHTS) == unit % SHARES) {
-        keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), new_key(own_token(), thread()));
-        keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES),
-                  new_value(own_token(), thread()));
+        keep_four(cached_key(thread(), now), new_key(own_token(), thread()));
+        keep_four(cached_value(thread() / 2u, now) + thread() % 2u * (4u * KV_BYTES), new_value(own_token(), thread()));
     }
     merge(most, four_sum(mass), sums); // in the pool, over the new tokens
 }

@@ -2,6 +2,8 @@
 // running softmax: eight groups of warps make the scores of as many groups of features, lanes being positions; all add them up; then
 // warps own 8 features of the values each, lanes being positions again. That is how the cache lies.
 
+#include "include/kv_address.glsl"
+
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
 const uint ROUND = 32u * WARPS / FEATURE_GROUPS, TILE_ROUNDS = TILE / ROUND; // positions of a lane of keys
 const uint GROUP_FOURS = FOURS / FEATURE_GROUPS;
@@ -37,15 +39,15 @@ uint value_place(uint round) { return (round * STRIPS + warp() / EIGHTS) * 32u +
 // `base` is the first of the tile's positions among those of the part.
 void load_keys(uint now, uint base) {
     uint first = attention_part() * part_size(now) + base, count = part_count(now);
-    uint64_t from = CACHE(KEYS);
+    uint64_t cached = ADDRESS(KEYS);
     [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
         [[unroll]] for (uint i = 0; i < GROUP_FOURS * QUAD_WORDS; i++)
             tile_keys[r * GROUP_FOURS * QUAD_WORDS + i] = uvec2(0); // not to be kept from the layer before
         if (base + key_place(r) >= count) continue;
         [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
-            uint at = ((attention_head() * FOURS + key_four(i)) * pc.p.capacity + first + key_place(r)) * QUAD_WORDS;
+            uint64_t four = key_address(cached, SEQUENCE, attention_head(), key_four(i), first + key_place(r));
             [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-                tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = Weights2(from).v[at + w];
+                tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = Weights2(four).v[w];
         }
     }
 }
@@ -53,14 +55,14 @@ void load_keys(uint now, uint base) {
 // Of strips `from` to `to` - 1.
 void load_values(uint now, uint base, uint from_strip, uint to_strip) {
     uint first = attention_part() * part_size(now) + base, count = part_count(now);
-    uint64_t from = CACHE(VALUES);
+    uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint r = from_strip; r < to_strip; r++) {
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
             tile_values[r * QUAD_WORDS + w] = uvec4(0);
         if (base + value_place(r) >= count) continue;
-        uint at = ((attention_head() * EIGHTS + warp() % EIGHTS) * pc.p.capacity + first + value_place(r)) * QUAD_WORDS;
+        uint64_t eight = value_address(cached, SEQUENCE, attention_head(), warp() % EIGHTS, first + value_place(r));
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-            tile_values[r * QUAD_WORDS + w] = Weights4(from).v[at + w];
+            tile_values[r * QUAD_WORDS + w] = Weights4(eight).v[w];
     }
 }
 
@@ -77,7 +79,6 @@ void store_four(uint64_t at, vec4 x) {
 // The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends behind a barrier.
 void take_own(uint now) {
     const uint all = (HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
-    const uint four_bytes = DTYPE_KV == DTYPE_F32 ? 16u : 8u;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
         uint i = min(thread() + n * THREADS, all - 1u), type = i / FOURS, four = i % FOURS;
         uint head = type < HEADS ? attention_head() * HEADS + type : KV_HEADS * (HEADS + type - HEADS) + attention_head();
@@ -106,9 +107,9 @@ void take_own(uint now) {
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
             if (now / part_size(now) == attention_part()) {
-                uint at = type == HEADS ? (attention_head() * FOURS + four) * pc.p.capacity + now
-                                        : ((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u;
-                store_four((type == HEADS ? CACHE(KEYS) : CACHE(VALUES)) + at * four_bytes, y);
+                uint64_t key = key_address(ADDRESS(KEYS), SEQUENCE, attention_head(), four, now);
+                uint64_t eight = value_address(ADDRESS(VALUES), SEQUENCE, attention_head(), four / 2u, now);
+                store_four(type == HEADS ? key : eight + four % 2u * (4u * KV_BYTES), y);
             }
         }
         vector[SCRATCH / 4u + i] = floatBitsToUint(y);

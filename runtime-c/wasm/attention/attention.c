@@ -8,6 +8,7 @@
 
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"
+#include "attention/kv_address.h"
 
 enum { FEW_ROWS = 4 };
 
@@ -28,8 +29,7 @@ typedef struct Block {
 
 // Row `first` of k or v of this kv head.
 static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t *strides, uint32_t first) {
-    ptrdiff_t at = (ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] + (ptrdiff_t)first * strides[2];
-    return data + at * (ptrdiff_t)DTYPE_BYTES(b->call->spec[4]);
+    return kv_address(data, strides, b->batch, b->kv_head, first, b->call->spec[4]);
 }
 
 // Rows first..first+count-1 of k or v as floats; rows that fill up the piece are 0, so that they add nothing.

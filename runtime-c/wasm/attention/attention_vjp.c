@@ -9,6 +9,7 @@
 
 #include "../../../shaders/include/math/math.h"
 #include "attention/attention_tiles.h"
+#include "attention/kv_address.h"
 
 typedef struct AttentionVjpPush Push;
 
@@ -42,21 +43,17 @@ static Task task_of(const Call *call, uint32_t place) {
     return (Task){call, p, batch, place % p->kv_heads, length_of(call, p, batch), call->spec[1], call->spec[2]};
 }
 
+static Rows kv_rows(const Task *t, const uint8_t *data, const int32_t *strides, uint32_t first, uint32_t dim) {
+    uint32_t dtype = t->call->spec[4];
+    return (Rows){kv_address(data, strides, t->batch, t->kv_head, first, dtype), strides[2], dim, dtype};
+}
 static Rows rows_at(const uint8_t *data, ptrdiff_t element, ptrdiff_t stride, uint32_t dim, uint32_t dtype) {
     return (Rows){data + element * (ptrdiff_t)DTYPE_BYTES(dtype), stride, dim, dtype};
 }
 
 // Rows of k and v of the block's kv head, of q and the cotangent of a head, from `first` on.
-static Rows keys_of(const Task *t, uint32_t first) {
-    const int32_t *s = t->p->k_strides;
-    ptrdiff_t at = (ptrdiff_t)t->batch * s[0] + (ptrdiff_t)t->kv_head * s[1] + (ptrdiff_t)first * s[2];
-    return rows_at(t->call->buffer[1], at, s[2], t->dim, t->call->spec[4]);
-}
-static Rows values_of(const Task *t, uint32_t first) {
-    const int32_t *s = t->p->v_strides;
-    ptrdiff_t at = (ptrdiff_t)t->batch * s[0] + (ptrdiff_t)t->kv_head * s[1] + (ptrdiff_t)first * s[2];
-    return rows_at(t->call->buffer[2], at, s[2], t->v_dim, t->call->spec[4]);
-}
+static Rows keys_of(const Task *t, uint32_t first) { return kv_rows(t, t->call->buffer[1], t->p->k_strides, first, t->dim); }
+static Rows values_of(const Task *t, uint32_t first) { return kv_rows(t, t->call->buffer[2], t->p->v_strides, first, t->v_dim); }
 static size_t line_of(const Task *t, uint32_t head, uint32_t query) {
     return ((size_t)t->batch * t->p->heads + head) * t->p->q_len + query;
 }

@@ -26,6 +26,8 @@ layout(constant_id = 7) const uint DTYPE_MASK = DTYPE_BOOL;
 layout(constant_id = 8) const uint HAS_LENGTHS = 0;
 
 #include "include/vector.glsl"
+#define KV_STRIDES
+#include "include/kv_address.glsl"
 
 const uint QUERIES = 8u;
 const uint EIGHTS = (HEAD_DIM + 7u) / 8u;
@@ -89,7 +91,7 @@ void score_keys(uint queries, uint first, uint count) {
     bool inside = gl_LocalInvocationID.x < count;
     uint key = first + gl_LocalInvocationID.x;
     if (inside) {
-        uint64_t k = element_address(k_address, int(key) * pc.p.k_strides[2], DTYPE_BYTES(DTYPE_KV));
+        uint64_t k = kv_address(k_address, pc.p.k_strides, key, 0);
         for (uint eight = 0; eight < EIGHTS; eight++) {
             vec4 a, b;
             load_k(k, eight * 8, a, b);
@@ -149,7 +151,7 @@ void attention(uint queries) {
                 [[unroll]] for (uint step = 0; step < 2; step++) { // two keys a turn
                     uint j = min(key + step * SLICES, count - 1);
                     bool inside = key + step * SLICES < count;
-                    uint64_t v = element_address(v_address, int(first + j) * pc.p.v_strides[2], DTYPE_BYTES(DTYPE_KV));
+                    uint64_t v = kv_address(v_address, pc.p.v_strides, first + j, 0);
                     [[unroll]] for (uint f = 0; f < FEATURES; f++) {
                         float value = load_float(v, min(feature + f * THREADS, V_DIM - 1), DTYPE_KV);
                         [[unroll]] for (uint i = 0; i < queries; i++) {
@@ -196,9 +198,9 @@ void main() {
     batch = group / blocks / pc.p.heads;
     uint kv_head = head / (pc.p.heads / pc.p.kv_heads);
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
-    k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
-    v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
-    k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * DTYPE_BYTES(DTYPE_KV)) % 16 == 0;
+    k_address = kv_head_address(pc.address[1], pc.p.k_strides, batch, kv_head);
+    v_address = kv_head_address(pc.address[2], pc.p.v_strides, batch, kv_head);
+    k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * KV_BYTES) % 16 == 0;
     // One query, the shape of decoding, needs an eighth of the registers and of the work.
     if (pc.p.q_len == 1) attention(1);
     else attention(QUERIES);

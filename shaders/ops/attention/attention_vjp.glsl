@@ -20,6 +20,9 @@ layout(constant_id = 7) const uint DTYPE_MASK = DTYPE_BOOL;
 layout(constant_id = 8) const uint HAS_LENGTHS = 0;
 layout(constant_id = 9) const uint TILE = 32;
 
+#define KV_STRIDES
+#include "include/kv_address.glsl"
+
 const uint DEPTH = 16u;
 const uint LINES = THREADS / 16u;
 const uint DOWN = TILE / LINES; // rows of a thread
@@ -56,8 +59,8 @@ Rows cotangents_at(uint first) {
     return rows_of(pc.address[5] + query_line(first) * (V_DIM * DTYPE_BYTES(DTYPE_C)), int(V_DIM), first, pc.p.q_len);
 }
 Rows kv_at(uint64_t address, int strides[3], uint first) {
-    int i = int(batch) * strides[0] + int(kv_head) * strides[1] + int(first) * strides[2];
-    return rows_of(element_address(address, i, DTYPE_BYTES(DTYPE_KV)), strides[2], first, kv_length);
+    uint64_t row = kv_address(kv_head_address(address, strides, batch, kv_head), strides, first, 0);
+    return rows_of(row, strides[2], first, kv_length);
 }
 Rows keys_at(uint first) { return kv_at(pc.address[1], pc.p.k_strides, first); }
 Rows values_at(uint first) { return kv_at(pc.address[2], pc.p.v_strides, first); }
