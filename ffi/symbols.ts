@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x19a3a5d2;
+export const ABI_HASH = 0x0e1505c0;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

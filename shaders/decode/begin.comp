@@ -4,25 +4,28 @@
 //
 // Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the accumulators.
 
-#define BUFFERS 8
+#define BUFFERS 9
+#define PUSH DecodeBeginPush
 #define ANY_ACCUMULATORS
 #include "decode.glsl"
 
 layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
 
-const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
+const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u; // and that of the other rope
 
 #include "embed.glsl"
 #include "open.glsl"
 
-// The fraction of a full turn that each position adds, which every later token needs too.
+// The fraction of a full turn that each position adds, of all ropes, which every later token needs too.
 void open_frequencies() {
-    for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
+    for (uint i = thread(); i < ROPES * HEAD_DIM / 2u; i += THREADS) {
+        uint rope = i / (HEAD_DIM / 2u), pair = i % (HEAD_DIM / 2u);
+        uint64_t freqs = pc.address[FREQS + rope];
         Scaled frequency;
-        if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
-        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
-        Scaled turns = turns_per_position(frequency, pc.p.rope_scale);
-        U32x2s(state_frequencies()).v[pair] = uvec2(turns.mantissa, uint(turns.exponent << 1) | turns.negative);
+        if (freqs != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[pair]));
+        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_bases[rope]);
+        Scaled turns = turns_per_position(frequency, pc.p.rope_scales[rope]);
+        U32x2s(state_frequencies()).v[i] = uvec2(turns.mantissa, uint(turns.exponent << 1) | turns.negative);
     }
 }
 

@@ -29,11 +29,11 @@ void clear_read(uint first, uint step) {
 }
 #endif
 
-// Cosine and sine of each pair of features, from the part of a full turn that a position adds.
+// Cosine and sine of each pair of features of all ropes, from the part of a full turn that a position adds.
 void open_rope_angles(uint position) {
-    for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
+    for (uint pair = thread(); pair < ROPES * HEAD_DIM / 2u; pair += THREADS) {
         uvec2 f = U32x2s(state_frequencies()).v[pair];
         uint turn = turn_at(int(position), scaled(f.x, int(f.y) >> 1, f.y & 1u));
-        F32x2s(state_rope_angles()).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+        F32x2s(state_rope_angles(0u)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
     }
 }

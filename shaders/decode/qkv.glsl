@@ -8,6 +8,8 @@
 // with rows (first, partner, first, partner) for q and k. Scales and biases come packed, [workgroup][task][group][row].
 // The cache lies as include/kv_address.glsl says.
 
+#include "ropes.glsl"
+
 const uint TYPES = HEADS + 2u;
 const uint TASKS = 2u * TYPES;
 const uint TASK_ROUNDS = (TASKS + WARPS - 1u) / WARPS;
@@ -81,7 +83,7 @@ void qkv() {
     // The rope angle of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
     uint feature = feature_of(warp() & 1u, r);
-    vec2 rope_angle = F32x2s(state_rope_angles()).v[feature % (HEAD_DIM / 2u)];
+    vec2 rope_angle = F32x2s(state_rope_angles(rope_of(LAYER))).v[feature % (HEAD_DIM / 2u)];
     float q_weight = 1.0, k_weight = 1.0;
     if (HEAD_NORM != 0u) {
         q_weight = load_float(ADDRESS(NORMS) + AT_Q_NORM, feature, DTYPE_W);

@@ -14,7 +14,7 @@ uint64_t state_position() { return state() + AT_POSITION; }
 uint64_t state_counter() { return state() + AT_COUNTER; }
 uint64_t state_best() { return state() + AT_BEST; }
 uint64_t state_lost() { return state() + AT_LOST; }
-uint64_t state_rope_angles() { return state() + AT_ROPE_ANGLES; }
+uint64_t state_rope_angles(uint rope) { return state() + (AT_ROPE_ANGLES + rope * BYTES_ROPE_ANGLES); }
 uint64_t state_frequencies() { return state() + AT_FREQUENCIES; }
 
 #ifdef POLL

@@ -7,6 +7,7 @@
 // product enters the next one. Of features, four neighbours of the cache's blocks are those of a lane of keys, and of values a
 // lane has eight features of its four positions.
 
+#include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
@@ -115,7 +116,7 @@ vec4 norm_four(uint64_t norm, uint four) {
 
 void load_rotation(uint four, inout Rotation t) {
     uint feature = four % FOURS;
-    uint64_t rope_angles = in_state(AT_ROPE_ANGLES + row_of(four) * HEAD_DIM * 4u);
+    uint64_t rope_angles = in_state(AT_ROPE_ANGLES + rope_of(layer) * BYTES_ROPE_ANGLES + row_of(four) * HEAD_DIM * 4u);
     if (HEAD_NORM != 0u) {
         uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm();
         t.weight = norm_four(norm, feature);

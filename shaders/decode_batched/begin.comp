@@ -1,15 +1,16 @@
 #version 460
 // Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, and what the first norm needs of it;
-// the rope angles of its position are computed once for all layers, and what the layers hand over is marked as not there yet.
+// the rope angles of its position are computed once for all layers of a rope, and what the layers hand over is marked as not there yet.
 // Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 9
-#define PUSH DecodePush
+#define BUFFERS 10
+#define PUSH DecodeBeginPush
 #include "batch.glsl"
 #include "include/math/angle.h"
 
-const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u, FREQS = 8u;
+const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u,
+           FREQS = 8u;     // and that of the other rope
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
 layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
@@ -44,12 +45,14 @@ void main() {
     uint sequence = gl_WorkGroupID.y, first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence / TOKENS], 0)), pc.p.capacity - TOKENS) + sequence % TOKENS;
     if (first == 0u) U32s(in_state(AT_POSITIONS)).v[sequence] = now;
-    for (uint pair = first; pair < HEAD_DIM / 2u; pair += step) {
+    for (uint i = first; i < ROPES * HEAD_DIM / 2u; i += step) {
+        uint rope = i / (HEAD_DIM / 2u), pair = i % (HEAD_DIM / 2u);
+        uint64_t freqs = pc.address[FREQS + rope], to = in_state(AT_ROPE_ANGLES + rope * BYTES_ROPE_ANGLES + sequence * HEAD_DIM * 4u);
         Scaled frequency;
-        if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
-        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
-        uint rope_angle = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
-        Floats2(in_state(AT_ROPE_ANGLES + sequence * HEAD_DIM * 4u)).v[pair] = vec2(turn_cos(rope_angle), turn_sin(rope_angle));
+        if (freqs != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[pair]));
+        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_bases[rope]);
+        uint rope_angle = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scales[rope]));
+        Floats2(to).v[pair] = vec2(turn_cos(rope_angle), turn_sin(rope_angle));
     }
     uint rows = sequence / 8u, row_lane = sequence % 8u * 4u;
     for (uint i = first; i < HIDDEN / 4u; i += step) { // four neighbours have the 16 columns of a block

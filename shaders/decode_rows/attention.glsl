@@ -2,6 +2,7 @@
 // running softmax: eight groups of warps make the scores of as many groups of features, lanes being positions; all add them up; then
 // warps own 8 features of the values each, lanes being positions again. That is how the cache lies.
 
+#include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
@@ -84,7 +85,7 @@ void take_own(uint now) {
         uint head = type < HEADS ? attention_head() * HEADS + type : KV_HEADS * (HEADS + type - HEADS) + attention_head();
         vec4 weight = vec4(1);
         if (HEAD_NORM != 0u) weight = load_quad(ADDRESS(NORMS) + (type < HEADS ? AT_Q_NORM : AT_K_NORM), four, DTYPE_W);
-        uint64_t rope_angles = state_rope_angles() + four % (FOURS / 2u) * 32u;
+        uint64_t rope_angles = state_rope_angles(rope_of(LAYER)) + four % (FOURS / 2u) * 32u;
         vec4 first = uintBitsToFloat(Weights4(rope_angles).v[0]), second = uintBitsToFloat(Weights4(rope_angles).v[1]);
         vec4 x = word_value(wait_quad(AT_QKV + (head * HEAD_DIM + 4u * four) * 4u, tag_of(LAYER)));
         IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again

@@ -375,16 +375,24 @@ struct RopeTablePush {
     float log2_base;
 };
 
+// What opens a token; of the ropes that layers have the factors of positions and the logarithms of bases.
+struct DecodeBeginPush {
+    uint capacity; // positions that the cache has room for
+    uint vocabulary;
+    uint layer;
+    float rope_scales[2];
+    float log2_bases[2];
+};
+
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.
 struct DecodePush {
-    uint capacity; // positions that the cache has room for
+    uint capacity;
     uint vocabulary;
     uint layer;
     float eps;      // of the norms over HIDDEN
     float head_eps; // of the norms of q and k
     float score_scale;
-    float rope_scale;
-    float log2_base;
+    uint ropes[2]; // bit n: which rope layer + n has
 };
 
 // The token at the end of a decoder, drawn as SamplePush says.
@@ -407,8 +415,7 @@ struct DecodeLayersPush {
     float eps;
     float head_eps;
     float score_scale;
-    float rope_scale;
-    float log2_base;
+    uint ropes[2];
     uint layers;
     uint phases;     // a bit for each
     uint spin_limit; // polls of an accumulator that is not complete before the dispatch is given up

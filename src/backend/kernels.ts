@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x19a3a5d2;
+export const ABI_HASH = 0x0e1505c0;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -771,26 +771,26 @@ export const KERNELS = {
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   decode_begin_u64: {
-    id: 116, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 116, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_i32: {
-    id: 117, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 117, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_poll: {
-    id: 118, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 118, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_rows: {
-    id: 119, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 119, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
@@ -927,8 +927,8 @@ export const KERNELS = {
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "LAYERS"],
   },
   batch_begin: {
-    id: 142, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 142, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS"],
   },
@@ -1227,6 +1227,13 @@ export const PUSH = {
     { name: "scale", type: "f32", count: 1 },
     { name: "log2_base", type: "f32", count: 1 },
   ],
+  DecodeBeginPush: [
+    { name: "capacity", type: "u32", count: 1 },
+    { name: "vocabulary", type: "u32", count: 1 },
+    { name: "layer", type: "u32", count: 1 },
+    { name: "rope_scales", type: "f32", count: 2 },
+    { name: "log2_bases", type: "f32", count: 2 },
+  ],
   DecodePush: [
     { name: "capacity", type: "u32", count: 1 },
     { name: "vocabulary", type: "u32", count: 1 },
@@ -1234,8 +1241,7 @@ export const PUSH = {
     { name: "eps", type: "f32", count: 1 },
     { name: "head_eps", type: "f32", count: 1 },
     { name: "score_scale", type: "f32", count: 1 },
-    { name: "rope_scale", type: "f32", count: 1 },
-    { name: "log2_base", type: "f32", count: 1 },
+    { name: "ropes", type: "u32", count: 2 },
   ],
   DecodeDrawPush: [
     { name: "capacity", type: "u32", count: 1 },
@@ -1254,8 +1260,7 @@ export const PUSH = {
     { name: "eps", type: "f32", count: 1 },
     { name: "head_eps", type: "f32", count: 1 },
     { name: "score_scale", type: "f32", count: 1 },
-    { name: "rope_scale", type: "f32", count: 1 },
-    { name: "log2_base", type: "f32", count: 1 },
+    { name: "ropes", type: "u32", count: 2 },
     { name: "layers", type: "u32", count: 1 },
     { name: "phases", type: "u32", count: 1 },
     { name: "spin_limit", type: "u32", count: 1 },

@@ -9,7 +9,17 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import type { DecoderForm } from "./form.ts";
-import { ACTIVATIONS, type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
+import {
+  ACTIVATIONS,
+  type DecoderSizes,
+  type DecoderSpec,
+  LANES,
+  MAX_ROPES,
+  type Rope,
+  ropeNumbers,
+  ropesOf,
+  THREADS,
+} from "./spec.ts";
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
@@ -96,18 +106,46 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
   };
 }
 
+/** Push constants by their names. */
+export type DecoderPush = Readonly<Record<string, number | readonly number[]>> & { readonly capacity: number };
+
 /** Push constants of all kernels of a decoder over caches of `capacity` rows. */
-export function decodePush(d: DecoderSpec, capacity: number): Readonly<Record<string, number>> {
+export function decodePush(d: DecoderSpec, capacity: number): DecoderPush {
   return {
     capacity,
     vocabulary: d.vocabulary,
-    layer: 0,
+    ...layerPush(d, 0),
     eps: d.eps,
     head_eps: d.headEps,
     score_scale: d.scoreScale,
-    rope_scale: d.ropeScale,
-    log2_base: Math.log2(d.ropeBase),
   };
+}
+
+/** Push constants of a dispatch that begins with a layer: its number, and the ropes of layers from there on, a bit each. */
+export function layerPush(
+  d: DecoderSpec,
+  layer: number,
+): { readonly layer: number; readonly ropes: readonly number[] } {
+  const words = [0, 0];
+  ropeNumbers(d.layers).slice(layer, layer + 32 * words.length).forEach((rope, n) => words[n >> 5] |= rope << (n & 31));
+  return { layer, ropes: words.map((word) => word >>> 0) };
+}
+
+/** As many ropes as the kernels that open a token compute: where layers have fewer, the first one once more. */
+function openedRopes(d: DecoderSpec): readonly Rope[] {
+  const ropes = ropesOf(d.layers);
+  return Array.from({ length: MAX_ROPES }, (_, i) => ropes[i] ?? ropes[0]);
+}
+
+/** Push constants of the kernels that open a token. */
+export function beginPush(d: DecoderSpec): Readonly<Record<string, readonly number[]>> {
+  const ropes = openedRopes(d);
+  return { rope_scales: ropes.map(({ scale }) => scale), log2_bases: ropes.map(({ base }) => Math.log2(base)) };
+}
+
+/** Their buffers of frequencies, where ropes have no base. */
+export function ropeFreqs(d: DecoderSpec, value: (node: Node) => Value): readonly (Value | undefined)[] {
+  return openedRopes(d).map(({ freqs }) => freqs && value(freqs));
 }
 
 /** Norms of a layer among those of a whole decoder, and from behind the last layer on the norm before the head. */

@@ -9,7 +9,19 @@
  * @module
  */
 
-import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
+import {
+  beginPush,
+  type Caches,
+  decodePush,
+  type DecoderPush,
+  type Emission,
+  layerPush,
+  normsOf,
+  ropeFreqs,
+  sizeConstants,
+  specOf,
+  SPIN_LIMIT,
+} from "./emission.ts";
 import type { DecoderForm } from "./form.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
@@ -131,7 +143,7 @@ export function batchStateOf(sizes: DecoderSizes, rows: number): ReturnType<type
 export class BatchEmitter {
   readonly #e: Emission;
   readonly #spec: Readonly<Record<string, number>>;
-  readonly #push: Readonly<Record<string, number>>;
+  readonly #push: DecoderPush;
 
   /** `state` has the bytes that {@link batchStateOf} says; there is a status unless the form is "barriers". */
   constructor(emission: Emission) {
@@ -142,17 +154,18 @@ export class BatchEmitter {
   }
 
   /** The residual of each row before the first layer, and all else that opens a token. */
-  begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined): void {
+  begin(x: DecoderSpec["x"], position: Value): void {
     const table = "table" in x
       ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => node && this.#plain(node))
       : [undefined, undefined, undefined, undefined];
     const vector = "table" in x ? undefined : this.#plain(x);
     const { norms, decoder } = this.#e.ready;
     const norm = normsOf(norms, decoder, 0);
-    this.#e.l.emit("batch_begin", [this.#e.state, position, norm, vector, ...table, freqs], {
+    const freqs = ropeFreqs(decoder, (node) => this.#plain(node));
+    this.#e.l.emit("batch_begin", [this.#e.state, position, norm, vector, ...table, ...freqs], {
       threads: BEGIN_THREADS,
       spec: { ...this.#spec, DTYPE_X: x.dtype.code },
-      push: this.#push,
+      push: { ...this.#push, ...beginPush(decoder) },
       workgroups: [BEGIN_WORKGROUPS, rowsOf(decoder), 1],
     });
   }
@@ -172,7 +185,13 @@ export class BatchEmitter {
       this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
         threads,
         spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
-        push: { ...this.#push, layer, layers: count, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
+        push: {
+          ...this.#push,
+          ...layerPush(d, layer),
+          layers: count,
+          phases,
+          spin_limit: options.spinLimit ?? SPIN_LIMIT,
+        },
         table: table.slice(layer, layer + count),
         workgroups: tuningOf(this.#e.l.backend).decode.batchWorkgroups,
       });
@@ -220,7 +239,7 @@ export function emitBatch(
   const state = l.temporary([batchStateOf(d.sizes, rowsOf(d)).bytes / 4], uint32);
   const status = form === "barriers" ? undefined : l.keepStatus();
   const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
-  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  emitter.begin(d.x, plain(d.position));
   emitter.layers(caches);
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);

@@ -8,11 +8,15 @@
 import type { KernelName } from "../../backend/kernels.ts";
 import type { Matrix } from "../plan/pattern.ts";
 import {
+  beginPush,
   type Caches,
   decodePush,
+  type DecoderPush,
   type Emission,
+  layerPush,
   normsOf,
   prefetchThreads,
+  ropeFreqs,
   sizeConstants,
   specOf,
   SPIN_LIMIT,
@@ -77,7 +81,7 @@ export class DecoderEmitter {
   readonly #spec: Readonly<Record<string, number>>;
   /** What kernels that walk the cache are compiled for besides: the others serve every capacity. */
   readonly #walk: Readonly<Record<string, number>>;
-  readonly #push: Readonly<Record<string, number>>;
+  readonly #push: DecoderPush;
 
   /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers". */
   constructor(emission: Emission) {
@@ -94,11 +98,14 @@ export class DecoderEmitter {
    * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
    * the first of several tokens only is `opening`.
    */
-  begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined, opening: boolean = false): void {
+  begin(x: DecoderSpec["x"], position: Value, opening: boolean = false): void {
     const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
-    const buffers = [this.#e.state, position, vector, ...table, freqs];
-    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, undefined, opening);
+    const { decoder } = this.#e.ready;
+    const freqs = ropeFreqs(decoder, (node) => this.#plain(node));
+    const buffers = [this.#e.state, position, vector, ...table, ...freqs];
+    const push = { layer: decoder.layers.length, ...beginPush(decoder) };
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, push, opening);
   }
 
   /** All layers over their caches. */
@@ -120,9 +127,10 @@ export class DecoderEmitter {
     });
     if (this.#e.form === "barriers") {
       rows.forEach(({ norms, qkv, cache, o, mlp }, layer) => {
-        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache], workgroups, this.#walk, { layer });
-        this.#run("attention", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
-        this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, {}, { layer });
+        const push = layerPush(d, layer);
+        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache], workgroups, this.#walk, push);
+        this.#run("attention", [this.#e.state, ...o, ...cache], workgroups, this.#walk, push);
+        this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, {}, push);
       });
       return;
     }
@@ -131,7 +139,7 @@ export class DecoderEmitter {
       this.#e.l.emit(prefetch > 0 ? "decode_layers_prefetch" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + prefetch,
         spec: { ...this.#spec, ...this.#walk, ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}) },
-        push: { ...this.#push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
+        push: { ...this.#push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
@@ -234,7 +242,7 @@ export class DecoderEmitter {
     buffers: readonly (Value | undefined)[],
     workgroups: number,
     spec: Readonly<Record<string, number>>,
-    push: Readonly<Record<string, number>> = { layer: this.#e.ready.decoder.layers.length },
+    push: Readonly<Record<string, number | readonly number[]>> = { layer: this.#e.ready.decoder.layers.length },
     opening: boolean = false,
   ): void {
     this.#e.l.emit(this.#kernel(phase), buffers, {
@@ -278,8 +286,7 @@ export function emitDecoder(
     : l.keep(sequencesOf(d) * bytes);
   const status = form === "barriers" ? undefined : l.keepStatus();
   const emitter = new DecoderEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
-  const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
-  emitter.begin(d.x, position, freqs, looped !== undefined);
+  emitter.begin(d.x, plain(d.position), looped !== undefined);
   emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
     emitter.greedy(looped, d.end.choice, replaced(d.end, value, done));

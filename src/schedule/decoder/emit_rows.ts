@@ -7,7 +7,16 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
+import {
+  type Caches,
+  decodePush,
+  type Emission,
+  layerPush,
+  normsOf,
+  sizeConstants,
+  specOf,
+  SPIN_LIMIT,
+} from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
 import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
@@ -172,7 +181,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
         l.emit("decode_rows_phase", [state, ...buffers[phase]], {
           threads: THREADS,
           spec: { ...spec, PHASES: PHASES[phase] },
-          push: { ...push, layer },
+          push: { ...push, ...layerPush(d, layer) },
           workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : grid, sequencesOf(d), 1],
         });
       }
@@ -186,7 +195,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
     l.emit("decode_rows_layers", [state, status], {
       threads: THREADS,
       spec: { ...spec, PHASES: phases, LAYERS: rows.length },
-      push: { ...push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
+      push: { ...push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
       workgroups: grid,
     });

@@ -131,7 +131,7 @@ class Layers implements Disposable {
       const stored = { ...ready, layers, norms };
       const Emitter = kernels === "batch" ? BatchEmitter : DecoderEmitter;
       const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
-      emitter.begin(d.x, position, d.freqs && value(d.freqs));
+      emitter.begin(d.x, position);
       emitter.layers(d.layers.map(() => cache));
       const see = (at: number, bytes: number): { buffer: number; bytes: number } => {
         const part = { shape: [bytes / 4], strides: [1], dtype: uint32 };

@@ -16,6 +16,13 @@ import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
 
+/** How heads are rotated: by the frequencies that `base` gives, or by `freqs` float32 (headDim / 2,); positions are multiplied by `scale`. */
+export interface Rope {
+  readonly base: number;
+  readonly scale: number;
+  readonly freqs: Node | undefined;
+}
+
 /** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link kvLayoutFor}. */
 export interface DecoderLayer {
   readonly norm: Node;
@@ -36,6 +43,7 @@ export interface DecoderLayer {
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
+  readonly rope: Rope;
 }
 
 /** Sizes that the kernels are specialised for. */
@@ -76,13 +84,10 @@ export interface DecoderStep {
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
-  readonly freqs: Node | undefined;
   readonly eps: number;
   /** Of the norms of heads; 0 where there are none. */
   readonly headEps: number;
   readonly scoreScale: number;
-  readonly ropeScale: number;
-  readonly ropeBase: number;
 }
 
 /** The row of a token in a table, rounded to a dtype. */
@@ -148,6 +153,24 @@ export interface DecoderSpec extends DecoderStep {
   readonly logitsState: Node | undefined;
   /** The end of a step of a loop, where the token is all that the state's rest needs. */
   readonly end: SamplingTail | undefined;
+}
+
+/** Different ropes of layers that the kernels serve: states have angles of so many (ROPES of shaders/states.zon). */
+export const MAX_ROPES = 2;
+
+function isSameRope(a: Rope, b: Rope): boolean {
+  return a.base === b.base && a.scale === b.scale && a.freqs === b.freqs;
+}
+
+/** The different ropes of layers, in the order in which layers first have them. */
+export function ropesOf(layers: readonly Pick<DecoderLayer, "rope">[]): readonly Rope[] {
+  return layers.map(({ rope }) => rope).filter((rope, i, all) => all.findIndex((o) => isSameRope(o, rope)) === i);
+}
+
+/** Which of {@link ropesOf} each layer has. */
+export function ropeNumbers(layers: readonly Pick<DecoderLayer, "rope">[]): readonly number[] {
+  const ropes = ropesOf(layers);
+  return layers.map(({ rope }) => ropes.findIndex((o) => isSameRope(o, rope)));
 }
 
 /** Sequences, or tokens of a chunk, that are decoded together at most: products that take many rows at once serve more of them. */

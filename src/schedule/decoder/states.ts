@@ -14,10 +14,11 @@ function aligned(at: number, alignment: number): number {
 export function decodeState(
   sizes: Readonly<Record<"HIDDEN" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "COPIES" | "POLLED" | "capacity", number>>,
 ): Readonly<Record<
-  "RESIDUAL_RING" | "LAYER_RING" | "SQUARES" | "PAIRS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "frequencies" | "before" | "beforeBytes" | "after" | "afterBytes" | "squares" | "fresh" | "scores" | "layers" | "layerBytes" | "bytes",
+  "ROPES" | "RESIDUAL_RING" | "LAYER_RING" | "SQUARES" | "PAIRS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "before" | "beforeBytes" | "after" | "afterBytes" | "squares" | "fresh" | "scores" | "layers" | "layerBytes" | "bytes",
   number
 >> {
   const { HIDDEN, KV_HEADS, HEADS, HEAD_DIM, COPIES, POLLED, capacity } = sizes;
+  const ROPES = 2;
   const RESIDUAL_RING = POLLED != 0 ? 4 : 2;
   const LAYER_RING = POLLED != 0 ? 4 : 1;
   const SQUARES = KV_HEADS * (HEADS + 1);
@@ -27,8 +28,10 @@ export function decodeState(
   const best = counter + 4;
   const lost = best + 8;
   const ropeAngles = aligned(lost + 4, 256);
-  const frequencies = ropeAngles + HEAD_DIM * 4;
-  const before = frequencies + HEAD_DIM * 4;
+  const ropeAnglesBytes = HEAD_DIM * 4;
+  const frequencies = ropeAngles + ROPES * ropeAnglesBytes;
+  const frequenciesBytes = HEAD_DIM * 4;
+  const before = frequencies + ROPES * frequenciesBytes;
   const beforeBytes = HIDDEN * COPIES * 16;
   const after = before + RESIDUAL_RING * beforeBytes;
   const afterBytes = HIDDEN * COPIES * 16;
@@ -39,7 +42,7 @@ export function decodeState(
   const layerBytes = scores + KV_HEADS * PAIRS * 8 * capacity;
   const bytes = layers + LAYER_RING * layerBytes;
   return {
-    RESIDUAL_RING, LAYER_RING, SQUARES, PAIRS, position, counter, best, lost, ropeAngles, frequencies, before, beforeBytes, after, afterBytes, squares, fresh, scores, layers, layerBytes, bytes,
+    ROPES, RESIDUAL_RING, LAYER_RING, SQUARES, PAIRS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, before, beforeBytes, after, afterBytes, squares, fresh, scores, layers, layerBytes, bytes,
   };
 }
 
@@ -47,10 +50,11 @@ export function decodeState(
 export function rowsState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
-  "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MOST_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "frequencies" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
+  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MOST_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
+  const ROPES = 2;
   const ALL_KV = KV_HEADS * HEAD_DIM;
   const ALL_Q = ALL_KV * HEADS;
   const ALL_QKV = ALL_Q + 2 * ALL_KV;
@@ -60,8 +64,10 @@ export function rowsState(
   const best = counter + 4;
   const lost = best + 8;
   const ropeAngles = aligned(lost + 4, 256);
-  const frequencies = ropeAngles + HEAD_DIM * 4;
-  const residual = aligned(frequencies + HEAD_DIM * 4, 256);
+  const ropeAnglesBytes = HEAD_DIM * 4;
+  const frequencies = ropeAngles + ROPES * ropeAnglesBytes;
+  const frequenciesBytes = HEAD_DIM * 4;
+  const residual = aligned(frequencies + ROPES * frequenciesBytes, 256);
   const qkv = aligned(residual + HIDDEN * 4, 256);
   const attended = qkv + ALL_QKV * 4;
   const after = attended + ALL_Q * 4;
@@ -70,7 +76,7 @@ export function rowsState(
   const massParts = attendedParts + MOST_PARTS * ALL_Q * 4;
   const bytes = aligned(massParts + MOST_PARTS * KV_HEADS * HEADS * 4, 256);
   return {
-    ALL_KV, ALL_Q, ALL_QKV, MOST_PARTS, position, counter, best, lost, ropeAngles, frequencies, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
+    ROPES, ALL_KV, ALL_Q, ALL_QKV, MOST_PARTS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
   };
 }
 
@@ -78,16 +84,18 @@ export function rowsState(
 export function batchState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,
 ): Readonly<Record<
-  "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "x" | "xBytes" | "before" | "beforeSquares" | "after" | "afterSquares" | "fresh" | "attention" | "gated" | "bytes",
+  "ROPES" | "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "ropeAnglesBytes" | "x" | "xBytes" | "before" | "beforeSquares" | "after" | "afterSquares" | "fresh" | "attention" | "gated" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM, SEQUENCES } = sizes;
+  const ROPES = 2;
   const ROW_BLOCKS = Math.floor((SEQUENCES + 7) / 8);
   const Q_COLUMNS = KV_HEADS * HEADS * HEAD_DIM;
   const QKV_COLUMNS = Q_COLUMNS + 2 * KV_HEADS * HEAD_DIM;
   const positions = 0;
   const ropeAngles = aligned(positions + SEQUENCES * 4, 256);
-  const x = ropeAngles + SEQUENCES * HEAD_DIM * 4;
+  const ropeAnglesBytes = SEQUENCES * HEAD_DIM * 4;
+  const x = ropeAngles + ROPES * ropeAnglesBytes;
   const xBytes = HIDDEN * 32;
   const before = x + ROW_BLOCKS * xBytes;
   const beforeSquares = before + ROW_BLOCKS * HIDDEN * 16;
@@ -98,6 +106,6 @@ export function batchState(
   const gated = attention + ROW_BLOCKS * Q_COLUMNS * 16;
   const bytes = aligned(gated + ROW_BLOCKS * INTERMEDIATE * 16, 256);
   return {
-    ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, x, xBytes, before, beforeSquares, after, afterSquares, fresh, attention, gated, bytes,
+    ROPES, ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, ropeAnglesBytes, x, xBytes, before, beforeSquares, after, afterSquares, fresh, attention, gated, bytes,
   };
 }

@@ -21,6 +21,8 @@ const PROMPT = 20;
 
 /** What sets layers apart from Llama's. */
 interface Variant {
+  /** How many there are (default {@link LAYERS}). */
+  readonly layers?: number;
   /** Where q and k are normalised. */
   readonly norm?: "heads" | "whole" | "only k";
   /** Projections with biases. */
@@ -33,6 +35,8 @@ interface Variant {
   readonly traditional?: boolean;
   readonly dims?: number;
   readonly base?: (layer: number) => number;
+  /** What scores are multiplied by (default 1 / 8). */
+  readonly scoreScale?: (layer: number) => number;
   /** Frequencies, as llama3 and yarn have them. */
   readonly freqs?: boolean;
   readonly mscale?: number;
@@ -53,7 +57,7 @@ interface Variant {
 
 /** Logits of `rows` tokens of `batch` sequences behind a cache, and the cache's new buffers. */
 function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[] {
-  const { dtype = mx.float16, biases = [], norm, mscale = 1 } = variant;
+  const { layers = LAYERS, dtype = mx.float16, biases = [], norm, mscale = 1 } = variant;
   const weight = (...shape: number[]): mx.Tensor => mx.zeros(shape, mx.bfloat16);
   const rms = (x: mx.Tensor): mx.Tensor => mx.fast.rmsNorm(x, weight(x.shape[x.ndim - 1]), 1e-6).astype(x.dtype);
   const linear = (name: string, x: mx.Tensor, outputs: number): mx.Tensor => {
@@ -69,7 +73,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   };
   const buffers = (block: number): mx.Tensor[] =>
     Array.from(
-      { length: LAYERS },
+      { length: layers },
       () => mx.zeros(bufferShape({ batch, heads: KV_HEADS, rows: CAPACITY, headDim: DIM, block }), dtype),
     );
   const position = mx.zeros([batch], mx.int32);
@@ -78,7 +82,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   const later = mx.add(offset, 1);
   const freqs = variant.freqs ? mx.ones([DIM / 2], mx.float32) : undefined;
   let x: mx.Tensor = mx.zeros([batch, rows, HIDDEN], dtype);
-  for (let layer = 0; layer < LAYERS; layer++) {
+  for (let layer = 0; layer < layers; layer++) {
     const normed = rms(x);
     const heads = (name: string, count: number): mx.Tensor => {
       const y = linear(name, normed, count * DIM);
@@ -100,7 +104,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
     const { keys, values, lengths } = cache.update(layer, k, v);
     const mask = variant.masked ? mx.ones([rows, CAPACITY], mx.bool) : rows > 1 ? "causal" : null;
     const attended = mx.fast.scaledDotProductAttention(q, keys, values, {
-      scale: 0.125,
+      scale: variant.scoreScale?.(layer) ?? 0.125,
       mask,
       lengths,
     });
@@ -135,9 +139,11 @@ function stepOf(variant: Variant, batch = 1): { features: DecoderFeatures; small
     const found = findDecoder(graph, new Set(nodes), []);
     assert(found !== undefined);
     if (typeof found === "string") return found;
-    const { features, layers, freqs } = found.decoder;
+    const { features, layers } = found.decoder;
     assertEquals(layers.length, LAYERS);
-    assertEquals(freqs !== undefined, variant.freqs ?? false);
+    const { base = () => 10000 } = variant;
+    const ropes = layers.map(({ rope }) => rope.freqs ? "freqs" : rope.base);
+    assertEquals(ropes, layers.map((_, i) => variant.freqs ? "freqs" : base(i)));
     const parts = layers.flatMap((l) => [l.qBias, l.kBias, l.vBias, l.qNorm, l.kNorm]);
     const small = parts.filter((node) => node !== undefined);
     assertEquals(new Set(small).size, small.length);
@@ -177,6 +183,12 @@ const FOUND: Readonly<Record<string, readonly [Variant, DecoderFeatures, number,
   "Qwen3's": [{ norm: "heads" }, { ...ALIKE, headNorm: true, qkvBias: false }, 2, `half ${DIM} qNorm kNorm`],
   "Llama's": [{}, { ...ALIKE, headNorm: false, qkvBias: false }, 0, `half ${DIM}`],
   "Llama 3's": [{ freqs: true }, { ...ALIKE, headNorm: false, qkvBias: false }, 0, `half ${DIM} freqs`],
+  "another rope in each": [
+    { base: (layer) => 1000 * (layer + 1) },
+    { ...ALIKE, headNorm: false, qkvBias: false },
+    0,
+    `half ${DIM}`,
+  ],
   "Qwen2's": [{ biases: QKV }, { ...ALIKE, headNorm: false, qkvBias: true }, 3, `half ${DIM} qBias kBias vBias`],
   "both norms and biases": [
     { biases: QKV, norm: "heads", biasFirst: true },
@@ -360,7 +372,20 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
     0,
   ],
   "a mask": [{ masked: true }, "attention has a mask, or no lengths", [], LAYERS, LAYERS],
-  "another base in each layer": [{ base: (layer) => 1000 * (layer + 1) }, "the layers differ", [], LAYERS, LAYERS],
+  "another scale of scores in the last one": [
+    { scoreScale: (layer) => layer === LAYERS - 1 ? 0.25 : 0.125 },
+    `layers 0 and ${LAYERS - 1} have different scales of scores`,
+    [],
+    LAYERS,
+    LAYERS,
+  ],
+  "a third rope": [
+    { layers: 3, base: (layer) => 1000 * (layer + 1) },
+    "the layers have 3 different ropes, not up to 2",
+    [],
+    3,
+    3,
+  ],
   "a projection that is not quantized": [
     { dense: true },
     "the matrices are quantized differently",

@@ -140,12 +140,10 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     layout: { keys: keys.block, values: values.block },
     position,
     capacity: keys.capacity,
-    freqs: angles.freqs,
     eps: norm.eps,
     headEps,
     scoreScale: scale,
-    ropeScale: angles.scale,
-    ropeBase: angles.base,
+    rope: { base: angles.base, scale: angles.scale, freqs: angles.freqs },
   };
 }
 

@@ -16,7 +16,15 @@ import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { DENSE } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { type DecoderSizes, type DecoderSpec, headRowsOf, MOST_SEQUENCES, updatesOf } from "../spec.ts";
+import {
+  type DecoderSizes,
+  type DecoderSpec,
+  headRowsOf,
+  MAX_ROPES,
+  MOST_SEQUENCES,
+  ropesOf,
+  updatesOf,
+} from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
@@ -82,7 +90,9 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   const [first] = layers;
   const vocabulary = product.shape[product.shape.length - 1];
   const sizes: DecoderSizes = { ...first.sizes, groupSize, bits };
-  for (const layer of layers) same(layer, first, sizes);
+  for (const [i, layer] of layers.entries()) same(layer, first, sizes, i);
+  const ropes = ropesOf(layers).length;
+  expect(ropes <= MAX_ROPES, `the layers have ${ropes} different ropes, not up to ${MAX_ROPES}`);
   const { position, taken } = layers[layers.length - 1];
   const chunk = chunks ? { count: first.rows, taken } : undefined;
   if (chunk) expect(layers.every((l, i) => !l.taken || i === layers.length - 1), "a layer leaves rows out");
@@ -120,12 +130,9 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     vocabulary,
     position: chunk ? first.start : position,
     capacity: first.capacity,
-    freqs: first.freqs,
     eps: last.eps,
     headEps: first.headEps,
     scoreScale: first.scoreScale,
-    ropeScale: first.ropeScale,
-    ropeBase: first.ropeBase,
     logits,
     token,
     keepsLogits,
@@ -169,8 +176,8 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
-  const { position, freqs, norm, head, end } = decoder;
-  const needed = new Set<unknown>([position, freqs, norm, end?.fed, ...Object.values(head)]);
+  const { position, norm, head, end } = decoder;
+  const needed = new Set<unknown>([position, norm, end?.fed, ...Object.values(head)]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
       needed.add(node);
@@ -233,23 +240,24 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   return reader;
 }
 
-function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
-  const key = (l: Layer): string =>
-    JSON.stringify([
-      l.sizes,
-      l.features,
-      l.layout,
-      l.rows,
-      l.capacity,
-      l.eps,
-      l.headEps,
-      l.scoreScale,
-      l.ropeScale,
-      l.ropeBase,
-      l.keys.dtype.name,
-    ]);
-  expect(key(layer) === key(first), "the layers differ");
-  expect(layer.start === first.start && layer.freqs === first.freqs, "the layers are at different positions");
+/** What all layers must have alike, since kernels are told it once; their ropes may differ. */
+const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
+  "sizes": (l) => JSON.stringify(l.sizes),
+  "features": (l) => JSON.stringify(l.features),
+  "layouts of caches": (l) => JSON.stringify(l.layout),
+  "numbers of rows": (l) => l.rows,
+  "capacities": (l) => l.capacity,
+  "eps of norms": (l) => l.eps,
+  "eps of the norms of heads": (l) => l.headEps,
+  "scales of scores": (l) => l.scoreScale,
+  "dtypes of caches": (l) => l.keys.dtype,
+  "positions": (l) => l.start,
+};
+
+/** Layer `i` must be like the first one, but for its rope. */
+function same(layer: Layer, first: Layer, sizes: DecoderSizes, i: number): void {
+  const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
+  expect(other === undefined, `layers 0 and ${i} have different ${other}`);
   expect(
     layer.sizes.bits === sizes.bits && layer.sizes.groupSize === sizes.groupSize,
     "the head is quantized differently",
@@ -276,6 +284,10 @@ function checkDtypes(d: DecoderSpec): void {
     "scales or dense weights, norm weights and biases are not all float16 or all bfloat16",
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
-  expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");
+  expect(isFloat(d.logits.dtype), "the logits are no floats");
+  expect(
+    d.layers.every(({ rope }) => (rope.freqs?.dtype ?? float32) === float32),
+    "the frequencies of rope are no float32",
+  );
   expect(d.position.dtype.bytes === 4, "the positions are no int32");
 }
