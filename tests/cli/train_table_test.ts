@@ -2,6 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
+import { notesOf, readSettings } from "../../src/cli/training.ts";
 import "../support/devices/devices.ts"; // opens the Vulkan library outside of any test
 import { checkRows, type Row, testTable } from "../support/processes/table.ts";
 
@@ -44,6 +45,33 @@ testTable("train and fuse that are refused", [
   failed("adapters/adapter_config.json does not exist", "fuse"),
   failed("adapters/adapter_config.json does not exist", "generate", "--adapter-path", "adapters", "Hi"),
 ]);
+
+Deno.test("a training without flags has the defaults of mlx-lm", () => {
+  const values = { data: DATA };
+  const settings = readSettings(values);
+  const { model: _model, train: _train, ...notes } = notesOf(values, settings);
+  // CONFIG_DEFAULTS of mlx_lm/lora.py
+  assertEquals(notes, {
+    adapter_path: "adapters",
+    batch_size: 4,
+    data: DATA,
+    grad_accumulation_steps: 1,
+    grad_checkpoint: false,
+    iters: 1000,
+    learning_rate: 1e-5,
+    mask_prompt: false,
+    max_seq_length: 2048,
+    optimizer: "adam",
+    resume_adapter_file: null,
+    save_every: 100,
+    seed: 0,
+    steps_per_eval: 200,
+    steps_per_report: 10,
+    val_batches: 25,
+  });
+  const { fineTuneType, loraParameters } = settings.adapter;
+  assertEquals([fineTuneType, loraParameters], ["lora", { rank: 8, scale: 20, dropout: 0 }]);
+});
 
 /** Shown where no model was fine-tuned before. */
 const FEW = [

@@ -226,6 +226,10 @@ Deno.test("caches of other models and damaged files are refused before anything 
       () => write((a) => a["1.1"] = zeros([b, h, t, d + 2])),
       `the array "1.1" is (1,1,${t},34), expected (1,1,${t},32)`,
     ],
+    [
+      () => write((a) => a["0.1"] = zeros([b, h + 1, t, d])),
+      `the array "0.1" is (1,2,${t},32), expected (1,1,${t},32)`,
+    ],
     [() => write((a) => a["0.0"] = zeros([b, h, t])), 'the array "0.0" is '],
     [() =>
       write((a) => {

@@ -66,6 +66,10 @@ Deno.test("arrays of every dtype come back from .npy, .npz and .gguf files", () 
       mx.save(`${folder}/${name}`, x.T); // ".npy" is added
       const found = mx.loadNpy(`${folder}/${name}.npy`);
       assertEquals([found.dtype, found.tolist()], [x.dtype, x.T.tolist()], name);
+      // The format of NumPy: a header ends with a line end, and values begin at a multiple of 64 bytes.
+      const bytes = Deno.readFileSync(`${folder}/${name}.npy`);
+      const start = bytes.length - 6 * x.dtype.bytes;
+      assertEquals([start % 64, bytes[start - 1]], [0, 10], name);
     }
     for (const write of [mx.savez, mx.savezCompressed]) {
       write(`${folder}/all.npz`, arrays, mx.arange(3));
