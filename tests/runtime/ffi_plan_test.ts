@@ -5,7 +5,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../../ffi/error.ts";
 import { VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
-import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../../src/backend/kernels.ts";
+import { KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../../src/backend/kernels.ts";
 import {
   arange,
   assertFails,
@@ -20,6 +20,7 @@ import {
   plan,
   slotsOf,
 } from "../support/devices/vulkan_device.ts";
+import { encodePush } from "../support/devices/harness.ts";
 
 // ---- Plans --------------------------------------------------------------------------------------------------------------
 
@@ -189,6 +190,21 @@ deviceTest("planNew() says what is wrong with a Plan", (device) => {
   wrong((w) => w[15] = 65536, "65536 threads");
 });
 
+deviceTest("planNew() refuses entries of a table that are in no slot", (device, index) => {
+  const kernel = "batch_layers_emulated";
+  if (kernel in INFO[index].missingKernels) return;
+  const { columns, spec, push } = KERNELS[kernel];
+  const dispatch = { kernel, spec: spec.map(() => 64), push: encodePush(push, {}), grid: [1, 1, 1] } as const;
+  const head = plan(2, { ...dispatch, buffers: [[0, 0], [1, 0]] });
+  for (const slot of [2, 3, PLAN_NO_SLOT]) {
+    const entries = columns.flatMap((_, i) => [i === columns.length - 1 ? slot : 1, 0]);
+    const words = Uint32Array.of(...head, 1, ...entries);
+    words[3] = words.length;
+    const where = `entry ${columns.length - 1} of its table is in slot ${slot} of 2`;
+    assertFails("plan", () => device.planNew(words), kernel, where);
+  }
+});
+
 deviceTest("planNew() survives random words and mutated Plans", (device) => {
   let state = 1;
   const random = (n: number): number => {
@@ -312,7 +328,39 @@ deviceTest("planBarriers() counts what a run waits for, timed or not", (device, 
   assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one); // neither needs the other
   assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(0, 2, n)), one + 1);
   assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(1, 2, n)), one + 2);
+  assertEquals(barriers(copy(0, 1, n), arange(0, n, 0, 1)), one + 1); // a write of what was read
   if (INFO[index].timestampPeriod === 0) return;
   device.profile(true);
   assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one);
+});
+
+deviceTest("planBarriers() counts a barrier between uses of one place, through whatever slots", (device) => {
+  const n = 16, [a, b] = [0, 1].map(() => device.bufferNew(8 * n));
+  const words = plan(4, arange(0, n, 0, 1), copy(1, 2, n), arange(3, n, 0, 1));
+  const barriers = (...slots: Parameters<typeof slotsOf>): number => {
+    const p = device.planNew(words);
+    device.planRun(p, slotsOf(...slots));
+    return device.planBarriers(p);
+  };
+  const apart = barriers(a, [a, 4 * n], b, [b, 4 * n]);
+  assertEquals(barriers(a, a, b, [b, 4 * n]), apart + 1); // slot 1 reads what slot 0 wrote
+  assertEquals(barriers(a, [a, 4 * n], b, [a, 4 * n]), apart + 1); // slot 3 writes what slot 1 read
+  assertEquals(barriers(a, [a, 4 * n], b, b), apart + 1); // slot 3 writes what slot 2 wrote
+  assertEquals(barriers(a, a, b, b), apart + 2);
+});
+
+deviceTest("planBarriers() counts a barrier in front of a flagged dispatch that needs what came before", (device) => {
+  const n = 16, slots = slotsOf(...[0, 1, 2].map(() => device.bufferNew(8 * n)));
+  const barriers = (...dispatches: Parameters<typeof plan>[1][]): number => {
+    const words = plan(3, ...dispatches);
+    const last = plan(0, dispatches[dispatches.length - 1]).length - plan(0).length;
+    words[words.length - last] |= PLAN_DISJOINT << 16;
+    const p = device.planNew(words);
+    device.planRun(p, slots);
+    return device.planBarriers(p);
+  };
+  const one = barriers(arange(0, n, 0, 1));
+  assertEquals(barriers(arange(0, n, 0, 1), arange(0, n, 0, 1, 4 * n)), one);
+  assertEquals(barriers(copy(0, 1, n), arange(0, n, 0, 1)), one + 1); // a write of what was read
+  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n)), one + 1); // a read of what was written
 });

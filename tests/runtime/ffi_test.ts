@@ -7,6 +7,7 @@ import {
   VKRT_BUFFER_HOST,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
+  VKRT_MEMORY_CACHE,
   VKRT_MEMORY_HEAP,
   VKRT_MEMORY_PEAK,
   VKRT_MEMORY_STAGING,
@@ -143,6 +144,19 @@ deviceTest("buffers are unknown once freed", (device) => {
   assertFails("handle", () => device.bufferFree(p), "no buffer");
 });
 
+deviceTest("handles of freed buffers stay unknown when their places are taken again", (device) => {
+  const count = 5000; // a place is taken again after a thousand others
+  const handles = Array.from({ length: count }, () => {
+    const buffer = device.bufferNew(4);
+    device.bufferFree(buffer);
+    return buffer;
+  });
+  assertEquals(new Set(handles).size, count);
+  const last = Array.from({ length: 1100 }, () => device.bufferNew(4));
+  for (const stale of handles) assertFails("handle", () => device.bufferRead(stale, 0, new Uint8Array(4)), "freed");
+  for (const buffer of last) device.bufferFree(buffer);
+});
+
 deviceTest("bufferNew() takes tens of thousands of small buffers", (device) => {
   const count = 20_000;
   const handles = Array.from({ length: count }, (_, i) => device.bufferNew(1 + i % 40));
@@ -186,6 +200,25 @@ deviceTest("memory() counts live, peak and staging bytes", (device) => {
   device.bufferFree(a);
   assertEquals(device.memory()[VKRT_MEMORY_ACTIVE], 0);
   assert(device.memory()[VKRT_MEMORY_STAGING] <= 64 * MIB);
+});
+
+deviceTest("memory() counts freed bytes as cached until they are taken again", (device) => {
+  const cached = (): number => device.memory()[VKRT_MEMORY_CACHE];
+  assertEquals(cached(), 0);
+  const small = device.bufferNew(MIB), large = device.bufferNew(20 * MIB);
+  assertEquals(cached(), 0);
+  device.bufferFree(large);
+  const one = cached();
+  assert(one >= 20 * MIB && one < 21 * MIB, String(one));
+  device.bufferFree(small); // the last one of its chunk, which holds more
+  const both = cached();
+  assert(both >= one + MIB, String(both));
+  const again = device.bufferNew(20 * MIB);
+  assertEquals(cached(), both - one);
+  device.bufferFree(device.bufferNew(MIB));
+  assertEquals(cached(), both - one);
+  device.bufferFree(again);
+  assertEquals(cached(), both);
 });
 
 // ---- files --------------------------------------------------------------------------------------------------------------
