@@ -28,8 +28,8 @@ interface AttentionCase {
   readonly dim: number;
   readonly vDim?: number;
   readonly mask?: "none" | "causal" | "bool" | "add";
-  /** Value in `lengths`. */
-  readonly length?: number;
+  /** Value in `lengths`, or one a batch row. */
+  readonly length?: number | readonly number[];
   readonly types?: readonly [q: Type, kv: Type, out: Type];
   /** Elements between rows beyond their dimension, so that rows are not aligned. */
   readonly gap?: number;
@@ -37,28 +37,37 @@ interface AttentionCase {
   readonly interleaved?: boolean;
   /** The mask has one row for all queries and heads. */
   readonly broadcastMask?: boolean;
+  /** Runs with every seed. */
+  readonly always?: boolean;
 }
 
 const MASKS = { none: 0, causal: 1, bool: 2, add: 3 } as const;
 
 function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const { batch = 1, heads, kvHeads, qLen, kvLen, dim, vDim = dim, mask = "none", gap = 0 } = c;
-  if (!isDrawn(backend.name, [c, threads, c.types?.map(({ name }) => name)], 3)) return;
+  if (!c.always && !isDrawn(backend.name, [c, threads, c.types?.map(({ name }) => name)], 3)) return;
   const [Q, Kv, Out] = c.types ?? [F32, F32, F32];
   const layout = (h: number, t: number, d: number): [number, number, number] =>
     c.interleaved ? [t * h * (d + gap), d + gap, h * (d + gap)] : [h * t * (d + gap), t * (d + gap), d + gap];
   const qs = layout(heads, qLen, dim);
   const ks = layout(kvHeads, kvLen, dim);
   const vs = layout(kvHeads, kvLen, vDim);
-  const length = c.length === undefined ? kvLen : Math.min(kvLen, Math.max(0, c.length));
+  const lengths = typeof c.length === "number" ? [c.length] : c.length;
+  const lengthOf = (b: number): number => {
+    const length = lengths?.[lengths.length > 1 ? b : 0] ?? kvLen;
+    return Math.min(kvLen, Math.max(0, length));
+  };
   const q = Q.pack(random(batch * heads * qLen * (dim + gap), 3));
   // Rows beyond the length hold NaN: nothing may look at them.
   const rows = (strides: readonly number[], d: number): Float64Array => {
     const all = random(batch * kvHeads * kvLen * (d + gap));
-    for (let i = 0; i < batch * kvHeads * (kvLen - length); i++) {
-      const [pair, row] = [Math.floor(i / (kvLen - length)), length + i % (kvLen - length)];
-      const at = Math.floor(pair / kvHeads) * strides[0] + pair % kvHeads * strides[1] + row * strides[2];
-      all.fill(NaN, at, at + d);
+    for (let b = 0; b < batch; b++) {
+      for (let h = 0; h < kvHeads; h++) {
+        for (let row = lengthOf(b); row < kvLen; row++) {
+          const at = b * strides[0] + h * strides[1] + row * strides[2];
+          all.fill(NaN, at, at + d);
+        }
+      }
     }
     return all;
   };
@@ -73,6 +82,7 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const scale = 1 / Math.sqrt(dim);
   const expected = new Float64Array(batch * heads * qLen * vDim);
   for (let b = 0; b < batch; b++) {
+    const length = lengthOf(b);
     for (let h = 0; h < heads; h++) {
       const g = Math.floor(h / (heads / kvHeads));
       for (let i = 0; i < qLen; i++) {
@@ -103,7 +113,7 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const buffers: Record<string, ArrayBufferView> = { q, k, v };
   if (mask === "bool") buffers.mask = kept;
   if (mask === "add") buffers.mask = added;
-  if (c.length !== undefined) buffers.lengths = Int32Array.of(c.length);
+  if (lengths) buffers.lengths = Int32Array.from(lengths);
   check(
     backend,
     "attention",
@@ -117,7 +127,7 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
         DTYPE_OUT: Out.code,
         MASK_MODE: MASKS[mask],
         DTYPE_MASK: mask === "bool" ? BOOL : F32.code,
-        HAS_LENGTHS: c.length === undefined ? 0 : 1,
+        HAS_LENGTHS: Math.min(2, lengths?.length ?? 0),
       },
       push: {
         batch,
@@ -234,6 +244,12 @@ test("attention() gives 0 where no key is left", (backend) => {
   attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 0, dim: 8 }, 64);
   for (const length of [0, -5]) attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 6, dim: 8, length }, 64);
   attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 6, dim: 8, length: 99 }, 64); // clamped to kv_len
+});
+
+test("attention() gives each row of a batch as many keys as its own length says", (backend) => {
+  const length = [5, 9, -1, 40];
+  attention(backend, { batch: 4, heads: 4, kvHeads: 2, qLen: 1, kvLen: 17, dim: 16, length, always: true }, 64);
+  attention(backend, { batch: 4, heads: 2, kvHeads: 1, qLen: 3, kvLen: 17, dim: 8, mask: "causal", length }, 64);
 });
 
 test("attention() gives each of the last queries the keys up to its own", (backend) => {

@@ -1,4 +1,4 @@
-/** Kernels softmax, rms_norm and rope on every device, against plain float64 loops and MLX's values. */
+/** Kernels softmax, rms_norm, layer_norm and rope on every device, against plain float64 loops and MLX's values. */
 
 import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
@@ -100,6 +100,43 @@ kernelTest("rms_norm multiplies in the dtype of its output, as the composite doe
     assert(others < cols / 50, `${others} of ${cols} elements differ`); // those whose quotient lies between two numbers
   }
 });
+
+// ---- layer_norm -------------------------------------------------------------------------------------------------------
+
+kernelTest("layer_norm takes means out, with or without a weight and a bias", (backend) => {
+  const [rows, cols, eps] = [3, 70, 1e-5];
+  const [x, weight, bias] = [rows * cols, cols, cols].map((n, seed) => random(float32, n, seed));
+  for (const [hasWeight, hasBias] of [[true, true], [false, true], [true, false], [false, false]]) {
+    const out = new Float32Array(rows * cols);
+    runKernel(backend, "layer_norm", {
+      spec: {
+        DTYPE_X: float32.code,
+        DTYPE_WEIGHT: float32.code,
+        DTYPE_BIAS: float32.code,
+        DTYPE_OUT: float32.code,
+        HAS_WEIGHT: Number(hasWeight),
+        HAS_BIAS: Number(hasBias),
+      },
+      push: { rows, cols, eps },
+      buffers: {
+        x: pack(float32, x),
+        ...(hasWeight ? { weight: pack(float32, weight) } : {}),
+        ...(hasBias ? { bias: pack(float32, bias) } : {}),
+        out,
+      },
+      grid: rows,
+    });
+    const expected = x.map((v, i) => {
+      const row = x.slice(i - i % cols, i - i % cols + cols);
+      const mean = row.reduce((a, b) => a + b, 0) / cols;
+      const variance = row.reduce((a, b) => a + (b - mean) ** 2, 0) / cols;
+      const y = (v - mean) / Math.sqrt(variance + eps);
+      return y * (hasWeight ? weight[i % cols] : 1) + (hasBias ? bias[i % cols] : 0);
+    });
+    const what = `layer_norm, weight ${hasWeight}, bias ${hasBias}, on ${backend.name}`;
+    assertClose(unpack(float32, out), expected, bound(float32), what);
+  }
+}, ["layer_norm"]);
 
 // ---- rope -------------------------------------------------------------------------------------------------------------
 
