@@ -103,7 +103,7 @@ kernelTest("rms_norm multiplies in the dtype of its output, as the composite doe
 
 // ---- layer_norm -------------------------------------------------------------------------------------------------------
 
-kernelTest("layer_norm takes means out, with or without a weight and a bias", (backend) => {
+kernelTest("layer_norm subtracts means and divides by deviations, with or without a weight and a bias", (backend) => {
   const [rows, cols, eps] = [3, 70, 1e-5];
   const [x, weight, bias] = [rows * cols, cols, cols].map((n, seed) => random(float32, n, seed));
   for (const [hasWeight, hasBias] of [[true, true], [false, true], [true, false], [false, false]]) {

@@ -349,18 +349,21 @@ deviceTest("planBarriers() counts a barrier between uses of one place, through w
   assertEquals(barriers(a, a, b, b), apart + 2);
 });
 
-deviceTest("planBarriers() counts a barrier in front of a flagged dispatch that needs what came before", (device) => {
-  const n = 16, slots = slotsOf(...[0, 1, 2].map(() => device.bufferNew(8 * n)));
-  const barriers = (...dispatches: Parameters<typeof plan>[1][]): number => {
-    const words = plan(3, ...dispatches);
-    const last = plan(0, dispatches[dispatches.length - 1]).length - plan(0).length;
-    words[words.length - last] |= PLAN_DISJOINT << 16;
-    const p = device.planNew(words);
-    device.planRun(p, slots);
-    return device.planBarriers(p);
-  };
-  const one = barriers(arange(0, n, 0, 1));
-  assertEquals(barriers(arange(0, n, 0, 1), arange(0, n, 0, 1, 4 * n)), one);
-  assertEquals(barriers(copy(0, 1, n), arange(0, n, 0, 1)), one + 1); // a write of what was read
-  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n)), one + 1); // a read of what was written
-});
+deviceTest(
+  "planBarriers() counts a barrier before a flagged dispatch that uses what earlier ones read or wrote",
+  (device) => {
+    const n = 16, slots = slotsOf(...[0, 1, 2].map(() => device.bufferNew(8 * n)));
+    const barriers = (...dispatches: Parameters<typeof plan>[1][]): number => {
+      const words = plan(3, ...dispatches);
+      const last = plan(0, dispatches[dispatches.length - 1]).length - plan(0).length;
+      words[words.length - last] |= PLAN_DISJOINT << 16;
+      const p = device.planNew(words);
+      device.planRun(p, slots);
+      return device.planBarriers(p);
+    };
+    const one = barriers(arange(0, n, 0, 1));
+    assertEquals(barriers(arange(0, n, 0, 1), arange(0, n, 0, 1, 4 * n)), one);
+    assertEquals(barriers(copy(0, 1, n), arange(0, n, 0, 1)), one + 1); // a write of what was read
+    assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n)), one + 1); // a read of what was written
+  },
+);

@@ -144,8 +144,8 @@ deviceTest("buffers are unknown once freed", (device) => {
   assertFails("handle", () => device.bufferFree(p), "no buffer");
 });
 
-deviceTest("handles of freed buffers stay unknown when their places are taken again", (device) => {
-  const count = 5000; // a place is taken again after a thousand others
+deviceTest("handles of freed buffers stay unknown when their indices serve again", (device) => {
+  const count = 5000; // a freed index serves again after about 1,000 frees
   const handles = Array.from({ length: count }, () => {
     const buffer = device.bufferNew(4);
     device.bufferFree(buffer);
@@ -210,7 +210,7 @@ deviceTest("memory() counts freed bytes as cached until they are taken again", (
   device.bufferFree(large);
   const one = cached();
   assert(one >= 20 * MIB && one < 21 * MIB, String(one));
-  device.bufferFree(small); // the last one of its chunk, which holds more
+  device.bufferFree(small); // its chunk is larger, and nothing else is in it
   const both = cached();
   assert(both >= one + MIB, String(both));
   const again = device.bufferNew(20 * MIB);
