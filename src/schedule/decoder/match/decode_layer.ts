@@ -8,11 +8,11 @@
 import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { expect, type Matrix, Walk } from "../../plan/pattern.ts";
+import { expect, type Matrix, type Product, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
-import { findEpilogue, findPrologue } from "./layer.ts";
+import { findEpilogue, findPrologue, type Heads, type Prologue } from "./layer.ts";
 
 /** A layer as found, with what all layers must share. */
 export interface Layer extends DecoderLayer, DecoderStep {
@@ -27,18 +27,96 @@ export interface Layer extends DecoderLayer, DecoderStep {
   readonly cached: boolean;
 }
 
+/** Attention over the caches of a layer, and where their new rows stand. */
+interface CachedAttention {
+  readonly query: Node;
+  readonly lengths: Node;
+  readonly scale: number;
+  readonly keys: Update;
+  readonly values: Update;
+  /** How many rows of each sequence the caches get, and where the first of them stands. */
+  readonly rows: number;
+  readonly start: Node;
+  /** Whether one of these rows alone is asked for, and where its query stands. */
+  readonly takes: boolean;
+  readonly position: Node;
+}
+
+/** What comes before attention, with queries, and the index of the row that alone is asked for. */
+interface LayerPrologue extends Prologue {
+  readonly q: Heads;
+  readonly taken: Node | undefined;
+}
+
+/** The matrices of a layer, with what they are multiplied by. */
+type LayerProducts = Readonly<Record<"q" | "k" | "v" | "o" | "gate" | "up" | "down", Product>>;
+
 /** The layer whose result is `node`; undefined when it is something else. With `chunks` it computes as many rows as its caches get. */
 export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | undefined {
   const { shape } = walk.peek(node);
   const many = chunks && shape.length > 1 && shape[shape.length - 2] > 1;
   const epilogue = findEpilogue(walk, node, many);
   if (!epilogue) return undefined;
-  const { x, o, norm: mlpNorm, gate, up, down, activation } = epilogue;
-  const attention = walk.take(epilogue.attention, "attention", "what the output projection reads");
+  const { output: { x, o, ...output }, feedForward } = epilogue;
+  const attention = findCachedAttention(walk, output.attention, many, chunks);
+  const prologue = findLayerPrologue(walk, attention, x, chunks);
+  const { norm, cachedNorm, q, k, v, headEps, taken } = prologue;
+  expect(norm.eps === feedForward.norm.eps, "the norms have different eps");
+  const { gate, up, down, activation } = feedForward;
+  const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
+  const { keys, values, rows, start, takes, position, scale } = attention;
+  return {
+    ...matricesOf(products),
+    norm: norm.weight,
+    qBias: q.projection.bias,
+    kBias: k.projection.bias,
+    vBias: v.bias,
+    qNorm: q.norm?.weight,
+    kNorm: k.norm?.weight,
+    keys: keys.update,
+    values: values.update,
+    mlpNorm: feedForward.norm.weight,
+    x: takes && chunks ? cachedNorm.x : x,
+    rows,
+    start,
+    taken,
+    cached: takes && !chunks,
+    sizes: sizesOf(attention, products),
+    features: {
+      headNorm: k.norm !== undefined,
+      qkvBias: v.bias !== undefined,
+      activation,
+      ropeForm: q.angles.form,
+      ropeDims: q.angles.dims,
+    },
+    layout: { keys: keys.block, values: values.block },
+    position,
+    capacity: keys.capacity,
+    eps: norm.eps,
+    headEps,
+    scoreScale: scale,
+    rope: { base: q.angles.base, scale: q.angles.scale, freqs: q.angles.freqs },
+  };
+}
+
+function matricesOf({ q, k, v, o, gate, up, down }: LayerProducts): Readonly<Record<keyof LayerProducts, Matrix>> {
+  return {
+    q: q.matrix,
+    k: k.matrix,
+    v: v.matrix,
+    o: o.matrix,
+    gate: gate.matrix,
+    up: up.matrix,
+    down: down.matrix,
+  };
+}
+
+/** Attention that reads the caches which the same graph writes, up to the new rows. */
+function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: boolean): CachedAttention {
+  const attention = walk.take(node, "attention", "what the output projection reads");
   const { scale, mask, hasLengths } = attrsOf(attention, "attention");
-  const isMasked = mask !== (many ? "causal" : "none");
   expect(
-    !isMasked && hasLengths,
+    mask === (many ? "causal" : "none") && hasLengths,
     many ? "a chunk is not causal, or has no lengths" : "attention has a mask, or no lengths",
   );
   const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
@@ -55,96 +133,75 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     "keys and values are written at different rows",
   );
   if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention are not those behind the new rows");
+  return { query, lengths, scale, keys, values, rows, start, takes, position };
+}
 
+/** Norm, projections and rotation of the rows that attention and the caches read; `x` is the residual of the layer. */
+function findLayerPrologue(walk: Walk, attention: CachedAttention, x: Node, chunks: boolean): LayerPrologue {
+  const { query, keys, values, rows, takes } = attention;
   // Rows beside the one that is taken have a walk of their own, and without chunks are no part of this layer.
   const other = takes ? new Walk(walk.graph, walk.wanted) : walk;
   const written = rows > 1 ? [keys, values].map(headsOf) : [];
   const [newKeys, newValues] = rows > 1 ? written.map(({ source }) => source) : [keys.rows, values.rows];
-  const { norm, cachedNorm, q, k, v, headEps } = findPrologue(walk, query, newKeys, newValues, other);
-  const { angles, projection } = q!;
-  const single = sizeOf(position.shape) === 1;
-  expect(
-    angles.position === position && angles.perSequence === !single,
-    "q is not rotated to the position of its sequence in the cache",
-  );
-  expect(
-    k.angles.position === start && k.angles.perSequence === !single,
-    "k is not rotated to the rows where it is cached",
-  );
-  const taken = takes ? rowTaken(walk, norm.x, cachedNorm.x, position, start) : undefined;
-  if (takes) {
-    expect(taken !== undefined, "q reads another row than that of its position");
-    expect(seesUpTo(walk, lengths, taken, keys), "attention sees other keys than those up to its row");
-  }
-  expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of attention differ");
-  const row = walk.stripViews(norm.x);
+  const found = findPrologue(walk, query, newKeys, newValues, other);
+  const prologue = { ...found, q: found.q! };
+  checkRotation(prologue, attention);
+  const taken = takes ? findTaken(walk, prologue, attention) : undefined;
+  expect(walk.peek(found.norm.x) === walk.peek(x), "the norm and the residual of attention differ");
+  const row = walk.stripViews(found.norm.x);
   if (chunks && rows > 1) {
     walk.stripViews(x);
     const nodes = [...other.inside, ...written.flatMap(({ path }) => path), ...(takes ? [row] : [])];
     for (const n of nodes) walk.inside.add(n);
   }
-  expect(norm.eps === mlpNorm.eps, "the norms have different eps");
+  return { ...prologue, taken };
+}
 
-  const headDim = query.shape[3];
-  const kvHeads = keys.heads;
-  const columns = (m: Matrix): number => m.codes.shape[0];
-  const sizes: DecoderSizes = {
-    hidden: columns(down.matrix),
-    intermediate: columns(gate.matrix),
-    heads: query.shape[1],
-    kvHeads,
-    headDim,
-    groupSize: projection.groupSize,
-    bits: projection.bits,
-  };
-  for (const p of [projection, k.projection, v, o, gate, up, down]) {
-    expect(p.bits === sizes.bits && p.groupSize === sizes.groupSize, "the matrices are quantized differently");
-  }
-  const { hidden, intermediate, heads } = sizes;
+/** Queries are rotated to their position, keys to where they are cached. */
+function checkRotation({ q, k }: Prologue & { readonly q: Heads }, { position, start }: CachedAttention): void {
+  const perSequence = sizeOf(position.shape) !== 1;
   expect(
-    columns(projection.matrix) === heads * headDim && columns(k.projection.matrix) === kvHeads * headDim &&
-      columns(v.matrix) === kvHeads * headDim &&
-      columns(o.matrix) === hidden && columns(up.matrix) === intermediate && values.heads === kvHeads,
+    q.angles.position === position && q.angles.perSequence === perSequence,
+    "q is not rotated to the position of its sequence in the cache",
+  );
+  expect(
+    k.angles.position === start && k.angles.perSequence === perSequence,
+    "k is not rotated to the rows where it is cached",
+  );
+}
+
+/** The index, among the rows that the caches get, of the one that attention is asked for. */
+function findTaken(walk: Walk, { norm, cachedNorm }: Prologue, attention: CachedAttention): Node {
+  const { position, start, lengths, keys } = attention;
+  const taken = rowTaken(walk, norm.x, cachedNorm.x, position, start);
+  expect(taken !== undefined, "q reads another row than that of its position");
+  expect(seesUpTo(walk, lengths, taken, keys), "attention sees other keys than those up to its row");
+  return taken;
+}
+
+/** The sizes that the matrices of a layer have together. */
+function sizesOf({ query, keys, values }: CachedAttention, products: LayerProducts): DecoderSizes {
+  const { q, k, v, o, gate, up, down } = products;
+  const columns = ({ matrix }: Product): number => matrix.codes.shape[0];
+  const [, heads, , headDim] = query.shape;
+  const sizes: DecoderSizes = {
+    hidden: columns(down),
+    intermediate: columns(gate),
+    heads,
+    kvHeads: keys.heads,
+    headDim,
+    groupSize: q.groupSize,
+    bits: q.bits,
+  };
+  const alike = Object.values(products).every((p) => p.bits === sizes.bits && p.groupSize === sizes.groupSize);
+  expect(alike, "the matrices are quantized differently");
+  const { hidden, intermediate, kvHeads } = sizes;
+  expect(
+    columns(q) === heads * headDim && columns(k) === kvHeads * headDim && columns(v) === kvHeads * headDim &&
+      columns(o) === hidden && columns(up) === intermediate && values.heads === kvHeads,
     "the sizes of the matrices do not fit together",
   );
-  return {
-    norm: norm.weight,
-    q: projection.matrix,
-    k: k.projection.matrix,
-    v: v.matrix,
-    qBias: projection.bias,
-    kBias: k.projection.bias,
-    vBias: v.bias,
-    qNorm: q!.norm?.weight,
-    kNorm: k.norm?.weight,
-    o: o.matrix,
-    keys: keys.update,
-    values: values.update,
-    mlpNorm: mlpNorm.weight,
-    gate: gate.matrix,
-    up: up.matrix,
-    down: down.matrix,
-    x: takes && chunks ? cachedNorm.x : x,
-    rows,
-    start,
-    taken,
-    cached: takes && !chunks,
-    sizes,
-    features: {
-      headNorm: k.norm !== undefined,
-      qkvBias: v.bias !== undefined,
-      activation,
-      ropeForm: angles.form,
-      ropeDims: angles.dims,
-    },
-    layout: { keys: keys.block, values: values.block },
-    position,
-    capacity: keys.capacity,
-    eps: norm.eps,
-    headEps,
-    scoreScale: scale,
-    rope: { base: angles.base, scale: angles.scale, freqs: angles.freqs },
-  };
+  return sizes;
 }
 
 /** Where rotated heads stand. */

@@ -23,13 +23,14 @@ import {
   MAX_ROPES,
   MOST_SEQUENCES,
   ropesOf,
+  type TokenChunk,
   updatesOf,
 } from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
-import { expect, type GraphView, isQuantized, type Matrix, Mismatch, Walk } from "../../plan/pattern.ts";
+import { expect, type GraphView, isQuantized, type Matrix, Mismatch, type Product, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
@@ -42,6 +43,26 @@ export interface DecoderRegion {
   readonly late: boolean;
 }
 
+/** The attention of the last layer of a step: of a chunk in a graph that writes one into a cache, and of one row of each sequence. */
+export interface LastAttention {
+  readonly chunk: Node | undefined;
+  readonly token: Node | undefined;
+}
+
+/** Where the last layer of a decoder may be in a graph. */
+export function findLastAttention(graph: GraphView): LastAttention {
+  let last: Node | undefined;
+  let token: Node | undefined;
+  let hasChunk = false;
+  for (const node of graph.order) {
+    hasChunk ||= writesChunk(node);
+    if (node.op !== "attention" || !attrsOf(node, "attention").hasLengths) continue;
+    last = node;
+    if (node.shape[2] === 1) token = node;
+  }
+  return { chunk: hasChunk ? last : undefined, token };
+}
+
 /**
  * The decoder of one token in a graph, or with `chunks` of a chunk; the reason when there is something like one that does not match; else
  * undefined.
@@ -51,13 +72,11 @@ export function findDecoder(
   wanted: ReadonlySet<Node>,
   state: readonly StateUpdate[],
   chunks: boolean = false,
+  { chunk, token }: LastAttention = findLastAttention(graph),
 ): DecoderRegion | string | undefined {
-  if (chunks && !graph.order.some(writesChunk)) return undefined;
-  const isStep = (n: Node): boolean =>
-    n.op === "attention" && (chunks || n.shape[2] === 1) && attrsOf(n, "attention").hasLengths;
-  const step = graph.order.findLast(isStep);
-  if (!step) return undefined;
-  const [sequences, , rows] = step.shape;
+  const attention = chunks ? chunk : token;
+  if (!attention) return undefined;
+  const [sequences, , rows] = attention.shape;
   // The head is the last product of those rows.
   const head = (op: Node["op"]): Node | undefined =>
     graph.order.findLast((n) => n.op === op && sizeOf(n.shape) === sequences * rows * n.shape[n.shape.length - 1]);
@@ -78,69 +97,100 @@ function writesChunk(node: Node): boolean {
 }
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
-  const { matrix: head, x: normed, bits, groupSize } = walk.product(product, "the head");
-  const last = walk.norm(normed, "the final norm");
-  const layers: Layer[] = [];
-  let x = last.x;
-  for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, x, chunks)) {
-    layers.unshift(layer);
-    x = layer.x;
-  }
-  expect(layers.length > 0, "no layer was found below the head");
+  const head = walk.product(product, "the head");
+  const last = walk.norm(head.x, "the final norm");
+  const layers = findLayers(walk, last.x, head, chunks);
   const [first] = layers;
-  const vocabulary = product.shape[product.shape.length - 1];
-  const sizes: DecoderSizes = { ...first.sizes, groupSize, bits };
-  for (const [i, layer] of layers.entries()) same(layer, first, sizes, i);
-  const ropes = ropesOf(layers).length;
-  expect(ropes <= MAX_ROPES, `the layers have ${ropes} different ropes, not up to ${MAX_ROPES}`);
-  const { position, taken } = layers[layers.length - 1];
-  const chunk = chunks ? { count: first.rows, taken } : undefined;
-  if (chunk) expect(layers.every((l, i) => !l.taken || i === layers.length - 1), "a layer leaves rows out");
-  expect(!chunk?.taken || chunk.taken.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
+  const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
-
-  const logits = walk.upward(product);
-  // The caches hold the row of a prompt already; one of many rows is only the last layer's.
-  const late = first.cached || taken !== undefined;
-  const ending = chunk && !taken ? undefined : findSamplingTail(walk, logits, position, state, late);
-  // The head finds the largest logits of all tokens, not of those that a mask allows.
-  const found = (late || !ending?.end.fed) && !ending?.end.mask ? ending : undefined;
-  const rows = headRowsOf({ position: first.start, chunk });
-  const token = found ? undefined : argmax(walk, logits, rows);
-  const readers = walk.readers(logits);
-  const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
-    readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
-  // Penalised logits are not those that others ask for.
-  const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
-  const ends = late && end !== undefined;
-  if (first.cached) expect(ends && !keepsLogits, "more is asked of the last row of a prompt than its token");
-  walk.inside.delete(logits);
-  if (token) walk.inside.delete(token);
-  for (const node of end ? found!.inside : []) walk.inside.add(node);
-
+  const { late, ...ending } = findEnd(walk, product, layers, chunk, state);
+  const sizes: DecoderSizes = { ...first.sizes, groupSize: head.groupSize, bits: head.bits };
   const decoder: DecoderSpec = {
     sizes,
     features: first.features,
     layout: first.layout,
     chunk,
-    x: embedding(walk, x, sizes),
+    x: embedding(walk, first.x, sizes),
     layers,
     norm: last.weight,
-    head,
-    vocabulary,
-    position: chunk ? first.start : position,
+    head: head.matrix,
+    vocabulary: product.shape[product.shape.length - 1],
+    position: chunk ? first.start : layers[layers.length - 1].position,
     capacity: first.capacity,
     eps: last.eps,
     headEps: first.headEps,
     scoreScale: first.scoreScale,
-    logits,
-    token,
-    keepsLogits,
-    logitsState: state.find((u) => u.value === logits && walk.readers(u.parameter).length === 0)?.parameter,
-    end,
+    ...ending,
   };
   checkDtypes(decoder);
-  const updates = end ? updatesOf(end) : [];
+  const updates = decoder.end ? updatesOf(decoder.end) : [];
+  takeResults(walk, decoder, layers, updates);
+  if (late) checkLast(walk, state, updates);
+  takeDead(walk, decoder);
+  return { decoder, last: decoder.logits, inside: walk.inside, late };
+}
+
+/** All layers below the final norm, whose input is `x`, the first one first. */
+function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readonly Layer[] {
+  const layers: Layer[] = [];
+  for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, layer.x, chunks)) layers.unshift(layer);
+  expect(layers.length > 0, "no layer was found below the head");
+  for (const [i, layer] of layers.entries()) same(layer, layers[0], head, i);
+  const ropes = ropesOf(layers).length;
+  expect(ropes <= MAX_ROPES, `the layers have ${ropes} different ropes, not up to ${MAX_ROPES}`);
+  return layers;
+}
+
+/** The tokens that go through the layers of a chunk; the last layer may leave some out. */
+function chunkOf(layers: readonly Layer[]): TokenChunk {
+  const { taken } = layers[layers.length - 1];
+  expect(layers.every((l, i) => !l.taken || i === layers.length - 1), "a layer leaves rows out");
+  expect(!taken || taken.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
+  return { count: layers[0].rows, taken };
+}
+
+/** What becomes of the logits. `late` ends come after everything else: they end a prompt. */
+interface StepEnd extends Pick<DecoderSpec, "logits" | "logitsState" | "token" | "keepsLogits" | "end"> {
+  readonly late: boolean;
+}
+
+/** What reads the logits that the head's `product` gives. */
+function findEnd(
+  walk: Walk,
+  product: Node,
+  layers: readonly Layer[],
+  chunk: TokenChunk | undefined,
+  state: readonly StateUpdate[],
+): StepEnd {
+  const [first] = layers;
+  const { position, taken } = layers[layers.length - 1];
+  const logits = walk.upward(product);
+  // The caches hold the row of a prompt already; one of many rows is only the last layer's.
+  const isPrompt = first.cached || taken !== undefined;
+  const tail = chunk && !taken ? undefined : findSamplingTail(walk, logits, position, state, isPrompt);
+  // The head finds the largest logits of all tokens, not of those that a mask allows.
+  const found = (isPrompt || !tail?.end.fed) && !tail?.end.mask ? tail : undefined;
+  const token = found ? undefined : argmax(walk, logits, headRowsOf({ position: first.start, chunk }));
+  const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
+    walk.readers(logits).some((r) => !walk.inside.has(r) && !found?.inside.has(r));
+  // Penalised logits are not those that others ask for.
+  const end = found && !(keepsLogits && found.end.penalty) ? found : undefined;
+  const late = isPrompt && end !== undefined;
+  if (first.cached) expect(late && !keepsLogits, "more is asked of the last row of a prompt than its token");
+  walk.inside.delete(logits);
+  if (token) walk.inside.delete(token);
+  for (const node of end?.inside ?? []) walk.inside.add(node);
+  const logitsState = state.find((u) => u.value === logits && walk.readers(u.parameter).length === 0)?.parameter;
+  return { logits, logitsState, token, keepsLogits, end: end?.end, late };
+}
+
+/** Takes the results of a region. All else in it is read inside only, and so are the caches. */
+function takeResults(
+  walk: Walk,
+  { logits, token }: DecoderSpec,
+  layers: readonly Layer[],
+  updates: readonly StateUpdate[],
+): void {
   const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values])]);
   if (token) results.add(token);
   for (const update of updates) results.add(update.value);
@@ -150,16 +200,11 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     const outside = walk.readers(node).find((r) => !walk.inside.has(r) && !results.has(r));
     expect(outside === undefined, `${outside?.op} also reads the result of ${node.op}`);
   }
-  for (const { keys, values } of layers) {
-    for (const update of [keys, values]) {
-      const outside = walk.readers(update).find((r) => !walk.inside.has(r));
-      expect(outside === undefined, `${outside?.op} also reads the cache`);
-    }
+  for (const update of layers.flatMap(({ keys, values }) => [keys, values])) {
+    const outside = walk.readers(update).find((r) => !walk.inside.has(r));
+    expect(outside === undefined, `${outside?.op} also reads the cache`);
   }
   for (const node of results) walk.inside.add(node);
-  if (ends) checkLast(walk, state, updates);
-  takeDead(walk, decoder);
-  return { decoder, last: logits, inside: walk.inside, late: ends };
 }
 
 /** Nobody reads the new state, and what else there is in it is no view of what is overwritten. */
@@ -255,11 +300,11 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
 };
 
 /** Layer `i` must be like the first one, but for its rope. */
-function same(layer: Layer, first: Layer, sizes: DecoderSizes, i: number): void {
+function same(layer: Layer, first: Layer, head: Product, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
   expect(
-    layer.sizes.bits === sizes.bits && layer.sizes.groupSize === sizes.groupSize,
+    layer.sizes.bits === head.bits && layer.sizes.groupSize === head.groupSize,
     "the head is quantized differently",
   );
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");

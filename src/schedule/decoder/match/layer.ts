@@ -54,17 +54,29 @@ export interface Prologue {
   readonly headEps: number;
 }
 
-/** What comes behind attention. */
-export interface Epilogue {
+/** The output projection of attention and the residual that it is added to. */
+export interface AttentionOutput {
   readonly attention: Node;
   /** The residual before attention. */
   readonly x: Node;
   readonly o: Product;
+}
+
+/** The gated feed-forward part of a layer, with its norm. */
+export interface FeedForward {
+  /** The residual before it. */
+  readonly x: Node;
   readonly norm: Norm;
   readonly gate: Product;
   readonly up: Product;
   readonly activation: Activation;
   readonly down: Product;
+}
+
+/** What comes after attention. */
+export interface Epilogue {
+  readonly output: AttentionOutput;
+  readonly feedForward: FeedForward;
 }
 
 // ---- before attention -----------------------------------------------------------------------------------------------
@@ -193,35 +205,45 @@ function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolea
   return [...names, ...place].every((name) => a[name] === b[name]);
 }
 
-// ---- behind attention -----------------------------------------------------------------------------------------------
+// ---- after attention ------------------------------------------------------------------------------------------------
 
 /**
- * attention → output projection → residual → norm → gated feed-forward part → residual, whose result is `node`; undefined when that is
+ * attention → output projection → residual → norm → feed-forward part → residual, whose result is `node`; undefined when that is
  * something else. Attention, of one row of each sequence or of `many`, is not taken.
  */
 export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | undefined {
-  const mlp = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
-  if (!mlp) return undefined;
-  const down = unbiased(walk, mlp.product, "the down projection");
+  const feedForward = findFeedForward(walk, node);
+  return feedForward && { output: findAttentionOutput(walk, feedForward.x, many), feedForward };
+}
+
+/** norm → activation(gate) * up → down projection → residual, whose result is `node`; undefined when that is something else. */
+function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
+  const sum = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
+  if (!sum) return undefined;
+  const down = unbiased(walk, sum.product, "the down projection");
   const { gate, up, activation } = gatedBy(walk, walk.stripViews(down.x));
   const norm = walk.norm(gate.x, "the norm before the feed-forward part");
   expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
+  expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a feed-forward part differ");
+  walk.stripViews(norm.x);
+  return { x: sum.x, norm, gate, up, activation, down };
+}
 
+/** attention → output projection → residual, whose result is `node`. */
+function findAttentionOutput(walk: Walk, node: Node, many: boolean): AttentionOutput {
   const isAttended = (x: Node): boolean => {
     const attention = isHeadSwap(x) ? x.inputs[0] : x;
     return attention.op === "attention" && attention.shape[2] > 1 === many;
   };
-  const block = residual(walk, mlp.x, isAttended, "attention");
-  expect(block !== undefined, "there is no attention below a feed-forward part");
-  expect(walk.peek(norm.x) === walk.peek(mlp.x), "the norm and the residual of a feed-forward part differ");
-  walk.stripViews(norm.x);
-  const o = unbiased(walk, block.product, "the output projection");
+  const sum = residual(walk, node, isAttended, "attention");
+  expect(sum !== undefined, "there is no attention below a feed-forward part");
+  const o = unbiased(walk, sum.product, "the output projection");
   let attention = walk.stripViews(o.x);
   if (isHeadSwap(attention)) {
     walk.inside.add(attention);
     attention = attention.inputs[0];
   }
-  return { attention, x: block.x, o, norm, gate, up, activation, down };
+  return { attention, x: sum.x, o };
 }
 
 function unbiased(walk: Walk, node: Node, what: string): Product {

@@ -190,7 +190,7 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found) return undefined;
-  const { attention, x, o, norm, gate, up, activation, down } = found;
+  const { output: { attention, x, o }, feedForward: { norm, gate, up, activation, down } } = found;
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
   expect(attended, "more than a projection reads what attention gives");
 
@@ -243,21 +243,14 @@ function findAttentionPrologue(
   ropes: readonly Node[],
   written: ReadonlyMap<Node, CachedHeads>,
 ): AttentionPrologue {
-  const isQuery = (rope: Node): boolean =>
-    walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
-  const queries = ropes.find(isQuery);
-  const [keys, ...more] = ropes.filter((rope) => rope !== queries);
-  expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
+  const { queries, keys } = tellApart(walk, ropes);
   const values = valuesBeside(walk, queries ? [keys, queries] : [keys]);
   const { norm: { x, weight, eps }, q, k, v, headEps } = findPrologue(walk, queries, keys, values);
   const read = behindCast(walk, values);
-
   const [batch, kvHeads, rows, headDim] = keys.shape;
+  const heads = queries ? queries.shape[1] : 0;
   const qkv = joint([...(q ? [q.projection] : []), k.projection, v]);
-  expect([16, 32, 64, 128].includes(headDim), `heads have ${headDim} features`);
-  const columns = [...(queries ? [queries.shape[1]] : []), kvHeads, kvHeads].map((heads) => heads * headDim);
-  expect(sameShape(qkv.columns, columns), "the matrices are no heads of q, k and v");
-  expect(qkv.k <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
+  checkSizes(qkv, heads, kvHeads, headDim);
   const small = {
     qBias: q?.projection.bias,
     kBias: k.projection.bias,
@@ -268,33 +261,11 @@ function findAttentionPrologue(
   const ofHeads = Object.values(small).filter((node) => node !== undefined);
   expect(ofHeads.every(({ dtype }) => dtype === ofHeads[0].dtype), "norms and biases of heads have different dtypes");
 
-  const appends = [keys, values].map((source) => {
-    const found = written.get(source);
-    if (!found) return undefined;
-    expect(found.heads === kvHeads && found.headDim === headDim, "the cache has other heads");
-    // Views on the way to the cache alone are not needed.
-    for (const node of found.path) {
-      if (!walk.wanted.has(node) && walk.readers(node).every((r) => walk.inside.has(r) || r === found.update)) {
-        walk.inside.add(node);
-      }
-    }
-    return found;
-  });
+  const appends = [keys, values].map((source) => findAppend(walk, written.get(source), kvHeads, headDim));
   const updates = appends.filter((a) => a !== undefined);
-  const alike = updates.every((a) =>
-    a.start === updates[0].start && a.capacity === updates[0].capacity && a.update.dtype === updates[0].update.dtype
-  );
-  expect(updates.length !== 1 && alike, "keys and values are not cached alike");
-  const { perSequence } = k.angles;
-  const starts = updates.map((a) => sizeOf(a.start.shape));
-  expect(
-    starts.every((n) => n === (perSequence ? batch : 1)),
-    "sequences are rotated and cached at different positions",
-  );
-  expect(
-    [x, weight, ...ofHeads, ...updates.map((a) => a.update)].every((n) => isFloat(n.dtype)),
-    "the rows are no floats",
-  );
+  checkAppends(updates, k.angles.perSequence ? batch : 1);
+  const floats = [x, weight, ...ofHeads, ...updates.map((a) => a.update)];
+  expect(floats.every((n) => isFloat(n.dtype)), "the rows are no floats");
   const results = [...(queries ? [queries] : []), keys, read, ...updates.map((a) => a.update)];
   const { position, freqs } = k.angles;
   const needs = [
@@ -312,7 +283,7 @@ function findAttentionPrologue(
     qkv,
     batch,
     rows,
-    heads: queries ? queries.shape[1] : 0,
+    heads,
     kvHeads,
     headDim,
     ...small,
@@ -327,6 +298,55 @@ function findAttentionPrologue(
     results,
     inside: walk.inside,
   };
+}
+
+/** Which of the rotated heads are queries, which attention alone reads, and which are keys. */
+function tellApart(
+  walk: Walk,
+  ropes: readonly Node[],
+): { readonly queries: Node | undefined; readonly keys: Node } {
+  const isQuery = (rope: Node): boolean =>
+    walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
+  const queries = ropes.find(isQuery);
+  const [keys, ...more] = ropes.filter((rope) => rope !== queries);
+  expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
+  return { queries, keys };
+}
+
+function checkSizes(qkv: Joint, heads: number, kvHeads: number, headDim: number): void {
+  expect([16, 32, 64, 128].includes(headDim), `heads have ${headDim} features`);
+  const columns = [...(heads > 0 ? [heads] : []), kvHeads, kvHeads].map((count) => count * headDim);
+  expect(sameShape(qkv.columns, columns), "the matrices are no heads of q, k and v");
+  expect(qkv.k <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
+}
+
+/** What writes heads into a cache, if anything does. Views that only it reads are taken. */
+function findAppend(
+  walk: Walk,
+  found: CachedHeads | undefined,
+  kvHeads: number,
+  headDim: number,
+): CachedHeads | undefined {
+  if (!found) return undefined;
+  expect(found.heads === kvHeads && found.headDim === headDim, "the cache has other heads");
+  for (const node of found.path) {
+    if (!walk.wanted.has(node) && walk.readers(node).every((r) => walk.inside.has(r) || r === found.update)) {
+      walk.inside.add(node);
+    }
+  }
+  return found;
+}
+
+/** Keys and values go into like caches, at so many positions. */
+function checkAppends(updates: readonly Append[], positions: number): void {
+  const alike = updates.every((a) =>
+    a.start === updates[0].start && a.capacity === updates[0].capacity && a.update.dtype === updates[0].update.dtype
+  );
+  expect(updates.length !== 1 && alike, "keys and values are not cached alike");
+  expect(
+    updates.every((a) => sizeOf(a.start.shape) === positions),
+    "sequences are rotated and cached at different positions",
+  );
 }
 
 /** The projection to values that reads the same rows as others, with its bias. */
