@@ -15,7 +15,7 @@ import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
 import { handOver, hasParts, isForeign, mayBeHandedOver, pendingHandOvers } from "./hand_over.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
-import { uploadLeaf } from "./lower.ts";
+import { uploadLeaf } from "./leaves.ts";
 import { lowerOnce } from "./remembered_plans.ts";
 import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";

@@ -11,7 +11,8 @@
 import type { Backend } from "../backend/backend.ts";
 import type { Dtype } from "../graph/dtype.ts";
 import type { Node, OpName } from "../graph/node.ts";
-import { lower, type Lowered, type SlotBinding, uploadLeaf } from "./lower.ts";
+import { uploadLeaf } from "./leaves.ts";
+import { lower, type Lowered, type SlotBinding } from "./lower.ts";
 import { options } from "./plan/options.ts";
 import { profiler } from "./plan/profile.ts";
 import type { Storage } from "./plan/storage.ts";

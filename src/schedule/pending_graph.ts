@@ -1,0 +1,74 @@
+/**
+ * The graph that one lowering is about: its nodes in order, who reads each, and what stands for fused ops without a kernel.
+ *
+ * @module
+ */
+
+import { explainFallback } from "../backend/explain.ts";
+import type { Backend } from "../backend/backend.ts";
+import { newestNode, type Node } from "../graph/node.ts";
+import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
+import type { LowerOptions } from "./plan/options.ts";
+import { inputsFirst } from "./plan/order.ts";
+
+/** The pending graph of `outputs`, inputs first, with composites in place of fused ops where needed. */
+export class PendingGraph {
+  readonly order: readonly Node[];
+  /** Nodes whose values are asked for. */
+  readonly wanted: ReadonlySet<Node>;
+  /** Distinct nodes that read each node. */
+  readonly readers = new Map<Node, Node[]>();
+  /** Composites that stand for fused nodes. */
+  readonly replaced = new Map<Node, Node>();
+
+  constructor(outputs: readonly Node[], backend: Backend, options: LowerOptions) {
+    this.wanted = new Set(outputs);
+    const newest = newestNode();
+    const found = inputsFirst(outputs, (node) => {
+      node.check();
+      this.#replace(node, backend, options);
+      return this.inputs(node);
+    });
+    // In the order in which the program made them: then a derivative reads what is computed again for it at once, and lets it go.
+    const made = found.filter((node) => node.id <= newest).sort((a, b) => a.id - b.id);
+    this.order = inputsFirst(made, (node) => this.inputs(node));
+    for (const node of this.order) {
+      for (const input of new Set(this.inputs(node))) {
+        const list = this.readers.get(input);
+        if (list) list.push(node);
+        else this.readers.set(input, [node]);
+      }
+    }
+  }
+
+  /** Lets a composite stand for a fused node where there is no kernel for it. */
+  #replace(node: Node, backend: Backend, { fuse }: LowerOptions): void {
+    const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
+    if (!fused || !node.composite) return;
+    const kernel = fused.kernel(node, backend);
+    if (fuse && kernel && backend.has(kernel)) return;
+    if (fuse) {
+      const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+      explainFallback(`${node.op}: in primitives, because ${why}`);
+    }
+    const composite = node.composite(node);
+    composite.retain();
+    this.replaced.set(node, composite);
+  }
+
+  /** What a node is computed from. */
+  inputs(node: Node): readonly Node[] {
+    const composite = this.replaced.get(node);
+    return composite ? [composite] : node.inputs;
+  }
+
+  /** Whether a node has a single reader and is not asked for. */
+  isReadOnce(node: Node): boolean {
+    return this.readers.get(node)?.length === 1 && !this.wanted.has(node);
+  }
+
+  /** Lets the composites go. */
+  release(): void {
+    for (const composite of this.replaced.values()) composite.release();
+  }
+}
