@@ -83,14 +83,13 @@ export class NodeLowering {
       graph: this.#graph,
       wanted: this.#graph.wanted,
       state,
-      before: this.#fusions,
       leaf: (node) => this.#leaf(node),
       value: (node) => this.#leaf(node) ?? this.#lowerEarly(node),
       done: (node, value) => void this.#values.set(node, value),
     };
     for (const fuser of FUSERS) {
-      const found = fuser.enabled(this.#options) ? fuser.match(context) : undefined;
-      if (found) this.#fusions.push(found);
+      const isAsked = fuser.enabled(this.#options) && fuser.ops.some((op) => this.#graph.ops.has(op));
+      if (isAsked) this.#fusions.push(...fuser.match(context));
     }
   }
 
@@ -120,7 +119,7 @@ export class NodeLowering {
   #lower(node: Node): void {
     if (this.#lowered.has(node)) return;
     this.#lowered.add(node);
-    const fusion = this.#fusions.find(({ inside }) => inside.has(node));
+    const fusion = this.#fusions.findLast(({ inside }) => inside.has(node));
     const composite = this.#graph.replaced.get(node);
     if (fusion) fusion.emit(node);
     else if (composite) this.#values.set(node, this.value(composite));

@@ -6,7 +6,7 @@
 
 import { explainFallback } from "../backend/explain.ts";
 import type { Backend } from "../backend/backend.ts";
-import { newestNode, type Node } from "../graph/node.ts";
+import { newestNode, type Node, type OpName } from "../graph/node.ts";
 import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { inputsFirst } from "./plan/order.ts";
@@ -14,6 +14,8 @@ import { inputsFirst } from "./plan/order.ts";
 /** The pending graph of `outputs`, inputs first, with composites in place of fused ops where needed. */
 export class PendingGraph {
   readonly order: readonly Node[];
+  /** The ops of all nodes. */
+  readonly ops: ReadonlySet<OpName>;
   /** Nodes whose values are asked for. */
   readonly wanted: ReadonlySet<Node>;
   /** Distinct nodes that read each node. */
@@ -32,6 +34,7 @@ export class PendingGraph {
     // In the order in which the program made them: then a derivative reads what is computed again for it at once, and lets it go.
     const made = found.filter((node) => node.id <= newest).sort((a, b) => a.id - b.id);
     this.order = inputsFirst(made, (node) => this.inputs(node));
+    this.ops = new Set(this.order.map(({ op }) => op));
     for (const node of this.order) {
       for (const input of new Set(this.inputs(node))) {
         const list = this.readers.get(input);

@@ -19,13 +19,13 @@ interface Lookup {
 
 /** Rows that are gathered from a quantized table and dequantized. */
 export const embeddingFuser: Fuser = {
+  ops: ["dequantize"],
   enabled: ({ fuse }) => fuse,
   match({ l, graph, wanted, value, done }) {
     const { lookups, inside } = findLookups(graph, wanted);
-    if (lookups.size === 0) return undefined;
-    return {
+    if (lookups.size === 0) return [];
+    return [{
       inside,
-      whole: false,
       emit(node) {
         const lookup = lookups.get(node);
         if (!lookup) return;
@@ -35,7 +35,7 @@ export const embeddingFuser: Fuser = {
         const own = { ...format, rounds: node.inputs[1].dtype, indices: value(indices) };
         done(node, dequantized(l, l.temporary(node.shape, node.dtype), matrixOf(format, tables.map(value)), own));
       },
-    };
+    }];
   },
 };
 

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Node } from "../../graph/node.ts";
+import type { Node, OpName } from "../../graph/node.ts";
 import type { Lowering } from "./context.ts";
 import type { GraphView } from "./pattern.ts";
 import type { LowerOptions } from "./options.ts";
@@ -28,8 +28,6 @@ export interface FusionContext {
   readonly wanted: ReadonlySet<Node>;
   /** State that the graph replaces, where it is a step of a loop. */
   readonly state: readonly StateUpdate[];
-  /** What fusers before this one found. */
-  readonly before: readonly Fusion[];
   /** The value of a leaf; undefined where a node is none. */
   leaf(node: Node): Value | undefined;
   /** The value of a node outside of the fusion; one whose turn has not come yet is lowered now. */
@@ -42,8 +40,6 @@ export interface FusionContext {
 export interface Fusion {
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
-  /** Whether the rest of the graph is no matter for fusers of many rows. */
-  readonly whole: boolean;
   /** Called at the turn of each node inside, in the order of the graph. */
   emit(node: Node): void;
   /** Called behind all nodes, by what overwrites what they read. */
@@ -52,8 +48,10 @@ export interface Fusion {
 
 /** A row of the table of fusers. */
 export interface Fuser {
+  /** It is asked about graphs with one of these ops only. */
+  readonly ops: readonly OpName[];
   /** Whether the row takes part. */
   enabled(options: LowerOptions): boolean;
   /** What it finds in a graph, if anything. It says itself why something that looks like it does not match. */
-  match(context: FusionContext): Fusion | undefined;
+  match(context: FusionContext): readonly Fusion[];
 }
