@@ -37,6 +37,7 @@ import type { Value } from "../plan/value.ts";
 import { matrixMap } from "../ops/matmul/coopmat.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import { options } from "../plan/options.ts";
+import { firstReason } from "../plan/requirements.ts";
 
 /** Threads of a workgroup that opens a token. */
 const BEGIN_THREADS = 256;
@@ -93,7 +94,7 @@ export function batchUnsupportedReason(
   const rows = rowsOf(d);
   const what = `${rows} ${d.chunk ? "tokens of a sequence" : "sequences"}`;
   const forced = options.batch === "on";
-  const rules: readonly (readonly [boolean, string])[] = [
+  return firstReason([
     [options.batch !== "off", "they are switched off"],
     [rows <= MOST_SEQUENCES, `${what} are more than ${MOST_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, s, form), `${what} are faster that way`],
@@ -120,8 +121,7 @@ export function batchUnsupportedReason(
     [s.headDim <= MOST_HEAD_DIM, `the head size ${s.headDim} is more than ${MOST_HEAD_DIM}`],
     [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
     [s.hidden <= MOST_HIDDEN, `${s.hidden} hidden features are more than ${MOST_HIDDEN}`],
-  ];
-  return rules.find(([holds]) => !holds)?.[1];
+  ]);
 }
 
 function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, form: "whole" | "barriers"): number {

@@ -21,6 +21,7 @@ import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from
 import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
+import { firstReason } from "../plan/requirements.ts";
 import type { Value } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import type { PerLaunchMode } from "../tuning/tuning.ts";
@@ -86,26 +87,25 @@ export function rowsUnsupportedReason(
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
   const bytes = sharedBytes(backend, s, form === "whole" ? layers.length : 0);
   const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
-  const rules: readonly (readonly [boolean, () => string])[] = [
-    [options.rows !== "off", () => "rows are switched off"],
+  return firstReason([
+    [options.rows !== "off", "rows are switched off"],
     [
       options.rows === "on" || isDense(s) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[form],
-      () => `${s.hidden} hidden features are faster by columns`,
+      `${s.hidden} hidden features are faster by columns`,
     ],
-    [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
-    [maxThreads >= THREADS, () => `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
-    [subgroup >= LEAST_SUBGROUP, () => `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
-    [dividing, () => `sizes are no multiples of ${MULTIPLE}`],
-    [[32, 64, 128].includes(s.groupSize), () => `groups of ${s.groupSize} are not of 32, 64 or 128`],
-    [[64, 128].includes(s.headDim), () => `heads have ${s.headDim} features, not 64 or 128`],
-    [s.heads / s.kvHeads <= MOST_HEADS, () => `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
-    [grid / 2 % s.kvHeads === 0, () => `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
+    [backend.has("decode_rows_phase"), `${backend.name} has no kernels for rows`],
+    [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
+    [subgroup >= LEAST_SUBGROUP, `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
+    [dividing, `sizes are no multiples of ${MULTIPLE}`],
+    [[32, 64, 128].includes(s.groupSize), `groups of ${s.groupSize} are not of 32, 64 or 128`],
+    [[64, 128].includes(s.headDim), `heads have ${s.headDim} features, not 64 or 128`],
+    [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
+    [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
     [
       bytes <= most,
-      () => `workgroups have ${most} bytes, ${bytes} are needed for rows`,
+      `workgroups have ${most} bytes, ${bytes} are needed for rows`,
     ],
-  ];
-  return rules.find(([holds]) => !holds)?.[1]();
+  ]);
 }
 
 /** Where the state of one token has its parts, and its bytes. */

@@ -15,6 +15,7 @@ import type { Choice } from "../ops/sampling.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
+import { firstReason, type Requirement } from "../plan/requirements.ts";
 
 /** How heads are rotated: by the frequencies that `base` gives, or by `freqs` float32 (headDim / 2,); positions are multiplied by `scale`. */
 export interface Rope {
@@ -213,48 +214,22 @@ export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
   return bits === DENSE.bits;
 }
 
-/** Sizes that the kernels do not serve, and why. */
-const UNSUPPORTED: readonly {
-  readonly when: (sizes: DecoderSizes) => boolean;
-  readonly reason: (sizes: DecoderSizes) => string;
-}[] = [
-  {
-    when: ({ bits }) => ![4, 8, DENSE.bits].includes(widenedBits(bits)),
-    reason: ({ bits }) => `weights have ${bits} bits, not 2 to 6, 8 or 16`,
-  },
-  {
-    when: ({ groupSize }) => groupSize % 32 !== 0,
-    reason: ({ groupSize }) => `the group size ${groupSize} is no multiple of 32`,
-  },
-  {
-    when: ({ hidden }) => hidden % 128 !== 0 || hidden > 8192,
-    reason: ({ hidden }) => `the hidden size ${hidden} is no multiple of 128 up to 8192`,
-  },
-  {
-    when: ({ headDim }) => headDim % 16 !== 0 || headDim > 256,
-    reason: ({ headDim }) => `the head size ${headDim} is no multiple of 16 up to 256`,
-  },
-  {
-    when: ({ heads, kvHeads }) => heads % kvHeads !== 0 || heads / kvHeads > 16,
-    reason: ({ heads, kvHeads }) => `${heads} heads do not share ${kvHeads} key heads`,
-  },
-  {
-    when: ({ intermediate }) => intermediate % 8 !== 0,
-    reason: ({ intermediate }) => `the intermediate size ${intermediate} is no multiple of 8`,
-  },
-  {
-    when: ({ kvHeads, headDim }) => kvHeads * headDim / 8 > 2048,
-    reason: () => "there are too many key/value features",
-  },
-  {
-    when: (s) => [s.hidden, s.intermediate, s.heads * s.headDim].some((n) => n % s.groupSize !== 0),
-    reason: ({ groupSize }) => `groups of ${groupSize} do not divide the sizes`,
-  },
-  {
-    when: (s) => isDense(s) && [s.intermediate, s.heads * s.headDim].some((n) => n % 128 !== 0),
-    reason: () => "dense weights have sizes that are no multiples of 128",
-  },
-];
+/** What the kernels require of sizes. */
+function sizeRequirements(s: DecoderSizes): readonly Requirement[] {
+  const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = s;
+  const depths = [hidden, intermediate, heads * headDim];
+  return [
+    [[4, 8, DENSE.bits].includes(widenedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
+    [groupSize % 32 === 0, `the group size ${groupSize} is no multiple of 32`],
+    [hidden % 128 === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of 128 up to 8192`],
+    [headDim % 16 === 0 && headDim <= 256, `the head size ${headDim} is no multiple of 16 up to 256`],
+    [heads % kvHeads === 0 && heads / kvHeads <= 16, `${heads} heads do not share ${kvHeads} key heads`],
+    [intermediate % 8 === 0, `the intermediate size ${intermediate} is no multiple of 8`],
+    [kvHeads * headDim / 8 <= 2048, "there are too many key/value features"],
+    [depths.every((n) => n % groupSize === 0), `groups of ${groupSize} do not divide the sizes`],
+    [!isDense(s) || depths.every((n) => n % 128 === 0), "dense weights have sizes that are no multiples of 128"],
+  ];
+}
 
 /** Why no fused kernel, of a step or of a prompt, rotates heads of `headDim` features so; undefined where they do. */
 export function ropeUnsupportedReason(
@@ -262,8 +237,10 @@ export function ropeUnsupportedReason(
   dims: number,
   headDim: number,
 ): string | undefined {
-  if (form === "traditional") return "rope rotates neighbouring features";
-  return dims === headDim ? undefined : "rope rotates a part of each head";
+  return firstReason([
+    [form !== "traditional", "rope rotates neighbouring features"],
+    [dims === headDim, "rope rotates a part of each head"],
+  ]);
 }
 
 /** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */
@@ -272,12 +249,13 @@ export function decoderUnsupportedReason(
   sizes: DecoderSizes,
   features: DecoderFeatures,
 ): string | undefined {
-  if (!accumulatorsOf(backend)) return `${backend.name} has no decode kernels`;
   const { maxThreads, subgroup } = backend.limits;
-  if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
-  if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
-  return UNSUPPORTED.find(({ when }) => when(sizes))?.reason(sizes) ??
-    ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
+  return firstReason([
+    [accumulatorsOf(backend) !== undefined, `${backend.name} has no decode kernels`],
+    [options.regions !== "auto" || subgroup >= LANES, `subgroups of ${subgroup} are faster that way`],
+    [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
+    ...sizeRequirements(sizes),
+  ]) ?? ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }
 
 /** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */

@@ -16,6 +16,7 @@ import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
 import { halfRows } from "./half_rows.ts";
 import { addSplits } from "./matmul_tiles.ts";
 import { options } from "../../plan/options.ts";
+import { firstReason } from "../../plan/requirements.ts";
 import { prepare } from "../../plan/weight_layouts.ts";
 import { tuningOf } from "../../tuning/choose.ts";
 import { estimateUs } from "../../tuning/cost.ts";
@@ -128,12 +129,14 @@ function rowsOn(backend: Backend, kind: ProductKind, bits: number): readonly Pro
 
 /** Why no kernels multiply such weights as a layer needs it on this device; undefined where they do. */
 export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: Quantization): string | undefined {
-  if (!matrixMap(backend).weights) return `${backend.name} has no matrices`;
   const kinds = Object.keys(productTable()) as ProductKind[];
-  if (!kinds.every((kind) => rowsOn(backend, kind, bits).some(({ upTo }) => upTo === undefined))) {
-    return `there are no kernels for ${bits} bits and workgroups of ${backend.limits.maxThreads} threads`;
-  }
-  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
+  const isServed = (kind: ProductKind): boolean => rowsOn(backend, kind, bits).some(({ upTo }) => upTo === undefined);
+  const { maxThreads } = backend.limits;
+  return firstReason([
+    [matrixMap(backend).weights !== undefined, `${backend.name} has no matrices`],
+    [kinds.every(isServed), `there are no kernels for ${bits} bits and workgroups of ${maxThreads} threads`],
+    [[32, 64, 128].includes(groupSize), `groups have ${groupSize} weights, not 32, 64 or 128`],
+  ]);
 }
 
 /** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
