@@ -13,15 +13,12 @@ import { checkModel, checkOptions } from "../arguments.ts";
 import { GenerationSession } from "../decode/session.ts";
 import { LlmError } from "../error.ts";
 import { inTurns, openPrompt, roomFor } from "./generate.ts";
-import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "../sampling/options.ts";
-import { checkCount, processorsOf } from "./request.ts";
+import { BATCH_OPTIONS, type BatchGenerateOptions } from "../sampling/options.ts";
+import { type GenerationRequest, requestsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import { KvCache } from "../kv/cache.ts";
-import { checkLogprobs } from "../sampling/logprobs_log.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
-import { answerFormat, encodePrompt, type Prompt, tokensFor } from "./prompt.ts";
-import { makeSampler, repetitionContext } from "../sampling/sampler.ts";
-import { StopChecker } from "../sampling/stop_checker.ts";
+import type { Prompt } from "./prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
 import type { GrammarSource } from "../structured/protocol.ts";
 import { grammarOf, type ResponseFormat } from "../structured/response_format.ts";
@@ -85,31 +82,34 @@ export function streamBatchGenerate(
   return interruptibleStream(options, async function* (heeding) {
     checkModel("batchGenerate", model, tokenizer);
     checkOptions("batchGenerate", heeding, BATCH_OPTIONS);
-    yield* streamRequest(model, requestOf(model, tokenizer, prompts, heeding), heeding);
+    yield* streamRequests(model, tokenizer, batchRequestsOf(model, tokenizer, prompts, heeding), heeding);
   });
 }
 
-/** The responses to a request. */
-async function* streamRequest(
+/** The responses to some requests. */
+async function* streamRequests(
   model: LanguageModel,
-  { ids, stopCheckers, settings, grammars, tokenizer, thinking }: BatchRequest,
+  tokenizer: Tokenizer,
+  requests: readonly BatchRequest[],
   { signal, onPrompt }: BatchGenerateOptions,
 ): AsyncGenerator<BatchToken, void, void> {
-  if (ids.length === 0) return;
+  const count = requests.length;
+  if (count === 0) return;
 
   using constraints = new DisposableStack();
   const constraintOf: (Constraint | undefined)[] = [];
-  for (const [i, grammar] of grammars.entries()) {
+  for (const { grammar, ids, thinking } of requests) {
     const opened = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
     constraintOf.push(constraints.use(opened));
-    opened?.begin(ids[i], thinking[i]);
+    opened?.begin(ids, thinking);
   }
-  const caches = ids.map(() => model.makeCache());
-  KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
+  const caches = requests.map(() => model.makeCache());
+  KvCache.sideBySide(caches, Math.max(...requests.map(({ ids, settings }) => roomFor(ids, settings.maxTokens))));
   const opened: GenerationSession[] = [];
   const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
-    const session = await openPrompt(ids[i], model, {
-      ...settings[i],
+    const { ids, settings } = requests[i];
+    const session = await openPrompt(ids, model, {
+      ...settings,
       cache: caches[i],
       constraint: constraintOf[i],
     });
@@ -121,24 +121,24 @@ async function* streamRequest(
   try {
     const end = async (i: number): Promise<void> => {
       await orAborted(reads[i], signal);
-      onPrompt?.(i + 1, ids.length);
+      onPrompt?.(i + 1, count);
       signal?.throwIfAborted();
     };
     // The host prepares a prompt while the device reads the one before, where an abort does not waste long work on it.
     const ahead = decodingModel(model).device.tiled ? 1 : 0;
-    for (let i = 0; i < ids.length; i++) {
+    for (let i = 0; i < count; i++) {
       const submitted = open(i);
       reads.push(submitted.then(({ read }) => read));
       reads[i].catch(() => {}); // whoever waits for it hears of it
       await orAborted(submitted, signal);
       if (i >= ahead) await end(i - ahead);
     }
-    if (ahead > 0) await end(ids.length - 1);
+    if (ahead > 0) await end(count - 1);
     reading = false;
     using session = GenerationSession.join(opened);
     for await (const tokens of inTurns(session.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
-        const stopChecker = stopCheckers[sequence];
+        const { stopChecker } = requests[sequence];
         const parts = stopChecker.push(token);
         if (parts.finishReason !== null) session.end(sequence);
         yield {
@@ -161,46 +161,26 @@ async function* streamRequest(
   }
 }
 
-/** What prompts and options come to; lists have an entry for each prompt. */
-interface BatchRequest {
-  readonly ids: readonly (readonly number[])[];
-  readonly stopCheckers: readonly StopChecker[];
-  readonly settings: readonly Omit<StepOptions, "cache">[];
-  readonly grammars: readonly (GrammarSource | undefined)[];
-  readonly tokenizer: Tokenizer;
-  /** Whether the answers may begin with thoughts. */
-  readonly thinking: readonly boolean[];
+/** What a prompt of a batch comes to. */
+interface BatchRequest extends GenerationRequest {
+  readonly grammar: GrammarSource | undefined;
 }
 
-/** Checks everything that can be wrong before any work is done. */
-function requestOf(
+/** A request for each prompt of a batch. Checks everything that can be wrong before any work is done. */
+function batchRequestsOf(
   model: LanguageModel,
   tokenizer: Tokenizer,
   prompts: readonly Prompt[],
   options: BatchGenerateOptions,
-): BatchRequest {
-  const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal } = options;
+): readonly BatchRequest[] {
+  const { maxTokens, seed, responseFormat, onPrompt: _, ...shared } = options;
   checkPrompts(prompts);
-  checkCount("prefillStepSize", prefillStepSize);
-  checkLogprobs(options.logprobs);
   const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
-  for (const limit of limits) checkCount("maxTokens", limit);
-  const seeds = seed === undefined
-    ? prompts.map(() => undefined)
-    : perPrompt("seed", seed, prompts, (value, i) => value + i);
-  const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
-  const processors = processorsOf(options);
-  const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
-  const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
-  const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
-  const stopCheckers = most.map((limit, i) =>
-    new StopChecker(tokenizer, { stop, limit, signal, format: answerFormat(tokenizer, prompts[i], ids[i], options) })
-  );
-  const grammars = formatsOf(options.responseFormat, prompts).map(grammarOf);
-  const thinking = prompts.map((prompt) => typeof prompt !== "string" && options.enableThinking !== false);
-  const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
-  const settings = samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] }));
-  return { ids, stopCheckers, settings, grammars, tokenizer, thinking };
+  const seeds = perPrompt("seed", seed, prompts, (value, i) => value + i);
+  const own = prompts.map((prompt, i) => ({ prompt, maxTokens: limits[i], seed: seeds[i] }));
+  const requests = requestsOf(model, tokenizer, own, shared);
+  const grammars = formatsOf(responseFormat, prompts).map(grammarOf);
+  return requests.map((request, i) => ({ ...request, grammar: grammars[i] }));
 }
 
 /**
@@ -228,17 +208,17 @@ async function generateAll(
 ): Promise<BatchResponse> {
   checkModel("batchGenerate", model, tokenizer);
   checkOptions("batchGenerate", options, BATCH_OPTIONS);
-  const request = requestOf(model, tokenizer, prompts, options);
+  const requests = batchRequestsOf(model, tokenizer, prompts, options);
   const texts = prompts.map(() => "");
   const reasonings = prompts.map(() => "");
   const toolCalls = prompts.map((): ParsedToolCall[] => []);
   const tokens = prompts.map((): number[] => []);
   const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
-  const promptTokens = request.ids.reduce((n, { length }) => n + length, 0);
+  const promptTokens = requests.reduce((n, { ids }) => n + ids.length, 0);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  for await (const response of streamRequest(model, request, options)) {
+  for await (const response of streamRequests(model, tokenizer, requests, options)) {
     if (response.generationTokens === 1) first = performance.now();
     count++;
     texts[response.sequence] += response.text;
@@ -276,13 +256,14 @@ function formatsOf(
   throw new LlmError("option", `responseFormat has ${formats.length} formats for ${prompts.length} prompts`);
 }
 
-/** One value for each prompt out of a list of them, or out of one number. */
+/** One value for each prompt out of a list of them, or out of one number; none without either. */
 function perPrompt(
   name: string,
-  value: number | readonly number[],
+  value: number | readonly number[] | undefined,
   prompts: readonly Prompt[],
   each: (value: number, i: number) => number,
-): readonly number[] {
+): readonly (number | undefined)[] {
+  if (value === undefined) return prompts.map(() => undefined);
   if (typeof value === "number") return prompts.map((_, i) => each(value, i));
   if (value.length === prompts.length) return value;
   throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);

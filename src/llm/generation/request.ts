@@ -1,5 +1,5 @@
 /**
- * What a prompt and options come to. Everything that can be wrong with them is found here, before any work is done.
+ * What prompts and options come to. Everything that can be wrong with them is found here, before any work is done.
  *
  * @module
  */
@@ -15,6 +15,9 @@ import { makeLogitsProcessors, makeSampler, repetitionContext } from "../samplin
 import { StopChecker } from "../sampling/stop_checker.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 
+/** Default of the option `maxTokens`. */
+const MAX_TOKENS = 256;
+
 /** What a prompt and options come to. */
 export interface GenerationRequest {
   /** The tokens of the prompt. */
@@ -22,37 +25,54 @@ export interface GenerationRequest {
   /** How many of them the cache holds, and how many tokens it keeps. */
   readonly cached: number;
   readonly offset: number;
+  /** Whether the answer may begin with thoughts. */
+  readonly thinking: boolean;
   readonly stopChecker: StopChecker;
   readonly settings: Omit<StepOptions, "cache">;
 }
 
-/** Checks everything that can be wrong, with an {@link LlmError}. */
-export function requestOf(
+/** A prompt, and the options that each of several prompts has for itself. */
+export interface PromptOptions extends Pick<GenerateOptions, "maxTokens" | "seed" | "cache" | "cachePrompt"> {
+  readonly prompt: Prompt;
+}
+
+/** The options that several prompts share. */
+export type SharedOptions = Omit<GenerateOptions, Exclude<keyof PromptOptions, "prompt"> | "responseFormat">;
+
+/** A request for each prompt. Checks everything that can be wrong, with an {@link LlmError}, before any work is done. */
+export function requestsOf(
   model: LanguageModel,
   tokenizer: Tokenizer,
-  prompt: Prompt,
-  options: GenerateOptions,
-): GenerationRequest {
-  const { cache, cachePrompt, maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
-  checkCount("maxTokens", maxTokens);
+  prompts: readonly PromptOptions[],
+  options: SharedOptions,
+): readonly GenerationRequest[] {
+  const { prefillStepSize = 2048, stop = [], signal } = options;
+  for (const { maxTokens } of prompts) checkCount("maxTokens", maxTokens ?? MAX_TOKENS);
   checkCount("prefillStepSize", prefillStepSize);
   checkLogprobs(options.logprobs);
-  if (cache) checkCache(model, cache);
-  const sampler = options.sampler ?? makeSampler(options);
+  for (const { cache } of prompts) if (cache) checkCache(model, cache);
+  const samplers = prompts.map(({ seed }) => options.sampler ?? makeSampler({ ...options, seed }));
   const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
-  const ids = encodePrompt(model, tokenizer, prompt, options);
-  const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
-  const offset = cachePrompt ? cached : cache?.offset ?? 0;
-  const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
-  const format = answerFormat(tokenizer, prompt, ids, options);
-  const stopChecker = new StopChecker(tokenizer, { stop, limit, signal, format });
-  const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
-  return { ids, cached, offset, stopChecker, settings };
+  return prompts.map(({ prompt, cache, cachePrompt, maxTokens = MAX_TOKENS }, i) => {
+    const ids = encodePrompt(model, tokenizer, prompt, options);
+    const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
+    const offset = cachePrompt ? cached : cache?.offset ?? 0;
+    const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
+    const format = answerFormat(tokenizer, prompt, ids, options);
+    return {
+      ids,
+      cached,
+      offset,
+      thinking: typeof prompt !== "string" && options.enableThinking !== false,
+      stopChecker: new StopChecker(tokenizer, { stop, limit, signal, format }),
+      settings: { ...options, maxTokens: limit, sampler: samplers[i], processors, contextSize, prefillStepSize },
+    };
+  });
 }
 
 /** All processors that options ask for, in the order in which they run. */
-export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
+function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
   const { logitsProcessors: own = [] } = options;
   return [...makeLogitsProcessors(options), ...own];
 }
