@@ -29,7 +29,7 @@ export const ROWS_AXIS = 3;
 const AXES: readonly number[] = [0, 1, 3, 2, 4];
 
 /** Sizes of a buffer. */
-export interface BufferSizes {
+export interface KvBufferSizes {
   readonly batch: number;
   readonly heads: number;
   readonly rows: number;
@@ -48,12 +48,12 @@ export function isBlocked(layout: KvLayout, headDim: number): boolean {
 }
 
 /** The shape of a buffer. */
-export function bufferShape({ batch, heads, rows, headDim, block }: BufferSizes): number[] {
+export function bufferShape({ batch, heads, rows, headDim, block }: KvBufferSizes): number[] {
   return [batch, heads, headDim / block, rows, block];
 }
 
 /** The sizes of a buffer of a shape. */
-export function bufferSizes([batch, heads, blocks, rows, block]: Shape): BufferSizes {
+export function bufferSizes([batch, heads, blocks, rows, block]: Shape): KvBufferSizes {
   return { batch, heads, rows, headDim: blocks * block, block };
 }
 

@@ -13,7 +13,7 @@
 import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import type { CustomCall } from "./custom_kernel.ts";
 import { ArrayError, ShapeError } from "./error.ts";
-import type { Quantization, QuantizedFormat } from "./quantization.ts";
+import type { CodeFormat, QuantizedFormat } from "./quantization.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
 import { type NodeStream, scopeStream } from "./stream.ts";
 
@@ -39,7 +39,7 @@ export interface Stored {
  * A quantized matrix (rows, columns) whose codes, scales and biases lie together in one storage, in the order in which the
  * products of a device read them. Each of the three arrays is a part of it.
  */
-export interface Packing extends Quantization {
+export interface Packing extends CodeFormat {
   readonly rows: number;
   readonly columns: number;
   /** Dtype of scales and biases. */

@@ -8,25 +8,27 @@
 export type QuantizationMode = "affine" | "mxfp4" | "mxfp8" | "nvfp4";
 
 /** Width of codes and size of the groups that share a scale. */
-export interface Quantization {
+export interface CodeFormat {
+  /** Bits of a weight. */
   readonly bits: number;
+  /** Neighbouring weights of a row that share a scale. */
   readonly groupSize: number;
 }
 
 /** A width and a group size in the sense of a mode. */
-export interface QuantizedFormat extends Quantization {
+export interface QuantizedFormat extends CodeFormat {
   readonly mode: QuantizationMode;
 }
 
 /** The format of dense matrices of 16 bits beside those of quantized ones; there is nothing that a group shares. */
-export const DENSE = { bits: 16, groupSize: 32 } as const satisfies Quantization;
+export const DENSE = { bits: 16, groupSize: 32 } as const satisfies CodeFormat;
 
 /** What a mode allows. */
 export interface ModeRow {
   readonly bits: readonly number[];
   readonly groupSizes: readonly number[];
   /** Where nothing is said. */
-  readonly defaults: Quantization;
+  readonly defaults: CodeFormat;
 }
 
 /** The modes. */

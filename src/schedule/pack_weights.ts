@@ -7,7 +7,7 @@
 import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import type { Node } from "../graph/node.ts";
-import type { Quantization } from "../graph/quantization.ts";
+import type { CodeFormat } from "../graph/quantization.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import { openLeaf, uploadLeaf } from "./leaves.ts";
 import { Lowering } from "./plan/context.ts";
@@ -25,13 +25,13 @@ const MOST_COLUMNS = 16384;
  * Reads a quantized matrix whose codes, scales and biases are leaves in files, packed where the device has use for that;
  * elsewhere it stays as it is. Resolves when it is done.
  */
-export async function packLeaves(leaves: readonly Node[], quantization: Quantization): Promise<void> {
+export async function packLeaves(leaves: readonly Node[], quantization: CodeFormat): Promise<void> {
   const backend = getBackend();
   const ticket = pack(backend, leaves, quantization);
   if (ticket) await backend.waitAsync(ticket);
 }
 
-function pack(backend: Backend, leaves: readonly Node[], quantization: Quantization): number | undefined {
+function pack(backend: Backend, leaves: readonly Node[], quantization: CodeFormat): number | undefined {
   const [codes, scales, biases] = leaves;
   const { bits, groupSize } = quantization;
   const [rows, words] = codes.shape;

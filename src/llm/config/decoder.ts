@@ -27,14 +27,14 @@ export interface ModelSizes {
 }
 
 /** The function between the two products of a feed-forward part. */
-export type Activation = "silu" | "gelu" | "geluTanh";
+export type GateActivation = "silu" | "gelu" | "geluTanh";
 
 /** A pre-norm decoder with rotary positions and a gated feed-forward part. */
 export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   /** Added to the mean square of what is normalised. */
   readonly rmsNormEps: number;
   /** The gate's function. */
-  readonly activation: Activation;
+  readonly activation: GateActivation;
   /** Whether queries and keys are normalised, each head by itself. */
   readonly qkNorm: boolean;
   /** Whether queries, keys and values have a bias. */
@@ -64,7 +64,7 @@ const MAX_HEADS = 2 ** 12;
 const MAX_HEAD = 2 ** 12;
 
 /** Activations by the names that transformers has for them. */
-const ACTIVATIONS: Readonly<Record<string, Activation>> = {
+const ACTIVATIONS: Readonly<Record<string, GateActivation>> = {
   silu: "silu",
   swish: "silu",
   gelu: "gelu",
@@ -121,7 +121,7 @@ function readSizes(fields: Fields, defaults: DecoderDefaults): ModelSizes {
   return { hiddenSize, intermediateSize, layers, heads, kvHeads, headDim };
 }
 
-function readActivation(fields: Fields): Activation {
+function readActivation(fields: Fields): GateActivation {
   const name = fields.string("hidden_act", "silu");
   if (Object.hasOwn(ACTIVATIONS, name)) return ACTIVATIONS[name];
   if (typeof (fields.values.hidden_act ?? name) === "string") { // otherwise the problem is noted

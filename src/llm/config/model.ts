@@ -7,16 +7,12 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
+import { type CodeFormat, QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
 import { Fields } from "./fields.ts";
 
 /** Quantization of one module. */
-export interface Quantization {
-  /** Neighbouring weights of a row that share a scale. */
-  readonly groupSize: number;
-  /** Bits of a weight. */
-  readonly bits: number;
-  /** How codes are read. Affine unless given. */
+export interface Quantization extends CodeFormat {
+  /** How codes are read. Default "affine". */
   readonly mode?: QuantizationMode;
 }
 

@@ -17,7 +17,7 @@ import { untrack } from "../../array/tensor/tracking.ts";
 import { StackedTensors } from "../../array/devices/stack.ts";
 
 /** What the buffers of a model have in common. */
-export interface BufferSizes {
+export interface LayerBufferSizes {
   /** Layers of the model. */
   readonly layers: number;
   /** Sequences that advance together. */
@@ -37,12 +37,12 @@ const MOST_BYTES = 2 ** 30;
 
 /** The buffers of all layers, of a number of rows. They are made when somebody asks for them. */
 export class LayerBuffers {
-  #sizes: BufferSizes;
+  #sizes: LayerBufferSizes;
   #rows = 0;
   /** Buffers of one layer each, or of several stacked along a first axis. */
   #arrays: Tensor[] = [];
 
-  constructor(sizes: BufferSizes) {
+  constructor(sizes: LayerBufferSizes) {
     this.#sizes = sizes;
   }
 

@@ -17,10 +17,10 @@ import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
-import { type BufferSizes, LayerBuffers } from "./buffers.ts";
+import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
 
 /** Shape of a cache. */
-export interface KvCacheOptions extends Omit<BufferSizes, "block"> {
+export interface KvCacheOptions extends Omit<LayerBufferSizes, "block"> {
   /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
   readonly blocks?: KvLayout;
   /** Most tokens that it may hold. */

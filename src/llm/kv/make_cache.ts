@@ -7,7 +7,7 @@
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import type { Dtype } from "../../array/mod.ts";
 import type { KvLayout } from "../../graph/kv_layout.ts";
-import type { Quantization } from "../../graph/quantization.ts";
+import type { CodeFormat } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { KvCache } from "./cache.ts";
 
@@ -19,7 +19,7 @@ export interface CachedModel {
   /** What activations are computed in. */
   readonly dtype: Dtype;
   /** Bits of a weight and how many share a scale; undefined where not all matrices are alike. */
-  readonly format: Quantization | undefined;
+  readonly format: CodeFormat | undefined;
 }
 
 /** An empty cache for `batch` sequences of a model. */

@@ -12,7 +12,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
 import { isHalf } from "../../graph/dtype.ts";
-import { DENSE, type Quantization } from "../../graph/quantization.ts";
+import { type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
@@ -113,8 +113,8 @@ export class DecoderModel extends Module implements DecodingModel {
  * The format of a model's matrices, affine or dense in 16 bits, where all have the same, and nothing else has arrays but norms and
  * positions.
  */
-function formatOf(model: DecoderModel): Quantization | undefined {
-  const formats: Quantization[] = [];
+function formatOf(model: DecoderModel): CodeFormat | undefined {
+  const formats: CodeFormat[] = [];
   let others = false;
   const visit = (part: unknown): void => {
     if (part instanceof QuantizedMatrix && part.mode === "affine") formats.push(part);

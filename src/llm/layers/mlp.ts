@@ -7,7 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
-import type { Activation, DecoderConfig } from "../config/decoder.ts";
+import type { DecoderConfig, GateActivation } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { applied, type Layer, linear } from "./stored.ts";
 
@@ -15,7 +15,7 @@ const ACTIVATIONS = {
   silu,
   gelu,
   geluTanh: geluApprox,
-} as const satisfies Record<Activation, (x: Tensor) => Tensor>;
+} as const satisfies Record<GateActivation, (x: Tensor) => Tensor>;
 
 /** down_proj(activation(gate_proj(x)) * up_proj(x)) */
 export class Mlp extends Module {

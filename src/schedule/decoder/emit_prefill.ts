@@ -63,7 +63,7 @@ interface ReadyEpilogue {
 }
 
 /** A residual: what it was, and parts that are still to be added. */
-interface Residual {
+interface PartialResidual {
   readonly value: Value;
   /** Whether the value is a residual of these regions, which may be written in place. */
   readonly own: boolean;
@@ -83,7 +83,7 @@ export class Prompt {
   readonly #prologues = new Map<Node, ReadyPrologue>();
   readonly #byResidual = new Map<Node, ReadyPrologue>();
   readonly #epilogues = new Map<Node, ReadyEpilogue>();
-  readonly #residuals = new Map<Node, Residual>();
+  readonly #residuals = new Map<Node, PartialResidual>();
   readonly #tables = new Map<string, Value>();
   readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue>();
 
@@ -135,7 +135,7 @@ export class Prompt {
     return this.#l.contiguous(this.#value(node), true);
   }
 
-  #residual(node: Node): Residual {
+  #residual(node: Node): PartialResidual {
     const epilogue = this.#epilogues.get(node);
     if (epilogue?.linked) this.#emitEpilogue(epilogue);
     return this.#residuals.get(node) ?? { value: this.#plain(node), own: false };
@@ -241,7 +241,7 @@ export class Prompt {
   }
 
   #addNorm(
-    { value, parts, scale = 1 }: Residual,
+    { value, parts, scale = 1 }: PartialResidual,
     total: Value | undefined,
     norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
   ): void {

@@ -46,14 +46,14 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
 }
 
 /** Where the residual behind the last layer lies in a state, and how to compare it. */
-interface Residual {
+interface ResidualPlace {
   readonly stateBytes: number;
   readonly at: number;
   readonly bytes: number;
   sums(words: BigInt64Array): BigInt64Array;
 }
 
-const RESIDUALS: Readonly<Record<LayerKernels, (d: DecoderSpec, form: DecoderForm) => Residual>> = {
+const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, form: DecoderForm) => ResidualPlace>> = {
   batch(d) {
     const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, rowsOf(d));
     return { stateBytes: bytes, at: x, bytes: ROW_BLOCKS * xBytes, sums: (words) => words };
@@ -110,7 +110,7 @@ class Layers implements Disposable {
       const latest = Math.min(capacity - (d.chunk?.count ?? 1), 300);
       const position = indices(sequences, (sequence) => Math.max(0, latest - 17 * sequence));
       const token = indices(rowsOf(d), (row) => row + 1);
-      const residual = RESIDUALS[kernels](d, form);
+      const residual = RESIDUAL_PLACES[kernels](d, form);
       const state = own.keep(residual.stateBytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {

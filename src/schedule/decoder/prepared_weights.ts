@@ -40,7 +40,7 @@ import { widenedMatrices } from "./widened_codes.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
-interface Prepared {
+interface LayerWeights {
   readonly qkv: readonly Value[];
   readonly o: readonly Value[];
   readonly gateUp: readonly Value[];
@@ -49,7 +49,7 @@ interface Prepared {
 
 /** The weights of a decoder but for its norms and biases. */
 interface Weights {
-  readonly layers: readonly Prepared[];
+  readonly layers: readonly LayerWeights[];
   readonly head: readonly Value[];
 }
 
@@ -134,7 +134,7 @@ function besideCodes(
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
   const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
-  const layers: Prepared[] = [];
+  const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
     const qkv = stored([layer.q, layer.k, layer.v].flatMap(scalesBiases), qkvScalesBiases(d.sizes));
     const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
@@ -158,7 +158,7 @@ function besideRows(
   const [q, kv] = [heads * headDim, kvHeads * headDim];
   const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) =>
     isDense(d.sizes) ? [] : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
-  const layers: Prepared[] = [];
+  const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
     const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden, runs.QKV);
     const o = packed([layer.o], [hidden], q, runs.O);
@@ -186,7 +186,7 @@ function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | 
     return fragments(l, { parts: parts as Value[][], columns, k, gated, bits, groupSize }, PAIRS);
   };
   const [q, kv] = [heads * headDim, kvHeads * headDim];
-  const layers: Prepared[] = [];
+  const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
     const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden);
     const o = packed([layer.o], [hidden], q);

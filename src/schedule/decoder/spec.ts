@@ -61,7 +61,7 @@ export interface DecoderSizes {
 /** What a gated feed-forward part may apply to its gate, in the order of the codes of shaders/include/activation.glsl. */
 export const ACTIVATIONS = ["silu", "gelu", "geluTanh"] as const;
 /** One of them: `gelu` is that of erf, `geluTanh` its approximation. */
-export type Activation = typeof ACTIVATIONS[number];
+export type FusedActivation = typeof ACTIVATIONS[number];
 
 /** What the layers of an architecture compute, as far as architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
@@ -69,7 +69,7 @@ export interface DecoderFeatures {
   readonly headNorm: boolean;
   /** Whether the products to q, k and v have biases. */
   readonly qkvBias: boolean;
-  readonly activation: Activation;
+  readonly activation: FusedActivation;
   /** Rotated pairs: features half of `ropeDims` apart, or neighbours (`traditional` of MLX). */
   readonly ropeForm: "half" | "traditional";
   /** Features of a head that are rotated, from the first one on. */

@@ -32,12 +32,12 @@ export interface Layout {
 }
 
 /** What was made: the sources tell whether it is for the arrays asked for. */
-interface Prepared {
+interface PreparedLayout {
   readonly sources: readonly Storage[];
   readonly results: readonly Storage[];
 }
 
-const known = new WeakMap<Storage, Map<string, Prepared>>();
+const known = new WeakMap<Storage, Map<string, PreparedLayout>>();
 
 /**
  * The sources in another layout, which is there once {@link runPrepared} was called. Undefined where they are not stored and contiguous, or where the
@@ -56,7 +56,7 @@ export function prepare(
     storages.push(source.storage);
   }
   const key = [layout.key, ...sources.map((s) => `${s.dtype.name}(${s.shape})+${s.offset}`)].join("|");
-  const table = known.get(storages[0]) ?? new Map<string, Prepared>();
+  const table = known.get(storages[0]) ?? new Map<string, PreparedLayout>();
   known.set(storages[0], table);
   let found = table.get(key);
   if (!found || !found.sources.every((s, i) => s === storages[i])) {
@@ -68,7 +68,7 @@ export function prepare(
   return found.results.map((storage, i) => stored(l, storage, layout.results[i].shape, layout.results[i].dtype));
 }
 
-function drop(table: Map<string, Prepared>, key: string, prepared: Prepared): () => void {
+function drop(table: Map<string, PreparedLayout>, key: string, prepared: PreparedLayout): () => void {
   let dropped = false;
   return () => {
     if (dropped) return;
@@ -113,7 +113,7 @@ interface Making {
 const making = new WeakMap<Lowering, Making>();
 
 /** Allocates the results and notes the dispatches that make them. */
-function make(l: Lowering, sources: readonly Value[], storages: readonly Storage[], layout: Layout): Prepared {
+function make(l: Lowering, sources: readonly Value[], storages: readonly Storage[], layout: Layout): PreparedLayout {
   const { backend } = l;
   let now = making.get(l);
   if (!now) making.set(l, now = { own: new Lowering(backend, () => false, false), uploads: new Map(), held: [] });

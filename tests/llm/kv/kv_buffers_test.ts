@@ -3,11 +3,11 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { StackedTensors } from "../../../src/array/devices/stack.ts";
-import { type BufferSizes, LayerBuffers } from "../../../src/llm/kv/buffers.ts";
+import { LayerBuffers, type LayerBufferSizes } from "../../../src/llm/kv/buffers.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
 /** A buffer of 2^12 rows has 2^23 bytes. */
-const SIZES: BufferSizes = { layers: 5, batch: 1, heads: 8, headDim: 128, block: 32, dtype: mx.float16 };
+const SIZES: LayerBufferSizes = { layers: 5, batch: 1, heads: 8, headDim: 128, block: 32, dtype: mx.float16 };
 
 /** The first axes of the arrays: layers, or for arrays of one layer sequences. */
 function cuts(stacks: LayerBuffers["stacks"]): number[] {
@@ -57,7 +57,7 @@ for (const device of testDevices()) {
   Deno.test(`LayerBuffers taken apart and joined hold what they held on ${device}`, async () => {
     mx.setDefaultDevice(device);
     await mx.tidy(() => {
-      const sizes: BufferSizes = { ...SIZES, layers: 3, heads: 1, dtype: mx.float32 };
+      const sizes: LayerBufferSizes = { ...SIZES, layers: 3, heads: 1, dtype: mx.float32 };
       const all = Array.from({ length: 3 }, () => new LayerBuffers(sizes));
       LayerBuffers.sideBySide(all, 8);
       const valueOf = (cache: number, layer: number): number => 10 * cache + layer;

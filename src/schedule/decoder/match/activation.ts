@@ -6,13 +6,13 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import type { Walk } from "../../plan/pattern.ts";
-import type { Activation } from "../spec.ts";
+import type { FusedActivation } from "../spec.ts";
 
 /** An elementwise function of operands: x, which is the same wherever it stands, numbers, and other functions. */
 type Expression = "x" | number | Call;
 type Call = readonly [fn: string, ...operands: ("x" | number | Call)[]];
 
-const ACTIVATIONS: Readonly<Record<Activation, Expression>> = {
+const EXPRESSIONS: Readonly<Record<FusedActivation, Expression>> = {
   silu: ["multiply", "x", ["sigmoid", "x"]],
   gelu: ["divide", ["multiply", "x", ["add", ["erf", ["divide", "x", Math.SQRT2]], 1]], 2],
   geluTanh: [
@@ -40,12 +40,12 @@ interface Match {
 export function findActivation(
   walk: Walk,
   node: Node,
-): { readonly activation: Activation; readonly x: Node } | undefined {
-  for (const [name, expression] of Object.entries(ACTIVATIONS)) {
+): { readonly activation: FusedActivation; readonly x: Node } | undefined {
+  for (const [name, expression] of Object.entries(EXPRESSIONS)) {
     const match: Match = { x: undefined, nodes: [] };
     if (!matches(walk, node, expression, match)) continue;
     for (const passed of match.nodes) walk.inside.add(passed);
-    return { activation: name as Activation, x: match.x! };
+    return { activation: name as FusedActivation, x: match.x! };
   }
   return undefined;
 }

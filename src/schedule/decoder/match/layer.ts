@@ -10,7 +10,7 @@
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
 import { expect, isProduct, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
-import type { Activation, DecoderFeatures } from "../spec.ts";
+import type { DecoderFeatures, FusedActivation } from "../spec.ts";
 import { findActivation } from "./activation.ts";
 import { isHeadSwap } from "./kv_update.ts";
 
@@ -69,7 +69,7 @@ export interface FeedForward {
   readonly norm: Norm;
   readonly gate: Product;
   readonly up: Product;
-  readonly activation: Activation;
+  readonly activation: FusedActivation;
   readonly down: Product;
 }
 
@@ -284,7 +284,7 @@ function residual(
 function gatedBy(
   walk: Walk,
   product: Node,
-): { readonly gate: Product; readonly up: Product; readonly activation: Activation } {
+): { readonly gate: Product; readonly up: Product; readonly activation: FusedActivation } {
   const sides = walk.elementwise(product, "multiply")!;
   for (const [i, side] of sides.entries()) {
     const found = findActivation(walk, side);

@@ -23,7 +23,7 @@ import {
   type QuantizedMatrix,
   Walk,
 } from "../../plan/pattern.ts";
-import type { Activation } from "../spec.ts";
+import type { FusedActivation } from "../spec.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
@@ -91,7 +91,7 @@ export interface AttentionEpilogue {
   readonly norm: Node;
   readonly eps: number;
   readonly gateUp: Joint;
-  readonly activation: Activation;
+  readonly activation: FusedActivation;
   readonly down: Joint;
   /** The residual behind it all, or the rows of it that are asked for. */
   readonly out: Node;

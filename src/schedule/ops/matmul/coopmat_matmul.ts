@@ -8,7 +8,7 @@ import type { Backend } from "../../../backend/backend.ts";
 import type { KernelName } from "../../../backend/kernels.ts";
 import { float16, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import type { Quantization } from "../../../graph/quantization.ts";
+import type { CodeFormat } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
@@ -128,7 +128,7 @@ function rowsOn(backend: Backend, kind: ProductKind, bits: number): readonly Pro
 }
 
 /** Why no kernels multiply such weights as a layer needs it on this device; undefined where they do. */
-export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: Quantization): string | undefined {
+export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: CodeFormat): string | undefined {
   const kinds = Object.keys(productTable()) as ProductKind[];
   const isServed = (kind: ProductKind): boolean => rowsOn(backend, kind, bits).some(({ upTo }) => upTo === undefined);
   const { maxThreads } = backend.limits;
@@ -140,7 +140,7 @@ export function productsUnsupportedReason(backend: Backend, { bits, groupSize }:
 }
 
 /** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
-export interface JointMatrix extends Quantization {
+export interface JointMatrix extends CodeFormat {
   /** Codes, scales and biases of each. */
   readonly parts: readonly (readonly Value[])[];
   /** Columns of each, multiples of 16 but for the last one; of 64 where `gated`. */
