@@ -4,18 +4,17 @@
  * @module
  */
 
-import { type Backend, encodeSlots } from "../backend/backend.ts";
+import type { Backend } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import type { Node } from "../graph/node.ts";
 import type { CodeFormat } from "../graph/quantization.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import { openLeaf, uploadLeaf } from "./leaves.ts";
-import { Lowering } from "./plan/context.ts";
-import type { Value } from "./plan/value.ts";
 import { TILE } from "./ops/matmul/packed_weights.ts";
-import { PARTS } from "./plan/context.ts";
-import { profiler } from "./plan/profile.ts";
+import { Lowering, PARTS } from "./plan/context.ts";
+import type { Value } from "./plan/value.ts";
 import { Storage } from "./plan/storage.ts";
+import { runOnce } from "./plan/weight_layouts.ts";
 
 /** Columns that a step of the kernels takes, and the longest row that they know. */
 const STEP = 32;
@@ -60,10 +59,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
     push: { rows, columns, count: rows },
     workgroups: 1,
   });
-  const plan = backend.compile(l.builder.finish(values.length, (slot) => slot));
-  const ticket = backend.run(plan, encodeSlots([storage, ...factors].map(({ buffer }) => ({ buffer, byteOffset: 0 }))));
-  profiler.record(backend, plan, ticket, l.sources);
-  backend.release(plan);
+  const ticket = runOnce(l);
 
   const packing = { rows, columns, bits, groupSize, scales: scales.dtype };
   leaves.forEach((node, i) => {

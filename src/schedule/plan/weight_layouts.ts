@@ -148,16 +148,22 @@ export function runPrepared(l: Lowering): void {
   if (!now) return;
   making.delete(l);
   const { own, uploads, held } = now;
-  const { backend } = l;
   try {
-    const plan = backend.compile(own.builder.finish(own.slots.length, (slot) => slot));
-    try {
-      profiler.record(backend, plan, backend.run(plan, encodeSlots(own.slots.map(slotOf))), own.sources);
-    } finally {
-      backend.release(plan);
-    }
+    runOnce(own);
   } finally {
     for (const storage of [...held, ...uploads.values()]) storage.release();
+  }
+}
+
+/** Runs the dispatches of a Lowering without intermediates once; the ticket of the submission. */
+export function runOnce({ backend, builder, slots, sources }: Lowering): number {
+  const plan = backend.compile(builder.finish(slots.length, (slot) => slot));
+  try {
+    const ticket = backend.run(plan, encodeSlots(slots.map(slotOf)));
+    profiler.record(backend, plan, ticket, sources);
+    return ticket;
+  } finally {
+    backend.release(plan);
   }
 }
 
