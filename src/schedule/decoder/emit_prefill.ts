@@ -22,8 +22,6 @@ import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import {
-  type Fragments,
-  fragments,
   gatedProduct,
   headsProduct,
   isWorthMatrices,
@@ -31,14 +29,12 @@ import {
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import { ACTIVATIONS, type DecoderSpec, ropeUnsupportedReason, sequencesOf, widenedBits } from "./spec.ts";
+import { ACTIVATIONS, type DecoderSpec, sequencesOf } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
-import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
+import { type AttentionEpilogue, type AttentionPrologue, findPrompt } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
-import { prepare } from "../plan/weight_layouts.ts";
-import { widenedMatrices } from "./widened_codes.ts";
-import { normWeights } from "./layouts.ts";
+import { jointUnsupportedReason, PromptWeights, type ReadyEpilogue, type ReadyPrologue } from "./prompt_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
@@ -46,19 +42,8 @@ const SHRINK = 16;
 /** Threads of a workgroup of add_norm. */
 const THREADS = 256;
 
-interface ReadyPrologue {
-  readonly region: AttentionPrologue;
-  readonly qkv: Fragments;
-  /** Those of q, k and v as one. */
-  readonly bias: Value | undefined;
-}
-
-interface ReadyEpilogue {
-  readonly region: AttentionEpilogue;
-  readonly o: Fragments;
-  readonly gateUp: Fragments;
-  readonly down: Fragments;
-  /** Whether only regions read the result. */
+/** An epilogue that knows whether only regions read its result. */
+interface LinkedEpilogue extends ReadyEpilogue {
   readonly linked: boolean;
 }
 
@@ -82,7 +67,7 @@ export class Prompt {
   readonly #done: (node: Node, value: Value) => void;
   readonly #prologues = new Map<Node, ReadyPrologue>();
   readonly #byResidual = new Map<Node, ReadyPrologue>();
-  readonly #epilogues = new Map<Node, ReadyEpilogue>();
+  readonly #epilogues = new Map<Node, LinkedEpilogue>();
   readonly #residuals = new Map<Node, PartialResidual>();
   readonly #tables = new Map<string, Value>();
   readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue>();
@@ -91,7 +76,7 @@ export class Prompt {
   constructor(
     l: Lowering,
     prologues: readonly ReadyPrologue[],
-    epilogues: readonly ReadyEpilogue[],
+    epilogues: readonly LinkedEpilogue[],
     explanation: string,
     value: (node: Node) => Value,
     done: (node: Node, value: Value) => void,
@@ -284,6 +269,20 @@ export class Prompt {
   }
 }
 
+/** Whether regions alone read what an epilogue gives: then its last sum waits for the norm of the next layer. */
+function isLinked(
+  { out }: AttentionEpilogue,
+  graph: GraphView,
+  wanted: ReadonlySet<Node>,
+  prologues: readonly AttentionPrologue[],
+  epilogues: readonly AttentionEpilogue[],
+  inside: ReadonlySet<Node>,
+): boolean {
+  const count = (regions: readonly { readonly x: Node }[]): number => regions.filter(({ x }) => x === out).length;
+  return !wanted.has(out) && (graph.readers.get(out) ?? []).every((reader) => inside.has(reader)) &&
+    count(prologues) === 1 && count(epilogues) <= 1;
+}
+
 /**
  * Looks for the regions of a prompt. `leaf` gives values of leaves, `value` and `done` are those of {@link Prompt}. Undefined
  * where there is nothing like them; a reason where nothing of it can be fused.
@@ -299,10 +298,8 @@ export function openPrompt(
   const { prologues, epilogues, ...found } = findPrompt(graph, wanted);
   const reasons = new Set(found.reasons);
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  const unsupportedReason = ({ bits, groupSize }: Joint): string | undefined =>
-    productsUnsupportedReason(l.backend, { bits: widenedBits(bits), groupSize });
   const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(({ o, gateUp, down }) => [o, gateUp, down])];
-  const unsupported = unsupportedReason(joints[0]);
+  const unsupported = jointUnsupportedReason(l.backend, joints[0]);
   if (unsupported !== undefined) return unsupported;
   const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
   const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
@@ -310,62 +307,20 @@ export function openPrompt(
     return `${rows} rows are too little work`;
   }
 
-  const served = joints.filter((joint) => unsupportedReason(joint) === undefined);
-  const matrices = served.flatMap(({ matrices, bits }) => matrices.map(({ codes }) => ({ codes, bits })));
-  const wide = widenedMatrices(l, matrices, leaf);
-  const packed = (joint: Joint, gated = false): Fragments | undefined => {
-    const reason = unsupportedReason(joint);
-    const bits = widenedBits(joint.bits);
-    const parts = joint.matrices.map(({ codes, scales, biases }) => [
-      bits === joint.bits ? leaf(codes) : wide?.get(codes),
-      leaf(scales),
-      leaf(biases),
-    ]);
-    const matrix = { ...joint, bits, parts: parts as Value[][], gated };
-    const values = reason === undefined && parts.flat().every((v) => v !== undefined)
-      ? fragments(l, matrix)
-      : undefined;
-    if (!values) reasons.add(reason ?? NO_ROOM);
-    return values && { matrix, packed: values };
-  };
-  /** Biases one behind the other, as the columns of the products that they are added to. */
-  const joined = (nodes: readonly Node[]): Value | undefined => {
-    const values = nodes.map(leaf);
-    return values.every((v) => v !== undefined) ? prepare(l, values, normWeights(nodes))?.[0] : undefined;
-  };
-  const readyPrologues: ReadyPrologue[] = [];
-  for (const region of prologues) {
-    const { ropeAngles: { form, dims }, headDim } = region;
-    const unsupported = ropeUnsupportedReason(form, dims, headDim);
-    const biases = [region.qBias, region.kBias, region.vBias].filter((node) => node !== undefined);
-    const bias = unsupported === undefined && biases.length > 0 ? joined(biases) : undefined;
-    const reason = unsupported ?? (biases.length > 0 && !bias ? NO_ROOM : undefined);
-    const qkv = reason === undefined ? packed(region.qkv) : undefined;
-    if (reason !== undefined) reasons.add(reason);
-    if (qkv) readyPrologues.push({ region, qkv, bias });
-  }
-  const readyEpilogues: Omit<ReadyEpilogue, "linked">[] = [];
-  for (const region of epilogues) {
-    const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
-    if (o && gateUp && down) readyEpilogues.push({ region, o, gateUp, down });
-  }
-  const regions = new Set([...readyPrologues, ...readyEpilogues].flatMap(({ region }) => [...region.inside]));
-  const linked = readyEpilogues.map((epilogue) => {
-    const { out } = epilogue.region;
-    const read = graph.readers.get(out) ?? [];
-    const of = (list: readonly { readonly region: AttentionPrologue | AttentionEpilogue }[]): number =>
-      list.filter(({ region }) => region.x === out).length;
-    const linked = !wanted.has(out) && read.every((r) => regions.has(r)) && of(readyPrologues) === 1 &&
-      of(readyEpilogues) <= 1;
-    return { ...epilogue, linked };
-  });
+  const weights = new PromptWeights(l, leaf, joints, reasons);
+  const before = prologues.map((region) => weights.prologue(region)).filter((ready) => ready !== undefined);
+  const after = epilogues.map((region) => weights.epilogue(region)).filter((ready) => ready !== undefined);
+  const [starts, ends] = [before.map(({ region }) => region), after.map(({ region }) => region)];
+  const inside = new Set([...starts, ...ends].flatMap((region) => [...region.inside]));
+  const linked = after.map((ready) => ({
+    ...ready,
+    linked: isLinked(ready.region, graph, wanted, starts, ends, inside),
+  }));
   const explanation =
-    `prompt of ${rows} rows: ${readyPrologues.length} layers fused before attention, ${readyEpilogues.length} behind it` +
+    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} behind it` +
     (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
-  return new Prompt(l, readyPrologues, linked, explanation, value, done);
+  return new Prompt(l, before, linked, explanation, value, done);
 }
-
-const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
 /** Why a step of several sequences does not take the products of prompts; undefined where these serve it better than a grid of the kernels of one. */
 export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {

@@ -50,67 +50,108 @@ export function findSamplingTail(
   state: readonly StateUpdate[],
   late: boolean = false,
 ): FoundTail | undefined {
-  const rows = sizeOf(position.shape);
-  const chosen = findChoice(walk, logits, rows);
-  if (!chosen) return undefined;
-  const { token, choice, mask, penalty, split, row } = chosen;
-  const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
-  const isNext = (n: Node): boolean => {
-    const sum = viewed(n);
-    return isElementwise(sum, "add") && sum.inputs.some((i) => isSame(viewed(i), position)) &&
-      sum.inputs.some((i) => walk.peekFull(i) === 1);
-  };
-  const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
-  const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
-  const after = state.find((u) => before.includes(u.parameter) && isNext(u.value));
-  const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
+  const chosen = findChoice(walk, logits, sizeOf(position.shape));
+  const end = chosen && new StateFinder(walk, chosen, position, state).find();
+  if (!end) return undefined;
+  const inside = between(updatesOf(end).map((u) => u.value), [logits, end.mask]);
+  return isClosed(walk, end, inside, late) ? { end, inside, token: chosen.token } : undefined;
+}
+
+/** Finds in the state of a loop what a chosen token and its position become. */
+class StateFinder {
+  readonly #walk: Walk;
+  readonly #chosen: Chosen;
+  /** Of the token that was fed. */
+  readonly #position: Node;
+  readonly #state: readonly StateUpdate[];
+  readonly #rows: number;
+
+  constructor(walk: Walk, chosen: Chosen, position: Node, state: readonly StateUpdate[]) {
+    this.#walk = walk;
+    this.#chosen = chosen;
+    this.#position = position;
+    this.#state = state;
+    this.#rows = sizeOf(position.shape);
+  }
+
+  /** All updates; undefined where one that must be there is not, or the kernels know no room for one. */
+  find(): SamplingTail | undefined {
+    const { choice, mask, penalty, split } = this.#chosen;
+    const state = this.#state;
+    const next = state.find((u) => this.#isTokenState(u));
+    const position = state.find((u) => this.#isPositionState(u));
+    const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
+    const rings = state.filter((u) => this.#isTokenRing(u));
+    const logprobs = state.map((u) => this.#logprobsRing(u)).filter((ring) => ring !== undefined);
+    if (!next || !position || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
+    const fed = this.#position === position.parameter ? undefined : this.#position;
+    return { choice, mask, penalty, next, position, fed, key, rings, logprobs: logprobs[0] };
+  }
+
+  #isTokenState({ parameter, value }: StateUpdate): boolean {
+    return sizeOf(parameter.shape) === this.#rows && isIndex(parameter) && this.#isToken(value);
+  }
+
+  #isPositionState({ parameter, value }: StateUpdate): boolean {
+    const position = this.#position;
+    const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
+    return before.includes(parameter) && this.#isNextPosition(value);
+  }
+
+  #isTokenRing(update: StateUpdate): boolean {
+    const { parameter } = update;
+    if (!hasRows(parameter, this.#rows) || !isIndex(parameter)) return false;
+    const written = this.#writtenNext(update, parameter.shape.length - 1);
+    return written !== undefined && this.#isToken(written);
+  }
+
+  /** A ring of log probabilities of what the token is chosen from. */
+  #logprobsRing(update: StateUpdate): SamplingTail["logprobs"] {
+    const { shape, dtype } = update.parameter;
+    const written = shape.length === 3 && shape[0] === this.#rows ? this.#writtenNext(update, 1) : undefined;
+    const told = written && viewed(written);
+    if (told?.op !== "logprobs" || this.#walk.graph.replaced.has(told) || dtype !== told.dtype) return undefined;
+    const { row, mask } = this.#chosen;
+    const [of, tokens, masked] = told.inputs;
+    const fits = viewed(of) === viewed(row) && (masked && viewed(masked)) === mask && this.#isToken(tokens);
+    return fits ? { ...update, top: attrsOf(told, "logprobs").top } : undefined;
+  }
+
+  #isToken(node: Node): boolean {
+    return isIndex(node) && ofIndices(node) === this.#chosen.token;
+  }
+
+  #isNextPosition(node: Node): boolean {
+    const sum = viewed(node);
+    return isElementwise(sum, "add") && sum.inputs.some((i) => isSame(viewed(i), this.#position)) &&
+      sum.inputs.some((i) => this.#walk.peekFull(i) === 1);
+  }
+
   /** What a ring gets at the next position, where an update of state is one along `axis`. */
-  const written = ({ parameter, value }: StateUpdate, axis: number): Node | undefined => {
+  #writtenNext({ parameter, value }: StateUpdate, axis: number): Node | undefined {
     if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter) return undefined;
     const [, update, start] = value.inputs;
     const at = viewed(start);
     const { axes, donate } = attrsOf(value, "dynamicSliceUpdate");
     const fits = donate && axes.length === 1 && axes[0] === axis && isElementwise(at, "remainder") &&
-      isNext(at.inputs[0]) && walk.peekFull(at.inputs[1]) === parameter.shape[axis];
+      this.#isNextPosition(at.inputs[0]) && this.#walk.peekFull(at.inputs[1]) === parameter.shape[axis];
     return fits ? update : undefined;
-  };
-  const rings = state.filter((u) => {
-    const { parameter } = u;
-    const update = hasRows(parameter, rows) && isIndex(parameter) ? written(u, parameter.shape.length - 1) : undefined;
-    return update !== undefined && isToken(update);
-  });
-  const logprobs = state.flatMap((u) => {
-    const update = u.parameter.shape.length === 3 && u.parameter.shape[0] === rows ? written(u, 1) : undefined;
-    const told = update && viewed(update);
-    if (told?.op !== "logprobs" || walk.graph.replaced.has(told) || u.parameter.dtype !== told.dtype) return [];
-    const [of, tokens, masked] = told.inputs;
-    const alike = viewed(of) === viewed(row) && (masked && viewed(masked)) === mask;
-    return alike && isToken(tokens) ? [{ ...u, top: attrsOf(told, "logprobs").top }] : [];
-  });
-  if (!next || !after || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
-  const end = {
-    choice,
-    mask,
-    penalty,
-    next,
-    position: after,
-    fed: position === after.parameter ? undefined : position,
-    key,
-    rings,
-    logprobs: logprobs[0],
-  };
-  const updates = updatesOf(end);
-  const inside = between(updates.map((u) => u.value), [logits, mask]);
+  }
+}
 
-  // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
+/**
+ * Whether nothing else depends on the nodes of an end, or on state that it overwrites. A `late` end comes after everything that reads the
+ * position.
+ */
+function isClosed(walk: Walk, end: SamplingTail, inside: ReadonlySet<Node>, late: boolean): boolean {
+  const updates = updatesOf(end);
   const values = new Set(updates.map((u) => u.value));
   const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
   const readHere = (node: Node): boolean =>
     walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
-  const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
-    updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
-    updates.every((u) => u === after || walk.readers(u.value).length === 0);
-  return closed ? { end, inside, token } : undefined;
+  return [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
+    updates.every((u) => (late && u === end.position) || readHere(u.parameter)) &&
+    updates.every((u) => u === end.position || walk.readers(u.value).length === 0);
 }
 
 /** The end of a step that only chooses tokens, and the logits that another step left for it; undefined when there is none. */
