@@ -1,5 +1,5 @@
 /**
- * The table of fusers, in the order in which they are asked: a node goes to the last fusion that claims it, so larger ones come last.
+ * The table of fusers, in the order in which they are asked. A node goes to the last fusion that claims it, so larger ones come last.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Lowers the nodes of one graph in order: each gets its value from a fusion that claimed it, from its composite, as part of an
- * elementwise chain, or from the rule of its op.
+ * Lowers the nodes of one graph in order. A value comes from the fusion that claimed the node, its composite, an elementwise
+ * chain or the rule of its op.
  *
  * @module
  */

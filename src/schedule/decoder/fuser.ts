@@ -1,5 +1,5 @@
 /**
- * The fuser of decoders: a step, which may be the end of a prompt, the choice of a token alone, and the layers of a prompt.
+ * The fuser of decoders. It finds a step, which may be the end of a prompt, a step that only chooses tokens, and the layers of a prompt.
  *
  * @module
  */
@@ -38,7 +38,7 @@ interface ReadyRegion {
   readonly ready: ReadyDecoder;
 }
 
-/** One token of each sequence through all layers, or a chunk of one; or the last layer of a prompt for the row that chooses its token. */
+/** One token of each sequence, or a chunk of one, through all layers; or the last layer of a prompt for the row that chooses its token. */
 function fuseStep(
   context: FusionContext,
 ): { readonly fusion: Fusion; readonly endsPrompt: boolean } | undefined {

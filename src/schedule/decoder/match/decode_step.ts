@@ -43,7 +43,7 @@ export interface DecoderRegion {
   readonly late: boolean;
 }
 
-/** The attention of the last layer of a step: of a chunk in a graph that writes one into a cache, and of one row of each sequence. */
+/** The attention of the last layer, by the kind of step. A chunk is there only where the graph writes one into a cache. */
 export interface LastAttention {
   readonly chunk: Node | undefined;
   readonly token: Node | undefined;
