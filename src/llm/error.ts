@@ -8,10 +8,8 @@
 import { quoted } from "../graph/error.ts";
 
 /**
- * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "cache" is the file of a prompt
- * cache, "hub" is a model's name, its
- * download or the cache that it is kept in, "output" what is written, "training" is
- * one that diverged.
+ * What an {@link LlmError} is about. "logits": the logits of a step contain NaN or infinity. "cache": the file of a prompt cache.
+ * "hub": a model's name, its download or its cache. "output": a file that is written. "training": a training that diverged.
  */
 export type LlmErrorCode =
   | "config"

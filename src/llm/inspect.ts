@@ -23,7 +23,7 @@ import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/
 
 /** Options of {@link inspect}. */
 export interface InspectOptions {
-  /** Compares the files with the check sums that they were published with, as `load` does. */
+  /** Compares the files with their published checksums, as `load` does. */
   readonly verify?: Verify;
   /** Ends comparing. */
   readonly signal?: AbortSignal;

@@ -36,7 +36,7 @@ import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
-  /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; the default device unless given. */
+  /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
   readonly device?: string;
   /**
    * What activations are computed in; default float32. Weights keep the dtype that they are stored in, but for dense matrices, which get this
@@ -47,14 +47,14 @@ export interface LoadOptions {
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
   /** A folder with adapters, or with what was fine-tuned in full, that are put into the model: see `mx.lm.tuner.loadAdapters`. */
   readonly adapterPath?: string;
-  /** Branch, tag or commit of a model of the hub; "main" unless given here or as "org/name@revision". */
+  /** Branch, tag or commit of a model of the hub; default that of "org/name@revision", else "main". */
   readonly revision?: string;
   /** Called about ten times a second while a model of the hub is downloaded, which is before its weights are read. */
   readonly onDownload?: OnDownload;
   /**
-   * Compares files with the check sums that they were published with, before anything is made of them: `true` takes those in a
-   * SHA256SUMS file of the directory or what `hf download` noted beside it, an object gives the SHA-256 by name. Each file of
-   * weights must have one; of the others those that do are compared. About a gigabyte a second.
+   * Compares files with their published checksums before they are read. `true` takes checksums from a SHA256SUMS file of the
+   * directory or from the notes of `hf download` beside it; an object gives the SHA-256 by name. Each file of weights must have a
+   * checksum; other files are compared if they have one. About a gigabyte a second.
    */
   readonly verify?: Verify;
   /** Ends loading. */
@@ -86,7 +86,7 @@ export interface Loaded {
   readonly device: string;
 }
 
-/** Tensors are read in batches of this size, between which progress is told and the event loop runs. */
+/** Tensors are read in batches of this size; progress is reported and the event loop runs between batches. */
 const BATCH_BYTES = 64 * 2 ** 20;
 
 /** Context that must fit beside the weights. */
@@ -116,7 +116,7 @@ export async function load(model: string | URL, options: LoadOptions = {}): Prom
   return await interruptible(options, (heeding) => loadModel(model, withBars(heeding)));
 }
 
-/** With the progress bars of a notebook, where the caller shows no progress. */
+/** With the progress bars of a notebook, if the caller shows no progress. */
 function withBars(options: LoadOptions): LoadOptions {
   const bar = host().progress("Downloading");
   const onDownload: OnDownload | undefined = bar && (({ bytesDone, bytesTotal }) => bar(bytesDone, bytesTotal));
@@ -269,7 +269,7 @@ function checkMemory(dir: string, model: LanguageModel, weights: Weights): void 
     `${dir} needs ${gigabytes(need)} (${gigabytes(weights.byteLength)} of weights, ${
       gigabytes(cache)
     } for ${LEAST_CONTEXT} ` +
-      `tokens of context) and ${name} has ${
+      `tokens of context). ${name} has only ${
         gigabytes(available)
       } free: take a smaller or more strongly quantized model, or another device`,
   );

@@ -86,7 +86,7 @@ testTable("convert and quantize", [
   },
   refused(`${DENSE} exists already: remove it or choose another name`, "convert", DENSE, DENSE),
   refused(
-    `${QUANTIZED} is quantized already, to 4 bits in groups of 64: quantize the model that it was made from, or make it ` +
+    `${QUANTIZED} is quantized already, to 4 bits in groups of 64. Quantize the dense model that it was made from, or make it ` +
       "dense first, with dequantize (vkmx convert --dequantize)",
     "quantize",
     QUANTIZED,

@@ -59,7 +59,7 @@ export class AnswerParser {
   #joint: string | undefined;
   /** Whether any text was given out. */
   #said = false;
-  /** Whether white space that follows belongs to a mark in front of it. */
+  /** Whether white space that follows belongs to the mark before it. */
   #trim = true;
   #text = "";
   #reasoning = "";
@@ -124,7 +124,7 @@ export class AnswerParser {
     return true;
   }
 
-  /** Gives out what stands in front of a mark; white space next to marks belongs to them. */
+  /** Gives out the text before a mark; white space next to marks belongs to them. */
   #until(mark: string, last: boolean, give: (text: string) => void, found: () => void): boolean {
     const at = this.#held.indexOf(mark);
     if (at >= 0) {

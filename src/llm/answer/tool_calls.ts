@@ -79,8 +79,8 @@ function typesOf(schema: unknown): ReadonlySet<string> {
 }
 
 /**
- * A value that is no text by its schema is read as JSON or as a Python literal, which templates write; one that cannot be read so stays text.
- * Where the schema tells no type, only lists and objects are read.
+ * A value whose schema is not text is read as JSON or as a Python literal, which templates write. If that fails, it stays text.
+ * If the schema names no type, only lists and objects are read.
  */
 function typed(text: string, schema: unknown): unknown {
   const types = typesOf(schema);

@@ -1,9 +1,9 @@
 /**
  * Conversations to prompts.
  *
- * A model's chat template renders to parts: what the template's author wrote, and what people and programs wrote, whose strings
- * stay marked as theirs through whatever a template does with them (jinja/text.ts). Only the former can become control tokens
- * (see tokenizer.ts), so a message that contains `<|im_end|>` cannot end its turn.
+ * A model's chat template renders to parts: the text of the template's author, and the text of messages. Strings of messages stay
+ * marked through everything that a template does with them (jinja/text.ts). Only the author's text can become control tokens (see
+ * tokenizer.ts). So a message that contains `<|im_end|>` cannot end its turn.
  *
  * @module
  */

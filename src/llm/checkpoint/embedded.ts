@@ -8,8 +8,8 @@ import { type ProvidedFolder, provideFolder, type PublishedFolder } from "../../
 import { LlmError } from "../error.ts";
 
 /**
- * The model that is part of the package, for {@link load}. Where the package came over a network, its files are fetched into the cache
- * folder when they are loaded first, and compared with their SHA-256 each time.
+ * The model that is part of the package, for {@link load}. If the package came over a network, the first load fetches the model's
+ * files into the cache folder. Each load compares them with their SHA-256.
  *
  * @example
  * ```ts

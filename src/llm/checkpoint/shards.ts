@@ -1,6 +1,6 @@
 /**
- * Which files of a model directory hold weights. A checkpoint in several files, its shards, comes with an index that says which
- * tensor lies in which; without one, names of the form model-00001-of-00003.safetensors say how many there must be.
+ * Which files of a model directory hold weights. A checkpoint in several files, its shards, has an index from tensors to files.
+ * Without an index, names such as model-00001-of-00003.safetensors say how many files there must be.
  *
  * @module
  */
@@ -18,9 +18,9 @@ export const INDEX_FILE = "model.safetensors.index.json";
 const MAX_INDEX = 2 ** 25;
 
 /**
- * The files of a directory that hold weights, in the order in which they are read: those that the index names, also ones that are not
- * there, or every model*.safetensors. An index of whose files none is there was left by a conversion to another layout, as mlx-lm once
- * did, and is passed over. Throws an {@link LlmError} where the index is none, or names files in other folders.
+ * The files of a directory that hold weights, in reading order. These are the files that the index names, missing ones included,
+ * or every model*.safetensors. An index is ignored if none of its files exists: conversions to another layout, such as mlx-lm's
+ * once, leave one. Throws an {@link LlmError} if the index is malformed or names files in other folders.
  */
 export function weightFiles(dir: string, names: readonly string[]): string[] {
   const listed = names.filter((name) => /^model.*\.safetensors$/.test(name)).sort();

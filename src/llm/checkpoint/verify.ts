@@ -1,9 +1,9 @@
 /**
- * Model files against the check sums that they were published with.
+ * Compares model files with their published checksums.
  *
- * Sums come from the caller, from a SHA256SUMS file beside the model, or from what Hugging Face's tools leave behind when they download:
- * a line in `.cache/huggingface`, or the name of the file that a link of their cache leads to. Those of files outside of Git LFS are
- * git's own, SHA-1 over a head and the bytes.
+ * Checksums come from the caller, from a SHA256SUMS file beside the model, or from the traces of Hugging Face's tools. Those leave
+ * a line in `.cache/huggingface`, or a link in their cache to a file that is named after its checksum. For files outside of Git LFS
+ * this is git's own checksum, SHA-1 over a header and the bytes.
  *
  * @module
  */

@@ -94,8 +94,8 @@ export class Weights implements Disposable {
   }
 
   /**
-   * A norm weight or a bias of a name: as it is stored beside quantized matrices, whose scales stay too, and in the dtype of the others in a
-   * dense model, so that kernels find one.
+   * A norm weight or a bias by name. Beside quantized matrices it keeps its stored dtype, which is that of their scales. In a dense
+   * model it gets the dtype of the other weights, for which there are kernels.
    */
   takeVector(name: string, shape: readonly number[]): Tensor {
     return this.#config.quantization ? this.take(name, shape, "float") : this.takeDense(name, shape);
@@ -196,8 +196,8 @@ export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string
 }
 
 /**
- * Bytes of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} where it is no regular file or
- * larger than any such file, before it is read, and where it is not what `sums` say.
+ * Bytes of a file in a model directory; `undefined` if there is none. Throws an {@link LlmError} before reading if it is no regular
+ * file or too large for its kind, and after reading if it does not match `sums`.
  */
 export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8Array | undefined {
   const path = join(dir, name);

@@ -1,6 +1,6 @@
 /**
- * What config.json says of a decoder: the record that the layers of `layers/` are built from, and the checked readers that the
- * families of `models/` put together.
+ * The part of config.json that describes a decoder: the record that the layers of `layers/` are built from, and the checked readers
+ * that the families of `models/` combine.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly qkNorm: boolean;
   /** Whether queries, keys and values have a bias. */
   readonly qkvBias: boolean;
-  /** Whether the product behind attention has one. */
+  /** Whether attention's output projection has one. */
   readonly outputBias: boolean;
   /** Whether the three products of the feed-forward part have. */
   readonly mlpBias: boolean;

@@ -48,9 +48,9 @@ export interface GenerationConfig {
   readonly temperature: number | undefined;
   /** Keep the most likely tokens. */
   readonly topK: number | undefined;
-  /** Keep the likeliest tokens up to this share of probability. */
+  /** Keep the most probable tokens up to this share of probability. */
   readonly topP: number | undefined;
-  /** Drop tokens less likely than this share of the likeliest. */
+  /** Drop tokens whose probability is below this share of the highest one. */
   readonly minP: number | undefined;
 }
 
@@ -99,8 +99,8 @@ const METHODS: Readonly<Record<string, Quantization>> = {
 };
 
 /**
- * "quantization" as mlx-lm writes it (mirrored as "quantization_config"): group_size and bits for all modules, and further
- * keys that name single modules with a block of their own, or false for dense ones.
+ * "quantization" as mlx-lm writes it (mirrored as "quantization_config"): group_size and bits for all modules. Further keys name
+ * single modules, with a block of their own or false for dense ones.
  */
 function readQuantization(fields: Fields): QuantizationConfig | undefined {
   const name = fields.has("quantization") ? "quantization" : "quantization_config";

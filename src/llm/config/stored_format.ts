@@ -15,8 +15,8 @@ interface Stored {
 }
 
 /**
- * The format that the codes and scales of a matrix of so many columns have, as mlx-lm finds it: bits and group size follow from the shapes,
- * the mode from the dtype of the scales. Undefined where no mode has such a format.
+ * The format of a matrix's stored codes and scales, found as mlx-lm does. Bits and group size follow from the shapes and the number
+ * of columns, the mode from the dtype of the scales. Undefined if no mode has such a format.
  */
 export function formatOfStored(columns: number, codes: Stored, scales: Stored): Quantization | undefined {
   const [words, groups] = [codes, scales].map(({ shape }) => shape.at(-1) ?? 0);
@@ -31,8 +31,8 @@ export function formatOfStored(columns: number, codes: Stored, scales: Stored): 
 }
 
 /**
- * How a matrix is quantized: as config.json says of it by name, and else as it is stored, or as the whole model where that cannot be told.
- * Undefined where it is dense.
+ * How a matrix is quantized; undefined if it is dense. An entry of config.json for its name comes first, then the stored shapes. If
+ * the shapes do not decide, it is quantized as the whole model.
  */
 export function quantizationOf(
   path: string,

@@ -1,8 +1,8 @@
 /**
  * Converts model directories as mlx-lm does: other dtypes, quantization, and back. Available as `mx.lm.convert`.
  *
- * The files are those of `mlx_lm.convert` to the byte, weights, index and config.json; the tokenizer's are copied as they are, where
- * mlx-lm lets transformers write them anew. Tensors go through one by one, a run of rows at a time.
+ * Weights, index and config.json equal those of `mlx_lm.convert` to the byte. The tokenizer's files are copied unchanged, while
+ * mlx-lm has transformers write them anew. Tensors are converted one after another, some rows at a time.
  *
  * @module
  */

@@ -29,17 +29,17 @@ export interface ConvertOptions {
   readonly qBits?: number;
   /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 6default 4; other modes have theirs. */
   readonly qGroupSize?: number;
-  /** How codes are read, as `mx.quantize` tells: "affine" unless given, "mxfp4", "mxfp8" or "nvfp4". */
+  /** How codes are read, as in `mx.quantize`: "affine", "mxfp4", "mxfp8" or "nvfp4"; default "affine". */
   readonly qMode?: QuantizationMode;
   /** A mixed recipe, which gives some matrices more bits in mode "affine", or a function that says it of each. */
   readonly quantPredicate?: QuantRecipe | QuantPredicate;
-  /** Dtype of what is not quantized: float16, bfloat16 or float32; that which config.json names unless given. */
+  /** Dtype of tensors that are not quantized: float16, bfloat16 or float32; default the dtype in config.json. */
   readonly dtype?: Dtype;
   /** Makes quantized matrices dense again. */
   readonly dequantize?: boolean;
-  /** Most bytes of the tensors of a file; 5 · 2³⁰ unless given. */
+  /** Most bytes of a file's tensors; default 5 · 2³⁰. */
   readonly maxShardBytes?: number;
-  /** Device that computes: "gpu", "cpu" or a name such as "vulkan:0"; the default device unless given. */
+  /** Device that computes: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
   readonly device?: string;
   /** Branch, tag or commit of a model of the hub. */
   readonly revision?: string;
@@ -115,7 +115,7 @@ export function checkSource(path: string, { config }: Architecture, { quantize }
     "option",
     `${
       shownPath(path)
-    } is quantized already, to ${bits} bits in groups of ${groupSize}: quantize the model that it was made ` +
+    } is quantized already, to ${bits} bits in groups of ${groupSize}. Quantize the dense model that it was made ` +
       "from, or make it dense first, with dequantize (vkmx convert --dequantize)",
   );
 }

@@ -1,6 +1,6 @@
 /**
- * JSON as Python reads and writes it: keys keep their order whatever they are, whole numbers and floats stay apart and all digits are
- * kept, and what is written is `json.dump(value, indent=4)` to the byte.
+ * JSON as Python reads and writes it. All keys keep their order, whole numbers stay distinct from floats, and all digits are kept.
+ * The output equals that of `json.dump(value, indent=4)` to the byte.
  *
  * @module
  */

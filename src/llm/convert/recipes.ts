@@ -31,7 +31,7 @@ export type QuantPredicate = (path: string, shape: readonly number[]) => boolean
 export interface QuantizationRow {
   readonly groupSize: number | null;
   readonly bits: number;
-  /** Affine unless given. */
+  /** Default affine. */
   readonly mode?: QuantizationMode;
 }
 

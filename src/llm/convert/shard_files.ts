@@ -1,6 +1,7 @@
 /**
- * The weights of a new model as mlx-lm lays them out: files of at most some bytes in the order of the model, inside of each the order
- * and the header that MLX writes. All of it is known before the first value is, so tensors are written where they belong as they come.
+ * The weights of a new model as mlx-lm lays them out. Each file holds at most some bytes, in the model's order; its tensors have the
+ * order and the header that MLX writes. The layout is known before the first value is, so each tensor is written to its place as
+ * it comes.
  *
  * @module
  */

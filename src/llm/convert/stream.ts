@@ -17,7 +17,7 @@ import { yieldToEventLoop } from "../../../ffi/turn.ts";
 /** Bytes of the inputs of a run of rows, about. */
 const RUN_BYTES = 2 ** 25;
 
-/** What running tells and is told. */
+/** Options and callbacks of a conversion. */
 export interface StreamOptions {
   readonly device?: string | undefined;
   readonly onProgress?: ((bytesDone: number, bytesTotal: number) => void) | undefined;

@@ -1,9 +1,10 @@
 /**
  * The order in which C++ programs built with GCC's library walk a `std::unordered_map` of strings.
  *
- * MLX keeps the arrays of a safetensors file in such a map and writes them as it walks it, so that the bytes of a file depend on the hash
- * of the names and on how the table grew. This is libstdc++'s table, which the published Linux wheels are built with: MurmurHash64A of
- * the name, a prime number of buckets, one list of all elements in which those of a bucket lie together, newest first.
+ * MLX keeps the arrays of a safetensors file in such a map and writes them in its order. So the bytes of a file depend on the hash
+ * of the names and on how the table grew. This is libstdc++'s table, which the published Linux wheels are built with. It has
+ * MurmurHash64A of the name, a prime number of buckets, and one list of all elements. In the list, the elements of a bucket are
+ * contiguous, newest first.
  *
  * @module
  */
@@ -48,7 +49,7 @@ export function unorderedMapOrder(keys: readonly string[]): string[] {
   return order.map((i) => keys[i]);
 }
 
-/** The list that elements make when they are linked into an empty table: behind the head of their bucket, or in front of all. */
+/** The list after linking elements into an empty table: each goes after the head of its bucket, or first in the list. */
 function relinked(elements: readonly number[], hashes: readonly bigint[], buckets: bigint): number[] {
   const members = new Map<bigint, number[]>(); // a Map keeps the order in which buckets got their first element
   for (const element of elements) {

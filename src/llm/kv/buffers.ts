@@ -26,7 +26,7 @@ export interface LayerBufferSizes {
   readonly heads: number;
   /** Size of a head. */
   readonly headDim: number;
-  /** Features that lie side by side, a divisor of `headDim`. */
+  /** Contiguous features, a divisor of `headDim`. */
   readonly block: number;
   /** Element type of keys and values. */
   readonly dtype: Dtype;
@@ -230,7 +230,7 @@ function isStacked(array: Tensor): boolean {
   return stackAxes(array) > 0;
 }
 
-/** Axes in front of those of a buffer: one of a stack, none of a single one. */
+/** Axes before those of a buffer: one for a stack, none for a single buffer. */
 function stackAxes(array: Tensor): number {
   return array.ndim - BUFFER_RANK;
 }

@@ -2,9 +2,9 @@
  * Keys and values of the tokens seen so far, for all layers of a model.
  *
  * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose rows are written in place. Capacity comes in steps of 256
- * and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A {@link StepCache}
- * shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for every step of as many
- * tokens until the capacity changes.
+ * and doubles when it is outgrown. Rows after the last token are never read and may hold NaN. A {@link StepCache} gives the same
+ * buffers to a step whose position is an int32 array on the device. Its graph is the same for every step of as many tokens until
+ * the capacity changes.
  *
  * @module
  */
@@ -80,8 +80,8 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Makes room for `rows` tokens in each of some caches that are alike and have no room yet, so that {@link KvCache.stack} copies
-   * nothing unless one of them grows. Throws an {@link LlmError} for other caches.
+   * Makes room for `rows` tokens in each of several empty caches of one shape. {@link KvCache.stack} then copies nothing until one
+   * of them grows. Throws an {@link LlmError} for other caches.
    */
   static sideBySide(caches: readonly KvCache[], rows: number): void {
     const [first] = caches;
@@ -140,7 +140,7 @@ export class KvCache implements Cache {
     return this.#keys.rows;
   }
 
-  /** Bytes that the buffers take for a number of tokens; for those that it holds room for now unless given. */
+  /** Bytes that the buffers take for a number of tokens; default the current capacity. */
   byteLength(tokens: number = this.capacity): number {
     const { layers, batch, heads, headDim, dtype } = this.#options;
     return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes;
@@ -193,8 +193,8 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Fills a cache that holds nothing with `count` tokens, layer by layer: `rows` gives the keys and values (B, H, count, D) of each, which
-   * are let go when they were written. Throws an {@link LlmError} where they pass the context.
+   * Fills an empty cache with `count` tokens, layer by layer. `rows` gives the keys and values (B, H, count, D) of a layer; they are
+   * disposed after they were written. Throws an {@link LlmError} if the tokens exceed the context.
    */
   fill(count: number, rows: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
     if (this.#offset > 0) throw new LlmError("option", "KvCache.fill() takes a cache that holds nothing");

@@ -1,5 +1,5 @@
 /**
- * One layer of a decoder: attention and a feed-forward part, each behind a norm and beside a residual connection.
+ * One layer of a decoder: attention and a feed-forward part, each after a norm and beside a residual connection.
  *
  * @module
  */
@@ -20,12 +20,12 @@ export class Block extends Module {
   self_attn: Attention;
   /** The feed-forward part. */
   mlp: Mlp;
-  /** The norm in front of attention. */
+  /** The norm before attention. */
   input_layernorm: Layer;
-  /** The norm in front of the feed-forward part. */
+  /** The norm before the feed-forward part. */
   post_attention_layernorm: Layer;
 
-  /** Takes self_attn, mlp and the norms in front of them below `path`. */
+  /** Takes self_attn, mlp and the norms before them below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string, rope: RoPE) {
     super();
     const { hiddenSize, rmsNormEps } = config;

@@ -14,7 +14,7 @@ import { Block } from "./block.ts";
 import { initializeRope } from "./rope.ts";
 import { applied, embedding, type Layer, rmsNorm, type Table } from "./stored.ts";
 
-/** What token ids become in front of the head. */
+/** The model up to the head: token ids to hidden states. */
 export class Decoder extends Module {
   /** The vectors of tokens. */
   embed_tokens: Table;
@@ -36,8 +36,8 @@ export class Decoder extends Module {
   }
 
   /**
-   * Token ids (B, T) → what the norm makes of the last block's result, (B, T, hidden), or (B, n, hidden) of `rows` (n,) from 0 on. With
-   * a cache, the tokens follow those that it holds.
+   * Token ids (B, T) → the normed result of the last block, (B, T, hidden), or (B, n, hidden) with `rows` (n,), counted from 0.
+   * With a cache, the tokens follow those that it holds.
    */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;

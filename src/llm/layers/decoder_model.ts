@@ -110,8 +110,8 @@ export class DecoderModel extends Module implements DecodingModel {
 }
 
 /**
- * The format of a model's matrices, affine or dense in 16 bits, where all have the same, and nothing else has arrays but norms and
- * positions.
+ * The format that all matrices of a model share, affine or dense in 16 bits. Undefined if they differ, or if modules other than
+ * norms and positions have further arrays.
  */
 function formatOf(model: DecoderModel): CodeFormat | undefined {
   const formats: CodeFormat[] = [];

@@ -1,6 +1,6 @@
 /**
- * The modules of a decoder that hold weights, in the order of their fields, which is that of mlx-lm's classes: what its converter
- * writes, and in which order it fills its files, follows from that.
+ * The modules of a decoder that hold weights. Their fields have the order of mlx-lm's classes. The converter writes modules and
+ * fills files in this order.
  *
  * @module
  */

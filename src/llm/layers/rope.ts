@@ -89,8 +89,8 @@ function yarn(dims: number, base: number, scaling: Scaling<"yarn">): Stretched {
 }
 
 /**
- * Llama 3.1 (arXiv 2407.21783; `rope_scaling.py` of meta-llama/llama-models): wavelengths of which the trained context holds many
- * stay, those of which it holds few are stretched by the whole factor, and between them the share of turns decides.
+ * Llama 3.1 (arXiv 2407.21783; `rope_scaling.py` of meta-llama/llama-models). Wavelengths that fit often into the trained context
+ * stay; those that hardly fit are stretched by the whole factor. Between them the number of turns decides the share.
  */
 function llama3(dims: number, base: number, scaling: Scaling<"llama3">): Stretched {
   const { factor, lowFreqFactor: low, highFreqFactor: high, originalMaxPositionEmbeddings: context } = scaling;

@@ -43,18 +43,18 @@ export interface LanguageModel extends Module, Disposable {
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
   readonly traces: Traces;
   /**
-   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). Each token
-   * sees those in front of it; with a cache, they follow those that it holds.
+   * Token ids (B, T) → logits (B, T, V). With `rows` (int32 (n,), counted from 0), only those rows of the T: (B, n, V). Each token
+   * attends to the tokens before it. With a cache, the tokens follow those that it holds.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**
-   * Token ids (B, T) → hidden states (B, T, H) as transformers gives them: those of the embedding, those behind each layer but the
-   * last, and last those behind the last norm. Arrays are lazy: what is not read is not computed.
+   * Token ids (B, T) → hidden states (B, T, H) as transformers gives them. These are the embedding's, those after each layer but the
+   * last, and those after the last norm. Arrays are lazy: what is not read is not computed.
    */
   hiddenStates(tokens: Tensor): Tensor[];
   /** The last of the hidden states (…, H) → logits (…, V). */
   logits(hidden: Tensor): Tensor;
-  /** An empty cache for `batch` sequences; 1 unless given. */
+  /** An empty cache for `batch` sequences; default 1. */
   makeCache(batch?: number): KvCache;
 }
 

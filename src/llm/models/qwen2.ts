@@ -1,6 +1,6 @@
 /**
- * Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): pre-norm decoder blocks of grouped-query attention whose queries, keys and
- * values have biases, rotary positions, and a SwiGLU feed-forward part.
+ * Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115). They have pre-norm decoder blocks, grouped-query attention with biases of
+ * queries, keys and values, rotary positions, and a SwiGLU feed-forward part.
  *
  * @module
  */

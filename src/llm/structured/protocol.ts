@@ -1,6 +1,6 @@
 /**
- * What the thread that generates and the worker that matches grammars say to each other: rare things in messages, the token of a
- * step and the mask after it in shared memory, where that takes microseconds.
+ * The protocol between the thread that generates and the worker that matches grammars. Rare things go in messages. The token of a
+ * step and the mask after it go through shared memory, which takes microseconds.
  *
  * @module
  */

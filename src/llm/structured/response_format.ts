@@ -12,8 +12,8 @@ import { type JsonSchema, SchemaError } from "./json/schema.ts";
 import { rulesOf } from "./rules.ts";
 
 /**
- * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar in EBNF or of a regular expression
- * that matches all of it. `strict` (default true) leaves out properties and items that a schema does not name.
+ * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar. A grammar is in EBNF, or it is
+ * a regular expression that matches the whole text. `strict` (default true) leaves out properties and items that a schema does not name.
  * The form with `json_schema` is OpenAI's.
  */
 export type ResponseFormat =

@@ -1,8 +1,8 @@
 /**
  * The worker that compiles grammars and makes masks.
  *
- * It is a thread of its own for two reasons: a grammar that takes forever or all memory ends a worker and nothing else; and the mask of a
- * step is made while the host submits the next one. It serves one tokenizer. Between two tokens it looks for the next one for a moment
+ * It is a thread of its own for two reasons. A grammar that takes forever or all memory ends only the worker. And it makes the mask
+ * of a step while the host submits the next one. It serves one tokenizer. Between two tokens it polls for the next one for a moment
  * and then sleeps.
  *
  * @module

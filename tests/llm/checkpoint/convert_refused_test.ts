@@ -42,7 +42,7 @@ const REFUSED: Readonly<Record<string, Refusal>> = {
   "a model that is quantized already": {
     code: "option",
     message:
-      /is quantized already, to 3 bits in groups of 32: quantize the model that it was made from, or make it dense/,
+      /is quantized already, to 3 bits in groups of 32\. Quantize the dense model that it was made from, or make it dense/,
     spoil: (model) => editConfig(model, { quantization: { bits: 3, group_size: 32 } }),
     options: { quantize: true },
   },

@@ -1,8 +1,8 @@
 /**
  * Masks: which tokens may follow in a state.
  *
- * What the rule of a state's nodes allows by itself depends on these nodes alone, so it is found once by a walk through all tokens and
- * kept. For each frame only those tokens are looked at again that go on after the rule has ended.
+ * Whether the rule of a state's nodes allows a token depends on these nodes alone. So one walk through all tokens finds this, and
+ * it is cached. For each frame, only tokens that go on after the end of the rule are tested again.
  *
  * @module
  */

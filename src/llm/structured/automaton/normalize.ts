@@ -1,6 +1,6 @@
 /**
- * Networks that can be matched byte by byte: no rule takes the empty text, no rule calls itself before it takes a byte, and every node
- * leads to an end.
+ * Networks that can be matched byte by byte. In them no rule matches the empty text, no rule calls itself before it takes a byte,
+ * and every node leads to an end.
  *
  * @module
  */
@@ -68,7 +68,7 @@ function skipNullable({ free, calls, ends, starts }: Network): boolean[] {
   return nullable;
 }
 
-/** A new start that no edge leads to, and that is no end: it has the edges of all nodes that the old one reaches without a byte. */
+/** A new start that no edge leads to and that is no end. It gets the edges of all nodes that the old start reaches without a byte. */
 function separateStart(network: Network, start: number): number {
   const fresh = network.node();
   for (const node of reach([start], (at) => network.free[at])) {
@@ -203,7 +203,7 @@ function components(count: number, edges: (node: number) => readonly number[]): 
 }
 
 /**
- * Nodes from which some text reaches an end of the rule. A call leads on only where its rule has a text of a byte or more, so the
+ * Nodes from which some text reaches an end of the rule. A call leads on only if its rule has a text of at least one byte. So the
  * search tells paths of any length from those that take a byte.
  */
 function liveNodes({ bytes, free, calls, ends, starts }: Network): Uint8Array {

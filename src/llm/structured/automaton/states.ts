@@ -2,8 +2,8 @@
  * States of matching: after some bytes of a text, where in the network it may be. They are made when they are first reached, and kept,
  * so that a byte mostly costs one look into a table.
  *
- * A state is a set of pairs: nodes of the network, and a frame that says where to go on when the rule of these nodes ends. Frames with the
- * same continuations are one object, which keeps the number of pairs small however a text may be read.
+ * A state is a set of pairs: a node of the network, and a frame. The frame says where to go on when the rule of this node ends.
+ * Frames with the same continuations are one object. This keeps the number of pairs small for ambiguous texts too.
  *
  * @module
  */

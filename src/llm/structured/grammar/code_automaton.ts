@@ -94,8 +94,8 @@ class PatternGraph {
   }
 
   /**
-   * The automaton without assertions. A node is taken apart by whether a code point was taken, and whether the end was asserted: then
-   * none may follow.
+   * The automaton without assertions. A node is split by whether a code point was taken, and whether the end was asserted. After an
+   * asserted end no code point may follow.
    */
   resolved(first: number, last: number): CodeAutomaton {
     const built = new Builder();

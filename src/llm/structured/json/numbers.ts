@@ -1,8 +1,8 @@
 /**
  * Numbers in JSON, with limits.
  *
- * A limit is held by comparing digits. Rounding to a double never changes the order of two numbers, so what digits compare holds for the
- * parsed values too; an exclusive limit is the next double.
+ * A limit is held by comparing digits. Rounding to a double keeps the order of two numbers, so the limit holds for the parsed
+ * values too. An exclusive limit is the next double.
  *
  * @module
  */

@@ -65,8 +65,8 @@ const CONSTRAINTS = new Set<string>([...WHOLE, "type", ...Object.values(BY_TYPE)
 export class SchemaError extends Error {}
 
 /**
- * The grammar of a schema's values. With `strict`, objects and arrays have no more than the schema describes, a pattern matches the whole
- * string, and a schema without a type is for the types that it says something about. Throws a {@link SchemaError}.
+ * The grammar of a schema's values. With `strict`, objects and arrays have no more than the schema describes, and a pattern matches
+ * the whole string. A schema without a type then applies to the types that its keywords are for. Throws a {@link SchemaError}.
  */
 export function schemaRules(schema: JsonSchema, strict: boolean): Rules {
   return new Translator(schema, strict).translate();
