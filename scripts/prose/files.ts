@@ -52,5 +52,15 @@ export const HELD = [
   ...["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs", "mod.ts"],
   ...["scripts/parity", "scripts/prose", "scripts/prose.ts", "scripts/reliability", "scripts/setup", "scripts/soak"],
   ...["scripts/support"],
+  ...[
+    "src/llm/answer",
+    "src/llm/chat",
+    "src/llm/checkpoint",
+    "src/llm/config",
+    "src/llm/convert",
+    "src/llm/generation",
+  ],
+  ...["src/llm/hub", "src/llm/jinja", "src/llm/kv", "src/llm/layers", "src/llm/models", "src/llm/sampling"],
+  ...["src/llm/structured", "src/llm/tokenizer", "src/llm/tuner"],
   ...["tests/_compat", "tests/notebook", "tests/optimizers", "tests/plot", "tests/prose_test.ts"],
 ] as const;

@@ -35,17 +35,17 @@ export type { DownloadProgress, FileProgress, OnDownload } from "./hub/progress.
 
 /** Options that all functions of the hub take. */
 export interface HubOptions {
-  /** A branch, a tag or a commit; "main" for downloads, all that are kept for the others, unless given here or as "org/name@revision". */
+  /** A branch, a tag or a commit; default that of "org/name@revision", else "main" for downloads and all cached ones otherwise. */
   readonly revision?: string;
-  /** Folder of the cache; HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub unless given. */
+  /** Folder of the cache; default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. */
   readonly cacheDir?: string;
 }
 
 /** Options of {@link pull}. */
 export interface PullOptions extends HubOptions {
   /**
-   * Files to download, as patterns of a shell in which "*" stops at "/" and "**" does not; those that loading a model needs unless
-   * given. Pickles and programs are never downloaded.
+   * Files to download, as shell patterns in which "*" stops at "/" and "**" does not; default the files that loading a model needs.
+   * Pickles and programs are never downloaded.
    */
   readonly files?: readonly string[];
   /** Files of those that are left out, as such patterns. */
@@ -137,8 +137,8 @@ export function isName(text: string): boolean {
 }
 
 /**
- * The folder of a model: `name` itself where that is a folder, else the model of the hub, from the cache where it is whole there,
- * without any connection, or downloaded. What `load` does first.
+ * The folder of a model, which `load` uses too. This is `name` itself if it is a folder, else the model of the hub. A model that is
+ * complete in the cache needs no connection; others are downloaded.
  */
 export async function locate(name: string, options: LocateOptions = {}): Promise<string> {
   checkOptions("locate", options, LOCATE_OPTIONS);
@@ -207,8 +207,8 @@ async function verifyModel(name: string, options: VerifyOptions): Promise<Verifi
 }
 
 /**
- * The folder of a model: a folder of that name, else the model of the hub, from the cache where it is whole there, without any
- * connection, or downloaded.
+ * The folder of a model: a folder of that name, else the model of the hub. A model that is complete in the cache needs no
+ * connection; others are downloaded.
  */
 export async function modelDirectory(
   given: string,

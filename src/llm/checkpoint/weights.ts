@@ -196,8 +196,8 @@ export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string
 }
 
 /**
- * Bytes of a file in a model directory; `undefined` if there is none. Throws an {@link LlmError} before reading if it is no regular
- * file or too large for its kind, and after reading if it does not match `sums`.
+ * Bytes of a file in a model directory; `undefined` if there is none. An irregular file, or one that is too large
+ * for its kind, throws an {@link LlmError} before it is read. A file that does not match `sums` throws one after that.
  */
 export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8Array | undefined {
   const path = join(dir, name);

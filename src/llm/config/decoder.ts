@@ -1,6 +1,6 @@
 /**
- * The part of config.json that describes a decoder: the record that the layers of `layers/` are built from, and the checked readers
- * that the families of `models/` combine.
+ * The part of config.json that describes a decoder. This is the record that the layers of `layers/` are built from, and the checked
+ * readers that the families of `models/` combine.
  *
  * @module
  */

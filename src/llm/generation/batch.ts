@@ -1,6 +1,6 @@
 /**
- * Generation for several prompts at once: their sequences advance together, each at a position of its own, so that a step reads
- * the weights once for all of them.
+ * Generation for several prompts at once. Their sequences advance together, each at its own position, so a step reads the weights
+ * once for all of them.
  *
  * @module
  */
@@ -59,12 +59,12 @@ export interface BatchResponse {
 }
 
 /**
- * Continues several prompts together and yields one response for every token of every sequence; the last of each has a
- * `finishReason`. With the same seed a sequence gets the tokens that it would get alone, up to rounding: on matrix units several
+ * Continues several prompts together and yields one response for every token of every sequence. The last response of a sequence has
+ * a `finishReason`. With the same seed a sequence gets the tokens that it would get alone, up to rounding. On matrix units several
  * sequences are multiplied in float16.
  *
- * Throws as `streamGenerate` does: for options out of range and prompts that do not fit before any work, and the signal's reason
- * when it is aborted before the first token.
+ * Throws as `streamGenerate` does. Options out of range and prompts that do not fit throw before any work. An abort before the first
+ * token throws the signal's reason.
  *
  * @example
  * ```ts ignore
@@ -129,7 +129,7 @@ async function* streamRequests(
     for (let i = 0; i < count; i++) {
       const submitted = open(i);
       reads.push(submitted.then(({ read }) => read));
-      reads[i].catch(() => {}); // whoever waits for it hears of it
+      reads[i].catch(() => {}); // the code that awaits this read gets the error
       await orAborted(submitted, signal);
       if (i >= ahead) await end(i - ahead);
     }
@@ -155,7 +155,7 @@ async function* streamRequests(
       for (const session of opened) session[Symbol.dispose]();
       for (const cache of caches) cache.dispose();
     };
-    // What the device still reads of aborted prompts keeps its memory until it is done, but nobody waits for that.
+    // Memory that the device still reads for aborted prompts lives until the device is done, but no caller waits for that.
     if (reading) Promise.allSettled(reads).then(free);
     else free();
   }

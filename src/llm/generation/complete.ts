@@ -54,7 +54,7 @@ export async function complete(
     parts.reasoning += last.reasoning;
     parts.raw += last.raw;
   }
-  const { token: _token, logprobs: _logprobs, finishReason, ...figures } = last!; // a prompt has at least one token behind it
+  const { token: _token, logprobs: _logprobs, finishReason, ...figures } = last!; // every prompt yields at least one token
   return {
     ...figures,
     ...parts,

@@ -1,8 +1,8 @@
 /**
  * Embeddings: one vector for a text, made of the hidden states of its tokens.
  *
- * Texts of like lengths go through the model together, filled up at their ends: attention is causal, so that what fills up changes
- * nothing in front of it.
+ * Texts of similar lengths go through the model together, padded at their ends. Attention is causal, so padding changes nothing
+ * before it.
  *
  * @module
  */
@@ -31,7 +31,7 @@ export interface EmbedOptions {
    * documents get none.
    */
   readonly instruction?: string;
-  /** Most tokens of a text; longer ones are an error, or cut where `truncate` is set. The model's context unless given. */
+  /** Most tokens of a text; longer texts are an error, or cut if `truncate` is set. Default the model's context. */
   readonly maxTokens?: number;
   /** Cut texts that are too long; what the tokenizer puts around them stays. Default false. */
   readonly truncate?: boolean;
@@ -57,9 +57,9 @@ const POOLINGS: readonly string[] = ["last", "cls", "mean"] satisfies readonly P
 const LEAST_LENGTH = 1e-12;
 
 /**
- * One vector for each text: float32 (texts, hidden size), evaluated. Tokens that the tokenizer puts around a text are among those that
- * count, such as the one that ends it for Qwen3-Embedding, whose vector is that token's state (Zhang et al., "Qwen3 Embedding",
- * 2025, https://arxiv.org/abs/2506.05176). Other models' instructions are part of the text, in the form that they were trained with.
+ * One vector for each text: float32 (texts, hidden size), evaluated. Tokens that the tokenizer adds around a text count too. For
+ * Qwen3-Embedding the vector is the state of the added end token (Zhang et al., "Qwen3 Embedding", 2025,
+ * https://arxiv.org/abs/2506.05176). Some models are trained with an instruction: write it into the text, in the model's form.
  *
  * Throws an {@link LlmError} for texts that are empty or too long before any work, and the signal's reason when it is aborted.
  *
@@ -134,7 +134,7 @@ function encode(
   });
 }
 
-/** The first `limit` of a text's ids, those that the tokenizer puts behind it among them: the last one may be the one that counts. */
+/** The first `limit` of a text's ids. They keep the ids that the tokenizer appends: the vector may come from the last one. */
 function cut(ids: readonly number[], inner: readonly number[], limit: number): number[] {
   const around = ids.length - inner.length;
   let before = 0;

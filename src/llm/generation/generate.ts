@@ -98,7 +98,7 @@ function* noted(tokens: Iterable<DecodedToken>, held: number[]): Generator<Decod
   }
 }
 
-/** Rows that a cache should have for a prompt and what comes behind it. */
+/** Rows that a cache should have for a prompt and its answer. */
 export function roomFor(prompt: readonly number[], maxTokens: number): number {
   return prompt.length + Math.min(maxTokens, ROOM);
 }
@@ -150,8 +150,8 @@ export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, v
  * Generates text and yields one response for every token; the last one has a `finishReason`. The text of an EOS token or a
  * stop string is left out.
  *
- * Throws an {@link LlmError} for options out of range and for prompts that are empty or longer than the context, before any
- * work; and the signal's reason when it is aborted before the first token. An interrupt of the notebook's cell ends it, with an error.
+ * Throws an {@link LlmError} for options out of range and for prompts that are empty or longer than the context, before any work. An
+ * abort before the first token throws the signal's reason. An interrupt of the notebook's cell ends it, with an error.
  *
  * @example
  * ```ts ignore
@@ -229,7 +229,7 @@ async function* generateResponses(
       busy.delete(cache);
       if (cache !== options.cache) cache.dispose();
     });
-    // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
+    // Memory that the device still uses for an aborted prompt lives until the device is done, but no caller waits for that.
     if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
     else await closed;
   }

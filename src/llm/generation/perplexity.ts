@@ -1,13 +1,13 @@
 /**
- * Perplexity: how well a model foretells a text, as exp of the mean negative log-likelihood of its tokens.
+ * Perplexity: how well a model predicts a text, as exp of the mean negative log-likelihood of its tokens.
  *
- * The text is cut into windows. With `stride` as long as the window they follow each other, which is what `mlx_lm.perplexity` measures;
- * with a shorter one they overlap, and of each only the tokens count that no window before it has scored, as in Hugging Face's
- * sliding window. The first token of a window has nothing in front of it and never counts.
+ * The text is cut into windows. With a `stride` as long as the window, windows follow each other, as in `mlx_lm.perplexity`. With a
+ * shorter one they overlap, and a window counts only the tokens that no earlier window scored, as in Hugging Face's sliding window.
+ * The first token of a window has no token before it and never counts.
  *
- * A few windows are one step on the device: their tokens go through all layers at once, then the head and the log-sum-exp over the
- * vocabulary a few rows at a time, so that no more of the logits is ever held. The step is traced once for all windows of a size; the
- * last one is filled up, which nothing in front of that sees.
+ * A few windows are one step on the device. Their tokens go through all layers at once. The head and the log-sum-exp over the
+ * vocabulary then take a few rows at a time, so only these logits are held. The step is traced once for all windows of a size. The
+ * last window is padded; causal attention keeps the padding from earlier tokens.
  *
  * @module
  */
@@ -28,11 +28,11 @@ import { yieldToEventLoop } from "../../../ffi/turn.ts";
 export interface PerplexityOptions {
   /** Tokens of a window, at least 2. Default 512, or the model's context where that is shorter. */
   readonly context?: number;
-  /** Tokens from the begin of one window to that of the next, at most `context`, which it is unless given. */
+  /** Tokens from the begin of one window to that of the next, at most `context`; default `context`. */
   readonly stride?: number;
   /** Leave out a last window that the text does not fill, as mlx-lm does. Default false. */
   readonly dropLast?: boolean;
-  /** Windows that go through the model together. As many as have 2048 tokens unless given, one on the CPU. */
+  /** Windows that go through the model together; default as many as have 2048 tokens, one on the CPU. */
   readonly batchSize?: number;
   /** Called as tokens are scored. */
   readonly onProgress?: (tokensDone: number, tokensTotal: number) => void;
@@ -79,8 +79,8 @@ interface Window {
 /**
  * The perplexity of a text, or of token ids. Probabilities are computed in float32.
  *
- * Throws an {@link LlmError} for options out of range and for texts of fewer tokens than a window needs, and the signal's reason when
- * it is aborted.
+ * Throws an {@link LlmError} for options out of range and for texts of fewer tokens than a window needs. An abort throws the
+ * signal's reason.
  *
  * @example
  * ```ts ignore
@@ -173,7 +173,7 @@ function* batches(windows: readonly Window[], size: number): Generator<readonly 
   }
 }
 
-/** Tokens of a window in front of those that count. */
+/** Tokens of a window before those that count. */
 function skipped({ from, scored }: Window): number {
   return scored - from;
 }
@@ -230,9 +230,7 @@ async function score(
         if (Number.isFinite(logprob)) return -logprob;
         throw new LlmError(
           "logits",
-          `The logits behind ${scored + at} tokens of the text give token ${
-            ids[scored + at]
-          } no finite log probability`,
+          `The logits after ${scored + at} tokens of the text give token ${ids[scored + at]} no finite log probability`,
         );
       })
     );
@@ -245,7 +243,7 @@ async function score(
 function step(model: LanguageModel, now: State, windows: number, skip: number): State {
   const hidden = model.hiddenStates(now.ids.reshape([windows, -1])).at(-1)!;
   const [, length, width] = hidden.shape;
-  // Token i is foretold by the row of the one in front of it.
+  // Token i is predicted by the row of the token before it.
   const rows = hidden.index(mx.Slice(null), mx.Slice(skip - 1, length - 1)).reshape([-1, width]);
   const most = Math.max(TILE, Math.floor(MOST_LOGITS / model.config.vocabSize / TILE) * TILE);
   const parts: Tensor[] = [];

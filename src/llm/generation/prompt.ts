@@ -1,5 +1,5 @@
 /**
- * Prompts: their token ids, the room behind them in the context, and the parts that an answer to them has.
+ * Prompts: their token ids, the room after them in the context, and the parts of their answers.
  *
  * @module
  */
@@ -55,7 +55,7 @@ export function answerFormat(
   return { reasoning: true, thinking: opensThought(tokenizer.decode(ids.slice(-PROMPT_END))), tools: tools ?? [] };
 }
 
-/** Most tokens to generate behind a prompt of `count` that follows `offset` others. Throws where the context has no room for it. */
+/** Most tokens to generate after a prompt of `count` that follows `offset` others. Throws if the context has no room for it. */
 export function tokensFor(model: LanguageModel, count: number, offset: number, maxTokens: number): number {
   const room = model.config.maxPositionEmbeddings - offset - count;
   if (room < 0) {

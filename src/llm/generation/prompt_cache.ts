@@ -1,11 +1,11 @@
 /**
- * Key/value caches in files, in the format of mlx-lm (`save_prompt_cache` of mlx_lm/models/cache.py): a safetensors file with the state
- * of each layer, keys "i.0" and values "i.1" (B, H, T, D) and the number of tokens "i.2", and a tree of metadata flattened to dots: what
- * the caller adds below "0", the class of each layer's cache below "1", which arrays were scalars below "2". Files of mlx-lm before that,
- * with classes below "2" and no "i.2", load too.
+ * Key/value caches in files, in the format of mlx-lm (`save_prompt_cache` of mlx_lm/models/cache.py). A safetensors file has
+ * the state of each layer: keys "i.0" and values "i.1" (B, H, T, D), and the number of tokens "i.2". Its metadata is a tree
+ * flattened to dots. Below "0" is the caller's own metadata, below "1" the class of each layer's cache, below "2" the arrays that
+ * were scalars. Older files of mlx-lm, with classes below "2" and no "i.2", load too.
  *
- * mlx-lm passes over what is added here: the ids of the tokens, as one more array behind the layers, and at "0.vkmx" what the cache
- * was computed with. Everything is checked against the header before anything is allocated, and rows are read layer by layer.
+ * Two additions are ignored by mlx-lm: the token ids, as one more array after the layers, and the model's properties at "0.vkmx".
+ * Everything is checked against the header before anything is allocated, and rows are read layer by layer.
  *
  * @module
  */
@@ -72,7 +72,7 @@ function identityOf(config: ModelConfig): Record<string, string> {
  * Saves a cache with the tokens that it holds, in the format of mlx-lm. Only rows of tokens are written, one layer at a time; the file
  * appears whole or not at all.
  *
- * Throws an {@link LlmError} for a cache that holds nothing or that a generation writes to, and an ArrayError with code "file" where the
+ * Throws an {@link LlmError} for a cache that is empty or that a generation writes to. Throws an ArrayError with code "file" if the
  * file cannot be written.
  *
  * @example
@@ -131,11 +131,11 @@ export async function savePromptCache(
 }
 
 /**
- * Loads a cache that {@link savePromptCache} or mlx-lm saved, for a model on any device. Generations with it give what they would have
- * given with the one that was saved; on a device whose caches have another dtype, rows are rounded to that.
+ * Loads a cache that {@link savePromptCache} or mlx-lm saved, for a model on any device. Generations with it give the same results as
+ * with the saved one. On a device whose caches have another dtype, rows are rounded to that dtype.
  *
- * Throws an {@link LlmError} with code "cache" that says what is wrong with the file: damaged, of another model, or of mlx-lm's
- * quantized or rotating caches; with code "memory" or "context" where there is no room for it.
+ * Throws an {@link LlmError} with code "cache" that says what is wrong with the file. It may be damaged, of another model, or a
+ * quantized or rotating cache of mlx-lm. The code is "memory" or "context" if there is no room for the cache.
  *
  * @example
  * ```ts ignore

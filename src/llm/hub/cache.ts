@@ -7,8 +7,8 @@
  *                       trees/COMMIT.json              names, sizes and hashes of a commit's files
  *     .locks/models--org--name/HASH.lock               held while a blob is downloaded
  *
- * A snapshot is whole when everything that is wanted of its list is there: blobs get their names when they are complete, links come
- * after them, and a ref after the last link.
+ * A snapshot is complete when all requested files of its list exist. A blob gets its name when it is complete. Links are made after
+ * blobs, and a ref after the last link.
  *
  * @module
  */
@@ -207,7 +207,7 @@ export class RepoCache {
     return [...new Set([...lacks, ...shards])];
   }
 
-  /** Names of all files of a commit that are there, and the paths of their bytes, one link behind them. */
+  /** Names of all files of a commit that are there, and the paths of the blobs that their links lead to. */
   files(commit: string): ReadonlyMap<string, string> {
     const found = new Map<string, string>();
     const look = (folder: string, start: string): void => {

@@ -1,6 +1,6 @@
 /**
- * The hashes that the hub names files by: SHA-256 of those in Git LFS, git's own object id of all others, which is SHA-1 over a head
- * and the bytes.
+ * The hashes that the hub names files by: SHA-256 for files in Git LFS, and git's own object id for all others. That id is SHA-1
+ * over a header and the bytes.
  *
  * @module
  */
@@ -21,7 +21,7 @@ export function algorithmOf(hex: unknown): HashAlgorithm | undefined {
   return typeof hex === "string" && /^[0-9a-f]+$/.test(hex) ? ALGORITHMS[hex.length] : undefined;
 }
 
-/** A hash that has taken what comes in front of the `size` bytes of a file. */
+/** A hash that has taken the header before the `size` bytes of a file. */
 export function beginHash(algorithm: HashAlgorithm, size: number): Hash {
   return algorithm === "sha256" ? createHash("sha256") : createHash("sha1").update(`blob ${size}\0`);
 }

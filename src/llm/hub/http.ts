@@ -1,6 +1,6 @@
 /**
- * Requests to the hub. Redirects are followed here and not by `fetch`: the token is for the hub alone and never goes to another
- * host, and what the hub says of a file stands in the answer that redirects. Every answer has limits of size and silence.
+ * Requests to the hub. Redirects are followed here and not by `fetch`, so the token goes to the hub and never to another host. The
+ * answer that redirects also has the hub's headers about the file. Every answer has limits of size and silence.
  *
  * @module
  */
@@ -68,7 +68,7 @@ class Watch {
   }
 }
 
-/** An answer behind all redirects. */
+/** The answer after all redirects. */
 export class Answer {
   /** Status of HTTP. */
   readonly status: number;
@@ -152,7 +152,7 @@ export class HubClient {
     let target = url;
     let own = true;
     for (let hop = 0; hop < MAX_HOPS; hop++) {
-      own &&= target.origin === this.endpoint.origin; // behind another host nothing is the hub's any more
+      own &&= target.origin === this.endpoint.origin; // after another host no answer counts as the hub's
       const watch = new Watch(this.signal, this.#policy.idle);
       const response = await this.#send(target, headers, own, watch);
       if (own) hub.push(response.headers);

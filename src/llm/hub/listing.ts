@@ -1,6 +1,6 @@
 /**
- * What a commit of a model consists of: name, size and hash of every file, as the hub lists them or as Python's `huggingface_hub` keeps
- * the same list in its cache. Neither is trusted.
+ * The files of a model's commit: name, size and hash of each. The list comes from the hub, or from the cache of Python's
+ * `huggingface_hub`. Neither is trusted.
  *
  * @module
  */

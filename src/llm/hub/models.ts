@@ -125,7 +125,7 @@ export function removeCommits(repo: RepoCache, commits: readonly string[]): numb
   return bytes;
 }
 
-/** Bytes that removing a path gives back; those behind a link are someone else's. */
+/** Bytes that removing a path gives back. The target of a link is not removed and does not count. */
 function bytesOf(path: string): number {
   if (inCache(path, () => linkTarget(path)) !== undefined) return 0;
   return inCache(path, () => find(path))?.size ?? 0;

@@ -1,6 +1,6 @@
 /**
- * Names of the Hugging Face Hub: models, revisions, files. Those of files come from a network and become paths; nothing that could
- * lead out of a folder, hide in a terminal or mean something else on another system passes.
+ * Names of the Hugging Face Hub: models, revisions, files. File names come from a network and become paths. So names are refused if
+ * they could leave a folder, hide in a terminal or mean something else on another system.
  *
  * @module
  */

@@ -38,7 +38,7 @@ const SECOND_COPY = /^consolidated[^/]*\.safetensors$/;
 /** Formats that run code when they are read. They are never downloaded, whatever the patterns say. */
 const PICKLES = /\.(?:bin|ckpt|pickle|pkl|pt|pth|joblib|dill|npy|npz|h5|keras|py)$/i;
 
-/** The files that patterns ask for and others do not leave out, in order of their size: the small ones say soon what is wrong with a model. */
+/** The files that match patterns and no excluding pattern, smallest first: small files soon show what is wrong with a model. */
 export function select(
   files: readonly RepoFile[],
   patterns: readonly string[] = MODEL_PATTERNS,

@@ -1,6 +1,6 @@
 /**
- * Where the hub is, who asks, and where models are kept: the environment variables of Python's `huggingface_hub`, with its defaults, so
- * that both share one cache and one login.
+ * Where the hub is, which token is used, and where models are kept. These are the environment variables of Python's
+ * `huggingface_hub`, with its defaults, so both share one cache and one login.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * How far a download is: bytes by file and in all, the rate of the last seconds, and the time that is left at that rate.
+ * The progress of a download: bytes by file and in all, the rate of the last seconds, and the time left at that rate.
  *
  * @module
  */

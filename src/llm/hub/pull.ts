@@ -18,11 +18,11 @@ import { hubCache, hubEndpoint, hubToken, isOffline } from "./places.ts";
 import { INTERVAL_MS, Meter, type OnDownload } from "./progress.ts";
 import type { RetryPolicy } from "./retry.ts";
 
-/** What a download is told beside the name. */
+/** Options of a download beside the name. */
 export interface FetchOptions {
-  /** The cache; the one of the environment unless given. */
+  /** The cache; default that of the environment. */
   readonly cache?: string | undefined;
-  /** Files that are wanted; those that loading a model needs unless given. */
+  /** Files to fetch; default those that loading a model needs. */
   readonly files?: readonly string[] | undefined;
   /** Files of those that are left out. */
   readonly exclude?: readonly string[] | undefined;

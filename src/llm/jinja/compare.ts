@@ -59,7 +59,7 @@ function below<T>(work: () => T): T {
   return result;
 }
 
-/** Negative, zero or positive as `a` comes before, with or behind `b`. NaN where neither is so. */
+/** Negative, zero or positive if `a` comes before, with or after `b`. NaN if none holds. */
 export function compare(a: Value, b: Value, operator = "<"): number {
   step();
   if (a instanceof Str && b instanceof Str) return compareText(a.text, b.text);

@@ -102,7 +102,7 @@ const FIELD = /\{\{|\}\}|\{(?<name>[^{}!:]*)(?:!(?<conversion>[rsa]))?(?::(?<spe
 const SPEC =
   /^(?:(?<fill>[^])?(?<align>[<>=^]))?(?<sign>[-+ ])?(?<alternate>#)?(?<zero>0)?(?<width>\d+)?(?<grouping>[,_])?(?:\.(?<precision>\d+))?(?<type>[a-zA-Z%])?$/u;
 
-/** Most characters of what stands in braces in front of a colon. */
+/** Most characters in braces before a colon. */
 const MAX_PATH = 1000;
 
 /** `format.format(...)`. */

@@ -12,10 +12,10 @@ import type { Args, Value } from "./values.ts";
 // deno-lint-ignore no-explicit-any
 type Body = (...args: any[]) => Value;
 
-/** A filter: the value in front of `|`, and the arguments. */
+/** A filter: the value before `|`, and the arguments. */
 export type Filter = (self: Value, args: Args) => Value;
 
-/** A test: the value in front of `is`, and the arguments. */
+/** A test: the value before `is`, and the arguments. */
 export type Test = Filter;
 
 /** No arguments. */

@@ -1,5 +1,5 @@
 /**
- * What a caller hands over as values of the language.
+ * A caller's values as values of the language.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { Dict, Float, List, type Value } from "./values.ts";
 
 const MAX_SAFE = 2n ** 53n - 1n;
 
-/** Deepest nesting of what a caller hands over. */
+/** Deepest nesting of a caller's values. */
 const MAX_INPUT_DEPTH = 100;
 
 /**

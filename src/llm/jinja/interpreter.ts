@@ -1,8 +1,8 @@
 /**
  * Renders templates: walks the tree of ast.ts over scopes of variables.
  *
- * Scopes are those of Jinja: a loop, a macro, a call block, a filter block and `with` have their own, `if` has none, and what `set` sets inside of one
- * is gone behind it.
+ * Scopes are those of Jinja: a loop, a macro, a call block, a filter block and `with` have their own, `if` has none. A variable that
+ * `set` sets inside a scope is gone after it.
  *
  * @module
  */

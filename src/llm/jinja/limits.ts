@@ -1,9 +1,9 @@
 /**
- * What a template may cost. A template comes with a model file, so nothing about it is trusted: reading and rendering
- * count steps and bytes, look at the clock, and end in a {@link TemplateFault}.
+ * Limits on the cost of a template. A template comes with a model file, so nothing about it is trusted. Reading and rendering count
+ * steps and bytes, look at the clock, and end in a {@link TemplateFault}.
  *
- * One meter serves a whole rendering. It is a variable of this module because every operation on every value charges it;
- * rendering never waits, so two of them cannot overlap, and one inside of another keeps the outer one's meter.
+ * One meter serves a whole rendering. It is a variable of this module because every operation on every value charges it. Rendering
+ * never waits, so two renderings cannot overlap; a nested one keeps the outer one's meter.
  *
  * @module
  */
@@ -148,7 +148,7 @@ export function atLine(line: number): void {
   meter.line = line;
 }
 
-/** Goes one level down; {@link leave} comes back. After an error nobody needs to. */
+/** Goes one level down; {@link leave} comes back. After an error no call of it is needed. */
 export function enter(): void {
   if (++meter.depth > MAX_DEPTH) {
     throw new TemplateFault(`more than ${MAX_DEPTH} levels of macros, loops and expressions`);

@@ -1,8 +1,8 @@
 /**
  * Filters of lists and dicts.
  *
- * What Python leaves to generators, such as batch() and unique(), is computed when it is read here too: such a value counts as
- * true, has no length and can be read once.
+ * Python returns generators from filters such as batch() and unique(). Here too their values are computed when they are read. Such a
+ * value counts as true, has no length and can be read once.
  *
  * @module
  */

@@ -170,7 +170,7 @@ export function fixed(value: number, digits: number): string {
   const size = Math.abs(value);
   if (size >= 1e21) return `${sign}${BigInt(size)}${digits > 0 ? `.${"0".repeat(digits)}` : ""}`;
   const rounded = size.toFixed(digits);
-  // A tie shows all of its decimals: a five, and nothing behind it.
+  // A tie shows all of its decimals: a five, and nothing after it.
   const [, decimals = ""] = size.toFixed(100).split(".");
   if (digits > 60 || !/^50*$/.test(decimals.slice(digits))) return sign + rounded;
   const below = size.toFixed(digits + 1).slice(0, digits === 0 ? -2 : -1);

@@ -1,8 +1,8 @@
 /**
  * Values as text: Python's str() and repr(), and JSON as Python's json.dumps() writes it.
  *
- * What was no string before, such as a number or the brackets of a list, counts as a user's text: a control token is something
- * that the template's author wrote out.
+ * Text of values that were no strings, such as numbers or the brackets of a list, counts as a user's text. Only text that the
+ * template's author wrote out can be a control token.
  *
  * @module
  */

@@ -41,7 +41,7 @@ function pastChars(text: string, set: ReadonlySet<string>): number {
   return at;
 }
 
-/** Behind the last character that is not in a set. */
+/** The offset after the last character that is not in a set. */
 function beforeChars(text: string, set: ReadonlySet<string>): number {
   let at = text.length;
   while (at > 0) {
@@ -167,7 +167,7 @@ export function meets(
   });
 }
 
-/** The part of a text that "start" and "end" of a search name; nothing where it would begin behind the end. */
+/** The part of a text that "start" and "end" of a search name; nothing if it would begin after the end. */
 export function window(text: Str, start: Value | undefined, end: Value | undefined): Str | undefined {
   if ((start ?? null) === null && (end ?? null) === null) return text;
   const bound = (value: Value | undefined, otherwise: number): number => {
@@ -208,7 +208,7 @@ export function count(text: Str, what: Str): number {
   return times;
 }
 
-/** What stands before a separator, the separator, and what stands behind it. */
+/** The text before a separator, the separator, and the text after it. */
 export function partition(text: Str, separator: Str, last: boolean): Value {
   if (separator.length === 0) throw new TemplateFault("partition() got an empty separator");
   touch(text.length);

@@ -1,6 +1,6 @@
 /**
- * Jinja templates as published models carry them: an interpreter of the language that Hugging Face renders chat templates in,
- * within the limits of limits.ts, over strings that remember who wrote them (text.ts).
+ * Jinja templates as published models have them. This is an interpreter of the language that Hugging Face renders chat templates in,
+ * within the limits of limits.ts. Its strings know which of their parts users wrote (text.ts).
  *
  * @module
  */

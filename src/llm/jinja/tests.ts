@@ -36,7 +36,7 @@ const atMost = (self: Value, other: Value): boolean => compare(self, other, "<="
 const leaves = (self: Value, by: Value, rest: number): boolean => equal(arithmetic("%", self, by), rest);
 const isWhole = (self: Value): boolean => typeof self === "number" || typeof self === "bigint";
 
-/** One and the same: values that cannot change are told apart by what they hold. */
+/** Identity: values that cannot change are compared by their contents. */
 function sameAs(self: Value, other: Value): boolean {
   if (self instanceof Str && other instanceof Str) return self.text === other.text;
   return self === other || (self instanceof Undefined && other instanceof Undefined && self.reason === other.reason);

@@ -1,13 +1,12 @@
 /**
- * Strings that remember who wrote them.
+ * Strings that know which of their parts users wrote.
  *
- * A string is text with a list of the ranges that users wrote: contents of messages, names and arguments of tools, and
- * whatever was made of them. What is left was written by the template's author. Every operation carries the ranges along,
- * so at the end the prompt falls into parts, and control tokens are looked for only in those of the template. A range may be
- * empty: where user text was cut out, what the template wrote before and behind it does not grow together.
+ * A string is text with a list of the ranges that users wrote. These are contents of messages, names and arguments of tools, and
+ * all text that was made of them. The rest was written by the template's author. Every operation carries the ranges along. So at the end the
+ * prompt falls into parts, and control tokens are looked for only in those of the template. A range may be empty: if user text was
+ * cut out, the template's text before it does not join the text after it.
  *
- * Concatenations are kept as pairs until somebody reads them, so that a template that adds up its prompt piece by piece takes
- * linear time.
+ * Concatenations are kept as pairs until they are read, so a template that adds up its prompt piece by piece takes linear time.
  *
  * @module
  */
@@ -279,7 +278,7 @@ function partsOf(text: string, user: Ranges): Part[] {
   return parts;
 }
 
-/** Index of the first range that ends at or behind an offset. */
+/** Index of the first range that ends at or after an offset. */
 function firstEndingAt(user: Ranges, offset: number): number {
   let low = 0;
   for (let high = user.length / 2; low < high;) {

@@ -47,7 +47,7 @@ function truncate(
   return markedAs(self, (space < 0 ? kept : kept.slice(0, space)).plus(text.markup ? escape(tail) : tail));
 }
 
-/** What textwrap.wrap() cuts a line into: runs of white space and words, those cut behind hyphens too. */
+/** The chunks that textwrap.wrap() cuts a line into: runs of white space and words. Words are cut after hyphens too. */
 const CHUNKS = new RegExp(
   `[${SPACE}]+|(?:[^${SPACE}-]|-(?=[^${SPACE}-])(?<![\\p{L}\\p{N}_][^${SPACE}]-))+?(?:(?<=[\\p{L}_]{2})-(?=[\\p{L}_]{2})|(?=[${SPACE}]|$))|-+|[^${SPACE}]+`,
   "gu",

@@ -16,14 +16,14 @@ export interface TokenLogprob {
 export interface Logprobs {
   /** Of the token itself. */
   readonly logprob: number;
-  /** The likeliest tokens, likelier ones first and lower ids first among equals. */
+  /** The most probable tokens, in falling order; equal ones by id. */
   readonly top: readonly TokenLogprob[];
 }
 
 /** Most tokens of {@link Logprobs.top}. */
 const MOST_TOP = 20;
 
-/** Throws unless `top` is a number of likeliest tokens that can be told; `undefined` tells nothing at all. */
+/** Throws unless `top` is a number of tokens for which log probabilities can be given; `undefined` asks for none. */
 export function checkLogprobs(top: number | undefined): void {
   if (top === undefined || (Number.isSafeInteger(top) && top >= 0 && top <= MOST_TOP)) return;
   throw optionError("logprobs", top, `an integer from 0 to ${MOST_TOP}`);

@@ -12,13 +12,13 @@ import type { ResponseFormat } from "../structured/response_format.ts";
 
 /** How to choose tokens. */
 export interface SamplerOptions {
-  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0. */
+  /** 0 takes the most probable token; 1 samples from the model's own distribution. Default 0. */
   readonly temp?: number;
-  /** Keep the likeliest tokens up to this share of probability; 0 or 1 keeps all. */
+  /** Keep the most probable tokens up to this share of probability; 0 or 1 keeps all. */
   readonly topP?: number;
-  /** Keep this many of the likeliest tokens; 0 keeps all. */
+  /** Keep this many of the most probable tokens; 0 keeps all. */
   readonly topK?: number;
-  /** Drop tokens less likely than this share of the likeliest. */
+  /** Drop tokens whose probability is below this share of the highest one. */
   readonly minP?: number;
   /** Makes the draws repeatable; random when absent. */
   readonly seed?: number;
@@ -79,31 +79,31 @@ export interface GenerateOptions extends SamplerOptions {
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
   /**
-   * What the answer has to look like: a JSON object, JSON of a schema, text of a grammar. Where the model thinks first, it holds for
-   * what comes behind `</think>`. An answer that ends by "length" is incomplete.
+   * The form of the answer: a JSON object, JSON of a schema, text of a grammar. If the model thinks first, the form holds after
+   * `</think>`. An answer that ends by "length" is incomplete.
    */
   readonly responseFormat?: ResponseFormat;
   /** Chooses tokens in place of what the options of sampling describe. */
   readonly sampler?: Sampler;
-  /** Change logits behind bias and penalties. */
+  /** Change logits after bias and penalties. */
   readonly logitsProcessors?: readonly LogitsProcessor[];
   /**
-   * Tells the log probability of each token, and of so many of the likeliest tokens in its place: an integer from 0 to 20. They are
-   * the model's, behind bias and penalties but in front of temperature and filters. A step then ends op by op, which takes longer.
+   * Reports the log probability of each token, and the top tokens in its place, so many of them: an integer from 0 to 20. They are
+   * computed after bias and penalties, and before temperature and filters. A step then ends op by op, which takes longer.
    */
   readonly logprobs?: number;
   /** A cache to continue; it is kept. Without one, a cache is made and freed. */
   readonly cache?: KvCache;
   /**
-   * Whether the prompt is the whole text and not only what follows the tokens of `cache`: what the cache holds of it is not read again,
-   * and what it holds beyond that is forgotten. For conversations that go on. Default false.
+   * Whether the prompt is the whole text, not only the part after the tokens of `cache`. Text that the cache holds is not read again.
+   * Tokens of the cache that differ from the prompt are dropped. For conversations that go on. Default false.
    */
   readonly cachePrompt?: boolean;
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
   /**
-   * Called while the prompt is read, with the tokens of it that were read: after each pass, and about twice a second within one that
-   * takes long.
+   * Called while the prompt is read, with the number of tokens read. The calls come after each pass, and about twice a second within
+   * a long one.
    */
   readonly onPrompt?: (done: number, total: number) => void;
 }

@@ -15,7 +15,7 @@ export interface GenerationResponse {
   readonly reasoning: string;
   /** Functions that the model calls, where the option `tools` offers some: each comes when its call is whole. */
   readonly toolCalls: readonly ParsedToolCall[];
-  /** All of it as the model wrote it, with the marks of thoughts and calls; only an EOS token or a stop string is left out. */
+  /** The full text as the model wrote it, with the marks of thoughts and calls, without the EOS token or stop string. */
   readonly raw: string;
   /** The token. */
   readonly token: number;

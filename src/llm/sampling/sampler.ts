@@ -1,6 +1,6 @@
 /**
- * Chooses the next token from logits, as mlx-lm does: bias and penalties on the logits, then top-p, min-p and top-k on
- * their probabilities, then one draw at the given temperature.
+ * Chooses the next token from logits, as mlx-lm does. Bias and penalties change the logits, then top-p, min-p and top-k filter their
+ * probabilities. One draw at the given temperature follows.
  *
  * Randomness is MLX's: a key is split once per token, so equal seeds give equal draws on every device.
  *

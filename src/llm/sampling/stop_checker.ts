@@ -1,5 +1,5 @@
 /**
- * When a sequence ends: at an EOS token, a stop string, a limit or an abort; and its text until then, in the parts of an answer.
+ * When a sequence ends: at an EOS token, a stop string, a limit or an abort. Its text until then is split into an answer's parts.
  *
  * @module
  */

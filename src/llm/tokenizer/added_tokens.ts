@@ -18,9 +18,9 @@ export interface AddedToken {
   readonly content: string;
   /** Left out of decoded text on request. */
   readonly special?: boolean;
-  /** Takes the white space in front of it. */
+  /** Takes the white space before it. */
   readonly lstrip?: boolean;
-  /** Takes the white space behind it. */
+  /** Takes the white space after it. */
   readonly rstrip?: boolean;
   /** Counts only where no letter or digit stands beside it. */
   readonly single_word?: boolean;
@@ -143,8 +143,8 @@ class Finder {
     }
     const out: Found[] = [];
     const between = new Slicer(runs);
-    let matched = 0; // behind the last match
-    let done = 0; // and behind the white space that it took
+    let matched = 0; // after the last match
+    let done = 0; // and after the white space that it took
     let [spaceFrom, spaceTo] = [0, 0]; // white space that was looked at
     for (let i = places.length - 2; i >= 0; i -= 2) {
       const token = this.#tokens[places[i]];
@@ -172,7 +172,7 @@ class Finder {
   }
 }
 
-/** Whether a character of a word stands in front of a place (-1) or behind it (1). */
+/** Whether a character of a word stands before a place (-1) or after it (1). */
 function isWordAt(text: string, at: number, side: -1 | 1): boolean {
   if (side > 0) return at < text.length && WORD.has(text.codePointAt(at)!);
   if (at === 0) return false;

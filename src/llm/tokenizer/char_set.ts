@@ -1,7 +1,7 @@
 /**
  * Sets of characters, as the classes and properties of regular expressions name them.
  *
- * A set is a question about a code point; its answers are remembered in a table, so that a text asks each question once.
+ * A set is a predicate of a code point. A table caches its answers, so a text evaluates it once for each code point.
  *
  * @module
  */

@@ -1,8 +1,8 @@
 /**
  * Turns token ids into text as they arrive.
  *
- * A token of a byte-level vocabulary is a run of bytes and may end inside a character. The decoder keeps the bytes of an
- * incomplete character until the next token completes it, so that no piece of text ever changes after it was given out.
+ * A token of a byte-level vocabulary is a run of bytes and may end inside a character. The decoder keeps the bytes of an incomplete
+ * character until the next token completes it. So text never changes after it was given out.
  *
  * @module
  */

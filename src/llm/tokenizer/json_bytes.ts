@@ -1,9 +1,9 @@
 /**
  * Reads JSON where it lies, in bytes.
  *
- * A tokenizer.json holds 150,000 tokens and as many merges. As JavaScript objects they would take ten times the memory of
- * the file and most of the time of loading; read from bytes into typed arrays they take neither. A file may be anyone's:
- * bytes that are no UTF-8, values nested deeply and long strings are errors, and nothing is parsed before its size is known.
+ * A tokenizer.json holds 150,000 tokens and as many merges. As JavaScript objects they would take ten times the memory of the file
+ * and most of the time of loading. Typed arrays that are read from bytes take neither. Files are not trusted: invalid UTF-8, deeply
+ * nested values and long strings are errors, and nothing is parsed before its size is known.
  *
  * @module
  */
@@ -19,10 +19,10 @@ const MOST_DEPTH = 64;
 /** Longest string, and longest value that is parsed whole, in bytes. */
 const MOST_VALUE_BYTES = 2 ** 20;
 
-/** What editors on Windows write in front of UTF-8. */
+/** The byte order mark that editors on Windows write before UTF-8. */
 const MARK = [0xef, 0xbb, 0xbf];
 
-/** What stands behind a backslash, but for \\u, by what it means. */
+/** Meanings of the characters after a backslash, except \\u. */
 const ESCAPED = new Uint8Array(256);
 Array.from('"\\/bfnrt', (char, i) => ESCAPED[char.charCodeAt(0)] = '"\\/\b\f\n\r\t'.charCodeAt(i));
 
@@ -41,7 +41,7 @@ export class JsonBytes {
   readonly #bytes: Uint8Array;
   #at: number;
 
-  /** Starts at byte `at`, which is behind a byte order mark unless given. */
+  /** Starts at byte `at`; default the first after a byte order mark. */
   constructor(
     bytes: Uint8Array,
     file: string,
@@ -214,7 +214,7 @@ export class JsonBytes {
     return found;
   }
 
-  /** Offset behind the string that starts at a quote. */
+  /** Offset after the string that starts at a quote. */
   #stringEnd(start: number): number {
     const bytes = this.#bytes;
     if (bytes[start] !== QUOTE) this.expected("a string");

@@ -8,11 +8,11 @@ import { quoted } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
 import { stepsOf } from "./pre_tokenizer.ts";
 
-/** Ids in front of a text and behind it. */
+/** Ids before a text and after it. */
 export interface Around {
   /** In front. */
   readonly before: readonly number[];
-  /** Behind. */
+  /** Ids after the text. */
   readonly behind: readonly number[];
 }
 

@@ -1,9 +1,9 @@
 /**
  * Regular expressions that come from a file: a backtracking matcher whose work is counted.
  *
- * JavaScript's own cannot be stopped, and "(a+)+$" would run for ever. Here a pattern becomes instructions, and what was not
- * tried yet waits on a stack in an array: nothing recurses, and steps are limited to a number for every character of the
- * text. Published patterns take at most a tenth of it.
+ * JavaScript's own matcher cannot be stopped, and "(a+)+$" would run for ever. Here a pattern becomes instructions, and untried
+ * alternatives wait on a stack in an array. Nothing recurses, and each character of the text allows a limited number of steps.
+ * Published patterns take at most a tenth of the limit.
  *
  * @module
  */
@@ -230,7 +230,7 @@ function widthAt(text: string, at: number): number {
   return unit >= 0xd800 && unit < 0xdc00 ? 2 : 1;
 }
 
-/** Code units of the character in front of a place. */
+/** Code units of the character before a place. */
 function backAt(text: string, at: number): number {
   const unit = text.charCodeAt(at - 1);
   return unit >= 0xdc00 && unit < 0xe000 ? 2 : 1;

@@ -7,7 +7,7 @@
 import { CharSet } from "./char_set.ts";
 import { type RegexNode, widthOf } from "./regex_tree.ts";
 
-/** Instructions; what follows each of them in the code is told where they run. */
+/** Instructions; the matcher documents the operands that follow each of them in the code. */
 export const OP = {
   match: 0,
   char: 1,

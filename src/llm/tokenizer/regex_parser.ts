@@ -86,7 +86,7 @@ class Parser {
     return found;
   }
 
-  /** The text that fits `pattern` here, which it moves behind; it begins with one of `first`. */
+  /** The text that fits `pattern` here, which is consumed; it begins with one of `first`. */
   #take(first: string, pattern: RegExp): RegExpExecArray | null {
     if (!first.includes(this.#chars[this.#at] ?? "\0")) return null;
     const found = pattern.exec(this.#chars.slice(this.#at, this.#at + 80).join(""));
@@ -197,7 +197,7 @@ class Parser {
     return { kind: "char", test: ignoreCase ? anyCase(code, code) : range(code, code), key, code };
   }
 
-  /** What stands behind "(". */
+  /** The group after "(". */
   #group(flags: Flags): RegexNode {
     let wrap = (item: RegexNode): RegexNode => item;
     let inner = flags;
@@ -216,15 +216,15 @@ class Parser {
     return wrap(item);
   }
 
-  /** Looks behind for each alternative alone, which may differ in width. */
+  /** A lookbehind: each alternative alone, since their widths may differ. */
   #behind(item: RegexNode, negative: boolean): RegexNode {
     const items = item.kind === "choice" ? item.items : [item];
-    if (items.some((one) => widthOf(one) === undefined)) this.#fail("looking behind for a text of any length");
+    if (items.some((one) => widthOf(one) === undefined)) this.#fail("a lookbehind for a text of any length");
     const looks = items.map((one): RegexNode => ({ kind: "look", item: one, behind: true, negative }));
     return looks.length === 1 ? looks[0] : { kind: negative ? "sequence" : "choice", items: looks };
   }
 
-  /** What stands behind a backslash: a character or a set of them. */
+  /** The escape after a backslash: a character or a set of them. */
   #escape(flags: Flags): string | CharTest {
     const property = this.#take("pP", /^([pP])\{(\^?)([A-Za-z_]+)\}/);
     if (property) {
@@ -263,7 +263,7 @@ class Parser {
     return this.#fail(`\\p{${name}}`);
   }
 
-  /** What stands behind "[": members and nested classes, parts of which "&&" intersects. */
+  /** The class after "[": members and nested classes, parts of which "&&" intersects. */
   #class(flags: Flags): CharTest {
     const negative = this.#passes("^");
     const parts: CharTest[][] = [[]];

@@ -1,8 +1,8 @@
 /**
- * Finds the longest of many tokens at every place of a text: Aho and Corasick's automaton, over tokens and text from behind.
+ * Finds the longest of many tokens at every place of a text: Aho and Corasick's automaton, over reversed tokens and text.
  *
- * Read backwards, the automaton knows at each place the longest token that begins there, so the work grows with the text
- * alone, whatever tokens a file has.
+ * Reading backwards, the automaton knows the longest token that begins at each place. So the work grows with the text alone, whatever
+ * tokens a file has.
  *
  * @module
  */

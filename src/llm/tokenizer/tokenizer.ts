@@ -1,9 +1,9 @@
 /**
  * Text to token ids and back, for byte-level BPE tokenizers in the format of tokenizer.json.
  *
- * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as
- * `<|im_end|>` are found here: a prompt's own text and the markers of a chat template carry them, the contents of messages
- * never do, whatever a user types.
+ * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as `<|im_end|>`
+ * are found here. They come from a prompt's own text and from the markers of a chat template, and never from the contents of
+ * messages.
  *
  * @module
  */

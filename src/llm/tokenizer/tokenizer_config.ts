@@ -89,9 +89,9 @@ function templatesOf(template: unknown): NamedTemplates {
 const FLAGS = ["special", "lstrip", "rstrip", "single_word", "normalized"] as const;
 
 /**
- * The tokens of tokenizer.json with those that only the config names, as transformers adds them: a token of the vocabulary keeps its id, others
- * get the next ones, whatever id the config gives. A token that is there already takes the flags of "added_tokens_decoder", but stays special.
- * Tokens beyond the rows of the embedding are left out: the model cannot read them.
+ * The tokens of tokenizer.json with those that only the config names, as transformers adds them. A token of the vocabulary keeps its
+ * id; others get the next free ids, not those in the config. A known token takes the flags of "added_tokens_decoder", but stays
+ * special. Tokens beyond the rows of the embedding are left out: the model cannot read them.
  */
 export function addConfigTokens(file: TokenizerFile, config: TokenizerConfig, embeddings: number): TokenizerFile {
   const added = new Map(file.added.map((token) => [token.content, token]));

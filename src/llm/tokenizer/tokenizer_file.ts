@@ -1,8 +1,8 @@
 /**
  * Reads tokenizer.json.
  *
- * Files are read as bytes: vocabulary and merges go into typed arrays, added tokens are parsed one by one, other fields each
- * on its own, and all of them have limits.
+ * Files are read as bytes. Vocabulary and merges go into typed arrays; added tokens and other fields are parsed one by one. All of
+ * them have limits.
  *
  * @module
  */

@@ -91,11 +91,11 @@ export class Batches {
 
 /** How {@link iterateBatches} goes through a set. */
 export interface IterateBatchesOptions {
-  /** Most tokens of an example, whose rest is left out; 2048 unless given. */
+  /** Most tokens of an example, whose rest is left out; default 2048. */
   readonly maxSeqLength?: number;
-  /** Whether it goes on without end; false unless given. */
+  /** Whether batches repeat without end; default false. */
   readonly loop?: boolean;
-  /** What decides the order; 0 unless given. */
+  /** Seed of the order; default 0. */
   readonly seed?: number;
 }
 

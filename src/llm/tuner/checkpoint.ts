@@ -1,6 +1,6 @@
 /**
- * All that a training needs to go on as if it had never ended, in one file, which is replaced as a whole: the parameters that are
- * trained, the optimizer's state, the random states, the place in the data, and what was measured.
+ * The state of a training in one file, so that it can go on as if it had never ended. The file is replaced as a whole. It has the
+ * trained parameters, the optimizer's state, the random states, the place in the data, and the measurements.
  *
  * @module
  */

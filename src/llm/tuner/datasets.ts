@@ -27,7 +27,7 @@ export type Dataset = readonly Example[];
 
 /** How lines become examples. */
 export interface DatasetOptions {
-  /** Whether the loss leaves the prompt out: all in front of the completion, or of the last message. */
+  /** Whether the loss leaves the prompt out: everything before the completion, or before the last message. */
   readonly maskPrompt?: boolean;
 }
 

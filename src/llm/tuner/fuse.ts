@@ -26,7 +26,7 @@ import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
 /** Options of {@link fuse}. */
 export interface FuseOptions extends Pick<LoadOptions, "device" | "onDownload" | "onProgress" | "signal"> {
-  /** Whether the model is written dense; false unless given. */
+  /** Whether the model is written dense; default false. */
   readonly dequantize?: boolean;
 }
 
@@ -49,9 +49,9 @@ export interface Fused {
 }
 
 /**
- * Writes a model, a folder or a name of the Hugging Face Hub, with the adapters of a folder fused into its layers, or with what was
- * trained of it in full. `out` must not exist yet, and appears whole. Layers that were quantized are quantized again unless
- * `dequantize`.
+ * Fuses the adapters of a folder into a model's layers, or puts in its fully trained parameters, and writes the model. The model is
+ * a folder or a name of the Hugging Face Hub. `out` must not exist yet, and appears whole. Layers that were quantized are quantized
+ * again unless `dequantize`.
  *
  * Throws an {@link LlmError} that says what is wrong with the model, the adapters or the output.
  *

@@ -20,7 +20,7 @@ export interface LoRAConfig {
   readonly scale: number;
   /** The part of inputs that becomes 0 while training. */
   readonly dropout: number;
-  /** Which layers are adapted, by their names in a block or in the model; all that can be unless given. */
+  /** Names of the adapted layers, in a block or in the model; default all that can be adapted. */
   readonly keys?: readonly string[];
 }
 
@@ -56,9 +56,9 @@ function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.M
 }
 
 /**
- * Puts {@link LoRALinear} or {@link LoRAEmbedding} in the places of linear layers and embeddings, in the last `numLayers` blocks of a model
- * (all of them for -1 and 0, as in mlx-lm), with `useDora` {@link DoRALinear} and {@link DoRAEmbedding}. `keys` chooses which, and may
- * name layers outside of blocks. Freeze the model before: what is put in is trained, what it adapts stays as it is.
+ * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}. As
+ * in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}. `keys` chooses layers and
+ * may name some outside of blocks. Freeze the model before: only what is put in is then trained.
  *
  * @example
  * ```ts
@@ -164,8 +164,8 @@ export function removeLoraLayers(model: nn.Module): void {
 }
 
 /**
- * Lets every block of a model be computed again for gradients, where what lies inside of it would be remembered otherwise; until what it
- * gives is disposed of.
+ * Makes every block of a model recompute its intermediate arrays for gradients instead of keeping them, until the result is
+ * disposed.
  */
 export function checkpointLayers(model: TrainableModel): Disposable {
   const layers = blocksOf(model);

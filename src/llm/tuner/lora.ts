@@ -13,11 +13,11 @@ import { QuantizedMatrix } from "../../nn/quantized.ts";
 
 /** Settings of an adapted layer. */
 export interface LoRAOptions {
-  /** Columns of the first matrix and rows of the second; 8 unless given. */
+  /** Columns of the first matrix and rows of the second; default 8. */
   readonly r?: number;
-  /** The part of the layer's input that becomes 0 on its way into the matrices while training; 0 unless given. */
+  /** The share of the layer's input that becomes 0 before the matrices while training; default 0. */
   readonly dropout?: number;
-  /** What their product is multiplied by; 20 unless given. */
+  /** Factor of their product; default 20. */
   readonly scale?: number;
 }
 
@@ -38,7 +38,7 @@ function isQuantized<T extends AnyLinear | AnyEmbedding>(layer: T): layer is T &
   return layer instanceof QuantizedMatrix;
 }
 
-/** The matrix (rows, columns) of a layer, dense: a quantized one in `dtype`, that of its scales unless given. */
+/** The dense matrix (rows, columns) of a layer: a quantized one in `dtype`, default that of its scales. */
 export function denseWeight(layer: AnyLinear | AnyEmbedding, dtype?: Dtype): Tensor {
   if (!isQuantized(layer)) return layer.weight;
   const { weight, scales, biases, groupSize, bits, mode } = layer;

@@ -17,8 +17,8 @@ export interface TrainableModel extends nn.Module {
 export type Loss = (model: TrainableModel, tokens: Tensor, lengths: Tensor) => [loss: Tensor, tokens: Tensor];
 
 /**
- * The mean cross entropy of the tokens of a batch (B, T), of those from the first to the second place of `lengths` (B, 2): behind the
- * prompt, and up to the one that follows the example, as mlx-lm counts them.
+ * The mean cross entropy of a batch's tokens (B, T). `lengths` (B, 2) gives the first and the last counted place. They start after
+ * the prompt and end with the token after the example, as in mlx-lm.
  */
 export const defaultLoss: Loss = (model, tokens, lengths) => {
   const inputs = tokens.index("...", mx.Slice(null, -1));

@@ -1,5 +1,5 @@
 /**
- * The generator behind `numpy.random.seed` and `numpy.random.permutation`, MT19937: mlx-lm draws the order of batches from it, and the
+ * MT19937, the generator of `numpy.random.seed` and `numpy.random.permutation`. mlx-lm draws the order of batches from it, and the
  * same seed gives the same order here.
  *
  * @module

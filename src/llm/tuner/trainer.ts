@@ -48,7 +48,7 @@ export interface ValReport {
   readonly valTime: number;
 }
 
-/** Who is told of a training. */
+/** Callbacks of a training. */
 export interface TrainingCallback {
   /** After each iteration. */
   onStep?(iteration: number, iters: number): void;
@@ -62,7 +62,7 @@ export interface TrainingCallback {
   onSave?(files: readonly string[]): void;
 }
 
-/** How {@link train} trains; names and what holds unless given are mlx-lm's. */
+/** How {@link train} trains; names and defaults are mlx-lm's. */
 export interface TrainingArgs {
   /** Examples of a batch; 4. */
   readonly batchSize?: number;
@@ -100,7 +100,7 @@ export interface TrainOptions {
   readonly callback?: TrainingCallback;
   /** A checkpoint to go on from, exactly as if the training had not ended there. */
   readonly resume?: string;
-  /** Ends the training behind an iteration; what was trained is saved. */
+  /** Ends the training after an iteration; the trained parameters are saved. */
   readonly signal?: AbortSignal;
 }
 
@@ -164,15 +164,15 @@ export interface Trained extends History {
 
 /** How {@link evaluate} goes through a set. */
 export interface EvaluateOptions {
-  /** Batches at most, -1 for all; -1 unless given. */
+  /** Batches at most, -1 for all; default -1. */
   readonly numBatches?: number;
-  /** Most tokens of an example; 2048 unless given. */
+  /** Most tokens of an example; default 2048. */
   readonly maxSeqLength?: number;
-  /** What is measured; {@link defaultLoss} unless given. */
+  /** The measured loss; default {@link defaultLoss}. */
   readonly loss?: Loss;
-  /** What decides which batches are taken; seed 0 unless given. */
+  /** Decides which batches are taken; default seed 0. */
   readonly random?: NumpyRandom;
-  /** Called behind each batch. */
+  /** Called after each batch. */
   readonly onProgress?: (done: number, total: number) => void;
   /** Ends it with an error. */
   readonly signal?: AbortSignal;
@@ -233,7 +233,7 @@ async function measure(
   return { sum, count };
 }
 
-/** Where trained parameters are saved behind so many iterations, beside the newest ones. */
+/** File for the trained parameters after so many iterations, beside the newest ones. */
 function numbered(file: string, iteration: number): string {
   return join(dirname(file), `${String(iteration).padStart(7, "0")}_${basename(file)}`);
 }
@@ -245,13 +245,13 @@ export function checkpointOf(file: string): string {
 
 /**
  * Trains the parameters of a model that are not frozen, as mlx-lm's `train` does: the same batches in the same order, compiled steps.
- * Every `stepsPerSave` iterations and at the end, these parameters go to `adapterFile`, and all that a training needs to go on to
- * "checkpoint.safetensors" beside it; what is killed meanwhile leaves the files before whole. A batch of which the loss counts no token
- * changes nothing.
+ * Every `stepsPerSave` iterations and at the end, these parameters go to `adapterFile`, and the state of the training to
+ * "checkpoint.safetensors" beside it. A process that is killed meanwhile leaves the earlier files whole. A batch without counted
+ * tokens changes nothing.
  *
- * Throws a ValueError where arguments or sets cannot be, an {@link LlmError} where `resume` is of another training, and one with code
- * "training" before anything is saved if a loss, a parameter or the optimizer's state is NaN or infinite. The parameters are then those
- * before the iteration with such a loss.
+ * Throws a ValueError if arguments or sets are invalid, and an {@link LlmError} if `resume` is of another training. If a loss, a
+ * parameter or the optimizer's state is NaN or infinite, it throws one with code "training" before anything is saved. The parameters
+ * are then those before the iteration with such a loss.
  *
  * @example
  * ```ts ignore
@@ -425,8 +425,8 @@ function compileGradients(
 }
 
 /**
- * The compiled update of the parameters by the mean of gradients of `count` batches. It is apart from {@link compileGradients} because
- * the host decides after the loss is known: one that is not finite, or of no token, must not change parameters.
+ * The compiled update of the parameters by the mean of gradients of `count` batches. It is apart from {@link compileGradients}
+ * because the host first looks at the loss. A loss that is not finite, or of no token, must not change parameters.
  */
 function compileUpdate(
   model: TrainableModel,

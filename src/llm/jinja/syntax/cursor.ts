@@ -35,7 +35,7 @@ export class Cursor {
     return token;
   }
 
-  /** Whether the next token, or one behind it, is this name or operator. */
+  /** Whether the next token, or one after it, is this name or operator. */
   sees(text: string, ahead = 0): boolean {
     const token = this.#tokens[Math.min(this.#at + ahead, this.#tokens.length - 1)];
     return (token.type === "name" || token.type === "operator") && token.text === text;

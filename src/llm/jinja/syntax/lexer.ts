@@ -1,6 +1,6 @@
 /**
- * Template text to tokens, as Jinja cuts it with `trim_blocks` and `lstrip_blocks`: the newline behind a block and the blanks
- * of its line in front of it go, `-` takes all white space on its side and `+` leaves it.
+ * Template text to tokens, as Jinja cuts it with `trim_blocks` and `lstrip_blocks`. The newline after a block goes, and so do the
+ * blanks of its line before it. `-` takes all white space on its side and `+` leaves it.
  *
  * Patterns are tried at one place only, and the text between tags is searched once, so reading takes linear time.
  *
@@ -73,7 +73,7 @@ class Lexer {
     return this.#tokens;
   }
 
-  /** Where the text in front of a tag ends. */
+  /** Where the text before a tag ends. */
   #dataEnd(start: number, end: number, sign: string, lstrip: boolean): number {
     const source = this.#source;
     if (sign === "-") {
@@ -118,7 +118,7 @@ class Lexer {
     throw new TemplateFault("a raw block does not end", this.#lineOf(open));
   }
 
-  /** Skips what goes behind a tag. */
+  /** Skips the white space that goes after a tag. */
   #trim(sign: string, block: boolean): void {
     if (sign === "-") this.#match(BLANKS);
     else if (sign !== "+" && block && this.#source[this.#at] === "\n") this.#at++;

@@ -1,8 +1,8 @@
 /**
  * Expressions of the template language: tokens to the tree of ast.ts, with Jinja's precedence.
  *
- * Names of filters and tests are looked up here, so a template that asks for one that is missing is refused when its model loads;
- * only behind a condition it is refused when it is rendered and the condition holds, as by Jinja.
+ * Names of filters and tests are looked up here, so a template with an unknown one is refused when its model loads. After a
+ * condition it is refused only when it is rendered and the condition holds, as in Jinja.
  *
  * @module
  */
@@ -227,7 +227,7 @@ export class ExprParser extends Cursor {
     return items;
   }
 
-  /** Attributes, items and calls behind an expression. */
+  /** Attributes, items and calls after an expression. */
   postfix(expr: Expr): Expr {
     for (;;) {
       const { line } = this.token;
@@ -301,7 +301,7 @@ export class ExprParser extends Cursor {
     }
   }
 
-  /** Filters behind an expression; in a block they come first, with `of` undefined. */
+  /** Filters after an expression; in a block they come first, with `of` undefined. */
   filters(of: Expr | undefined, first = false): Expr {
     let expr = of;
     while (first || this.skips("|")) {
