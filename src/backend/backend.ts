@@ -20,7 +20,7 @@ export type PlanHandle = number;
 /** Most runs of a Plan in one submission. */
 export const MAX_TIMES = 64;
 
-/** The stream of a device that stands for number `index` of a program: there are a few, and the first is nobody else's. */
+/** The stream of a device for number `index` of a program. A device has a few, and only index 0 uses the first. */
 export function deviceStream(index: number): number {
   return index === 0 ? 0 : 1 + (index - 1) % (VKRT_STREAMS - 1);
 }
@@ -144,7 +144,7 @@ export interface ShaderKernel {
   readonly optional: number;
 }
 
-/** A device that runs Plans. All calls return at once unless said otherwise; the work of a stream runs in the order of submission. */
+/** A device that runs Plans. All calls return at once, with exceptions noted; the work of a stream runs in the order of submission. */
 export interface Backend extends Disposable {
   /** The name a user selects it by, such as "vulkan:0" or "wasm". */
   readonly name: string;
@@ -177,8 +177,8 @@ export interface Backend extends Disposable {
   /** Does what takes time in {@link Backend.compile} of the same words ahead, while other code runs. */
   prepare(words: Uint32Array): Promise<void>;
   /**
-   * Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}), on a stream (the first one unless given);
-   * returns its ticket. What streams write and others read or write is ordered as it was submitted.
+   * Submits a Plan on a stream (default the first one), `times` times in a row (default once, at most {@link MAX_TIMES}); returns its
+   * ticket. Streams that read or write the same memory do so in the order of submission.
    */
   run(plan: PlanHandle, slots: SlotWords, times?: number, stream?: number): number;
   release(plan: PlanHandle): void;
@@ -203,8 +203,8 @@ export interface Backend extends Disposable {
   /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 where runs have none. */
   barriers(plan: PlanHandle): number;
   /**
-   * The machine code of a dispatch's kernel, compiled once more to ask for it, so that Plans run as they are without asking; undefined
-   * where the device does not tell.
+   * The machine code of a dispatch's kernel. The kernel is compiled once more for this, so running Plans are not affected. Undefined
+   * if the device does not give its code.
    */
   code(plan: PlanHandle, dispatch: number): KernelCode | undefined;
   /** Keeps on disk what the next start can use, such as compiled pipelines. */

@@ -6,9 +6,9 @@
  *
  * `cpu` is another name of `wasm`, and `gpu` of the best GPU, which is refused where there is none.
  *
- * The name of a Vulkan device may go on with what to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices
- * and workgroups of at most 128 threads. It is the same device otherwise; tests run the paths of lesser devices that way, and a
- * feature that a driver gets wrong can be switched off.
+ * The name of a Vulkan device may end with features to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices and
+ * workgroups of at most 128 threads. It is the same device otherwise. Tests run the paths of lesser devices that way, and a feature
+ * that a driver gets wrong can be switched off.
  *
  * @module
  */
@@ -129,7 +129,7 @@ export function brokenDrivers(): string[] {
       return `${driver} cannot be loaded: ${quoted(reason)}; ${driverAdvice(failure)}`;
     });
   } catch (error) {
-    if (error instanceof RuntimeError) return []; // there is no library, which is told already
+    if (error instanceof RuntimeError) return []; // there is no library, and its notice is already printed
     throw error;
   }
 }
@@ -165,7 +165,8 @@ function infoOf({ open: _open, openAhead: _openAhead, rank: _rank, ...info }: Ro
 }
 
 /**
- * One device by name, also behind a mask; throws a RuntimeError with code "device" or "unavailable" as opening it would.
+ * One device by name, which may have a mask of features. Throws a RuntimeError with code "device" or "unavailable" as opening it
+ * would.
  *
  * @example
  * ```ts
@@ -414,10 +415,10 @@ export function closeDevices(): void {
 }
 
 /**
- * Makes Vulkan ready where its library is not here yet, once on a machine: a package fetches it into the cache folder, a checkout
- * builds it. Nothing happens where no GPU is seen, unless a device such as "vulkan:0" is named. Call it in front of all else in a
- * program that computes without loading a model; {@link openAhead} and loading a model do this by themselves. Where it fails, work
- * goes on with WASM, and one line on stderr says why.
+ * Makes Vulkan ready if its library is missing, once on a machine: a package fetches it into the cache folder, a checkout builds it.
+ * Without a GPU nothing happens, except for a named device such as "vulkan:0". Call it first in a program that computes without
+ * loading a model; {@link openAhead} and loading a model do this by themselves. If it fails, work goes on with WASM, and one line on
+ * stderr says why.
  */
 export function prepareDevices(name: string | undefined = named()): Promise<void> {
   return untilInterrupted(provideVulkan(name));

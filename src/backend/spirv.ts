@@ -1,7 +1,7 @@
 /**
- * SPIR-V as far as a driver must not be handed it unseen: that it is a whole module, what it needs of the device, how it takes its buffers.
+ * Checks of SPIR-V before a driver gets it: that the module is whole, what it needs of the device, how it uses its buffers.
  *
- * Drivers trust what they are given. Whether every instruction is right is for spirv-val to say, which looks at it too where it is there.
+ * Drivers trust their input. Whether every instruction is right is checked by spirv-val, if that is installed.
  *
  * @module
  */

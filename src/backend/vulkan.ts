@@ -36,8 +36,8 @@ import { digestOf } from "./spirv.ts";
 /** Milliseconds that one native wait lasts; between two of them other code may run. */
 const WAIT_MS = 1000;
 /**
- * Milliseconds of looking before the wait moves to another thread, from where it takes some 0.4 ms to come back: a few, or more where
- * that counts.
+ * Milliseconds of polling before the wait moves to another thread. Coming back from there takes some 0.4 ms. Polling is short, and
+ * longer if that delay matters.
  */
 const LOOK_MS = { later: 2, soon: 20 } as const;
 /** Submissions that may be on their way; the host waits before it makes more. */
@@ -52,7 +52,7 @@ const MAX_GRID = 65535;
 /** Devices that were dropped without being disposed of. */
 const registry = new FinalizationRegistry<VulkanDevice>((device) => device.close());
 
-/** Opens physical device `index`, whose {@link VulkanDeviceInfo} behind `mask` is `info`, under a name. */
+/** Opens physical device `index` under a name; `info` is its {@link VulkanDeviceInfo} with `mask` applied. */
 export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo, mask: string): Backend {
   return new VulkanBackend(name, describeVulkan(info, mask), new VulkanDevice(index, cacheFolder(), mask), info);
 }

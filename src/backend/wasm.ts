@@ -1,10 +1,10 @@
 /**
  * The CPU device: runs Plans with the WASM executor, in linear memory.
  *
- * Work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it to the end, `waitAsync` in
- * slices of a few milliseconds between which the event loop turns, one after another however many wait. Frees and writes that
- * touch queued work take their place in the queue, so the order is that of submission whoever drives it. Who submits faster than
- * anybody waits does a part of the work itself, so that the queue and what waits there to be freed stay bounded.
+ * Submitted work waits in a queue until a caller waits for it. `wait` and `read` run it to the end. `waitAsync` runs it in slices of a
+ * few milliseconds, with turns of the event loop between them; several waits share one such loop. Frees and writes that touch queued
+ * work are queued too, so the order is that of submission. If submissions outrun the waits, submitting does a part of the work itself.
+ * This bounds the queue and the memory that waits there to be freed.
  *
  * The thread that waits computes; workers on shared memory help it with what can be cut. They are started once a device
  * holds so much that its work is worth sharing, and end with the device.
@@ -29,8 +29,8 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
 /**
- * Milliseconds of work between two turns that wait for a timer: an event loop that never rests looks for signals of the operating
- * system, such as that of Ctrl-C, and for what comes through files and sockets, only now and then. A rest takes about 2 ms.
+ * Milliseconds of work between two turns that wait for a timer. An event loop that never rests seldom looks for signals, such as
+ * that of Ctrl-C, and for input from files and sockets. A rest takes about 2 ms.
  */
 const REST_MS = 120;
 /**
@@ -40,7 +40,7 @@ const REST_MS = 120;
 const BUDGET = { least: 4, most: 512 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started: that takes about 30 ms of another core. */
 const WORKER_BYTES = 6 << 20;
-/** Entries of the queue, and bytes in it that wait to be freed or beside that a share of all in use, from which on submitting works. */
+/** Submitting works beyond these: entries of the queue, and queued bytes to be freed, or their share of the active memory if larger. */
 const QUEUE = { entries: 4096, bytes: 32 << 20, share: 1 / 4 } as const;
 /** Plans count the bytes of a buffer in 32 bits. */
 const MOST_OFFSET = 2 ** 32;
@@ -358,7 +358,7 @@ class WasmBackend implements Backend {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
   }
 
-  /** Lets go of everything; work that nobody waited for is dropped. */
+  /** Lets go of everything; work without a waiting caller is dropped. */
   [Symbol.dispose](): void {
     this.#queue.length = 0;
     this.#head = 0;
@@ -385,7 +385,7 @@ class WasmBackend implements Backend {
     return this.#queue.length - this.#head;
   }
 
-  /** Works, a slice at a turn of the event loop, until nobody waits. */
+  /** Works, a slice at a turn of the event loop, while any caller waits. */
   async #drive(): Promise<void> {
     this.#driven = true;
     let rested = performance.now();
@@ -414,7 +414,7 @@ class WasmBackend implements Backend {
     while (this.#queued > 0 && !enough()) this.#work(this.#queue[this.#head].ticket, Infinity);
   }
 
-  /** Runs queued work up to `ticket`, and the frees and writes behind it, until the clock passes `deadline`. */
+  /** Runs queued work up to `ticket`, and the frees and writes after it, until the clock passes `deadline`. */
   #work(ticket: number, deadline: number): void {
     while (this.#head < this.#queue.length) {
       const work = this.#queue[this.#head];
@@ -443,7 +443,7 @@ class WasmBackend implements Backend {
     const run = this.#slotBlock;
     bytes.set(new Uint8Array(state.buffer), run);
     const sliced = !times && deadline !== Infinity;
-    const clock = sliced || times ? () => performance.now() : () => 0; // nobody asks for it
+    const clock = sliced || times ? () => performance.now() : () => 0; // the time is not used
     let start = clock();
     for (let next = state[0]; next < plan.dispatches;) {
       const at = next;

@@ -42,7 +42,7 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   doctor: { summary: "check what is here and say what is missing", load: () => import("./commands/doctor.ts") },
   bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },
   perplexity: {
-    summary: "score how well a model foretells a text",
+    summary: "score how well a model predicts a text",
     load: () => import("./commands/perplexity.ts"),
   },
   completions: {

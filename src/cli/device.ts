@@ -62,7 +62,7 @@ function defaultName(): string | undefined {
   }
 }
 
-/** The devices of those names, all of this machine unless given. Usable ones are opened. */
+/** The devices of those names, default all of this machine. Usable ones are opened. */
 export function inspectDevices(names: readonly string[] = []): DescribedDevice[] {
   const chosen = defaultName();
   return (names.length > 0 ? names.map(mx.deviceInfo) : mx.devices()).map((info) => {
@@ -84,7 +84,7 @@ export function inspectDevices(names: readonly string[] = []): DescribedDevice[]
   });
 }
 
-/** The devices of those names, all of this machine unless given: what --json prints. */
+/** The devices of those names, default all of this machine: what --json prints. */
 export function listDevices(names: readonly string[] = []): Record<string, unknown>[] {
   return inspectDevices(names).map(jsonOf);
 }
@@ -108,8 +108,8 @@ function jsonOf(device: DescribedDevice): Record<string, unknown> {
 }
 
 /**
- * Lines about the devices of those names, all of this machine unless given: which one is the default, its memory, why one is not used,
- * how many kernels a GPU does without and why, and drivers that cannot be loaded; with `verbose` the names of the kernels.
+ * Lines about the devices of those names, default all of this machine. They say which one is the default, its memory, and why one is not
+ * used. They also say how many kernels a GPU does without and why, and which drivers cannot be loaded. With `verbose` they name the kernels.
  */
 export function describeDevices(names: readonly string[] = [], verbose = false): string {
   const list = inspectDevices(names);

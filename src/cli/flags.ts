@@ -21,7 +21,7 @@ export interface Flag {
   readonly short?: string;
   /** Other names that mean the same, as other programs have them. */
   readonly aliases?: readonly string[];
-  /** Names of other programs that are not taken: whoever types one is told of this flag. */
+  /** Names of other programs' flags that are not accepted: an error names this flag instead. */
   readonly meant?: readonly string[];
   /** Whether it may be given more than once: then its values are a list. */
   readonly many?: boolean;
@@ -125,7 +125,7 @@ function joinNegative(known: ReadonlyMap<string, Named>, args: readonly string[]
   return joined;
 }
 
-/** What begins with one dash in front of "--", without "=value". */
+/** Arguments before "--" that begin with one dash, without "=value". */
 function flagsOf(args: readonly string[]): string[] {
   const end = args.indexOf("--");
   return args.slice(0, end < 0 ? args.length : end).filter((arg) => /^-[^-]/.test(arg)).map((arg) => arg.split("=")[0]);

@@ -1,5 +1,5 @@
 /**
- * One run of `generate` around the calls of the library: which prompt, what it is told, where the answer goes.
+ * One run of `generate` around the calls of the library: its prompt, its options, and where the answer goes.
  *
  * @module
  */
@@ -79,7 +79,7 @@ const FALSE = ["false", "f", "0"];
 export class Generation {
   /** The model directory or its name. */
   readonly model: string | URL;
-  /** What `mx.lm.load` is told. */
+  /** Options of `mx.lm.load`. */
   readonly loading: mx.lm.LoadOptions;
   readonly #values: Values<typeof FLAGS>;
   readonly #prompt: string;
@@ -126,7 +126,7 @@ export class Generation {
     return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
-  /** What the generation is told: the flags, and where they say nothing, what the model wishes. */
+  /** Options of the generation: the flags, and for missing ones the model's defaults. */
   options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
     this.#options = {
       ...generateOptions(this.#values, wishes),
@@ -138,8 +138,8 @@ export class Generation {
   }
 
   /**
-   * What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. Throws where
-   * the vocabulary has no token of --extra-eos-token.
+   * The prompt as text or as a message; both, one after the other, if the first got no answer. Throws if the vocabulary has no token of
+   * --extra-eos-token.
    */
   *prompts(tokenizer: mx.lm.Tokenizer): Generator<mx.lm.Prompt, void, void> {
     const { chat, raw, system, model, "no-think": noThink, "prefill-response": prefill } = this.#values;
@@ -220,7 +220,7 @@ export class Generation {
   }
 }
 
-/** The figures behind an answer, as mlx-lm prints them. */
+/** The figures after an answer, as mlx-lm prints them. */
 function describeFigures(last: mx.lm.GenerationResponse, device: string): string {
   return `${"=".repeat(10)}\n` +
     `Prompt: ${last.promptTokens} tokens, ${last.promptTps.toFixed(3)} tokens-per-sec\n` +

@@ -7,7 +7,7 @@
 import type { lm } from "../../mod.ts";
 import { BYTES, Progress } from "./progress.ts";
 
-/** What loading is told: the device, who shows progress, what ends it. */
+/** Options of loading: the device, the display of progress, the signal. */
 export function loadOptions(device: string | undefined, signal?: AbortSignal): lm.LoadOptions {
   const download = new Progress("Downloading", { unit: BYTES });
   const load = new Progress("Loading", { unit: BYTES });

@@ -34,7 +34,7 @@ export async function main(args: readonly string[]): Promise<void> {
     const topics = word === "help" ? rest.filter((arg) => !HELP.includes(arg)) : rest;
     if (topics.length > (word === "help" ? 1 : 0)) {
       throw new UsageError(
-        `Expected ${word === "help" ? "one command" : "nothing"} behind ${word}, found ${rest.length}`,
+        `Expected ${word === "help" ? "one command" : "nothing"} after ${word}, found ${rest.length}`,
       );
     }
     if (topics.length > 0) return await run(topics[0], ["--help"]);

@@ -58,14 +58,18 @@ export const MODEL_FLAGS = {
     range: [0, 100],
     aliases: ["temperature"],
   },
-  "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
+  "top-p": { value: "P", help: "keep the most probable tokens up to this share (generation_config)", range: [0, 1] },
   "top-k": {
     value: "K",
     help: "keep this many tokens, 0 keeps all (generation_config)",
     range: [0, Number.MAX_SAFE_INTEGER],
     whole: true,
   },
-  "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
+  "min-p": {
+    value: "P",
+    help: "drop tokens below this share of the top probability (generation_config)",
+    range: [0, 1],
+  },
   "repetition-penalty": {
     value: "P",
     help: "divide the logits of recent tokens by this (1)",

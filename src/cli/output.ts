@@ -55,7 +55,7 @@ export async function* inputLines(): AsyncGenerator<string, void, void> {
   if (rest !== "") yield rest;
 }
 
-/** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
+/** Writes to stdout. Throws Deno.errors.BrokenPipe if its reader is gone. */
 export function print(text: string): void {
   status("");
   try {
@@ -71,7 +71,7 @@ export function printJson(value: unknown): void {
   print(`${JSON.stringify(value)}\n`);
 }
 
-/** Writes to stderr; a closed stderr is nobody's problem. */
+/** Writes to stderr; a closed stderr is ignored. */
 export function note(text: string): void {
   status("");
   writeError(text);

@@ -16,7 +16,7 @@ import { note, print, status } from "./output.ts";
 export interface Program<F extends Flags> {
   /** What is typed to run it: "vkmx chat". */
   readonly name: string;
-  /** What may stand behind the flags; without it nothing may. */
+  /** What may stand after the flags; without it nothing may. */
   readonly operand?: string;
   readonly about: string;
   /** Its flags but for --help. */
@@ -66,8 +66,8 @@ export function aligned(rows: readonly (readonly string[])[]): string {
 }
 
 /**
- * Runs a program on flags and operands, those of the command line unless given, and ends the process with the exit code that it gives.
- * --help is answered here. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader that closes stdout ends the program quietly.
+ * Runs a program on flags and operands, default those of the command line, and ends the process with its exit code. --help is answered
+ * here. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader that closes stdout ends the program quietly.
  */
 export async function runMain<F extends Flags>(
   program: Program<F>,

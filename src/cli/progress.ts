@@ -14,7 +14,7 @@ export { BYTES, describeSeconds, TOKENS, type Unit } from "../notebook/figures.t
 /** How a {@link Progress} is shown. */
 export interface ProgressOptions {
   readonly unit: Unit;
-  /** Milliseconds before it shows; 0 on a terminal and {@link LINE_MS} elsewhere unless given. */
+  /** Milliseconds before it shows; default 0 on a terminal and {@link LINE_MS} elsewhere. */
   readonly delay?: number;
   /** Whether it shows and counts down between two calls too: then {@link Progress.clear} must end it, also after an error. */
   readonly live?: boolean;

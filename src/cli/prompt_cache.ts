@@ -1,5 +1,5 @@
 /**
- * Prompt caches of `generate`: read from a file in front of a prompt, and written to one behind the answer.
+ * Prompt caches of `generate`: read from a file before a prompt, and written to one after the answer.
  *
  * @module
  */
@@ -29,7 +29,7 @@ type CacheValues = Values<typeof CACHE_FLAGS> & { readonly model?: string };
 
 /** The cache that the flags name, between loading the model and the end of its answer. */
 export class PromptCacheFile implements Disposable {
-  /** What generation is told of it. */
+  /** Generation options for the cache. */
   readonly options: Pick<mx.lm.GenerateOptions, "cache" | "cachePrompt">;
   readonly #values: CacheValues;
   readonly #cache: mx.lm.KvCache | undefined;
@@ -61,13 +61,13 @@ export class PromptCacheFile implements Disposable {
     return this.#cache !== undefined && this.#cache.tokens.length === this.#cache.offset;
   }
 
-  /** Throws where a prompt cannot follow the cache: a conversation, behind tokens that are not known. */
+  /** Throws if a prompt cannot follow the cache: a conversation, after unknown tokens. */
   check(prompt: mx.lm.Prompt): void {
     if (this.#cache === undefined || this.#knowsTokens || typeof prompt === "string") return;
     throw new Error(
       `${
         shownPath(this.#values["prompt-cache"]!)
-      } does not tell which tokens it holds: --raw puts the prompt behind them`,
+      } does not tell which tokens it holds: --raw puts the prompt after them`,
     );
   }
 

@@ -1,6 +1,6 @@
 /**
- * Colours: maps from numbers for pictures of matrices, and a palette for series that people with any colour vision tell apart, on a light
- * and on a dark page.
+ * Colours: maps from numbers for pictures of matrices, and a palette for series. Its colours differ for every kind of colour vision, on
+ * a light and on a dark page.
  *
  * @module
  */

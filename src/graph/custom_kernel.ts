@@ -22,7 +22,7 @@ export interface KernelVariant {
   readonly threadgroup: Triple;
 }
 
-/** What the CPU's form of a kernel is told besides its arrays. */
+/** Arguments of a kernel's CPU form besides its arrays. */
 export interface HostKernelCall {
   /** Shapes of the inputs. */
   readonly shapes: readonly Shape[];
@@ -51,7 +51,7 @@ export interface CustomKernel {
   readonly outputNames: readonly string[];
   /** Body of main() in GLSL; "" where there is none. */
   readonly source: string;
-  /** What stands in front of main(). */
+  /** The source before main(). */
   readonly header: string;
   readonly ensureRowContiguous: boolean;
   readonly atomicOutputs: boolean;

@@ -1,10 +1,15 @@
 /**
  * Element types: one row per dtype with its size, kind, kernel code and host view, and MLX's promotion rules.
  *
- * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens, uint32 to int64,
- * integers with floats take the float, float16 with bfloat16 is float32, uint64 with signed is float32, everything with complex is
- * complex64); JavaScript numbers are weak: they take the dtype of the array beside them and only lift integers to float32 when
- * they are not whole.
+ * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX:
+ *   - bool is below everything;
+ *   - unsigned and signed integers give a wider signed one: uint32 with a signed one gives int64;
+ *   - uint64 with a signed integer gives float32;
+ *   - an integer with a float gives the float;
+ *   - float16 with bfloat16 gives float32;
+ *   - everything with complex64 gives complex64.
+ *
+ * JavaScript numbers are weak: they take the dtype of the array beside them. Only one that is not whole turns integers to float32.
  *
  * @module
  */

@@ -95,8 +95,8 @@ export function inNameOf(op: string, error: unknown): unknown {
 }
 
 /**
- * Steps of a loop whose workgroups wait for each other did not end well: their state is void, and decoders of the device wait by barriers
- * from now on. Whoever submitted the steps makes them again.
+ * A loop whose workgroups wait for each other has failed. The state of its steps is void, and decoders of the device use barriers
+ * from now on. The caller that submitted the steps submits them again.
  */
 export class MegakernelFailure extends Error {
   override name = "MegakernelFailure";
@@ -108,8 +108,8 @@ const MAX_QUOTED = 200;
 const UNPRINTED = /[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
 /**
- * A value from a file or a message as errors show it: JSON on one line, of at most 200 characters, with everything escaped that a
- * terminal might obey.
+ * A value from a file or a message as errors show it: JSON on one line, of at most 200 characters. Characters that a terminal might
+ * obey are escaped.
  */
 export function quoted(value: unknown): string {
   let text: string;

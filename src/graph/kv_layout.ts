@@ -1,17 +1,17 @@
 /**
- * How the rows of a key/value cache lie in memory: (B, H, D / block, capacity, block), so that a fused step reads a few features
- * of all positions at once. With a block of a whole head that is the plain (B, H, capacity, D).
+ * How the rows of a key/value cache lie in memory: (B, H, D / block, capacity, block). So a fused step reads a few features of all
+ * positions at once. With a block of a whole head this is the plain (B, H, capacity, D).
  *
- * The cache makes its buffers and views from here, marks its updates in a graph with the block (`kvBlock` of
- * `dynamicSliceUpdate`), and fused kernels are found and specialised by that mark: another layout is an edit of this file and of
- * the shaders that read caches (`shaders/decode`, `shaders/decode_batched`, `shaders/coopmat`).
+ * The cache makes its buffers and views from here and marks its updates in a graph with the block (`kvBlock` of
+ * `dynamicSliceUpdate`). Fused kernels are found and specialised by that mark. To change the layout, edit this file and the shaders
+ * that read caches (`shaders/decode`, `shaders/decode_batched`, `shaders/coopmat`).
  *
  * @module
  */
 
 import type { Shape } from "./shape.ts";
 
-/** Features of keys and of values that lie side by side: divisors of the head size. */
+/** Contiguous features of keys and of values: divisors of the head size. */
 export interface KvLayout {
   readonly keys: number;
   readonly values: number;

@@ -2,10 +2,9 @@
  * Nodes of the lazy graph: an op, its inputs, the shape and dtype of the result. The vocabulary that `array` and
  * `schedule` share.
  *
- * A node is pending until the scheduler realizes it; then its op becomes "stored", its inputs are let go and `stored`
- * says where the elements lie. Nodes are counted: one reference per Tensor that shows the node and one per pending node
- * that reads it. When the last one goes, the storage goes too, so nothing waits for the garbage collector that the
- * program has let go of explicitly.
+ * A node is pending until the scheduler realizes it. Then its op becomes "stored", its inputs are released and `stored` says where the
+ * elements lie. Nodes are counted: one reference per Tensor that shows the node and one per pending node that reads it. The storage is
+ * freed with the last reference, so explicit disposal does not wait for the garbage collector.
  *
  * @module
  */
@@ -36,8 +35,8 @@ export interface Stored {
 }
 
 /**
- * A quantized matrix (rows, columns) whose codes, scales and biases lie together in one storage, in the order in which the
- * products of a device read them. Each of the three arrays is a part of it.
+ * A quantized matrix (rows, columns) whose codes, scales and biases lie in one storage. Their order is that in which a device's
+ * matrix products read them. Each of the three arrays is a part of the storage.
  */
 export interface Packing extends CodeFormat {
   readonly rows: number;
@@ -47,7 +46,7 @@ export interface Packing extends CodeFormat {
   readonly part: "codes" | "scales" | "biases";
 }
 
-/** Where a leaf lies that shares its memory with others: `offset` elements behind the first of `bytes`, in these strides. */
+/** A leaf's place in shared memory: `offset` elements after the first of `bytes`, in these strides. */
 export interface Within {
   /** A SharedMemory of storage.ts. */
   readonly memory: unknown;
@@ -61,8 +60,8 @@ export interface OpAttrs {
   /** A leaf with device storage. */
   stored: Record<never, never>;
   /**
-   * A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does; to memory that the host can
-   * look into at any time when `visible`, or `within` memory that it shares. Without bytes its content is whatever that holds.
+   * A contiguous leaf with host bytes, uploaded to the device of the first realize that needs it. With `visible` its memory can be read
+   * by the host at any time. `within` names memory that it shares. A leaf without bytes has the content of its memory.
    */
   data: { readonly bytes?: Uint8Array; readonly visible?: boolean; readonly within?: Within };
   /**
@@ -86,10 +85,10 @@ export interface OpAttrs {
    * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).
    */
   elementwise: { readonly fn: string };
-  /** The input, behind which no derivative is looked for. */
+  /** The input; no derivative flows through it. */
   stopGradient: Record<never, never>;
   // Views: no work unless the strides cannot express them.
-  /** `asked` are the sizes that a program gave, one of which may be -1; `inserted` axes of size 1 that are new, and all that is. */
+  /** `asked` are the sizes that a program gave, one of which may be -1. `inserted` says that only these axes of size 1 are new. */
   reshape: { readonly asked?: readonly number[]; readonly inserted?: readonly number[] };
   /** Output axis i is input axis axes[i]. */
   transpose: { readonly axes: readonly number[] };
@@ -111,9 +110,9 @@ export interface OpAttrs {
    */
   sliceUpdate: { readonly starts: readonly number[]; readonly steps: readonly number[]; readonly donate: boolean };
   /**
-   * inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits; or
-   * (rows, axes.length), where each row along the first axis begins at a start of its own. `kvBlock` is there where base is a
-   * buffer of a key/value cache in blocks of so many features: see kv_layout.ts.
+   * inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits. It may also be
+   * (rows, axes.length): then each row along the first axis begins at its own start. `kvBlock` is set if base is a buffer of a
+   * key/value cache in blocks of so many features: see kv_layout.ts.
    */
   dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean; readonly kvBlock?: number };
   /** inputs (x, start): a slice of the output's shape beginning at start along axes. */
@@ -145,8 +144,9 @@ export interface OpAttrs {
   /** inputs (a (…, m, k), b (…, k, n)) with equal ranks ≥ 2 and broadcast batch dimensions. */
   matmul: Record<never, never>;
   /**
-   * inputs (a (…, m, k), b (…, k, n)[, left][, right][, ranges]): product i is of matrices left[i] of a and right[i] of b, uint32
-   * indices of their flattened batches, or of the one there is; or over the depths of the pair ranges[i] (uint32).
+   * inputs (a (…, m, k), b (…, k, n)[, left][, right][, ranges]). Product i is that of matrices left[i] of a and right[i] of b: uint32
+   * indices of their flattened batches. Without indices there is a single matrix. With `ranges`, product i sums only over the depths
+   * of the pair ranges[i] (uint32).
    */
   gatherMatmul: { readonly left: boolean; readonly right: boolean; readonly ranges: boolean };
   /** inputs (x (N, …, C), weight (O, …, C / groups)) of one dtype, channels last; a number for each spatial axis. */
@@ -173,7 +173,7 @@ export interface OpAttrs {
   rmsNorm: { readonly eps: number };
   /** inputs (x[, weight][, bias]). */
   layerNorm: { readonly eps: number; readonly hasWeight: boolean; readonly hasBias: boolean };
-  /** inputs (x[, weight], cotangent): the gradient of x behind layerNorm (`centered`) or rmsNorm. */
+  /** inputs (x[, weight], cotangent): the gradient of x through layerNorm (`centered`) or rmsNorm. */
   normVjp: { readonly eps: number; readonly centered: boolean; readonly hasWeight: boolean };
   /** inputs (x, cotangent): that of the weight, shape x.shape[-1:]. */
   normWeightVjp: { readonly eps: number; readonly centered: boolean };
@@ -194,13 +194,14 @@ export interface OpAttrs {
     readonly hasLengths: boolean;
   };
   /**
-   * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y: float32 (B, Hq, Tq, 2), the log of the sum of each
-   * row's exponentials, Infinity where it sees no key, and the dot product of y and its cotangent.
+   * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y; the result is float32 (B, Hq, Tq, 2). The first
+   * number is the log of the sum of each row's exponentials, Infinity if the row sees no key. The second is the dot product of y and
+   * its cotangent.
    */
   attentionStats: OpAttrs["attention"];
   /** inputs (q, k, v, cotangent, stats[, mask][, lengths]): the gradient of q. */
   attentionQueryVjp: OpAttrs["attention"];
-  /** The same inputs: the gradients of k and v, one behind the other in one dimension. */
+  /** The same inputs: the gradients of k and v, one after the other in one dimension. */
   attentionKeyVjp: OpAttrs["attention"];
   /** inputs (logits (rows, cols)[, uniforms (rows,)][, mask uint32 (rows, cols / 32, rounded up)]): uint32 (rows,). */
   sample: {
@@ -213,16 +214,16 @@ export interface OpAttrs {
   /** inputs (logits (rows, cols), tokens int32 (rows,)[, mask, as of `sample`]): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
   /**
-   * Discrete Fourier transform along the last axis, times `scale`; when `real`, of real numbers to the first half of their spectrum, or
-   * the inverse of that. The input is float32 or complex64, of the size that the output needs.
+   * Discrete Fourier transform along the last axis, times `scale`. With `real` it takes real numbers to the first half of their
+   * spectrum; with `inverse` it is the inverse. The input is float32 or complex64, of the size that the output needs.
    */
   fft: { readonly inverse: boolean; readonly real: boolean; readonly scale: number };
   /**
-   * inputs (a (…, m, n)[, b (…, n, k)] of the same batch): (…, length), the results one behind the other, which slices and reshapes
-   * take apart. In float64 inside, on the CPU: see factorization.ts.
+   * inputs (a (…, m, n)[, b (…, n, k)] of the same batch): (…, length), the results one after the other, which slices and reshapes
+   * split. In float64 inside, on the CPU: see factorization.ts.
    */
   factorization: Factorization;
-  /** inputs: those of a kernel that the program brings. The result: its only output, or the words of all of them, which views take apart. */
+  /** inputs: those of the program's kernel. The result is its only output, or the words of all outputs, which views split. */
   customKernel: CustomCall;
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
@@ -327,7 +328,7 @@ export class Node {
     }
   }
 
-  /** Lets one reference go and keeps the node: for a maker that hands on what nobody holds yet. */
+  /** Drops one reference and keeps the node, even without any: its maker passes it on to the next owner. */
   handOn(): void {
     this.#refs--;
   }
@@ -368,7 +369,7 @@ export function newestNode(): number {
 /** Told of every node that is made, while a function is being transformed. */
 let recorder: ((node: Node) => void) | undefined;
 
-/** Sets who is told of every node that {@link makeNode} makes; gives the one before. */
+/** Sets the callback that gets every node of {@link makeNode}; returns the previous one. */
 export function setRecorder(record: ((node: Node) => void) | undefined): typeof recorder {
   const before = recorder;
   recorder = record;

@@ -1,6 +1,6 @@
 /**
- * Objects of options: a name that a function does not know is an error, since the option that was meant would be left at its
- * default without a word. And names of rows of tables, such as modes.
+ * Objects of options. A name that a function does not know is an error; otherwise the option that was meant would silently keep its
+ * default. Also names of table entries, such as modes.
  *
  * @module
  */
@@ -12,8 +12,8 @@ import { nearest } from "./nearest.ts";
 const LONGEST = 64;
 
 /**
- * Throws where `options` is no plain object or has a name that is no key of `known`, in the name of `op`: a ValueError, or what `error`
- * makes of the message. That tells the nearest name and all there are.
+ * Throws if `options` is no plain object or has a name that is no key of `known`, in the name of `op`. The error is a ValueError, or
+ * what `error` makes of the message. It names the nearest key and all keys.
  */
 export function checkOptions(
   op: string,

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** How codes and scales of a group are read: as whole numbers with a scale and a bias, or as small floats with a scale of one byte. */
+/** How codes and scales of a group are read: as integers with a scale and a bias, or as small floats with a one-byte scale. */
 export type QuantizationMode = "affine" | "mxfp4" | "mxfp8" | "nvfp4";
 
 /** Width of codes and size of the groups that share a scale. */

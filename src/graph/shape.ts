@@ -40,8 +40,8 @@ export function isContiguous(shape: Shape, strides: readonly number[]): boolean 
 }
 
 /**
- * Whether two elements may share an address, as those of a broadcast do. A dimension must step over all that the dimensions of
- * smaller strides reach; a few interleaved views without a shared address fail that and count as overlapping.
+ * Whether two elements may share an address, as those of a broadcast do. The stride of a dimension must exceed the reach of all
+ * dimensions with smaller strides. A few interleaved views without a shared address fail this test and count as overlapping.
  */
 export function overlaps(shape: Shape, strides: readonly number[]): boolean {
   if (shape.includes(0)) return false;
@@ -124,8 +124,8 @@ export function reshapeStrides(shape: Shape, strides: readonly number[], to: Sha
 }
 
 /**
- * Merges neighbouring dimensions that every operand walks as one, and drops those of size 1. Returns the merged shape and
- * one stride list per operand; a scalar becomes shape [1], and without elements there is one walk whatever the strides: [0].
+ * Merges neighbouring dimensions that every operand walks as one, and drops those of size 1. Returns the merged shape and one stride
+ * list per operand. A scalar becomes shape [1]. Without elements the strides do not matter: each list is [0].
  */
 export function collapse(
   shape: Shape,

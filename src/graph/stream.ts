@@ -1,8 +1,8 @@
 /**
  * Which stream a node belongs to: the one in whose scope it is made.
  *
- * Outside of every scope nodes have none: they run on the first stream of the device where their arrays lie, and evaluation looks at
- * streams only once a program has used one.
+ * Outside of every scope nodes have no stream: they run on the first stream of the device where their arrays lie. Evaluation looks at
+ * streams only after a program has used one.
  *
  * @module
  */

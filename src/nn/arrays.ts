@@ -27,6 +27,6 @@ export interface QuantizedArrays {
   readonly groupSize: number;
   /** Bits of a code. */
   readonly bits: number;
-  /** How codes are read; "affine" unless given. */
+  /** How codes are read; default "affine". */
   readonly mode?: QuantizationMode;
 }

@@ -59,7 +59,7 @@ export class Dropout extends DropoutBase {
   }
 }
 
-/** The shape of an array with 1 along the spatial axes in front of its channels. */
+/** The shape of an array with 1 along the spatial axes before its channels. */
 function perChannel(shape: readonly number[], spatial: number): number[] {
   const channels = shape.length - 1;
   return shape.map((size, axis) => axis < channels && axis >= channels - spatial ? 1 : size);

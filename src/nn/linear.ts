@@ -67,8 +67,8 @@ export class Linear extends Module {
   }
 
   /**
-   * A layer with this one's weights, quantized, and its bias; one that also quantizes what it is given, a {@link QQLinear}, where
-   * `quantizeInput`, which has no bias. See {@link quantize}.
+   * A quantized layer with this one's weights and bias. With `quantizeInput` it is a {@link QQLinear}, which also quantizes its input
+   * and has no bias. See {@link quantize}.
    */
   toQuantized(groupSize?: number, bits?: number, mode?: QuantizationMode, quantizeInput?: false): QuantizedLinear;
   toQuantized(

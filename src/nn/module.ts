@@ -2,8 +2,8 @@
  * The module: an object whose fields are parameters and modules below it.
  *
  * Own enumerable fields count, as `this.weight = …` or a class field makes them. Arrays, and lists and plain objects of arrays, are
- * parameters unless the field's name begins with "_"; modules, and lists and plain objects of modules, are children. What is private
- * by `#` is neither.
+ * parameters, except in fields whose name begins with "_". Modules, and lists and plain objects of modules, are children. Private
+ * fields with `#` are neither.
  *
  * @module
  */
@@ -27,18 +27,18 @@ export type ModuleFilter = (module: Module, key: string, value: unknown) => bool
 
 /** Options of `freeze` and `unfreeze`. */
 export interface FreezeOptions {
-  /** Whether modules below are meant too; true unless given. */
+  /** Whether modules below are included; default true. */
   readonly recurse?: boolean;
-  /** Which parameters, by the name of their field; all unless given. */
+  /** Which parameters, by the name of their field; default all. */
   readonly keys?: string | readonly string[];
-  /** Whether a key that no module has is an error; false unless given. */
+  /** Whether a key that no module has is an error; default false. */
   readonly strict?: boolean;
 }
 
 const FREEZE_OPTIONS = { recurse: true, keys: true, strict: true } as const satisfies Record<keyof FreezeOptions, true>;
 
 /**
- * Base of all layers and models. A class of one's own sets fields and says what it computes in `forward`.
+ * Base of all layers and models. A class of your own sets fields and computes its result in `forward`.
  *
  * @example
  * ```ts
@@ -257,7 +257,7 @@ export class Module {
     return this.train(false);
   }
 
-  /** Casts parameters whose dtype `predicate` takes: floating-point ones unless given, all with null. */
+  /** Casts parameters whose dtype `predicate` accepts; default floating-point ones, all with null. */
   setDtype(
     dtype: Dtype,
     predicate: ((dtype: Dtype) => boolean) | null = (found) => mx.issubdtype(found, mx.floating),
@@ -266,9 +266,9 @@ export class Module {
   }
 
   /**
-   * Takes weights from a .safetensors or .npz file, or from pairs of names and arrays. Names are those of the fields, joined by dots;
-   * as files of Python have them, with underscores, they are found too. With `strict` the names and shapes must be exactly those of
-   * the module, otherwise what does not fit a name is passed over and shapes are not looked at.
+   * Takes weights from a .safetensors or .npz file, or from pairs of names and arrays. Names are those of the fields, joined by dots.
+   * Names with underscores, as in files of Python, are found too. With `strict` the names and shapes must be exactly those of the
+   * module. Otherwise names that do not match are skipped and shapes are not checked.
    *
    * @example
    * ```ts
@@ -341,7 +341,7 @@ export class Module {
     }, 0);
   }
 
-  /** The modules directly below with their names behind `prefix`. */
+  /** The modules directly below, with `prefix` before their names. */
   #below(prefix = ""): [string, Module][] {
     return namedLeaves(this.children(), prefix) as [string, Module][];
   }

@@ -113,7 +113,7 @@ export abstract class Pool extends Module {
  * ```
  */
 export class MaxPool1d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MAX, 1, kernelSize, stride, padding);
   }
@@ -121,7 +121,7 @@ export class MaxPool1d extends Pool {
 
 /** The largest elements of windows along two axes of x (N, H, W, C). */
 export class MaxPool2d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MAX, 2, kernelSize, stride, padding);
   }
@@ -129,7 +129,7 @@ export class MaxPool2d extends Pool {
 
 /** The largest elements of windows along three axes of x (N, D, H, W, C). */
 export class MaxPool3d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MAX, 3, kernelSize, stride, padding);
   }
@@ -137,7 +137,7 @@ export class MaxPool3d extends Pool {
 
 /** The means of windows along one axis of x (N, L, C), zeros of the padding included. */
 export class AvgPool1d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MEAN, 1, kernelSize, stride, padding);
   }
@@ -145,7 +145,7 @@ export class AvgPool1d extends Pool {
 
 /** The means of windows along two axes of x (N, H, W, C), zeros of the padding included. */
 export class AvgPool2d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MEAN, 2, kernelSize, stride, padding);
   }
@@ -153,7 +153,7 @@ export class AvgPool2d extends Pool {
 
 /** The means of windows along three axes of x (N, D, H, W, C), zeros of the padding included. */
 export class AvgPool3d extends Pool {
-  /** Takes the size of windows, their stride (the size unless given), and the padding. */
+  /** Takes the size of windows, their stride (default the size), and the padding. */
   constructor(kernelSize: Spatial, stride: Spatial | null = null, padding: Spatial = 0) {
     super(MEAN, 3, kernelSize, stride, padding);
   }

@@ -51,7 +51,7 @@ export class SinusoidalPositionalEncoding extends Module {
   _sigmas: Tensor;
   /** Multiplies the result. */
   readonly scale: number;
-  /** Whether cosines stand in front of sines. */
+  /** Whether cosines come before sines. */
   readonly cosFirst: boolean;
 
   /** Takes the even size of the result, lowest and highest frequency, a factor, the order, and whether frequencies count full turns. */

@@ -17,7 +17,7 @@ import { Module } from "./module.ts";
 import { pythonBool } from "./print.ts";
 import { isBranch, partsOf } from "./tree.ts";
 
-/** Quantizes a matrix, in the group size and bits of the mode unless given. */
+/** Quantizes a matrix; default group size and bits are those of the mode. */
 function quantized(
   op: string,
   matrix: Tensor,
@@ -84,7 +84,7 @@ export class QuantizedLinear extends QuantizedMatrix {
   /** (outputDims,); not there without a bias. */
   bias?: Tensor;
 
-  /** Takes the sizes of the last axis before and after, whether there is a bias, and the quantization: 64 columns and 4 bits in mode affine. */
+  /** Takes the sizes of the last axis before and after, whether there is a bias, and the quantization; default affine, 64 columns, 4 bits. */
   constructor(
     inputDims: number,
     outputDims: number,
@@ -177,8 +177,8 @@ export class QuantizedEmbedding extends QuantizedMatrix {
   }
 
   /**
-   * Integers x (…) → vectors (…, dims); only those are dequantized. They are computed in the dtype that is asked for: unless given that
-   * of the scales, bfloat16 of small floats.
+   * Integers x (…) → vectors (…, dims); only those are dequantized. The default dtype is that of the scales, and bfloat16 for small
+   * floats.
    */
   override forward<X extends TensorLike>(x: X, dtype?: Dtype): Tensor<any, Up<RankOf<X>>>;
   override forward(x: TensorLike, dtype?: Dtype): Tensor {
@@ -205,9 +205,9 @@ export class QuantizedEmbedding extends QuantizedMatrix {
 }
 
 /**
- * x @ weight.T of which both factors are quantized, x as it comes, for modes nvfp4 and mxfp8. While the module is trained, weights are
- * floats that are rounded on the way, and gradients take rounding for the identity; `eval()` quantizes them, `train()` takes them back as
- * they were rounded. There is no bias. Codes of a file are loaded after `eval()`.
+ * x @ weight.T with both factors quantized, x on the way, for modes nvfp4 and mxfp8. While the module is trained, weights are floats
+ * that are rounded on the way, and gradients treat rounding as the identity. `eval()` quantizes the weights; `train()` dequantizes
+ * them, rounded as they are. There is no bias. Codes of a file are loaded after `eval()`.
  *
  * @example
  * ```ts
@@ -230,7 +230,7 @@ export class QQLinear extends Module {
   /** How x and the weights are quantized. */
   readonly mode: SmallFloatMode;
 
-  /** Takes the sizes of the last axis before and after, and the quantization: nvfp4 unless given. */
+  /** Takes the sizes of the last axis before and after, and the quantization; default nvfp4. */
   constructor(
     inputDims: number,
     outputDims: number,
@@ -302,9 +302,9 @@ export class QQLinear extends Module {
 
 /** How one module is quantized. */
 export interface ModuleQuantization {
-  /** Columns that share a scale; what the mode takes unless given. */
+  /** Columns that share a scale; default that of the mode. */
   readonly groupSize?: number;
-  /** Bits of a code; what the mode takes unless given. */
+  /** Bits of a code; default that of the mode. */
   readonly bits?: number;
   /** How matrices are quantized. */
   readonly mode?: QuantizationMode;
@@ -314,11 +314,11 @@ export interface ModuleQuantization {
 
 /** Options of {@link quantize}. */
 export interface QuantizeOptions {
-  /** How matrices are quantized; "affine" unless given. */
+  /** How matrices are quantized; default "affine". */
   readonly mode?: QuantizationMode;
-  /** Whether linear layers quantize what they are given as well, in modes nvfp4 and mxfp8; false unless given. */
+  /** Whether linear layers quantize their input as well, in modes nvfp4 and mxfp8; default false. */
   readonly quantizeInput?: boolean;
-  /** Whether a module is quantized, by its name, or how; all that can be are unless given. */
+  /** Whether a module is quantized, by its name, or how; default all that can be. */
   readonly classPredicate?: (name: string, module: Module) => boolean | ModuleQuantization;
 }
 

@@ -50,7 +50,7 @@ export class RNN extends Module {
   /** What is made of the new state. */
   readonly nonlinearity: (x: Tensor) => Tensor;
 
-  /** Takes the sizes of elements and of the state, whether there is a bias, and the nonlinearity: tanh unless given. */
+  /** Takes the sizes of elements and of the state, whether there is a bias, and the nonlinearity; default tanh. */
   constructor(
     inputSize: number,
     hiddenSize: number,
@@ -127,7 +127,7 @@ export class GRU extends Module {
     });
   }
 
-  /** The state behind an element that was projected, with the projection of the state before it. */
+  /** The state after a projected element, with the projection of the state before it. */
   #step(input: Tensor, state: Tensor | null, projected: Tensor | null): Tensor {
     const [inputReset, inputUpdate, inputNew] = mx.split(input, 3, -1);
     const [stateReset, stateUpdate, stateNew] = projected ? mx.split(projected, 3, -1) : [];
@@ -147,7 +147,7 @@ export class GRU extends Module {
   }
 }
 
-/** Long short-term memory: a cell behind input, forget and output gates. */
+/** Long short-term memory: a cell with input, forget and output gates. */
 export class LSTM extends Module {
   /** (4 * hiddenSize, inputSize): input, forget, cell, output. */
   Wx: Tensor;

@@ -46,7 +46,7 @@ export class MultiHeadAttention extends Module {
   /** (valueOutputDims, valueDims) */
   outProj: Linear;
 
-  /** Takes the size inside and the number of heads, which divides it; the other sizes are `dims` unless given, those of values that of keys. */
+  /** Takes the inner size and the number of heads, which divides it. Other sizes default to `dims`; the size of values to that of keys. */
   constructor(
     dims: number,
     numHeads: number,
@@ -88,7 +88,7 @@ export class MultiHeadAttention extends Module {
     return this.outProj.forward(mixed);
   }
 
-  /** A mask (n, n) that is added to scores, so that no position sees a later one: the lowest number of the dtype above the diagonal. */
+  /** A mask (n, n) that is added to scores to hide later positions: the lowest number of the dtype above the diagonal. */
   static createAdditiveCausalMask(n: number, dtype: Dtype = mx.float32): Tensor {
     return scoped((): Tensor => {
       const indices = mx.arange(n);
@@ -110,16 +110,16 @@ export class TransformerEncoderLayer extends Module {
   linear1: Linear;
   /** (dims, mlpDims) */
   linear2: Linear;
-  /** Behind the attention. */
+  /** After the attention. */
   dropout1: Dropout;
-  /** Behind the activation. */
+  /** After the activation. */
   dropout2: Dropout;
   /** Between the linear maps. */
   readonly activation: ActivationFunction;
-  /** Whether norms stand in front of what they belong to, or behind the sum. */
+  /** Whether norms come before attention and feed-forward part, or after the residual sum. */
   readonly normFirst: boolean;
 
-  /** Takes the size, the number of heads, the size between the linear maps (4 * dims unless given), the dropout, the activation and the place of norms. */
+  /** Takes the size, the heads, the feed-forward size (default 4 * dims), the dropout, the activation and the place of norms. */
   constructor(
     dims: number,
     numHeads: number,
@@ -151,16 +151,16 @@ export class TransformerEncoderLayer extends Module {
   }
 }
 
-/** x and what a part of a layer makes of it, with a norm in front of the part or behind the sum. */
+/** x plus a part of a layer applied to it, with a norm before the part or after the sum. */
 function residual(x: Tensor, part: (y: Tensor) => Tensor, norm: LayerNorm, normFirst: boolean): Tensor {
   return normFirst ? mx.add(x, part(norm.forward(x))) : norm.forward(mx.add(x, part(x)));
 }
 
-/** Layers one after the other and a norm behind them. */
+/** Layers one after the other and a norm after them. */
 export class TransformerEncoder extends Module {
   /** The layers in their order. */
   layers: TransformerEncoderLayer[];
-  /** The norm behind them. */
+  /** The norm after them. */
   ln: LayerNorm;
   /** Whether what lies inside of layers is computed again for derivatives. */
   readonly checkpoint: boolean;
@@ -209,15 +209,15 @@ export class TransformerDecoderLayer extends Module {
   linear1: Linear;
   /** (dims, mlpDims) */
   linear2: Linear;
-  /** Behind the attention to itself. */
+  /** After the attention to itself. */
   dropout1: Dropout;
-  /** Behind the attention to the encoder. */
+  /** After the attention to the encoder. */
   dropout2: Dropout;
-  /** Behind the activation. */
+  /** After the activation. */
   dropout3: Dropout;
   /** Between the linear maps. */
   readonly activation: ActivationFunction;
-  /** Whether norms stand in front of what they belong to, or behind the sum. */
+  /** Whether norms come before attentions and feed-forward part, or after the residual sum. */
   readonly normFirst: boolean;
 
   /** Takes settings as {@link TransformerEncoderLayer} does. */
@@ -263,11 +263,11 @@ export class TransformerDecoderLayer extends Module {
   }
 }
 
-/** Layers one after the other and a norm behind them. */
+/** Layers one after the other and a norm after them. */
 export class TransformerDecoder extends Module {
   /** The layers in their order. */
   layers: TransformerDecoderLayer[];
-  /** The norm behind them. */
+  /** The norm after them. */
   ln: LayerNorm;
   /** Whether what lies inside of layers is computed again for derivatives. */
   readonly checkpoint: boolean;

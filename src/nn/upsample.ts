@@ -1,6 +1,6 @@
 /**
- * Interpolation along spatial axes, axis by axis: which elements go into each one, and with what weights, follows from sizes alone
- * and is worked out on the host.
+ * Interpolation along spatial axes, axis by axis. The source elements and their weights depend on sizes alone, so the host computes
+ * them.
  *
  * @module
  */
@@ -46,7 +46,7 @@ const KERNELS = {
   cubic: { plain: cubic(-0.75), antialias: cubic(-0.5) },
 } as const;
 
-/** Size of an axis behind its scaling. */
+/** Size of an axis after its scaling. */
 function scaledSize(size: number, scale: number): number {
   return Math.trunc(scale * size);
 }

@@ -1,5 +1,5 @@
 /**
- * Gradients with respect to what a module trains, and modules that are computed again instead of remembered.
+ * Gradients with respect to a module's trained parameters, and modules that are recomputed instead of keeping their arrays.
  *
  * @module
  */

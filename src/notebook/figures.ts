@@ -38,7 +38,7 @@ export function describeSeconds(seconds: number): string {
   return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** What stands behind a bar; a rate of 0 and no time left are not told. */
+/** The text after a bar; a rate of 0 and no time left are left out. */
 export function describeProgress(unit: Unit, done: number, total: number, rate: number, secondsLeft: number): string {
   return [
     unit.amounts(done, total),

@@ -88,11 +88,11 @@ function figures(response: object): string | undefined {
 }
 
 /**
- * Writes a stream of text as it comes, to the output of a notebook's cell or to stdout, closes it with the end of a line and returns the
- * last response with the whole text. `stream` is what `streamGenerate` returns, or yields texts or objects with a `text`. Control
- * characters in it are shown, not obeyed, but where stdout is a file or a pipe. Available as `mx.lm.print`.
+ * Writes a stream of text as it comes, to the output of a notebook's cell or to stdout, and ends it with a line end. Returns the last
+ * response with the whole text. `stream` is the result of `streamGenerate`, or yields texts or objects with a `text`. Control
+ * characters in it are shown, not obeyed; a file or a pipe as stdout gets them unchanged. Available as `mx.lm.print`.
  *
- * Throws what the stream throws, behind the text that came before.
+ * Throws what the stream throws, after the text that came before.
  *
  * @example
  * ```ts ignore

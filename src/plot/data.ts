@@ -28,7 +28,7 @@ export interface PlotOptions {
   readonly xlabel?: string;
   /** Stands beside the vertical axis. */
   readonly ylabel?: string;
-  /** Pixels; 640 unless given. */
+  /** Pixels; default 640. */
   readonly width?: number;
   /** Pixels. */
   readonly height?: number;

@@ -16,7 +16,7 @@ export interface Series<Kind extends "line" | "points" = "line" | "points"> {
   readonly y: ArrayLike<number>;
 }
 
-/** Bars that stand side by side on the axis. */
+/** Bars beside each other on the axis. */
 export interface Bars {
   readonly kind: "bars";
   /** Edges of the bars, one more than there are. */
@@ -59,7 +59,7 @@ export interface Panel {
   readonly y: Axis;
   /** Series, or one mark of another kind. */
   readonly marks: readonly (Series<"line"> | Series<"points"> | Bars | Cells | Picture)[];
-  /** Whether names of series are told. */
+  /** Whether names of series are shown. */
   readonly legend: boolean;
 }
 
@@ -72,7 +72,7 @@ export interface Figure {
   readonly width: number;
   readonly height: number;
   readonly panels: readonly Panel[];
-  /** Panels side by side. */
+  /** Panels beside each other. */
   readonly columns: number;
 }
 

@@ -51,17 +51,17 @@ export interface SeriesOptions extends PlotOptions {
 
 /** Options of {@link hist}. */
 export interface HistOptions extends PlotOptions {
-  /** Number of bars; chosen by the number of values unless given. */
+  /** Number of bars; default chosen by the number of values. */
   readonly bins?: number;
-  /** The values that the bars hold; all of them unless given. */
+  /** The values that the bars hold; default all. */
   readonly range?: readonly [number, number];
 }
 
 /** Options of {@link heatmap}. */
 export interface HeatmapOptions extends PlotOptions {
-  /** Colours; "viridis" unless given. */
+  /** Colours; default "viridis". */
   readonly colorMap?: ColorMap;
-  /** The values at the ends of the colours; the least and the greatest unless given. */
+  /** The values at the ends of the colours; default the least and the greatest. */
   readonly range?: readonly [number, number];
 }
 
@@ -277,8 +277,8 @@ export function image(x: TensorLike, options: ImageOptions = {}): Plot {
 }
 
 /**
- * What tokens attend to: `weights` of shape (heads, T, S), or (T, S) of a single head, also with a batch of one in front; row t holds how much
- * query t looks at each of S keys.
+ * Attention of tokens: `weights` of shape (heads, T, S), or (T, S) of a single head, also with a batch axis of 1 before them. Row t
+ * holds the weights of query t for each of S keys.
  *
  * @example
  * ```ts

@@ -39,7 +39,7 @@ testTable("chat through pipes", [
     stdin: `/stats off\n${SUM}`,
     stdout: `{"text":"The answer is 42.","reasoning":"{text}17 + 25 = 42.","prompt_tokens":18,"cached_tokens":0,` +
       `"generation_tokens":40,"prompt_tps":{number},"generation_tps":{number},"finish_reason":"stop"}\n`,
-    stderr: "[figures behind answers are off]\n",
+    stderr: "[figures after answers are off]\n",
   },
   {
     args: chat("--quiet"),
@@ -57,7 +57,7 @@ testTable("chat through pipes", [
       '/set temp is "hot", expected a number from 0 to 100',
       "/retry has nothing to answer: nothing was said",
       "/undo has nothing to take back: nothing was said",
-      "/exit takes nothing behind it",
+      "/exit takes nothing after it",
       "/save needs a value: /save FILE",
       '/think is "of": did you mean on?',
       "nothing.json does not exist",

@@ -54,7 +54,7 @@ function said(path: string): string[] {
 
 const visible = (text: string): string => text.replaceAll("\x1b", "␛");
 
-/** The figures behind an answer. */
+/** The figures after an answer. */
 const ANSWERED = "%)]";
 
 Deno.test({

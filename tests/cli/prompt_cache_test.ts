@@ -79,7 +79,7 @@ testTable("generate that read prompt caches", [
   {
     args: generate("--no-think", "--prompt-cache", foreign, "Hi"),
     code: 1,
-    stderr: `error: ${foreign} does not tell which tokens it holds: --raw puts the prompt behind them\n`,
+    stderr: `error: ${foreign} does not tell which tokens it holds: --raw puts the prompt after them\n`,
   },
   {
     args: generate("--load-prompt-cache", saved, BEGIN),

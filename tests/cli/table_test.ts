@@ -79,8 +79,8 @@ testTable("help and of mistakes in front of a command", [
   usage('Unknown command "\\u001b[31m" (vkmx help lists all)', "\x1b[31m"),
   usage('Unknown command "toString" (vkmx help lists all)', "toString"),
   usage('Unknown command "chatt": did you mean chat? (vkmx help lists all)', "help", "chatt"),
-  usage("Expected one command behind help, found 2", "help", "chat", "generate"),
-  usage("Expected nothing behind --version, found 1", "--version", "--json"),
+  usage("Expected one command after help, found 2", "help", "chat", "generate"),
+  usage("Expected nothing after --version, found 1", "--version", "--json"),
   usage("Expected a command, found the flag --temp (vkmx help lists all)", "--temp", "0"),
 ]);
 

@@ -22,7 +22,7 @@ const DTYPES = ["float32", "float16", "bfloat16"] as const;
 export const BENCH_FLAGS = {
   ...MODEL_FLAG,
   "prompt": { value: "N[,N…]", help: "tokens of the prompt (128)" },
-  "tokens": { value: "M[,M…]", help: "tokens to generate behind the first prompt (32)" },
+  "tokens": { value: "M[,M…]", help: "tokens to generate after the first prompt (32)" },
   "runs": { value: "R", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "device": { value: "A[,B…]", help: "devices (all but software drivers)" },
   "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (float32)` },

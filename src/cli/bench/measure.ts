@@ -1,5 +1,5 @@
 /**
- * How fast a device runs a model: tokens of a prompt per second, and tokens generated behind it.
+ * How fast a device runs a model: tokens of a prompt per second, and tokens generated after it.
  *
  * A prompt's time is that to the first token; decoding is timed from there to the last token. Everything runs once before it counts.
  *
@@ -16,7 +16,7 @@ import { promptOf, timeTokens } from "./tokens.ts";
 export interface Work {
   /** Tokens of prompts. */
   readonly prompts: readonly number[];
-  /** Tokens to generate behind the first prompt. */
+  /** Tokens to generate after the first prompt. */
   readonly tokens: readonly number[];
   /** Runs of each. */
   readonly runs: number;
@@ -71,7 +71,7 @@ export async function measure(path: string | URL, device: string, work: Work): P
   const [first] = work.prompts;
   const prompts = new Map<number, number[]>();
   const decodes = new Map<number, number[]>();
-  // Pairs that are run: the first prompt with every length behind it, then the other prompts.
+  // Pairs that are run: the first prompt with every length after it, then the other prompts.
   const pairs = [
     ...work.tokens.map((tokens) => [first, tokens]),
     ...work.prompts.slice(1).map((prompt) => [prompt, 0]),
@@ -81,7 +81,7 @@ export async function measure(path: string | URL, device: string, work: Work): P
     status(`Warming up ${device}: ${prompt} tokens of prompt`);
     await run(model, ids, Math.min(tokens, 4)); // pipelines, compiled code
     for (let i = 0; i < work.runs; i++) {
-      status(`Measuring ${device}: ${prompt} tokens of prompt, ${tokens} behind it, run ${i + 1} of ${work.runs}`);
+      status(`Measuring ${device}: ${prompt} tokens of prompt, ${tokens} after it, run ${i + 1} of ${work.runs}`);
       const { prompt_s, decode_s } = await run(model, ids, tokens);
       if (tokens > 0) listOf(decodes, tokens).push(tokens / decode_s);
       if (tokens === 0 || tokens === work.tokens[0]) listOf(prompts, prompt).push(prompt / prompt_s);
@@ -127,7 +127,7 @@ async function run(
   return { prompt_s: (times[0] - started) / 1000, decode_s: (times[times.length - 1] - times[0]) / 1000 };
 }
 
-/** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
+/** Both phases with every kernel timed: a prompt with its first token, and the tokens after it. */
 async function profile(model: mx.lm.LanguageModel, prompt: readonly number[], tokens: number): Promise<Phase[]> {
   using cache = model.makeCache();
   const phase = async (name: Phase["phase"], ids: readonly number[], count: number): Promise<Phase> => ({

@@ -12,8 +12,7 @@ export function promptOf({ config }: mx.lm.LanguageModel, count: number): number
 }
 
 /**
- * Generates `count` tokens behind a prompt, greedily unless a sampler is given, and gives the time of each, in milliseconds of the
- * clock.
+ * Generates `count` tokens after a prompt, greedily without a sampler, and gives the time of each, in milliseconds of the clock.
  */
 export async function timeTokens(
   model: mx.lm.LanguageModel,

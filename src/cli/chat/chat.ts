@@ -134,8 +134,8 @@ export class Chat {
   }
 
   /**
-   * How many of the oldest messages the model is no longer told of. More are left out where the context has no room for them and an answer:
-   * so many that it is half empty, and the next messages find what the cache holds.
+   * How many of the oldest messages are left out of the prompt. The number grows when the context has no room for them and an answer.
+   * Then the context gets half empty, so that the next messages find their prompt in the cache.
    */
   #fit(messages: readonly mx.lm.ChatMessage[]): number {
     const { tokenizer } = this.loaded;

@@ -60,7 +60,7 @@ const ROWS: Readonly<Record<string, ChatCommand>> = {
   stats: {
     argument: "[on|off]",
     takes: ["on", "off"],
-    help: "show figures; with or without a line of them behind each answer",
+    help: "show figures; with or without a line of them after each answer",
     run: stats,
   },
   model: {
@@ -92,7 +92,7 @@ export async function runCommand(chat: Chat, name: string, argument: string): Pr
     );
   }
   const { takes, needed, argument: called, run } = COMMANDS[name];
-  if (takes === undefined && argument !== "") throw new CommandError(`/${name} takes nothing behind it`);
+  if (takes === undefined && argument !== "") throw new CommandError(`/${name} takes nothing after it`);
   if (needed && argument === "") throw new CommandError(`/${name} needs a value: /${name} ${called}`);
   if (Array.isArray(takes) && argument !== "" && !takes.includes(argument)) {
     const near = nearest(argument, takes);
@@ -172,7 +172,7 @@ function think(chat: Chat, argument: string): void {
 function stats(chat: Chat, argument: string): void {
   if (argument !== "") {
     chat.stats = argument === "on";
-    return note(`[figures behind answers are ${argument}]\n`);
+    return note(`[figures after answers are ${argument}]\n`);
   }
   const { totals, last, loaded } = chat;
   const rows = [

@@ -44,7 +44,7 @@ export function complete(commands: Completable, text: string): Completion {
   return { start, candidates: takes.filter((word) => word.startsWith(argument)) };
 }
 
-/** Paths that begin so, folders with a slash behind them. */
+/** Paths that begin so, folders with a slash after them. */
 function paths(text: string, foldersOnly: boolean): string[] {
   const folder = text === "" || text.endsWith("/") ? text : dirname(`${text}x`);
   const before = text.slice(0, text.lastIndexOf("/") + 1);

@@ -9,7 +9,7 @@
 import type { Key } from "./keys.ts";
 import { graphemes, typed } from "./width.ts";
 
-/** What a key asks of whoever owns the terminal. */
+/** What a key asks of the terminal's owner. */
 export type Action = "send" | "interrupt" | "end" | "suspend" | "clear" | { readonly list: readonly string[] };
 
 /** What could stand for the text from `start` to the cursor. */
@@ -68,7 +68,7 @@ export class Editor {
     this.#insert("\n");
   }
 
-  /** Ctrl-D: the end where there is no text, else the character behind the cursor goes. */
+  /** Ctrl-D: ends if there is no text, else deletes the character after the cursor. */
   endOrDelete(): Action | undefined {
     if (this.text === "") return "end";
     this.remove(this.right);

@@ -21,7 +21,7 @@ export function isOpen(text: string): boolean {
   return inner !== undefined && !inner.trimEnd().endsWith(FENCE);
 }
 
-/** What stands behind the opening quotes, where there are some. */
+/** The text after the opening quotes, if there are some. */
 function blockOf(text: string): string | undefined {
   const start = text.trimStart();
   return start.startsWith(FENCE) ? start.slice(FENCE.length) : undefined;

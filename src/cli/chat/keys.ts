@@ -1,9 +1,8 @@
 /**
  * Bytes of a keyboard to keys.
  *
- * node:readline knows what the escape sequences of many terminals mean, but not where a paste begins and ends, and of a sequence
- * that it does not know it takes the rest for typed text. So the bytes are cut into pastes, whole sequences and text here, and it
- * names what is one key.
+ * node:readline knows the escape sequences of many terminals, but not where a paste begins and ends. The rest of an unknown sequence it
+ * takes for typed text. So the bytes are cut into pastes, whole sequences and text here, and node:readline names the single keys.
  *
  * @module
  */
@@ -29,7 +28,7 @@ const PASTE_END = "\x1b[201~";
 const SEQUENCE =
   // deno-lint-ignore no-control-regex
   /^\x1b(?:\x1b?\[\[?[0-?]*[ -/]*[@-~]|\x1b?O[0-9]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)|[^\x1b[O\]P^_X])/u;
-/** What a terminal answers a question with, though nobody asks here. */
+/** A terminal's answers to questions, though none are asked here. */
 // deno-lint-ignore no-control-regex
 const STRING = /^\x1b[\]P^_X]./;
 /** What may become a sequence that begins with two escapes. */

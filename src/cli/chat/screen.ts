@@ -1,8 +1,8 @@
 /**
  * Draws a text under edit at the bottom of a terminal, over as many rows as it takes, and takes it off again.
  *
- * Rows are broken here and end with a line feed, so nothing depends on how a terminal wraps; only a change of its width moves what is
- * there, as terminals do that wrap anew.
+ * Rows are broken here and end with a line feed, so nothing depends on how a terminal wraps. Only a change of its width moves the text,
+ * on terminals that wrap anew.
  *
  * @module
  */
@@ -34,7 +34,7 @@ export function layout({ first, others }: Prompt, text: string, cursor: number, 
   };
   const reach = (): void => {
     if (place !== undefined || at < cursor) return;
-    if (used >= columns) wrap(""); // the cursor has no place behind a full row
+    if (used >= columns) wrap(""); // the cursor has no place after a full row
     place = { row: rows.length, column: used };
   };
   for (const [i, line] of text.split("\n").entries()) {

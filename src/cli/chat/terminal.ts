@@ -1,8 +1,8 @@
 /**
  * The terminal as a source of lines: raw, so that every key comes here, with the editor at its bottom while a line is read.
  *
- * What is typed at other times waits and is put into the next line, as a shell does; Ctrl-C stops what is worked on at once. However the
- * program ends, the terminal is left as it was found.
+ * Text that is typed at other times waits for the next line, as in a shell. Ctrl-C stops the current work at once. However the program
+ * ends, the terminal is left as it was found.
  *
  * @module
  */
@@ -23,7 +23,7 @@ const PROMPT: Prompt = { first: "> ", others: "  " };
 const PASTE_ON = "\x1b[?2004h";
 const PASTE_OFF = "\x1b[?2004l";
 const RESTORED = `\x1b[0m\x1b[?25h${PASTE_OFF}`;
-/** Milliseconds in which the rest of an escape sequence comes; behind them it was the Escape key. */
+/** Milliseconds in which the rest of an escape sequence comes; without it, the key was Escape. */
 const ESCAPE_MS = 50;
 const DEFAULT_SIZE: Size = { columns: 80, rows: 24 };
 
@@ -105,7 +105,7 @@ export class Terminal implements Input {
     if (this.#reading !== undefined) this.#finish(undefined);
   }
 
-  /** Gives keys to the line that is read; those behind its end wait. */
+  /** Gives keys to the line that is read; those after its end wait. */
   #take(keys: readonly Key[]): void {
     for (const key of keys) {
       const action = this.#reading?.editor.press(key);
@@ -183,7 +183,7 @@ export class Terminal implements Input {
   }
 
   #resume(): void {
-    this.#raw = false; // whoever was in front meanwhile may have changed it
+    this.#raw = false; // a program that ran meanwhile may have changed it
     this.#setRaw(true);
     this.#draw();
   }

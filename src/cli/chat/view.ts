@@ -1,7 +1,7 @@
 /**
  * How an answer is shown: its text on stdout as it comes, thoughts dimmed, hidden, or in their tags where nothing can be dimmed.
  *
- * On a terminal words are wrapped and Markdown is shown as what it means, where there are colours; a pipe gets the text as it is. No control character of a model is obeyed, whatever the bytes of its text.
+ * A terminal wraps words and, with colours, shows Markdown as formatted text; a pipe gets the text as it is. Control characters in a model's text are never obeyed.
  *
  * @module
  */

@@ -48,8 +48,8 @@ export const TAB = "    ";
 const CONTROL = /[\0-\x08\x0b-\x1f\x7f-\x9f]/g;
 
 /**
- * Text that was typed or pasted as a message may hold it: lines end with a line feed, and there are neither escape sequences nor
- * control characters but tabs.
+ * Typed or pasted text in the form that a message may have. Lines end with a line feed. There are no escape sequences, and no control
+ * characters but tabs.
  */
 export function typed(text: string): string {
   return stripVTControlCharacters(text.replaceAll(/\r\n?/g, "\n")).replaceAll(CONTROL, "");

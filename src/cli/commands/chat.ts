@@ -27,7 +27,7 @@ const FLAGS = {
   ...ADAPTER_FLAG,
   "system": { ...MODEL_FLAGS.system, help: "system message" },
   "no-think": { help: "switch thinking off" },
-  "quiet": { help: "no banner, and no figures behind answers" },
+  "quiet": { help: "no banner, and no figures after answers" },
   "json": { help: "print each answer as a JSON object on one line" },
 } as const satisfies Flags;
 

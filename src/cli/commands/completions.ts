@@ -14,7 +14,8 @@ const NAMES = Object.keys(SHELLS) as readonly Shell[];
 const PROGRAM = {
   name: "vkmx completions",
   operand: NAMES.join(" | "),
-  about: `Prints a script by which a shell completes commands and flags of vkmx:
+  about: `Prints a script by which a shell completes commands and flags of vkmx.
+
   eval "$(vkmx completions bash)"      in ~/.bashrc, likewise with zsh in ~/.zshrc
   vkmx completions fish | source       in ~/.config/fish/config.fish`,
   flags: {},

@@ -1,6 +1,5 @@
 /**
- * `vkmx devices`: what there is to compute on, which device is the default, why one is not used, and how many kernels a GPU
- * has to do without and why.
+ * `vkmx devices`: the devices, which one is the default, why one is not used, and how many kernels a GPU does without and why.
  *
  * @module
  */

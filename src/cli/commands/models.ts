@@ -40,8 +40,8 @@ const ACTIONS: Readonly<Record<string, Action>> = {
 const PROGRAM = {
   name: "vkmx models",
   operand: "[list | show MODEL | remove NAME | verify MODEL]",
-  about: `Lists the models that are kept (list, also without an action), tells what one is (show), removes one
-or one revision of it as NAME@REV (remove), or compares every file with its published hash (verify).
+  about: `Lists the models of the cache (list, also without an action), or describes one (show). remove deletes one,
+or one revision of it as NAME@REV. verify compares every file of one with its published hash.
 NAME is a model of the Hugging Face Hub, MODEL such a name or a model directory.`,
   flags: FLAGS,
   examples: ["", "show Qwen/Qwen3-0.6B-MLX-4bit", "remove Qwen/Qwen3-0.6B@main --yes"],
@@ -94,7 +94,7 @@ async function show({ json }: Given, operands: readonly string[]): Promise<numbe
     info = await mx.lm.inspect(path);
   } catch (error) {
     if (cached === undefined || !(error instanceof mx.lm.LlmError)) throw error;
-    reason = error.message; // what is kept of it is told all the same
+    reason = error.message; // its cached files are shown all the same
   }
   if (json) printJson({ ...(info ? jsonInfo(info) : { reason }), ...(cached ? jsonOf(cached) : { path }) });
   else {

@@ -1,5 +1,5 @@
 /**
- * `vkmx perplexity`: how well a model foretells a text.
+ * `vkmx perplexity`: how well a model predicts a text.
  *
  * @module
  */

@@ -27,7 +27,7 @@ const train: Command = command(
     about:
       `Fine-tunes a model on a folder of examples. Lines of train.jsonl have "prompt" and "completion", "messages", or "text".
 Adapters, a checkpoint to go on from and a plot of the losses go to --adapter-path; vkmx generate takes it too.
-Ctrl-C ends it behind a step and saves.`,
+Ctrl-C ends it after a step and saves.`,
     flags: TRAIN_FLAGS,
     examples: [
       "--data examples/data --iters 100 --learning-rate 1e-3",

@@ -1,13 +1,13 @@
 /**
- * What a notebook's kernelspec starts: Deno's kernel behind a control channel whose interrupts it survives.
+ * The program that a notebook's kernelspec starts: Deno's kernel with a control channel before it, so that interrupts do not end it.
  *
- * Deno's kernel ends whatever JavaScript runs at an interrupt. That frees a cell in an endless loop, but one that awaits something never
- * gets an answer then, and no cell after it. So interrupts stop here first. The kernel is asked, over a connection that a first silent
- * cell opens, to abort what may be aborted: generating, loading and whatever listens to the signal. Only where it does not answer, since
- * its thread computes without a pause, the interrupt goes on to Deno.
+ * Deno's kernel ends whatever JavaScript runs at an interrupt. That frees a cell in an endless loop. But a cell that awaits something
+ * then never gets an answer, and no cell after it does. So interrupts stop here first. A first silent cell opens a connection, over
+ * which the kernel is asked to abort: generating, loading and all work that listens to the signal. A kernel that computes without a
+ * pause does not answer. Only then the interrupt goes on to Deno.
  *
- * All other channels lead to Deno's kernel directly. When the program that started this one is gone, both end, whatever the kernel computes:
- * a worker of the kernel ends it when this launcher is gone.
+ * All other channels lead to Deno's kernel directly. When the program that started this launcher is gone, both end. A worker ends
+ * the kernel when the launcher is gone, whatever the kernel computes.
  *
  * @module
  */
@@ -44,8 +44,8 @@ function watcher(port: number, token: string): string {
 }
 
 /**
- * The first cell, which nobody sees. It keeps the signal that running work listens to where `ffi/notebook.ts` finds it, and has a worker
- * end the kernel when its launcher is gone.
+ * The first cell, which has no output. It keeps the signal for running work at the place where `ffi/notebook.ts` looks. Its worker
+ * ends the kernel when its launcher is gone.
  */
 function firstCell(port: number, token: string): string {
   const worker = `data:application/javascript,${encodeURIComponent(watcher(port, token))}`;
@@ -106,7 +106,7 @@ function stop(kernel: Deno.ChildProcess): void {
   Deno.unrefTimer(setTimeout(() => kill("SIGKILL"), END_MS));
 }
 
-/** A port that nobody listens on. */
+/** A port without a listener. */
 function freePort(): number {
   using listener = Deno.listen({ hostname: HOST, port: 0 });
   return listener.addr.port;
@@ -169,7 +169,7 @@ class Interrupts {
     this.#kernel = undefined;
   }
 
-  /** Tells the kernel. False where its event loop does not turn, or nobody listens. */
+  /** Tells the kernel. False if its event loop does not turn, or without a listener. */
   async tell(): Promise<boolean> {
     if (this.#kernel === undefined) return false;
     const { promise, resolve } = Promise.withResolvers<boolean>();

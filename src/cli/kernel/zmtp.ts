@@ -1,7 +1,7 @@
 /**
  * As much of ZMTP 3.0, which Jupyter's sockets speak, as it takes to read messages that pass by and to send some.
  *
- * A peer sends a greeting of 64 bytes, a READY command, and then messages of one or more frames: a byte of flags, the length, the bytes.
+ * A peer sends a greeting of 64 bytes, a READY command, and then messages. A message has frames: a byte of flags, the length, the bytes.
  *
  * @module
  */

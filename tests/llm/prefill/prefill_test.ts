@@ -57,7 +57,7 @@ function rowsOf(cache: KvCache): Float32Array {
   });
 }
 
-/** Greedy continuation of a prompt behind what the cache holds. */
+/** Greedy continuation of a prompt after the tokens of the cache. */
 async function continuation(
   model: LanguageModel,
   prompt: readonly number[],
