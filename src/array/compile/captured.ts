@@ -78,8 +78,9 @@ export function put(
 }
 
 /**
- * Lets arrays that a traced function made of no parameter outlive the trace, as the first state of an optimizer does: those that it left in
- * the containers of `tree` for ever, others that need no memory with the scope `around` the call. `made` are those that would end.
+ * Lets arrays that a traced function made of no parameter outlive the trace, such as the first state of an optimizer. Arrays that the
+ * function left in the containers of `tree` live for ever. Others that need no memory live with the scope `around` the call. `made` are
+ * the arrays that would end.
  */
 export function keepConstants(made: Set<Disposable>, around: Scope | undefined, tree: unknown): void {
   const arrays = [...made].filter((one) => one instanceof Tensor);

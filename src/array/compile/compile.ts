@@ -87,11 +87,11 @@ export function traceNodes(fn: () => readonly Node[]): readonly Node[] {
   return outputs;
 }
 
-/** Numbers of functions, which are told apart by identity. */
+/** Numbers of functions, which are compared by identity. */
 const functions = new WeakMap<object, number>();
 let lastFunction = 0;
 
-/** Whether an object is told apart by what it holds; others are instances of classes that may hide what they hold. */
+/** Whether an object is compared by its contents; others are instances of classes that may hide their contents. */
 function isTree(value: object): boolean {
   const prototype = Object.getPrototypeOf(value);
   return prototype === Object.prototype || prototype === null || Array.isArray(value) || value instanceof Map ||
@@ -172,8 +172,8 @@ function checkCaptured(results: readonly Node[], pending: readonly Node[]): void
   const nodes = new Set(pending);
   if (!inputsFirst(results, (node) => node.inputs).some((node) => nodes.has(node))) return;
   throw new ValueError(
-    "compile() found an argument that was not evaluated and that the function also reads from outside of it: use the argument, " +
-      "name what holds it in `inputs`, or evaluate it first, to read it as a constant",
+    "compile() found an argument that was not evaluated and that the function also reads from outside of it. Use the argument, " +
+      "name its container in `inputs`, or evaluate it first, to read it as a constant",
   );
 }
 
@@ -189,17 +189,19 @@ function checkState(captured: readonly Tensor[]): void {
  * Compiles a function of arrays. The first call with new shapes, dtypes or other argument values runs `fn` to trace its
  * graph; later calls replay the finished Plan. MLX's `compile`.
  *
- * Arguments and result may be arrays, lists and plain objects of arrays, and whatever holds no array: values by what they hold,
- * functions by identity. `fn` must not evaluate anything and must not depend on anything but its arguments, arrays that do not
- * change, and what it names as state: `inputs` are lists or objects of arrays that it reads, `outputs` those that it writes, also
- * `mx.random.state`, whose draws would otherwise be the same at every call. Other arrays, also evaluated ones of arguments where it reads
- * them from outside of it, stay what they were when it was traced. What a call writes outlives the scopes around it. Results are evaluated when the
- * call returns. An array that `fn` updates with `donate` is written in place: it must be an argument, `fn` must return the update, and
- * the caller may not use the old array again. Inside of a function that is being compiled, a compiled one becomes a part of it.
+ * Arguments and result may be arrays, lists and plain objects of arrays, and values without arrays. Values are compared by their
+ * contents, functions by identity. `fn` must not evaluate anything. It may depend only on its arguments, on arrays that do not change,
+ * and on its named state. `inputs` are lists or objects of arrays that it reads, `outputs` those that it writes. `mx.random.state` is
+ * such state, without which each call draws the same numbers. All other captured arrays keep their values of the time of tracing, also
+ * evaluated arguments that `fn` reads as captured arrays. Arrays that a call writes outlive the scopes around it. Results are evaluated
+ * when the call returns.
  *
- * With `shapeless`, what was traced serves arguments of other sizes with as many axes too, where it is made of elementwise ops,
- * reductions, softmax, sorts, orders of axes, matrix products and reshapes; then a reshape to sizes that no longer fit is a ShapeError.
- * Of other ops `fn` is traced for each shape, as without it.
+ * An array that `fn` updates with `donate` is written in place. It must be an argument, `fn` must return the update, and the caller may
+ * not use the old array again. Inside of a function that is being compiled, a compiled one becomes a part of it.
+ *
+ * With `shapeless`, one trace serves arguments of other sizes with as many axes. It may then have only elementwise ops, reductions,
+ * softmax, sorts, transposes, matrix products and reshapes. A reshape to sizes that no longer fit is then a ShapeError. With other ops `fn` is
+ * traced for each shape, as without `shapeless`.
  *
  * @example
  * ```ts

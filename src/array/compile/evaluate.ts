@@ -38,7 +38,7 @@ export function asyncEval(...trees: readonly unknown[]): Promise<void> {
   return untilInterrupted(realizeAsync(tensorsOf(trees).map(nodeOf)));
 }
 
-/** Submits the evaluation of arrays: whoever reads them waits for it, and work on the device comes behind it. */
+/** Submits the evaluation of arrays. Reading them waits for it, and later work on the device runs after it. */
 export function enqueue(...trees: readonly unknown[]): void {
   realize(tensorsOf(trees).map(nodeOf));
 }

@@ -175,9 +175,9 @@ export class DeviceLoop<S> implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
-   * tenth of a millisecond counts. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
-   * new loop will not try that again.
+   * Resolves when the steps up to a ticket are done (default all submitted ones); the event loop stays alive. `soon`: every tenth of a
+   * millisecond counts. Rejects with a {@link MegakernelFailure} if steps failed: the state is void, and a new loop will not use a
+   * megakernel again.
    */
   done(ticket?: number, soon?: boolean): Promise<void> {
     return this.#loop.done(ticket, soon);
@@ -288,10 +288,10 @@ export class TracedSteps implements Disposable {
     return this.#track(trace.prepare());
   }
 
-  /** Lets a loop or a trace find a faster form of its step, see {@link TracedStep.improve}, one after another; nobody needs to wait for it. */
+  /** Lets a loop or a trace find a faster form of its step, see {@link TracedStep.improve}, one after another. Waiting is not needed. */
   improve(what: { improve(): Promise<unknown> }): void {
     const ready = this.#improving.then(() => what.improve());
-    this.#improving = this.#track(ready.catch(() => {})); // the weights went, or the device did: whoever needs them will say so
+    this.#improving = this.#track(ready.catch(() => {})); // the weights or the device are gone: their next use says so
   }
 
   /** Resolves when nothing is prepared or tested in the background any more. */

@@ -1,9 +1,9 @@
 /**
  * Traces that are built anew over arguments of other sizes: what `compile` with `shapeless` replays instead of running its function.
  *
- * A trace can be built anew where every node follows from the shapes of its inputs: elementwise ops that broadcast as they did,
- * reductions, products, orders of axes, and reshapes to what the program asked for. A graph with another op, or with a number that a
- * function made of shapes, is none of these, and the function is traced again, which is right for every function.
+ * A trace can be built anew if every node follows from the shapes of its inputs. These are elementwise ops that broadcast as before,
+ * reductions, products, transposes, and reshapes to sizes that the program gave. A graph with another op, or with a number that a
+ * function made of shapes, cannot. The function is then traced again, which is right for every function.
  *
  * @module
  */
@@ -128,7 +128,7 @@ export class ShapelessTrace implements Disposable {
     for (const node of nodes) node.retain();
   }
 
-  /** The trace behind results, where it can be built anew. */
+  /** The trace of results, if it can be built anew. */
   static of(outputs: readonly Node[]): ShapelessTrace | undefined {
     const found = inputsFirst(outputs, (node) => node.inputs);
     const follows = found.every((node) => node.op === "parameter" || isConstant(node) || FOLLOW[node.op]);

@@ -84,15 +84,15 @@ export function sumScatter<X extends AnyTensor>(x: X, _options: CollectiveOption
 }
 
 function alone(verb: string): never {
-  throw new ValueError(`a group of one process has nobody to ${verb}`);
+  throw new ValueError(`a group of one process has no other process to ${verb}`);
 }
 
-/** Throws a ValueError: there is nobody to send to. */
+/** Throws a ValueError: there is no process to send to. */
 export function send(_x: AnyTensor, _dst: number, _options: CollectiveOptions = {}): never {
   return alone("send to");
 }
 
-/** Throws a ValueError: there is nobody to receive from. */
+/** Throws a ValueError: there is no process to receive from. */
 export function recv(
   _shape: readonly number[],
   _dtype: unknown,
@@ -102,7 +102,7 @@ export function recv(
   return alone("receive from");
 }
 
-/** Throws a ValueError: there is nobody to receive from. */
+/** Throws a ValueError: there is no process to receive from. */
 export function recvLike(_x: AnyTensor, _src: number, _options: CollectiveOptions = {}): never {
   return alone("receive from");
 }

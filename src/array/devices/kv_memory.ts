@@ -18,8 +18,8 @@ export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
 }
 
 /**
- * Such arrays in memory that they share, where they lie beside each other as if an array of `count` times the size along `axis` had been
- * cut along it: {@link joined} finds them so.
+ * Uninitialised arrays in shared memory. They lie beside each other, like parts of an array of `count` times the size along `axis`. So
+ * {@link joined} finds them.
  */
 export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
   const memory = new SharedMemory();
@@ -33,8 +33,8 @@ export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dty
 }
 
 /**
- * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`, where they lie so beside
- * each other; undefined where they do not. What is written to it is written to them.
+ * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`. Writing to it writes to
+ * the arrays. Undefined if they do not lie beside each other like its parts.
  */
 export function joined(arrays: readonly Tensor[], axis: number): Tensor | undefined {
   const nodes = arrays.map(nodeOf);
@@ -65,7 +65,7 @@ export function takenApart(array: Tensor): Tensor[] {
   });
 }
 
-/** Rows (B, H, T, D) written into the buffer of a cache from row `start` (1,), or rows (B, 1), on, in place: the new buffer. */
+/** Rows (B, H, T, D) written in place into a cache's buffer, from row `start` (1,) or rows (B, 1) on: the new buffer. */
 export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
   const { batch, heads, headDim, block } = bufferSizes(buffer.shape);
   const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
@@ -73,7 +73,7 @@ export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor 
   return updateSlice(buffer, update, start, [ROWS_AXIS], { donate: true, kvBlock: block });
 }
 
-/** Rows (B, H, T, D) written in place into the first ones of a buffer, or of buffer `at` of a stack of them: the new array. */
+/** Rows (B, H, T, D) written in place into the first rows of a buffer, or of buffer `at` in a stack: the new array. */
 export function writeRows(array: Tensor, rows: Tensor, at?: number): Tensor {
   const buffer = at === undefined ? array.shape : array.shape.slice(1);
   const { batch, heads, headDim, block } = bufferSizes(buffer);

@@ -1,6 +1,6 @@
 /**
- * Arrays of one shape as one, for the state of loops: the buffers of all layers would each be made, checked and bound by
- * themselves whenever a loop begins.
+ * Arrays of one shape as one, for the state of loops. Otherwise each layer's buffer is made, checked and bound by itself whenever a loop
+ * begins.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What a callback of exportFunction() is told, in the form and in the names of MLX.
+ * The events that a callback of exportFunction() gets, in the form and in the names of MLX.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import type { Program, Step } from "./program.ts";
 /** A value of a traced function: its name there, shape and dtype. */
 export type ExportedValue = [name: string, shape: Shape, dtype: Dtype];
 
-/** A step that is told of. */
+/** A step of the export, as the callback gets it. */
 export type ExportEvent =
   | { readonly type: "inputs"; readonly inputs: ExportedValue[] }
   | { readonly type: "keyword_inputs"; readonly keywords: [keyword: string, name: string][] }

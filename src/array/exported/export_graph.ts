@@ -15,8 +15,8 @@ import { nodeOf, Tensor } from "../tensor/tensor.ts";
 export type TextSink = string | { write(text: string): unknown };
 
 /**
- * Writes the pending graph behind arrays, also those inside arrays and objects, in the language of Graphviz: a box for each op, its
- * inputs above. Arrays that are values of an object bear its keys as names. Nothing is evaluated.
+ * Writes the pending graph of arrays, also of those inside lists and objects, in the language of Graphviz. Each op is a box with
+ * its inputs above. Arrays that are values of an object bear its keys as names. Nothing is evaluated.
  *
  * @example
  * ```ts

@@ -47,7 +47,7 @@ export interface FunctionExporter extends Disposable {
   close(): void;
 }
 
-/** Arguments of a call, taken apart. */
+/** Arguments of a call by kind. */
 interface Arguments {
   readonly positional: readonly Tensor[];
   readonly keywords: readonly (readonly [name: string, array: Tensor])[];
@@ -169,9 +169,9 @@ function checkShapeless(op: string, shapeless: unknown): boolean {
 }
 
 /**
- * Writes several traces of a function to one file: call the result with arrays for each, and dispose it, which writes the file whole or
- * not at all. An imported function takes the trace that fits its arguments: their number, names, dtypes and shapes, or with `shapeless`
- * their numbers of axes. MLX's `exporter`.
+ * Writes several traces of a function to one file. Call the result with arrays for each, and dispose it: that writes the file whole or
+ * not at all. An imported function takes the trace that fits its arguments: their number, names, dtypes and shapes. With `shapeless`
+ * their numbers of axes count instead of shapes. MLX's `exporter`.
  *
  * Throws a ValueError for a trace that there is already, and for ops that files cannot hold.
  *
@@ -216,9 +216,9 @@ export function exporter(file: string, fn: Exportable, options: ExportOptions = 
 }
 
 /**
- * Writes a function of arrays to a file, traced for arrays such as `args`: variable arguments or one list of arrays, and at the end an
- * object with keyword arguments, which the function gets as its last argument. In that object `shapeless` and `metadata` are options as
- * for {@link exporter}. Arrays that the function reads from outside of it become part of the file. MLX's `export_function`.
+ * Writes a function of arrays to a file, traced for arrays such as `args`. These are variable arguments or one list of arrays. An object
+ * at the end holds keyword arguments, which the function gets as its last argument. In that object `shapeless` and `metadata` are
+ * options as for {@link exporter}. Captured arrays become part of the file. MLX's `export_function`.
  *
  * Given a callback instead of a path, that is called with each step, and nothing is written.
  *
@@ -261,12 +261,12 @@ export function exportFunction(
 }
 
 /**
- * A function that {@link exportFunction} or {@link exporter} wrote: takes arrays, or one list of them, and keyword arguments as an object
- * at the end, and returns a list of arrays. It makes nodes as the function did, so it may be compiled and transformed. With
+ * A function that {@link exportFunction} or {@link exporter} wrote. It takes arrays, or one list of them, and keyword arguments as an
+ * object at the end, and returns a list of arrays. It makes nodes as the function did, so it may be compiled and transformed. With
  * `returnMetadata` a pair of it and the text that was kept beside it. MLX's `import_function`.
  *
- * Throws an {@link ArrayError} with code "file" for a file that is not exactly what the format says; the function throws a ValueError
- * where no trace fits its arguments.
+ * Throws an {@link ArrayError} with code "file" for a file that does not follow the format exactly. The function throws a ValueError if
+ * no trace fits its arguments.
  */
 export function importFunction(file: string, returnMetadata: true): [fn: ImportedFunction, metadata: string];
 /** The function alone. */

@@ -1,5 +1,5 @@
 /**
- * The ops that files of functions may hold: a row each, with its attributes and what must hold of them and of the arrays around it.
+ * The ops that files of functions may hold: an entry each, with checks of its attributes and of the arrays around it.
  *
  * A file is not to be trusted. Kernels take sizes and offsets from nodes as they are, so a step whose numbers do not belong together
  * must never become one. The rows say what the functions of this library guarantee when they make a node.
@@ -108,7 +108,7 @@ function unpacked([codes, scales, biases]: readonly Operand[], q: QuantizedForma
 /** How many arrays a quantized matrix is. */
 const partsOf = ({ mode }: QuantizedFormat): number => mode === "affine" ? 3 : 2;
 
-/** Whether what stands behind a matrix is nothing or its global scale. */
+/** Whether the operands after a matrix are none or its global scale. */
 const isGlobal = (rest: readonly Operand[], { mode }: QuantizedFormat): boolean =>
   rest.length === 0 ||
   (mode === "nvfp4" && rest.length === 1 && rest[0].dtype === float32 && sizeOf(rest[0].shape) === 1);

@@ -52,8 +52,8 @@ function checkFollows(node: Node): void {
 }
 
 /**
- * The program behind outputs that were traced on parameters; `constant` gives an array that the function reads from outside of it an
- * index. With `shapeless`, nodes that are older than `first` are the same for all shapes. Throws a ValueError for what files cannot hold.
+ * The program of outputs that were traced on parameters; `constant` gives a captured array an index. With `shapeless`, nodes that are
+ * older than `first` are the same for all shapes. Throws a ValueError for nodes that files cannot hold.
  */
 export function programOf(
   inputs: readonly Input[],

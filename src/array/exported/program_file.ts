@@ -1,9 +1,9 @@
 /**
- * Files of functions: a header that lists programs, then the arrays that these share, one behind the other.
+ * Files of functions: a header that lists programs, then the arrays that they share, one after the other.
  *
- * Eight bytes of name and version, eight of the header's length, a header in JSON whose keys come in one order, then the values of the
- * arrays in the order of the header, little-endian, to the last byte of the file. Nothing in it is executed: a step is a row of
- * op_table.ts or the file is refused. Everything is checked against the size of the file before anything is allocated for it.
+ * A file has eight bytes of name and version, eight of the header's length, and a JSON header whose keys come in one order. Then come the
+ * values of the arrays in the order of the header, little-endian, to the last byte of the file. Nothing in it is executed: a step is an
+ * entry of op_table.ts or the file is refused. Everything is checked against the size of the file before anything is allocated for it.
  *
  * @module
  */
@@ -166,7 +166,7 @@ class HeaderReader {
 
   #shape(): number[] {
     const shape = this.#wholes("axes", MAX_RANK);
-    // Every step is checked, as a 0 behind an overflow would hide it.
+    // Every step is checked, as a 0 after an overflow would hide it.
     let size = 1;
     for (const d of shape) if ((size *= d) >= 2 ** 31) this.#fail(`has a shape [${shape}] that is too large`);
     if (shape.some((d) => d >= 2 ** 31)) this.#fail(`has a shape [${shape}] that is too large`);

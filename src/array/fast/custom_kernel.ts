@@ -1,7 +1,7 @@
 /**
  * `mx.fast.vulkanKernel`: kernels that a program brings, in GLSL or SPIR-V for Vulkan devices and in TypeScript for the CPU.
  *
- * A kernel is checked when it is made, a call when it is made, and its text when it is evaluated, since only then the device is known.
+ * A kernel is checked when it is made, and a call when it is made. The source is checked at evaluation, when the device is known.
  *
  * @module
  */
@@ -45,9 +45,9 @@ export interface VulkanKernelOptions {
   readonly outputNames: readonly string[];
   /** Body of main() in GLSL. */
   readonly source?: string;
-  /** GLSL in front of main(): functions, constants, shared memory. */
+  /** GLSL before main(): functions, constants, shared memory. */
   readonly header?: string;
-  /** Whether inputs that are not contiguous are copied, true unless given; else the kernel goes by their strides. */
+  /** Whether inputs that are not contiguous are copied (default true); else the kernel uses their strides. */
   readonly ensureRowContiguous?: boolean;
   /** Whether there are `name_atomic_add(i, x)`, `_min` and `_max` for each output. */
   readonly atomicOutputs?: boolean;
@@ -71,7 +71,7 @@ export interface VulkanKernelCall {
   readonly outputShapes: readonly Shape[];
   /** Dtypes of the outputs. */
   readonly outputDtypes: readonly Dtype[];
-  /** What all elements of the outputs hold before the kernel runs; anything unless given. */
+  /** The value of all elements of the outputs before the kernel runs; default undefined memory. */
   readonly initValue?: number | null;
   /** Prints the shader when it is compiled for this call. */
   readonly verbose?: boolean;
@@ -249,17 +249,17 @@ function outputAt(all: Node, { shape, dtype, byteOffset }: CustomCall["outputs"]
 }
 
 /**
- * A kernel of your own. `source` is the body of a compute shader's main() in GLSL; the system's glslc compiles it when a call is evaluated
- * on a Vulkan device, once for the same text. Inputs and outputs are arrays by their names, of the types of the arrays of the call; an
- * input without axes is its value. Threads have MLX's names, such as `thread_position_in_grid`. `a_shape`, `a_strides` and `a_ndim` are
- * there for an input `a`, and `elem_to_loc(i, a_shape, a_strides, a_ndim)`. Template arguments are names in the source: types, whole numbers
- * and booleans. MLX's `metal_kernel`.
+ * A kernel of your own. `source` is the body of a compute shader's main() in GLSL. The system's glslc compiles it when a call is
+ * evaluated on a Vulkan device, once for the same text. Inputs and outputs are arrays by their names, of the types of the call's arrays;
+ * an input without axes is its value. Threads have MLX's names, such as `thread_position_in_grid`. `a_shape`, `a_strides` and `a_ndim` are
+ * there for an input `a`, and `elem_to_loc(i, a_shape, a_strides, a_ndim)`. Template arguments are names in the source: types, whole
+ * numbers and booleans. MLX's `metal_kernel`.
  *
  * The call gives its outputs, lazily, inside of graphs and of `mx.compile`. Derivatives and batches are the program's: `mx.customFunction`.
  * On the CPU the function `wasm` runs. What kernels do beyond their arrays is not checked. docs/custom-kernels.md has all of it.
  *
- * Throws a {@link ValueError} for what is no kernel or no call of it, and at evaluation a `KernelError` with the line where the source does
- * not compile, and a `RuntimeError` where there is no compiler or it may not be started.
+ * Throws a {@link ValueError} for an invalid kernel or call. At evaluation, a source that does not compile throws a
+ * `KernelError` with the line. A compiler that is missing or may not be started is a `RuntimeError`.
  *
  * @example
  * ```ts

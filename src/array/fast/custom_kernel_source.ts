@@ -66,7 +66,7 @@ export function checkText(what: string, text: unknown): string {
   return text;
 }
 
-/** Throws for a name that is there twice, or is what the shader calls the shape of an input or an atomic function of an output. */
+/** Throws for a name that is there twice. The shader's names for the shape of an input and atomic functions of an output count too. */
 export function checkDistinct(names: readonly string[]): void {
   const own = (name: string, other: string): boolean =>
     name.startsWith(other) && /^_(shape|strides|ndim|atomic_(add|min|max))$/.test(name.slice(other.length));

@@ -1,8 +1,8 @@
 /**
  * Fused functions, each beside its definition in primitives.
  *
- * A node of a fused op carries its composite: the scheduler lowers that where a device lacks the kernel or fusion is off,
- * tests hold the kernel against it, and cases that the kernel does not cover are built from it right away.
+ * A node of a fused op carries its composite. The scheduler lowers the composite if a device lacks the kernel or fusion is off. Tests
+ * hold the kernel against it. Cases that the kernel does not cover are built from it right away.
  *
  * @module
  */
@@ -234,9 +234,9 @@ export interface AttentionOptions {
   /** Multiplies the scores, as a rule 1 / sqrt(D). */
   readonly scale: number;
   /**
-   * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq, the number
-   * being `lengths` where that is given and Tk otherwise. A bool array keeps where true, a float array is added to the scores;
-   * both broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
+   * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq. The number of keys is
+   * `lengths` if that is given, otherwise Tk. A bool array keeps scores where it is true, a float array is added to the scores. Both
+   * broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
    */
   readonly mask?: null | "causal" | TensorLike;
   /** One more logit for each query head in the softmax, which gives no value: shape (Hq,), of a type that the result's holds. */

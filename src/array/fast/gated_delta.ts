@@ -29,7 +29,7 @@ function sizesOf(q: Node, k: Node, v: Node, gamma: Node, beta: Node): readonly n
   const [b, t, hk, dk] = q.shape, [hv, dv] = v.shape.slice(2);
   if (q.shape.length !== 4 || v.shape.length !== 4 || t === 0 || hk === 0 || hv % hk !== 0) {
     throw new ShapeError(
-      `${NAME}() expected queries (B, T, Hk, Dk) and values (B, T, Hv, Dv), T from 1 on and Hv a multiple of Hk: found ${
+      `${NAME}() expected queries (B, T, Hk, Dk), values (B, T, Hv, Dv), T > 0 and Hv a multiple of Hk: found ${
         formatShape(q.shape)
       } and ${formatShape(v.shape)}`,
     );
@@ -42,9 +42,9 @@ function sizesOf(q: Node, k: Node, v: Node, gamma: Node, beta: Node): readonly n
 }
 
 /**
- * Queries and keys (B, T, Hk, Dk) and values (B, T, Hv, Dv) through the gated delta rule, one position after the other: the state S
+ * Queries and keys (B, T, Hk, Dk) and values (B, T, Hv, Dv) through the gated delta rule, one position after the other. The state S
  * (B, Hv, Dv, Dk) becomes γ S + β (v - γ S k) kᵀ, and the output is S q. Heads of values share those of keys. `gamma` and `beta` are
- * (B, T, Hv), `initialState` zeros unless given. Where `mask` (B, T) is false the state stays and the output is 0.
+ * (B, T, Hv), `initialState` is zeros by default. Where `mask` (B, T) is false the state stays and the output is 0.
  *
  * Returns the output (B, T, Hv, Dv), in the float dtype in which q, k and v meet, and the last state, in float32. Throws a ShapeError
  * where shapes do not fit.

@@ -1,8 +1,8 @@
 /**
  * Log probabilities of tokens, a fused function beside its definition in primitives.
  *
- * The definition finds the likeliest tokens among the chunks of a row with the largest maxima, of which as many as tokens are
- * enough; so two short lists are sorted and not the row.
+ * The definition takes the `top` chunks of a row with the largest maxima: the most probable tokens are among them. So two short lists
+ * are sorted and not the row.
  *
  * @module
  */
@@ -29,10 +29,9 @@ import { negative } from "../ops/unary.ts";
 const CHUNK = 256;
 
 /**
- * Natural logarithms of probabilities that logits (B, V) give: float32 (B, 1 + 2 top) of the log probability of each row's token
- * of (B,), those of the `top` likeliest tokens, likelier ones first and lower indices first among equals, and their indices,
- * which are exact in float32. Rows that are shorter than `top` repeat their last one. `mask` is that of {@link SampleOptions}: tokens
- * that it forbids count as logits of -Infinity.
+ * Log probabilities (natural logarithms) of logits (B, V): float32 (B, 1 + 2 top). Each row has that of its token of (B,), those of the
+ * `top` most probable tokens in falling order, and their indices. Indices are exact in float32, and order equal ones. Rows that are
+ * shorter than `top` repeat their last one. `mask` is that of {@link SampleOptions}: tokens that it forbids count as logits of -Infinity.
  *
  * @example
  * ```ts

@@ -87,7 +87,7 @@ export interface GgufHeader {
   readonly tensors: readonly GgufTensor[];
 }
 
-/** Reads one value behind the other. */
+/** Reads one value after the other. */
 class Cursor {
   #chunk: Uint8Array = new Uint8Array(0);
   #start = 0;
@@ -200,7 +200,7 @@ function readTensor(cursor: Cursor): GgufTensor {
     .reverse();
   const code = cursor.u32();
   const type = GGUF_TYPES.get(code) ?? bad(`has the unknown type ${code}`);
-  // Every step is checked, as a 0 behind an overflow would hide it.
+  // Every step is checked, as a 0 after an overflow would hide it.
   const size = shape.reduce((product, size) => {
     const next = product * size;
     return Number.isSafeInteger(next) ? next : bad(`has a shape [${shape}] that is too large`);

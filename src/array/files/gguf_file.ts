@@ -75,9 +75,9 @@ export function loadGgufWithMetadata(path: string): [arrays: NamedTensors, metad
 }
 
 /**
- * The arrays of a GGUF file by name. As in MLX, Q4_0, Q4_1 and Q8_0 weights become codes, scales and biases for
- * `mx.dequantize` in groups of 32 ("x.weight", "x.scales", "x.biases"); other quantized types become float16 values. Nothing is read or
- * computed before it is needed.
+ * The arrays of a GGUF file by name. As in MLX, Q4_0, Q4_1 and Q8_0 weights become codes, scales and biases ("x.weight", "x.scales",
+ * "x.biases") for `mx.dequantize` in groups of 32. Other quantized types become float16 values. Nothing is read or computed before it
+ * is needed.
  *
  * Throws an {@link ArrayError} with code "file" where that is no such file, is damaged, or has tensors of another type.
  *

@@ -1,9 +1,9 @@
 /**
  * The tensor types of GGUF: what an array of each becomes.
  *
- * Blocks of quantized weights are taken apart by array ops over the bytes of the file, so that nothing is computed before it is needed, and
- * then on the device. Types of one scale for 32 weights become the affine triples of `mx.quantize`; the others, whose scales
- * are quantized themselves, become float16, as MLX loads them. Layouts: ggml-common.h of https://github.com/ggml-org/ggml.
+ * Array ops over the bytes of the file split blocks of quantized weights. So nothing is computed before it is needed, and then the device
+ * does it. Types of one scale for 32 weights become the affine triples of `mx.quantize`. The others, whose scales are quantized too,
+ * become float16, as MLX loads them. Layouts: ggml-common.h of https://github.com/ggml-org/ggml.
  *
  * @module
  */

@@ -26,8 +26,8 @@ export { loadNpy, loadNpz, savez, savezCompressed } from "./npz.ts";
  * The arrays of a safetensors file by name. Only the header is read; values are read when they are needed, and reading them is an
  * error where the file changed since. 8-bit floats load as uint8, see `mx.fromFp8`.
  *
- * Throws an {@link ArrayError} with code "file" for a file that is not exactly what the format says: tensors that overlap, leave a gap
- * or occur twice, more than 100,000 of them, names above 64 KB.
+ * Throws an {@link ArrayError} with code "file" for a file that does not follow the format exactly. Tensors must not overlap, leave a gap
+ * or occur twice. At most 100,000 tensors and names of 64 KB are allowed.
  *
  * @example
  * ```ts
@@ -201,7 +201,7 @@ export function load(path: string, options: LoadOptions = {}): unknown {
 }
 
 /**
- * Saves arrays to a file by its ending: one array to `.npy`, which is also added to a path without a known ending, arrays by name to
+ * Saves arrays to a file by its ending: one array to `.npy`, which is also added to a path without a known ending. Arrays by name go to
  * `.safetensors`, `.npz` and `.gguf`. Metadata go into `.safetensors` and `.gguf` files. The file appears whole or not at all.
  */
 export function save(path: string, arrays: TensorTree, metadata: Readonly<Record<string, string>> = {}): void {

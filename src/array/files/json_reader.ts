@@ -1,9 +1,9 @@
 /**
  * Strict JSON from a file, piece by piece, by a caller that knows what must come next.
  *
- * `JSON.parse` hides what a file that means harm is made of: the last of two equal keys wins, 1.0 is a whole number, and a million
- * entries are objects before the first one can be refused. This reader keeps one window of the file and stops at the first byte that
- * does not fit. It takes what RFC 8259 allows, without half surrogate pairs.
+ * `JSON.parse` hides the tricks of a malicious file. The last of two equal keys wins, 1.0 is a whole number, and a million entries are
+ * objects before the first one can be refused. This reader keeps one window of the file and stops at the first byte that does not fit.
+ * It takes what RFC 8259 allows, without half surrogate pairs.
  *
  * @module
  */
@@ -20,7 +20,7 @@ const MAX_DEPTH = 120;
 const IDLE = { space: "white space", skipped: "unknown fields" };
 /** Longest number in digits and signs. */
 const MAX_NUMBER = 1024;
-/** Most white space of a whole text, and most bytes of values that nobody asked for. */
+/** Most white space of a whole text, and most bytes of values that are skipped. */
 const MAX_IDLE = { space: 2 ** 23, skipped: 2 ** 20 };
 /** Strings up to this length are put together by hand, which is faster than asking a decoder. */
 const SHORT = 64;
@@ -84,7 +84,7 @@ export class JsonReader {
     this.#items(LIST, read);
   }
 
-  /** Passes a whole number from 0 to 2^53 - 1; undefined, and nobody knows what is passed, where there is none. */
+  /** Passes a whole number from 0 to 2^53 - 1. Any other value gives undefined, and the place of the reader is then undefined too. */
   whole(): number | undefined {
     if (this.#next() === MINUS) return undefined;
     const { value, whole } = this.#number();

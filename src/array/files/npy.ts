@@ -1,6 +1,6 @@
 /**
- * The header of NumPy's .npy format, versions 1 to 3: a magic number, a length and a Python dictionary that tells dtype, order of axes
- * and shape; the values follow.
+ * The header of NumPy's .npy format, versions 1 to 3. It has a magic number, a length and a Python dictionary with dtype, order of
+ * axes and shape. The values follow.
  *
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. bfloat16 is "V2", as MLX writes it.
  *
@@ -13,7 +13,7 @@ import { quoted } from "../../graph/error.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
 
 const MAGIC = Uint8Array.of(0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59);
-/** Bytes in front of the length of the header. */
+/** Bytes before the length of the header. */
 const VERSION_END = 8;
 const MAX_HEADER = 2 ** 20;
 const MAX_RANK = 32; // NumPy's own limit before version 2

@@ -20,7 +20,7 @@ import { tensorPieces, writeFile } from "./pieces.ts";
 import { opened } from "./safetensors.ts";
 import { type Member, type NewMember, readZip, zipPieces } from "./zip.ts";
 
-/** The array of values that lie behind a header. */
+/** The array of values that lie after a header. */
 function stored({ dtype, fortran, bigEndian, shape }: NpyHeader, place: OpAttrs["file"]): Tensor {
   const axes = fortran ? shape.toReversed() : [...shape];
   let x: Tensor;

@@ -1,6 +1,6 @@
 /**
- * Bytes of arrays on their way into files: those that lie in a file already are copied piece by piece, others are computed, one array
- * at a time.
+ * Bytes of arrays on their way into files. Arrays that already lie in a file are copied piece by piece; others are computed, one at a
+ * time.
  *
  * @module
  */

@@ -1,9 +1,9 @@
 /**
  * The header of a safetensors file, checked as strictly as the format is defined.
  *
- * Eight bytes of length, JSON that names every tensor, then the data: each byte of it belongs to exactly one tensor. What the format's
- * own library refuses is refused here; beyond that a name may not occur twice, the header begins with its brace, and there are limits
- * that no published file comes near. Everything is checked against the size of the file before anything is allocated.
+ * Eight bytes of length, JSON that names every tensor, then the data: each byte of it belongs to exactly one tensor. Files that the
+ * format's own library refuses are refused here. Beyond that a name may not occur twice, and the header begins with its brace. There are
+ * limits that no published file comes near. Everything is checked against the size of the file before anything is allocated.
  *
  * @module
  */
@@ -75,7 +75,7 @@ export interface Entry {
   readonly shape: readonly number[];
   /** Range of its bytes, counted from the end of the header. */
   readonly begin: number;
-  /** Behind its last byte. */
+  /** The place after its last byte. */
   readonly end: number;
 }
 
@@ -205,7 +205,7 @@ function readEntry(path: string, json: JsonReader, name: string, available: numb
   if (offsets?.length !== 2) return bad(NO_OFFSETS);
   if (Object.hasOwn(UNSUPPORTED, code)) bad(`has dtype ${code}, which is not supported: ${UNSUPPORTED[code]}`);
   const dtype = Object.hasOwn(DTYPES, code) ? DTYPES[code] : bad(`has an unknown dtype ${quoted(code)}`);
-  // Every step is checked, as a 0 behind an overflow would hide it.
+  // Every step is checked, as a 0 after an overflow would hide it.
   const bytes = [...shape, dtype.bytes].reduce((product, size) => {
     const next = product * size;
     return Number.isSafeInteger(next) ? next : bad(`has a shape [${shape}] that is too large`);
@@ -218,7 +218,7 @@ function readEntry(path: string, json: JsonReader, name: string, available: numb
   return { name, dtype, shape, begin, end };
 }
 
-/** Throws unless the tensors lie one behind the other and fill the data. */
+/** Throws unless the tensors lie one after the other and fill the data. */
 function checkCover(path: string, entries: readonly Entry[], available: number): void {
   const order = entries.toSorted((a, b) => a.begin - b.begin || a.end - b.end);
   let end = 0;

@@ -1,8 +1,8 @@
 /**
  * ZIP archives as .npz files are: members stored or deflated, the ZIP64 fields for those above 4 GB.
  *
- * Reading trusts the central directory only and checks it against the size of the file; writing goes piece by piece, sizes and
- * checksums behind each member (PKWARE's APPNOTE 6.3, 4.3.9 and 4.5.3).
+ * Reading trusts the central directory only and checks it against the size of the file. Writing goes piece by piece, with sizes and
+ * checksums after each member (PKWARE's APPNOTE 6.3, 4.3.9 and 4.5.3).
  *
  * @module
  */
@@ -63,7 +63,7 @@ export function readZip(file: InputFile, fail: (what: string) => never): Member[
   const { begin, length, count } = findDirectory(file, fail);
   if (count > MAX_MEMBERS) fail(`has ${count} members: at most ${MAX_MEMBERS} are allowed`);
   if (length > MAX_DIRECTORY) fail(`has a directory of ${length} bytes: at most ${MAX_DIRECTORY} are allowed`);
-  if (begin + length > file.size) fail("is cut off: its directory lies behind its end");
+  if (begin + length > file.size) fail("is cut off: its directory lies after its end");
   const fields = new Fields(file.read(begin, length));
   const members: Member[] = [];
   const names = new Set<string>();
@@ -140,7 +140,7 @@ function readMember(
     length = next(length);
     local = next(local);
   }
-  if (local + LOCAL_BYTES > directory) fail("lies behind the end of the file");
+  if (local + LOCAL_BYTES > directory) fail("lies after the end of the file");
   const header = new Fields(file.read(local, LOCAL_BYTES));
   if (header.u32(0) !== LOCAL) fail("is not where the directory says");
   const begin = local + LOCAL_BYTES + header.u16(26) + header.u16(28);

@@ -69,9 +69,9 @@ function general(op: string, a: TensorLike, flag: boolean): AnyTensor[] {
 
 /**
  * Eigenvalues (…, n) and eigenvectors (…, n, n), as columns of length 1, of square matrices of float32, float64 or complex64; complex64
- * always. Those of real matrices that are not real come in conjugate pairs, the one above the real axis first; a matrix may have fewer
- * than n independent eigenvectors, which are then nearly parallel. Throws a DtypeError for other dtypes, a ShapeError for what is not
- * square.
+ * always. Non-real eigenvalues of real matrices come in conjugate pairs, the one above the real axis first. A matrix may have fewer than
+ * n independent eigenvectors; some columns are then nearly parallel. Throws a DtypeError for other dtypes, a ShapeError for matrices that
+ * are not square.
  *
  * @example
  * ```ts

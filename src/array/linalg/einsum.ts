@@ -37,7 +37,7 @@ function duplicate(letters: readonly string[]): [number, number] | undefined {
   return j < 0 ? undefined : [letters.indexOf(letters[j]), j];
 }
 
-/** Sums over the letters that nobody else has. */
+/** Sums over the letters that no other operand and not the result has. */
 function dropUnused(term: Term, needed: ReadonlySet<string>): Term {
   const axes = term.letters.flatMap((c, i) => needed.has(c) ? [] : [i]);
   if (axes.length === 0) return term;

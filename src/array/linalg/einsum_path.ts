@@ -136,9 +136,9 @@ function pairOf(
 }
 
 /**
- * Contracts the pair that frees most elements, and of those the one with the least work, again and again; pairs that share no letter
- * only where there are no others. What would be larger than every operand and the result, or in all more work than everything at once,
- * is left for one last step.
+ * Contracts the pair that frees most elements, and of those the one with the least work, again and again. Pairs without a common letter
+ * come last. An intermediate result may not be larger than the largest operand or the output, and the total work may not exceed `limit`.
+ * If no pair is left, one last step contracts all remaining operands.
  */
 function greedy({ inputs, output, sizes }: Subscripts, limit: number): EinsumPath {
   const most = Math.max(...[output, ...inputs].map((letters) => sizeOf(letters, sizes)));

@@ -1,5 +1,5 @@
 /**
- * Nodes of factorizations, and what they give taken apart.
+ * Nodes of factorizations, and their results as separate arrays.
  *
  * @module
  */

@@ -26,8 +26,8 @@ export type Values<A> = Tensor<RealOf<FloatOf<NameOf<A>>>, Down<RankOf<A>>>;
 type Indices<A> = Tensor<"uint32", Down<RankOf<A>>>;
 
 /**
- * Q with orthonormal columns (…, m, k) and the upper triangular R (…, k, n) with a = Q R, where k is the smaller of m and n.
- * Throws a DtypeError or ShapeError where `a` is not made of matrices of float32.
+ * Q with orthonormal columns (…, m, k) and the upper triangular R (…, k, n) with a = Q R; k is the smaller of m and n. Throws a
+ * DtypeError or ShapeError if `a` is not made of matrices of float32.
  *
  * @example
  * ```ts
@@ -96,8 +96,8 @@ export function cholesky<A extends TensorLike>(a: A, upper: boolean = false): Fl
 }
 
 /**
- * Both triangular factors in one matrix (…, m, n), the ones on the diagonal of L left out, and the pivots (uint32): row i was exchanged
- * with row pivots[i], one after the other.
+ * Both triangular factors in one matrix (…, m, n), and the pivots (uint32). The ones on the diagonal of L are left out. Row i was
+ * exchanged with row pivots[i], one after the other.
  */
 export function luFactor<A extends TensorLike>(a: A): [Floating<A>, Indices<A>] {
   const node = matrixNode("luFactor", a);
@@ -108,8 +108,8 @@ export function luFactor<A extends TensorLike>(a: A): [Floating<A>, Indices<A>] 
 }
 
 /**
- * P, L (…, m, k) and U (…, k, n) with `a` = the rows P (uint32) of L, times U: L has ones on its diagonal and is lower triangular, U is
- * upper triangular.
+ * P, L (…, m, k) and U (…, k, n): `a` is the rows P (uint32) of L, times U. L is lower triangular with ones on its diagonal, U is upper
+ * triangular.
  *
  * @example
  * ```ts

@@ -102,7 +102,7 @@ function factorsOf(n: number): number[] {
 }
 
 /**
- * The product of the last axis with a Hadamard matrix, times `scale`: 1 / sqrt(n) unless given, which makes it orthonormal. The axis has
+ * The product of the last axis with a Hadamard matrix, times `scale`; default 1 / sqrt(n), which makes it orthonormal. The axis has
  * m 2^k elements, m in 1, 12, 20, 28. Computed in float32; integers give float32.
  *
  * @example

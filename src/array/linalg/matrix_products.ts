@@ -66,8 +66,8 @@ export function chosenMatrices(
 }
 
 /**
- * Matrix products of matrices that indices choose: with flat indices into the leading axes of `a` (…, m, k) and of `b` (…, k, n), whose
- * shapes broadcast, the result is (indices…, m, n). Without indices the matrices of an array are taken in order. Nothing is gathered in
+ * Products of matrices that flat indices choose from the leading axes of `a` (…, m, k) and of `b` (…, k, n). The shapes of the indices
+ * broadcast, and the result is (indices…, m, n). Without indices the matrices of an array are taken in order. Nothing is gathered in
  * memory.
  *
  * @example
@@ -112,8 +112,8 @@ export function gatherMm<A extends TensorLike, B extends TensorLike>(
 }
 
 /**
- * Products of segments of the depth: for `a` (m, k), `b` (k, n) and whole numbers `segments` (…, 2) the result (…, m, n) holds
- * a[:, first:end] @ b[first:end] for every pair. Ends behind the depth count as its end.
+ * Products of segments of the depth, for `a` (m, k), `b` (k, n) and whole numbers `segments` (…, 2). The result (…, m, n) holds
+ * a[:, first:end] @ b[first:end] for every pair. Ends after the depth count as its end.
  *
  * @example
  * ```ts
@@ -172,8 +172,8 @@ function masked(name: string, x: AnyTensor, mask: TensorLike | null | undefined,
 }
 
 /**
- * Matrix product of which blocks of 32 or 64 rows and columns are masked: those of the result by `maskOut`, those of the factors by
- * `maskLhs` and `maskRhs`. A mask has an element for each block, true or false or a factor.
+ * Matrix product with masks for blocks of 32 or 64 rows and columns: `maskOut` for the result, `maskLhs` and `maskRhs` for the factors.
+ * A mask has an element for each block, true or false or a factor.
  *
  * @example
  * ```ts

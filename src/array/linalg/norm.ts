@@ -21,8 +21,8 @@ import type { Arithmetic } from "../tensor/results.ts";
 import type { FloatOf, NameOf, RankOf, RealOf, Reduced } from "../tensor/types.ts";
 
 /**
- * Kinds of norms: p of a vector's p-norm (infinities and 0 included); of a matrix 1, 2, the infinities and their negatives, "fro" for
- * Frobenius' norm, "nuc" for the nuclear one, which is the sum of the singular values.
+ * Kinds of norms. For a vector: p of its p-norm, infinities and 0 included. For a matrix: 1, 2, the infinities and their negatives. "fro"
+ * is Frobenius' norm, "nuc" the nuclear norm, which is the sum of the singular values.
  */
 export type NormOrder = number | "fro" | "nuc" | null;
 

@@ -190,8 +190,8 @@ export function vecdot<A extends TensorLike, B extends TensorLike>(
 }
 
 /**
- * Sum of a diagonal, of the matrices of two axes, in the dtype of {@link sum} unless another is given, which may also stand in place of
- * `offset` or the axes.
+ * Sum of a diagonal of the matrices of two axes. The default dtype is that of {@link sum}; a dtype may also stand in place of `offset`
+ * or the axes.
  */
 export function trace(
   a: TensorLike,

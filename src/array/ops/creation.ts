@@ -81,7 +81,7 @@ export function asarray<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   return scoped("asarray", (): AnyTensor => array(a, dtype ?? undefined));
 }
 
-/** An array of one value. The dtype is the value's unless given: float32 for numbers. */
+/** An array of one value. The default dtype is the value's: float32 for numbers. */
 export function full<const S extends number | Shape, A extends TensorLike, N extends DtypeName = NameOf<A>>(
   shape: S,
   value: A,
@@ -129,7 +129,7 @@ export function empty<const S extends number | Shape, N extends DtypeName = "flo
   return wrap(scalarNode("empty", 0, dtype, toShape("empty", shape)));
 }
 
-/** As {@link empty}, of the shape and, unless given, dtype of `a`. */
+/** As {@link empty}, of the shape of `a` and by default its dtype. */
 export function emptyLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   a: A,
   dtype?: Dtype<N>,
@@ -138,7 +138,7 @@ export function emptyLike<A extends TensorLike, N extends DtypeName = NameOf<A>>
   return wrap(scalarNode("emptyLike", 0, dtype ?? node.dtype, node.shape));
 }
 
-/** Zeros of the shape and, unless given, dtype of `a`. */
+/** Zeros of the shape of `a` and by default its dtype. */
 export function zerosLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   a: A,
   dtype?: Dtype<N>,
@@ -147,7 +147,7 @@ export function zerosLike<A extends TensorLike, N extends DtypeName = NameOf<A>>
   return wrap(scalarNode("zerosLike", 0, dtype ?? node.dtype, node.shape));
 }
 
-/** Ones of the shape and, unless given, dtype of `a`. */
+/** Ones of the shape of `a` and by default its dtype. */
 export function onesLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   a: A,
   dtype?: Dtype<N>,
@@ -156,7 +156,7 @@ export function onesLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   return wrap(scalarNode("onesLike", 1, dtype ?? node.dtype, node.shape));
 }
 
-/** One value in the shape and, unless given, dtype of `a`. */
+/** One value in the shape of `a` and by default its dtype. */
 export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   a: A,
   value: TensorLike,
@@ -340,7 +340,7 @@ function isOptions(value: unknown): value is MeshgridOptions {
 }
 
 /**
- * Coordinate arrays of a grid from coordinate vectors, which are given one by one or in a list, options behind them.
+ * Coordinate arrays of a grid from coordinate vectors, which are given one by one or in a list, options after them.
  *
  * @example
  * ```ts

@@ -1,6 +1,6 @@
 /**
- * Eight-bit floats (e4m3: sign, four bits of exponent, three of mantissa, no infinities) in uint8 codes. Codes are read from a
- * table of the 256 values; they are made by exact arithmetic in float32: shifts by powers of two and one rounding to even.
+ * Eight-bit floats (e4m3: sign, four bits of exponent, three of mantissa, no infinities) in uint8 codes. Codes are read from a table of
+ * the 256 values. They are made by exact arithmetic in float32: shifts by powers of two and one rounding to even.
  *
  * @module
  */
@@ -69,7 +69,7 @@ export function toFp8<A extends TensorLike>(x: A): Tensor<"uint8", RankOf<A>> {
 }
 
 /**
- * The numbers that e4m3 codes stand for, in a float dtype, bfloat16 unless given. Codes 127 and 255 are NaN.
+ * The numbers that e4m3 codes stand for, in a float dtype, default bfloat16. Codes 127 and 255 are NaN.
  *
  * @example
  * ```ts

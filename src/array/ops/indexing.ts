@@ -118,7 +118,7 @@ function viewOf(node: Node, plan: IndexPlan): Node {
   );
 }
 
-/** How the gathered axes of a view are flattened in front of the others, and where they go in the result. */
+/** How the gathered axes of a view are flattened and put before the others, and where they go in the result. */
 interface Gather {
   /** Gathered axes first, then the rest. */
   readonly order: readonly number[];
@@ -217,7 +217,7 @@ function update(op: string, base: Node, indices: readonly Index[], value: Node, 
   if (!gather) {
     const sizes = plan.axes.map((a) => a.count);
     const region = reshapeNode(fitValue(op, value, sizes.filter((_, i) => !plan.axes[i].drop)), sizes);
-    // A view that nobody reads would hold the base for ever.
+    // A view without readers would hold the base for ever.
     return write(base, plan, fn === "assign" ? region : combine(viewOf(base, plan), region, fn), donate);
   }
   const { index: at, rest, total, order } = gather;
@@ -305,7 +305,7 @@ export function indexPut_<N extends DtypeName, R extends number>(
   const base = nodeOf(a);
   const list: readonly Index[] = Array.isArray(index) ? listIndex(index) : [index as Index];
   const update_ = castNode(toNode("indexPut_", value, base.dtype), base.dtype);
-  // Nobody else shows or reads the old values: they may be overwritten. Those of a compiled function's argument are its caller's.
+  // No other array or node has the old values: they may be overwritten. Those of a compiled function's argument are its caller's.
   const donate = base.refs === 1 && base.op !== "parameter";
   const next = list.length === 1 && isMask(list[0])
     ? maskedAssign(base, toNode("indexPut_", list[0] as Tensor), update_)

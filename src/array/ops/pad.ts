@@ -16,8 +16,8 @@ import { type AnyTensor, make, type Tensor, wrap } from "../tensor/tensor.ts";
 import type { Same } from "../tensor/results.ts";
 
 /**
- * How `pad` fills: with a constant, with the nearest element, or with the elements mirrored at the ends, which are not repeated
- * ("reflect") or are ("symmetric").
+ * How `pad` fills: with a constant, with the nearest element, or with the elements mirrored at the ends. "symmetric" repeats the end
+ * elements, "reflect" does not.
  */
 export type PadMode = "constant" | "edge" | "reflect" | "symmetric";
 

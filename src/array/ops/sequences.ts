@@ -20,7 +20,7 @@ import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import type { RankOf } from "../tensor/types.ts";
 import { isnan, logicalNot } from "./unary.ts";
 
-/** Whether x lies before y in sorting order: NaN is behind all numbers, complex ones with a NaN part as well. */
+/** Whether x lies before y in sorting order: NaN is after all numbers, complex ones with a NaN part as well. */
 function liesBefore(x: AnyTensor, y: AnyTensor): AnyTensor {
   const inexact = (a: AnyTensor): boolean => a.dtype.kind === "float" || a.dtype.kind === "complex";
   if (!inexact(x) && !inexact(y)) return less(x, y);
@@ -28,8 +28,8 @@ function liesBefore(x: AnyTensor, y: AnyTensor): AnyTensor {
 }
 
 /**
- * Indices (uint32, of the shape of `values`) where values belong in a sorted sequence of one axis: in front of its equal
- * elements, or behind them where `side` is "right". NaN belongs behind all numbers.
+ * Indices (uint32, of the shape of `values`) at which values belong in a sorted sequence of one axis. They come before equal elements,
+ * or after them if `side` is "right". NaN belongs after all numbers.
  *
  * @example
  * ```ts
@@ -69,9 +69,9 @@ export function searchsorted<V extends TensorLike>(
 
 /** What {@link diff} puts around the array first. */
 export interface DiffOptions {
-  /** Elements in front of the array along the axis; a number stands for one row of them. */
+  /** Elements before the array along the axis; a number stands for one row of them. */
   readonly prepend?: TensorLike;
-  /** Elements behind it. */
+  /** Elements after it. */
   readonly append?: TensorLike;
 }
 

@@ -63,7 +63,7 @@ function checkPlace(op: string, kth: number, shape: Shape, axis: number | null):
   }
 }
 
-/** The array with the element at `kth` where sorting puts it, smaller ones before and larger ones behind. */
+/** The array with the element at `kth` where sorting puts it, smaller ones before and larger ones after it. */
 export function partition<A extends TensorLike, X extends number | null = -1>(
   a: A,
   kth: number,
@@ -121,7 +121,7 @@ export function median<A extends TensorLike, const X extends Axis = null, K exte
       wrap(sliceNode(sorted, [...lead.map(() => 0), i], sorted.shape.map(() => 1), [...lead, 1]));
     const low = middle(Math.floor((count - 1) / 2));
     const value = count % 2 === 1 ? low : divide(add(low, middle(count / 2)), 2);
-    const last = middle(count - 1); // NaN sorts behind all numbers
+    const last = middle(count - 1); // NaN sorts after all numbers
     const median = where(isnan(last), last, value);
     return wrap(reshapeNode(nodeOf(median), keepdims ? node.shape.map((d, i) => axes.includes(i) ? 1 : d) : lead));
   });

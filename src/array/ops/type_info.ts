@@ -124,7 +124,7 @@ export function isdtype(dtype: Dtype, kind: DtypeOrKind): boolean {
   return issubdtype(dtype, kind as Dtype | DtypeCategory);
 }
 
-/** Whether a cast from a dtype, or from that of an array, to another is one that promotion makes: to the dtype that the two meet in. */
+/** Whether promotion casts `from`, a dtype or that of an array, to `to`: whether the two promote to `to`. */
 export function canCast(from: Dtype | Tensor, to: Dtype): boolean {
   const dtype = from instanceof Tensor ? from.dtype : from;
   checkDtype(dtype, "canCast");

@@ -21,12 +21,12 @@ import { type AnyTensor, type Tensor, wrap } from "../tensor/tensor.ts";
 import type { NameOf } from "../tensor/types.ts";
 
 /**
- * The first `size` unique elements of the flattened array, in ascending order. Places behind the last one hold `fillValue`, or the first
+ * The first `size` unique elements of the flattened array, in ascending order. Places after the last one hold `fillValue`, or the first
  * element without it. NaN is unlike every other, and last.
  *
- * More results in a list, in this order: with `returnIndex` where each element is first (uint32); with `returnInverse` the place of each
- * element of `a` among the unique ones (uint32, of the shape of `a`); with `returnCounts` how often it is there (int32), 0 behind the
- * last. Throws a ValueError for a negative size, or of an empty array without a value to fill with.
+ * Three options add results to a list, in this order. `returnIndex` gives the first place of each element (uint32). `returnInverse` gives
+ * the place of each element of `a` among the unique ones (uint32, of the shape of `a`). `returnCounts` gives how often an element occurs
+ * (int32), 0 after the last. Throws a ValueError for a negative size, or for an empty array without a fill value.
  *
  * @example
  * ```ts

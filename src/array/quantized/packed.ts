@@ -8,9 +8,9 @@ import { packLeaves } from "../../schedule/pack_weights.ts";
 import { nodeOf, type Tensor } from "../tensor/tensor.ts";
 
 /**
- * Reads the codes, scales and biases of a quantized matrix (rows, columns) from their files to the default device, together
- * in the order in which its products read them, where the device has one. They may be used like any array afterwards, but
- * only products and lookups of rows are fast. Resolves when they are there.
+ * Reads the codes, scales and biases of a quantized matrix (rows, columns) from their files to the default device. They get the order in
+ * which the device's products read them, if there is one. They may be used like any array afterwards, but only products and lookups of
+ * rows are fast. Resolves when they are there.
  */
 export function packQuantized(
   codes: Tensor,

@@ -65,10 +65,10 @@ function scaled(product: Node, factors: AnyTensor, dtype: Dtype): AnyTensor {
 }
 
 /**
- * Products with quantized matrices that indices choose: with flat indices into the leading axes of `x` (…, m, k) and of `w`, whose shapes
- * broadcast, the result is (indices…, m, n). Matrices are multiplied as {@link quantizedMatmul} does, which also serves where no
- * indices are given. Without indices of its own, the matrices of an array are taken in order. In mode nvfp4 `globalScale` has a
- * number for each matrix of `w`, with which it was quantized. Nothing is gathered in memory.
+ * Products with quantized matrices that flat indices choose from the leading axes of `x` (…, m, k) and of `w`. The shapes of the indices
+ * broadcast, and the result is (indices…, m, n). Matrices are multiplied as {@link quantizedMatmul} does, which also serves calls without
+ * indices. Without its own indices, the matrices of an array are taken in order. In mode nvfp4 `globalScale` has a number for each matrix
+ * of `w`, with which it was quantized. Nothing is gathered in memory.
  *
  * @example
  * ```ts
@@ -165,11 +165,11 @@ function quantizedFactors(
 }
 
 /**
- * Product x @ w.T of which both factors are quantized in a mode of small floats: `x` as it comes, `w` beforehand, with `scales`, or as it
- * comes where it is of floats. Matrices have two axes, more leading axes of x are rows. The dtype is that of x. In mode nvfp4 both
- * factors may have a global scale, as {@link quantize} takes it.
+ * Product x @ w.T with both factors quantized in a mode of small floats. `x` is quantized on the way; `w` is quantized before, with
+ * `scales`, or on the way if it has floats. Matrices have two axes, more leading axes of x are rows. The dtype is that of x. In mode nvfp4
+ * both factors may have a global scale, as {@link quantize} takes it.
  *
- * Derivatives take rounding for the identity: those of x are products with the rounded w, those of w, where it is of floats, with the
+ * Derivatives treat rounding as the identity. Those of x are products with the rounded w, those of a w of floats products with the
  * rounded x. Codes and scales have none.
  *
  * @example

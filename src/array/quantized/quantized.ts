@@ -172,9 +172,9 @@ export interface QuantizeOptions {
 const QUANTIZE_OPTIONS = { globalScale: true } as const satisfies Record<keyof QuantizeOptions, true>;
 
 /**
- * Quantization in groups along the last axis, which they must divide: [codes (uint32, packed), scales, biases]. In mode "affine"
- * w ≈ scale * code + bias, with 1, 2, 3, 4, 5, 6 or 8 bits (4) and groups of 32, 64 or 128 (64). The other modes have codes of small
- * floats, scales of one byte (uint8) and no biases:
+ * Quantization in groups along the last axis, which they must divide: [codes (uint32, packed), scales, biases]. Mode "affine" has
+ * `w ≈ scale * code + bias`, 1, 2, 3, 4, 5, 6 or 8 bits (default 4) and groups of 32, 64 or 128 (default 64). The other modes have
+ * codes of small floats, scales of one byte (uint8) and no biases:
  *
  * | mode    | codes | groups | scales |
  * | ------- | ----- | ------ | ------ |
@@ -237,7 +237,7 @@ export interface DequantizeOptions {
   readonly mode?: QuantizationMode;
   /** The number that the matrix was quantized with. */
   readonly globalScale?: TensorLike | null;
-  /** Element type of the result; that of the scales unless given, bfloat16 of small floats. */
+  /** Element type of the result; default that of the scales, bfloat16 for small floats. */
   readonly dtype?: Dtype | null;
 }
 
@@ -247,8 +247,8 @@ const DEQUANTIZE_OPTIONS = { mode: true, globalScale: true, dtype: true } as con
 >;
 
 /**
- * The matrix that codes, scales and biases stand for: scale * code + bias, or scale * number in the modes of small floats, whose
- * result is bfloat16 unless `dtype` says otherwise. Beginning with `mode`, arguments may also be an object.
+ * The matrix that codes, scales and biases stand for. It is scale * code + bias, or scale * number in the modes of small floats, whose
+ * default `dtype` is bfloat16. Beginning with `mode`, arguments may also be an object.
  */
 export function dequantize<W extends TensorLike>(
   w: W,

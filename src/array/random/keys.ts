@@ -48,7 +48,7 @@ export function keyAfter(key: Key, draws: number): Key {
 export class KeySequence {
   #state: Key;
 
-  /** Starts at a seed; at a random one unless given. */
+  /** Starts at a seed; default a random one. */
   constructor(seed: number | bigint = crypto.getRandomValues(new Uint32Array(1))[0]) {
     this.#state = keyOf(seed);
   }

@@ -1,8 +1,8 @@
 /**
  * Random numbers from explicit keys or from a global state, the same streams as MLX's.
  *
- * Bits come from Threefry 2x32. The global state is one key that every draw without a key splits; it lives on the host, so
- * that drawing never waits for a device.
+ * Bits come from Threefry 2x32. The global state is one key that every draw without a key splits. It lives on the host, so drawing never
+ * waits for a device.
  *
  * @module
  */
@@ -98,7 +98,7 @@ const BELOW_ONE: Readonly<Record<string, number>> = {
   float32: 1 - 2 ** -24,
 };
 
-/** The dtype of random floats, float32 unless given; throws where it is none of those, or of `more`. */
+/** The dtype of random floats, default float32; throws for dtypes that are no such floats and none of `more`. */
 function floatDtype(name: string, dtype: Dtype | null, ...more: readonly Dtype[]): Dtype {
   if (dtype === null) return float32;
   checkDtype(dtype, name);
@@ -369,7 +369,7 @@ export interface CategoricalOptions {
   readonly shape?: Shape;
   /** How many to draw from each row: a new last axis. */
   readonly numSamples?: number;
-  /** Random key; the global state unless given. */
+  /** Random key; default the global state. */
   readonly key?: TensorLike;
 }
 

@@ -1,8 +1,8 @@
 /**
  * The global random state: one key that every draw without a key splits.
  *
- * It lives on the host, so that drawing never waits for a device. A function that is compiled with the state among its inputs splits an
- * array instead; what that leaves stays on the device until the host needs it.
+ * It lives on the host, so drawing never waits for a device. A function that is compiled with the state among its inputs splits an array
+ * instead. The split key stays on the device until the host needs it.
  *
  * @module
  */

@@ -18,7 +18,7 @@ import type { Promoted, RankOf } from "../tensor/types.ts";
 /** One number for every spatial axis, or a list of one for each. */
 export type Spatial = number | readonly number[];
 
-/** Zeros at both ends of spatial axes, or a pair of lists: those in front and those behind. Negative ones crop. */
+/** Zeros at both ends of spatial axes, or a pair of lists: those before and those after. Negative ones crop. */
 export type ConvPadding = Spatial | readonly [low: readonly number[], high: readonly number[]];
 
 /** A convolution: of the dtype in which both meet, of as many axes as the input. */
@@ -103,7 +103,7 @@ function convNode(op: string, x: Node, w: Node, attrs: ConvAttrs): Node {
 
 /**
  * Convolution of any kind over one to three spatial axes: `input` (N, …, C), `weight` (O, …, C / groups). `padding` may be a pair of
- * lists, in front and behind; `inputDilation` sets elements of the input apart, `flip` takes weights back to front.
+ * lists, before and after. `inputDilation` sets elements of the input apart, `flip` takes weights back to front.
  *
  * @example
  * ```ts
@@ -283,8 +283,8 @@ export function convTranspose3d<X extends TensorLike, W extends TensorLike>(
 export type ConvolveMode = "full" | "same" | "valid";
 
 /**
- * Discrete convolution of two vectors: every overlap ("full"), as many as the longer one has elements ("same"), or those where one
- * lies within the other ("valid").
+ * Discrete convolution of two vectors. "full" gives every overlap, "same" as many elements as the longer vector has, "valid" the overlaps
+ * with one vector within the other.
  *
  * @example
  * ```ts

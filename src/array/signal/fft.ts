@@ -185,7 +185,7 @@ export function rfft<A extends TensorLike>(
 }
 
 /**
- * The inverse of {@link rfft}: `n` real numbers along one axis, 2 (size - 1) unless given.
+ * The inverse of {@link rfft}: `n` real numbers along one axis, default 2 (size - 1).
  */
 export function irfft<A extends TensorLike>(
   a: A,
@@ -226,7 +226,7 @@ export function rfft2<A extends TensorLike>(
   return transform({ name: "rfft2", inverse: false, real: true }, a, s, axes, norm);
 }
 
-/** The inverse of {@link rfft2}: real numbers, along the last axis 2 (size - 1) unless given. */
+/** The inverse of {@link rfft2}: real numbers, by default 2 (size - 1) along the last axis. */
 export function irfft2<A extends TensorLike>(
   a: A,
   s: readonly number[] | null = null,
@@ -256,7 +256,7 @@ export function ifftn<A extends TensorLike>(
   return transform({ name: "ifftn", inverse: true, real: false }, a, s, axes, norm);
 }
 
-/** The transform of real numbers along all axes unless some are given, of sizes `s`; along the last one only the first s / 2 + 1 elements. */
+/** The transform of real numbers along `axes` (default all), of sizes `s`; along the last one only the first s / 2 + 1 elements. */
 export function rfftn<A extends TensorLike>(
   a: A,
   s: readonly number[] | null = null,
@@ -266,7 +266,7 @@ export function rfftn<A extends TensorLike>(
   return transform({ name: "rfftn", inverse: false, real: true }, a, s, axes, norm);
 }
 
-/** The inverse of {@link rfftn}: real numbers, along the last axis 2 (size - 1) unless given. */
+/** The inverse of {@link rfftn}: real numbers, by default 2 (size - 1) along the last axis. */
 export function irfftn<A extends TensorLike>(
   a: A,
   s: readonly number[] | null = null,
@@ -276,7 +276,7 @@ export function irfftn<A extends TensorLike>(
   return transform({ name: "irfftn", inverse: true, real: true }, a, s, axes, norm);
 }
 
-/** Rolls axes by what `by` makes of their sizes, all of them unless given. */
+/** Rolls axes (default all) by what `by` makes of their sizes. */
 function shifted(
   name: string,
   a: TensorLike,
@@ -293,7 +293,7 @@ function shifted(
   return at.length === 0 ? wrap(node) : roll(wrap(node), at.map((axis) => by(node.shape[axis])), at);
 }
 
-/** A spectrum with the frequency 0 in the middle of the axes, all of them unless given. */
+/** A spectrum with the frequency 0 in the middle of the axes (default all). */
 export function fftshift<A extends TensorLike>(a: A, axes: number | readonly number[] | null = null): Same<A> {
   return shifted("fftshift", a, axes, (n) => Math.floor(n / 2)) as Same<A>;
 }

@@ -55,10 +55,10 @@ function framesOf(
 }
 
 /**
- * Short-time Fourier transform of the last axis: frames of `nFft` elements, `hopLength` apart (a quarter of that unless given), times
- * the window, transformed: complex64 (…, frequencies, frames). The window is one of ones, of `winLength` elements, unless given; it
- * stands in the middle of the frame. With `center`, half a frame is padded at both ends by `padMode`. Of real numbers only the
- * frequencies from 0 on are there unless `onesided` is false; complex ones have all.
+ * Short-time Fourier transform of the last axis: complex64 (…, frequencies, frames). Frames of `nFft` elements, `hopLength` apart
+ * (default a quarter of that), are multiplied by the window and transformed. The default window has `winLength` ones; a window stands in
+ * the middle of the frame. With `center`, half a frame is padded at both ends by `padMode`. The result for real numbers has only the
+ * frequencies from 0 on, or all if `onesided` is false; complex numbers have all.
  *
  * Throws a ShapeError for a signal shorter than a frame, a ValueError for sizes that do not fit.
  *

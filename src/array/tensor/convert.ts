@@ -1,9 +1,9 @@
 /**
  * From JavaScript values to nodes: scalars, nested lists and typed arrays wherever an array is taken.
  *
- * Numbers and booleans are weak: beside an array they take its dtype (a number that is not whole lifts integers to
- * float32, a whole one must be in their range). Lists are arrays of float32, or of bool when all their elements are booleans;
- * with arrays in them they are stacks of those.
+ * Numbers and booleans are weak: beside an array they take its dtype. A number that is not whole lifts integers to float32, a whole one
+ * must be in their range. Lists are arrays of float32, or of bool when all their elements are booleans. A list with arrays is a stack of
+ * them.
  *
  * @module
  */

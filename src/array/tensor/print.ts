@@ -1,6 +1,6 @@
 /**
- * Arrays as text, as MLX prints them: six significant digits unless a precision is set, and the first and last three of more than
- * six entries.
+ * Arrays as text, as MLX prints them. Numbers have six significant digits by default. Of more than six entries the first and last three
+ * are shown.
  *
  * @module
  */
@@ -65,7 +65,7 @@ function checkPrintOptions(op: string, options: PrintOptions): number {
   throw new ValueError(`${op}() expected precision to be whole, from -1 to ${MOST_PLACES}: found ${quoted(precision)}`);
 }
 
-/** Digits that JavaScript writes behind a point at most; those of a number that lies between two shorter ones are fewer. */
+/** Most digits that JavaScript writes after a point. A number exactly between two shorter ones has fewer. */
 const MOST_PLACES = 99;
 
 /** A magnitude with `places` decimals. What lies exactly between two goes to the even one, as in C, and up in JavaScript. */

@@ -1,5 +1,5 @@
 /**
- * The Tensors of a value that hardly ever changes, such as a model: asking again costs a comparison of what its parts hold, not a walk.
+ * The Tensors of a value that hardly ever changes, such as a model. A repeated query compares the contents of its parts instead of walking it.
  *
  * @module
  */

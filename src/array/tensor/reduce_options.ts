@@ -16,7 +16,7 @@ export interface ScanOptions {
 
 /** Options of `cumsum`. */
 export interface CumsumOptions extends ScanOptions {
-  /** Element type to sum in; unless given that of the array, int32 for bool. */
+  /** Element type to sum in; default that of the array, int32 for bool. */
   readonly dtype?: Dtype;
 }
 

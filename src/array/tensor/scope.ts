@@ -1,9 +1,9 @@
 /**
  * Lifetimes: which Tensors go when a scope ends.
  *
- * Every Tensor reports to the innermost open scope of the code that makes it. `tidy()` opens one for users, `scoped()` one
- * for functions of this library that are written in terms of others, so that what lies between is let go at once and not
- * when the garbage collector finds it. Async context carries the scope over `await`, so concurrent tasks do not mix.
+ * Every Tensor reports to the innermost open scope of the code that makes it. `tidy()` opens one for users. `scoped()` opens one for
+ * functions of this library that are written in terms of others. Their intermediate Tensors then go at once, not at a garbage
+ * collection. Async context carries the scope over `await`, so concurrent tasks do not mix.
  *
  * @module
  */
@@ -24,8 +24,8 @@ function close(scope: Scope, result: unknown): void {
 }
 
 /**
- * Runs a synchronous function; Tensors it makes go at the end, those its result reaches stay. With the name of a public function before it,
- * errors of the functions that it calls are in that name: who called `clip()` knows of no `maximum()`.
+ * Runs a synchronous function; Tensors it makes go at the end, those its result reaches stay. With the name of a public function before
+ * it, errors of inner functions are in that name: a caller of `clip()` knows of no `maximum()`.
  */
 export function scoped<T>(fn: () => T): T;
 export function scoped<T>(op: string, fn: () => T): T;

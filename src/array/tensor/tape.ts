@@ -1,9 +1,9 @@
 /**
  * Tapes: what a function computed of certain arrays, so that it can be gone through again.
  *
- * While a function runs under a tape, every node that depends on one of its inputs becomes an entry: the op, the inputs and the
- * attributes as they were made. Evaluating an array turns its node into stored values and lets its inputs go; the entry keeps
- * both, so a function may look at its values on the way, and what reads an evaluated array later reads the values.
+ * While a function runs under a tape, every node that depends on one of its inputs becomes an entry. An entry is the op, the inputs and
+ * the attributes as they were made. Evaluating an array turns its node into stored values and drops its inputs, but the entry keeps both. So a function
+ * may look at its values on the way, and later reads of an evaluated array get the values.
  *
  * Tapes nest: a gradient that is taken inside of another function is recorded on that function's tape.
  *

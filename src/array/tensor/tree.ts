@@ -1,7 +1,7 @@
 /**
  * Trees: lists, plain objects and maps of arrays, as functions that are transformed take and give them.
  *
- * Leaves are told apart by where they stand, not by what they are: the same array in two places is two leaves.
+ * Leaves are identified by their places, not by their values: the same array in two places is two leaves.
  *
  * @module
  */

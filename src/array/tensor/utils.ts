@@ -116,7 +116,7 @@ export function treeMap(
 }
 
 /**
- * {@link treeMap} whose function also takes the path of the leaf, as first argument. `path` is put in front of the paths. MLX's
+ * {@link treeMap} whose function also takes the path of the leaf, as first argument. Paths get `path` as a prefix. MLX's
  * `tree_map_with_path`.
  *
  * @example
@@ -160,8 +160,8 @@ export function treeMapWithPath(
 }
 
 /**
- * The leaves of a tree with their paths, in order: a list of pairs, or `destination`, a list or an object that they are added to. The
- * first character of `prefix` is left out, as in MLX. MLX's `tree_flatten`.
+ * The leaves of a tree with their paths, in order: a list of pairs. They are added to `destination`, a list or an object, if it is given.
+ * The first character of `prefix` is left out, as in MLX. MLX's `tree_flatten`.
  *
  * @example
  * ```ts

@@ -1,6 +1,5 @@
 /**
- * Functions with derivatives of their own, functions that are computed again instead of remembered, and arrays behind which no
- * derivative is looked for.
+ * Functions with derivatives of their own, functions that are recomputed for derivatives, and arrays through which no derivative flows.
  *
  * @module
  */
@@ -21,7 +20,7 @@ import { batchOf, zerosOf } from "./rule.ts";
 import { aliasOf, type CustomRules, noteCustom, recording, Tape, unrecorded } from "../tensor/tape.ts";
 
 /**
- * The array, behind which no derivative is looked for: what depends on it counts as constant.
+ * The array, through which no derivative flows: it counts as a constant.
  *
  * @example
  * ```ts
@@ -94,8 +93,8 @@ function asOneStep(
 }
 
 /**
- * A function whose intermediate results are not kept for its derivative but computed again, so that memory grows with the steps of a
- * model and not with what is in them. Random numbers are the same again. MLX's `checkpoint`.
+ * A function whose intermediate results are not kept for its derivative but computed again. So memory grows with the steps of a model and
+ * not with their contents. Random numbers are the same again. MLX's `checkpoint`.
  *
  * @example
  * ```ts

@@ -1,5 +1,5 @@
 /**
- * Kernels that a program brings: nobody but the program knows their derivatives and what they do to a batch.
+ * A program's own kernels: only the program knows their derivatives and their batches.
  *
  * @module
  */

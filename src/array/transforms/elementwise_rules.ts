@@ -1,6 +1,6 @@
 /**
- * Derivatives of elementwise functions: for each row of shaders/include/elementwise.h its partial derivatives, which serve forward
- * and backward, or rules of its own where it is not a product with one, as with the parts of complex numbers.
+ * Derivatives of elementwise functions. Each row of shaders/include/elementwise.h has its partial derivatives here, which serve forward
+ * and backward. Functions whose derivative is not a product with one, such as the parts of complex numbers, have rules of their own.
  *
  * Complex cotangents are those of MLX and JAX: of a holomorphic f the cotangent times conj(f').
  *

@@ -49,7 +49,7 @@ function corner(x: AnyTensor, rows: readonly [number, number], cols: readonly [n
   return wrap(sliceNode(nodeOf(x), starts, starts.map(() => 1), [...lead, rows[1] - rows[0], cols[1] - cols[0]]));
 }
 
-/** Matrices side by side, or over each other. */
+/** Matrices beside each other, or over each other. */
 function joined(parts: readonly AnyTensor[], axis: -1 | -2): AnyTensor {
   const at = parts[0].shape.length + axis;
   const shape = parts[0].shape.with(at, parts.reduce((n, part) => n + part.shape[at], 0));
@@ -80,7 +80,7 @@ function gaps(values: AnyTensor): AnyTensor {
 
 // ---- rules ----------------------------------------------------------------------------------------------------------
 
-/** Results of a factorization that lie behind each other, for each matrix of the batch. */
+/** Results of a factorization that lie one after the other, for each matrix of the batch. */
 function partsOf(all: AnyTensor, shapes: readonly Shape[]): AnyTensor[] {
   const node = nodeOf(all);
   const batch = node.shape.slice(0, -1);
@@ -187,7 +187,7 @@ const svdBack: Back = (step, { flag = false }, c) => {
   const [cs, cu, cvt] = partsOf(c, flag ? [[k]] : shapes);
   const [u1, v1] = [corner(u, [0, m], [0, k]), across(corner(vt, [0, k], [0, n]))];
   if (flag) return [times(scaled(u1, cs), across(v1))];
-  // Vectors behind the first k move so that they stay orthogonal to those.
+  // Vectors after the first k move so that they stay orthogonal to those.
   const effective = (all: AnyTensor, c: AnyTensor, size: number): AnyTensor => {
     const [own, mine] = [all, c].map((x) => corner(x, [0, size], [0, k]));
     if (size === k) return mine;

@@ -1,8 +1,7 @@
 /**
  * Forward mode: tangents go along a tape.
  *
- * An op without a rule of its own goes through its reverse rule twice: cotangents are linear in the cotangent, and the transpose of
- * that linear function is what tangents go through.
+ * An op without a rule of its own goes through its reverse rule twice. That rule is linear in the cotangent; its transpose maps tangents.
  *
  * @module
  */

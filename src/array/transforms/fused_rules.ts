@@ -1,6 +1,6 @@
 /**
- * Derivatives of fused ops that have kernels of their own. Each is a fused op again, so that its composite, the derivative written in
- * primitives, serves where there is no kernel and is gone through for second derivatives.
+ * Derivatives of fused ops that have kernels of their own. Each is a fused op again. Its composite, the derivative written in primitives,
+ * serves devices without the kernel and second derivatives.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import type { FusedName } from "../../schedule/ops/fused_ops.ts";
 
 // ---- normalisation --------------------------------------------------------------------------------------------------
 
-/** Rows behind their norm without weight, and 1 / sqrt(mean of squares + eps) of each, in the wide dtype. */
+/** Normed rows without weight, and 1 / sqrt(mean of squares + eps) of each, in the wide dtype. */
 function normal(x: Tensor, { eps, centered }: { eps: number; centered: boolean }): { rows: Tensor; scale: Tensor } {
   const distance = centered ? subtract(x, mean(x, -1, true)) : x;
   const scale = rsqrt(add(mean(square(distance), -1, true), eps));

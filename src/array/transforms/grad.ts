@@ -1,8 +1,8 @@
 /**
  * Derivatives of functions of arrays: gradients, and products with Jacobians from the left (vjp) and from the right (jvp).
  *
- * A function is run once on arrays that stand for its arguments, while a tape writes down what it computes of them; derivatives are
- * new lazy arrays. It may evaluate arrays, and what it does besides happens once per call.
+ * A function is run once on arrays that stand for its arguments, while a tape records the ops on them. Derivatives are new lazy arrays.
+ * The function may evaluate arrays, and its other effects happen once per call.
  *
  * @module
  */
@@ -147,12 +147,12 @@ function gradients(
 }
 
 /**
- * A function that gives what `fn` gives and the gradients of it. `fn` returns a scalar array, or a list that begins with one; what
- * comes behind it in the list is passed on. Gradients are those of the arguments that `argnums` names, each of the form of its
- * argument: an array, or lists and plain objects of arrays. MLX's `value_and_grad`.
+ * A function that returns the value of `fn` and its gradients. `fn` returns a scalar array, or a list that begins with one; the rest of
+ * the list is passed on. Gradients are those of the arguments that `argnums` names, each of the form of its argument: an array, or lists
+ * and plain objects of arrays. MLX's `value_and_grad`.
  *
- * Values and gradients are lazy. Evaluating gradients, or what is made of them, evaluates the value and other scalars beside it too; a value
- * that is evaluated before them is computed once more with them.
+ * Values and gradients are lazy. Evaluating gradients, or arrays made of them, also evaluates the value and other scalars beside it. A
+ * value that is evaluated before them is computed once more with them.
  *
  * @example
  * ```ts

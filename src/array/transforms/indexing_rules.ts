@@ -42,7 +42,7 @@ function ofAllRows(indices: Node, n: number): Node {
   return nodeOf(add(inside, rows) as AnyTensor);
 }
 
-/** Axis `axis` of a batch directly behind the batch, and the two as one. */
+/** Axis `axis` of a batch directly after the batch, and the two as one. */
 function rowsFirst(node: Node, axis: number): { readonly rows: Node; readonly order: readonly number[] } {
   const order = [0, axis + 1, ...node.shape.map((_, i) => i).filter((i) => i !== 0 && i !== axis + 1)];
   const moved = transposeNode(node, order);
@@ -121,8 +121,8 @@ const scatterAlongVjp: Vjp = (step, c) => {
 };
 
 /**
- * Places, in a vector of a batch of arrays of shape `base`, of the parts of shape `part` that begin at `starts` (batch, axes.length)
- * along `axes`; starts are clamped so that parts fit.
+ * Places of parts in a flattened batch of arrays of shape `base`. Parts have shape `part` and begin at `starts` (batch, axes.length) along
+ * `axes`; starts are clamped so that parts fit.
  */
 function placesOf(base: Shape, part: Shape, axes: readonly number[], starts: Node): Node {
   const [size] = starts.shape;

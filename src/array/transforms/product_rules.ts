@@ -218,7 +218,7 @@ function segmentsBack(step: Step, c: AnyTensor): readonly (AnyTensor | undefined
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 
-/** The batch in front of as many axes as `rank` leaves it: ones stand between it and its own. */
+/** A node of `rank` axes: the batch axis, then ones, then the node's own axes. */
 function aligned(node: Node, rank: number): Node {
   const [size, ...own] = node.shape;
   return reshapeNode(node, [size, ...new Array(rank - 1 - own.length).fill(1), ...own]);
@@ -268,7 +268,7 @@ const chosenBatch: Vmap = (entry, inputs, batched, size) => {
   return makeNode(entry.op, all, shape, entry.dtype, entry.attrs);
 };
 
-/** Weights of a batch are groups: element s has channels and filters of its own, those of s in front of those of s + 1. */
+/** Weights of a batch are groups: element s has channels and filters of its own, those of s before those of s + 1. */
 const convolutionBatch: Vmap = (entry, inputs, [ofX, ofW], size) => {
   const attrs = attrsOf(entry, "conv");
   const [batch, ...out] = entry.shape;

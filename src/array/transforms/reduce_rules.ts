@@ -80,7 +80,7 @@ function shifted(x: AnyTensor, first: number): AnyTensor {
 function productBack(x: AnyTensor, c: AnyTensor): AnyTensor {
   const zeros: AnyTensor = scanOf(asDtype(equal(x, 0) as AnyTensor, { dtype: int32 }), "sum");
   const first = logicalAnd(equal(x, 0), equal(zeros, 1));
-  // Before the first zero: what follows, divided by x. At it: what follows without it. Behind it: nothing.
+  // Before the first zero: what follows, divided by x. At it: what follows without it. After it: nothing.
   const back = scanOf(multiply(c, scanOf(x, "prod")) as AnyTensor, "sum", true);
   const without = scanOf(where(first, 1, x) as AnyTensor, "prod");
   const at = scanOf(multiply(c, without) as AnyTensor, "sum", true);
@@ -100,8 +100,8 @@ function extremeBack(fn: "min" | "max", x: AnyTensor, c: AnyTensor): AnyTensor {
 }
 
 /**
- * A linear function of cotangents or tangents that weighs them by exponentials, by logarithms of their positive and negative parts:
- * exponentials of differences alone would overflow.
+ * A linear function of cotangents or tangents that weighs them by exponentials. It uses logarithms of their positive and negative parts,
+ * since exponentials of differences alone would overflow.
  */
 function byParts(c: AnyTensor, weigh: (logarithm: AnyTensor) => AnyTensor): AnyTensor {
   const part = (values: AnyTensor): AnyTensor => exp(weigh(log(values)));

@@ -82,7 +82,7 @@ export function reverse(
         entry.outputs.map((node) => wrap(node)),
       )
       : backThrough(entry, tape, found.get(entry.outputs[0])!);
-    for (const node of entry.outputs) found.delete(node); // all that read them are behind
+    for (const node of entry.outputs) found.delete(node); // all that read them are done
     entry.inputs.forEach((node, k) => {
       const value = back[k];
       if (value && tape.has(node)) put(node, value as AnyTensor);

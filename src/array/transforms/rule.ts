@@ -92,7 +92,7 @@ export function eachOf(node: Node): number {
   return sizeOf(node.shape.slice(1));
 }
 
-/** Axes moved back by one, behind the batch. */
+/** Axes moved back by one, after the batch. */
 export function behind(axes: readonly number[]): number[] {
   return axes.map((axis) => axis + 1);
 }

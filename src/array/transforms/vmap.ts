@@ -84,10 +84,10 @@ function normalized(what: string, axis: number, shape: readonly number[], rank: 
 }
 
 /**
- * A function that gives for batches what `fn` gives for each element of them: `fn` sees arrays without the axis that `inAxes` names, and
- * its results get the batch at `outAxes`. Arrays whose axis is null are the same for all. Axes are one number for all arguments or a
- * list with one for each, which may again be lists and objects in the form of the argument. `fn` is run once; it cannot evaluate its
- * arrays. MLX's `vmap`.
+ * A function that gives for batches what `fn` gives for each element of them. `fn` sees arrays without the axis that `inAxes` names, and
+ * its results get the batch at `outAxes`. Arrays whose axis is null are the same for all. Axes are one number for all arguments or a list
+ * with one for each. An entry of the list may again be lists and objects in the form of the argument. `fn` is run once; it cannot
+ * evaluate its arrays. MLX's `vmap`.
  *
  * @example
  * ```ts
