@@ -1,5 +1,5 @@
 /**
- * A kernel of one's own with its derivative: silu(gate) * up, which the models of this library have in their layers, in one dispatch.
+ * A kernel of your own with its derivative, in one dispatch: silu(gate) * up, which the models of this library have in their layers.
  *
  *     deno run -A examples/custom_kernel.ts
  *     deno run -A examples/custom_kernel.ts vulkan:0

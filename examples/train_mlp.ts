@@ -3,8 +3,8 @@
  *
  *     deno run -A examples/train_mlp.ts
  *
- * The points are drawn here, so it needs no files and no network. It is what a training program looks like: a class with layers, a
- * loss, an optimizer, a compiled step, epochs of shuffled batches, and points that were never trained on to measure it.
+ * The points are drawn here, so it needs no files and no network. It shows the parts of a training program: a class with layers, a loss,
+ * an optimizer, a compiled step and epochs of shuffled batches. Points that it never trains on measure the result.
  *
  * @module
  */
@@ -42,14 +42,14 @@ function spiral(count: number): [x: mx.Tensor, y: mx.Tensor] {
 
 /** What a training measured. */
 export interface Trained {
-  /** Mean cross entropy of points that were not trained on, before the training and behind it. */
+  /** Mean cross entropy of points that were not trained on, before the training and after it. */
   readonly lossBefore: number;
   readonly loss: number;
   /** The part of those points whose arm is found. */
   readonly accuracy: number;
 }
 
-/** Trains; `report` is told of the loss of each fifth epoch. */
+/** Trains; `report` gets the loss of each fifth epoch. */
 export function train(epochs = 20, report: (epoch: number, loss: number) => void = () => {}): Trained {
   mx.random.seed(0);
   const [trainX, trainY] = spiral(400);

@@ -3,8 +3,8 @@
  *
  *     deno run -A examples/train_transformer.ts
  *
- * The sentences are made here, so it needs no files and no network, and how well they can be foretold at all is known: no model comes
- * below the logarithms of the choices that the grammar made, and one that has learned it comes close.
+ * The sentences are made here, so it needs no files and no network. The lowest possible loss is known: no model gets below the logarithms
+ * of the choices that the grammar made. A model that has learned the grammar comes close.
  *
  * @module
  */
@@ -52,7 +52,7 @@ class CharacterModel extends mx.nn.Module {
     this.head = new mx.nn.Linear(dims, ALPHABET.length);
   }
 
-  /** Tokens (B, T) → logits (B, T, V) of the ones behind them. */
+  /** Tokens (B, T) → logits (B, T, V) of the tokens after them. */
   override forward(x: mx.Tensor): mx.Tensor {
     const y = mx.add(this.tokens.forward(x), this.places.forward(mx.arange(x.shape[1])));
     return this.head.forward(this.blocks.forward(y, "causal"));
@@ -65,12 +65,12 @@ function windows(text: mx.Tensor, starts: mx.Tensor): [x: mx.Tensor, y: mx.Tenso
   return [mx.take(text, at), mx.take(text, mx.add(at, 1))];
 }
 
-/** What the model writes behind `prompt`, `count` characters. */
+/** The text that the model writes after `prompt`, `count` characters. */
 function generate(model: CharacterModel, prompt: string, count: number): string {
   let text = prompt;
   for (let i = 0; i < count; i++) {
     const seen = text.slice(-CONTEXT);
-    // Filled up behind to one length: what comes later is not attended to.
+    // Padded at the end to one length: later places are not attended to.
     const logits = model.forward(mx.expandDims(encode(seen.padEnd(CONTEXT)), 0));
     text += ALPHABET[Number(mx.random.categorical(logits.index(0, seen.length - 1)).item())];
   }
@@ -79,7 +79,7 @@ function generate(model: CharacterModel, prompt: string, count: number): string 
 
 /** What a training measured. */
 export interface Trained {
-  /** Mean cross entropy of a text that was not trained on, before the training and behind it. */
+  /** Mean cross entropy of a text that was not trained on, before the training and after it. */
   readonly lossBefore: number;
   readonly loss: number;
   /** The least that a model can lose there. */
@@ -88,7 +88,7 @@ export interface Trained {
   readonly text: string;
 }
 
-/** Trains; `report` is told of the loss of each 50th step. */
+/** Trains; `report` gets the loss of each 50th step. */
 export function train(steps = 400, report: (step: number, loss: number) => void = () => {}): Trained {
   mx.random.seed(0);
   const trainText = encode(write(1000)[0]);

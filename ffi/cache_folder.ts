@@ -1,8 +1,8 @@
 /**
- * The folder for what is kept between runs: compiled pipelines, what was found out about devices, downloaded libraries.
+ * The folder for data that is kept between runs: compiled pipelines, results of device probes, downloaded libraries.
  *
- * Where nothing can be kept, every start takes longer and nothing fails. One line on stderr says so, unless it is Deno that was not
- * given the permission: a program without flags starts without questions and without complaints.
+ * If nothing can be kept, every start takes longer and nothing fails. One line on stderr says so, but not if Deno lacks the permission:
+ * a program without flags starts without questions and without complaints.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
- * What was found out about a device and its driver, kept on disk beside the pipelines: a text for each question.
+ * Results of probes of a device and its driver, kept on disk beside the pipelines: a text for each question.
  *
- * A file that cannot be read or written costs asking again and nothing else; that it cannot be written is told once.
+ * A file that cannot be read or written costs a new probe and nothing else. A file that cannot be written is reported once.
  *
  * @module
  */

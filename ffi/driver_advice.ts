@@ -1,6 +1,6 @@
 /**
- * What to install where a Vulkan driver is there but cannot be loaded, which happens on servers: drivers are built for desktops and
- * want libraries of the window system.
+ * What to install if a Vulkan driver is there but cannot be loaded. This happens on servers: drivers are built for desktops and want
+ * libraries of the window system.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Failures of a device or of the library behind it: one class, told apart by `code`.
+ * Failures of a device or of its library: one class, whose `code` says which failure it is.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
  * The file operations of the layers above: model files are read, and results written, through here only.
  *
- * Whatever lies under a name, reading it ends soon and takes no more memory than was allowed: a path is opened once, must lead to a
+ * Reading ends soon and takes no more memory than was allowed, whatever lies under a name. A path is opened once, must lead to a
  * regular file, and its size is known before the first byte is read. A FIFO, a device or a sparse file of a terabyte is an error like
  * any other.
  *
@@ -24,7 +24,7 @@ import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSy
  */
 export type FileErrorCode = "missing" | "kind" | "size" | "changed" | "content" | "io";
 
-/** A file that is not read. The message tells why, in a form that goes behind its name. */
+/** A file that is not read. The message tells why, in a form that goes after its name. */
 export class FileError extends Error {
   /** The class's name. */
   override readonly name = "FileError";
@@ -233,7 +233,7 @@ export function readFile(path: string, most: number): Uint8Array {
   return file.read(0, file.size);
 }
 
-/** What is put behind the name of a file while it is written. */
+/** What is put after the name of a file while it is written. */
 const TEMPORARY = /^[0-9a-f]{8}\.tmp$/;
 
 /**

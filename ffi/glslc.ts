@@ -1,8 +1,8 @@
 /**
  * GLSL to SPIR-V with the system's glslc, at run time; and its judge, spirv-val, where that is there.
  *
- * What was compiled is kept in the cache folder under a hash of the text and of the options, so a program that ran before needs neither
- * the compiler nor the permission to start it. Nothing asks on the terminal.
+ * Compiled code is kept in the cache folder under a hash of the text and of the options. So a program that ran before needs neither the
+ * compiler nor the permission to start it. Nothing asks on the terminal.
  *
  * @module
  */
@@ -101,7 +101,7 @@ function start(program: string, args: readonly string[], call: string): Said {
       throw new RuntimeError(
         "missing",
         call,
-        `${program} was not found, which compiles GLSL: install it (package glslc or shaderc), set GLSLC to its path, or give the ` +
+        `${program}, which compiles GLSL, was not found. Install it (package glslc or shaderc), set GLSLC to its path, or give the ` +
           "kernel as SPIR-V (option spirv)",
         { cause },
       );

@@ -1,8 +1,8 @@
 /**
  * Finds libvk_runtime and opens it: VKMX_LIBRARY, then the project's own build, then the released library of this version.
  *
- * Nothing is opened at import. Paths given to the system are absolute, so that its search path has no say; a library of
- * another build than this source is refused by its ABI hash. Only a path-scoped --allow-ffi is needed.
+ * Nothing is opened at import. Paths given to the system are absolute, so its search path has no say. A library of another build than
+ * this source is refused by its ABI hash. Only a path-scoped --allow-ffi is needed.
  *
  * @module
  */
@@ -99,15 +99,15 @@ function advice(path?: string): string {
   if (path !== undefined) return OWN_LIBRARY;
   if (!hasRelease()) return `${whyNoRelease()}; ${OWN_LIBRARY}`;
   return gpuPresent() !== false
-    ? "`await mx.prepareDevices()` in front of all else fetches it"
+    ? "`await mx.prepareDevices()` before all else fetches it"
     : 'no GPU was seen; `await mx.prepareDevices("vulkan:0")` fetches it all the same';
 }
 
 const hex = (hash: number): string => `0x${hash.toString(16).padStart(8, "0")}`;
 
 /**
- * Throws unless Deno may open a library. It is never asked for: where arrays need no more than the CPU, a program that was not
- * given the permission is not stopped by a question.
+ * Throws unless Deno may open a library. The permission is never asked for: a program without it needs only the CPU, and no question
+ * should stop it.
  */
 function checkPermission(path: string): void {
   if (granted({ name: "ffi", path })) return;
@@ -153,7 +153,7 @@ export function openLibrary(): Library {
   }
   checkPermission(path);
   checkAbi(path);
-  for (const name of ["VKMX_STAGING", "VKMX_QUEUE_IDLE", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
+  for (const name of ["VKMX_STAGING", "VKMX_QUEUE_IDLE", "VKMX_FAULT"]) environment(name); // the library reads them; this reports wrong values
   opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
   forgetTemporary();
   return opened;
@@ -210,7 +210,7 @@ async function fetchAndOpen(): Promise<void> {
       return;
     } catch (error) {
       if (!(error instanceof RuntimeError)) throw error;
-      if (error.code !== "missing") return; // who opens it next is told
+      if (error.code !== "missing") return; // the next call that opens it throws the error
     }
   }
   failure = `${path ?? "the library"} goes away as soon as it is written`;

@@ -47,8 +47,8 @@ export function interrupts(): Interrupts | undefined {
 }
 
 /**
- * What a promise gives, or the reason of an interrupt of the notebook's cell where that comes first: for work that takes no signal. That goes
- * on, and nobody waits for it. A reason that nobody waits for is no error.
+ * The result of a promise, or the reason of an interrupt of the notebook's cell if that comes first: for work that takes no signal. The
+ * work then goes on without a waiting caller. A reason that no caller waits for is no error.
  */
 export function untilInterrupted<T>(promise: Promise<T>): Promise<T> {
   const hook = interrupts();

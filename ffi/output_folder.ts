@@ -1,8 +1,8 @@
 /**
- * A folder that appears whole or not at all: its files are written under another name beside it, which becomes its own when all are
- * there. Where the program ends before, nothing is left, Ctrl-C included; only a killed process leaves the folder `NAME.xxxxxxxx.tmp`.
+ * A folder that appears whole or not at all. Its files are written under another name beside it, which becomes its own when all are
+ * there. If the program ends before, Ctrl-C included, nothing is left; only a killed process leaves the folder `NAME.xxxxxxxx.tmp`.
  *
- * Everything throws a {@link FileError} whose message goes behind the path.
+ * Everything throws a {@link FileError} whose message goes after the path.
  *
  * @module
  */

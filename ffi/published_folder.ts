@@ -1,6 +1,6 @@
 /**
- * A folder of the package, as a folder on disk: where the package is one itself, in place; where it came over a network, fetched file by
- * file into the cache folder, once.
+ * A folder of the package, as a folder on disk. A package on disk has it in place. From a package that came over a network, it is
+ * fetched file by file into the cache folder, once.
  *
  * @module
  */

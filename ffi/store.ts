@@ -1,8 +1,8 @@
 /**
  * Folders that several processes write to at once: locks that die with their process, files that are filled from where they end, links.
  *
- * Everything throws a {@link FileError} whose message goes behind the path. Paths are the caller's: what came from a network must have
- * been checked before.
+ * Everything throws a {@link FileError} whose message goes after the path. Paths are the caller's: names from a network must have been
+ * checked before.
  *
  * @module
  */
@@ -82,8 +82,8 @@ export function freeBytes(folder: string): number | undefined {
 }
 
 /**
- * Makes `path` lead to a file: a relative link, so that the folder above both can be moved; where links are not allowed, as on Windows,
- * a second name of the same bytes; where that is not possible either, a copy. It replaces what was there in one step.
+ * Makes `path` lead to a file by a relative link, so that the folder above both can be moved. If links are not allowed, as on Windows,
+ * it becomes a second name of the same bytes. If that is not possible either, it becomes a copy. An old `path` is replaced in one step.
  */
 export function link(file: string, path: string): void {
   const temporary = `${path}.${crypto.randomUUID().slice(0, 8)}.tmp`;
@@ -174,7 +174,7 @@ export class PartialFile implements Disposable {
     }
   }
 
-  /** Puts bytes behind those that are there. */
+  /** Appends bytes to the file. */
   async append(bytes: Uint8Array): Promise<void> {
     try {
       await this.#file.seek(this.#size, Deno.SeekMode.Start);

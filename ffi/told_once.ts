@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { cacheFolder, mayKeep } from "./cache_folder.ts";
 import { readFile, writeWhole } from "./file.ts";
 
-/** Notes that are remembered; older ones may be told again. */
+/** Notes that are kept; older ones may be printed again. */
 const MAX_NOTES = 100;
 const MAX_BYTES = 1 << 20;
 
@@ -23,7 +23,7 @@ export function isFirstTime(note: string): boolean {
   try {
     Deno.mkdirSync(cacheFolder(), { recursive: true });
     writeWhole(path, [new TextEncoder().encode(`${[...known, hash].slice(-MAX_NOTES).join("\n")}\n`)]);
-  } catch { /* it is told again next time */ }
+  } catch { /* the note is printed again next time */ }
   return true;
 }
 

@@ -7,8 +7,8 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 
 /**
- * Milliseconds between two turns that wait for a timer: an event loop that never rests looks for signals, files and sockets only now and
- * then, such as those of Ctrl-C and of a notebook's Stop. A rest takes about 2 ms.
+ * Milliseconds between two turns that wait for a timer. An event loop that never rests seldom looks for signals, files and sockets, such
+ * as those of Ctrl-C and of a notebook's Stop. A rest takes about 2 ms.
  */
 const REST_MS = 120;
 

@@ -116,7 +116,7 @@ export async function prepareVulkan(): Promise<void> {
   await openLibrary().symbols.count_async(new Uint32Array(1));
 }
 
-/** What there is to know of physical device `index` behind a mask as {@link VulkanDevice} takes it. */
+/** The properties of physical device `index`, with a mask as {@link VulkanDevice} takes it applied. */
 export function vulkanDeviceInfo(index: number, mask: string = ""): VulkanDeviceInfo {
   const library = openLibrary();
   const call = "vkrt_device_info";
@@ -358,8 +358,8 @@ export class VulkanDevice implements Disposable {
   }
 
   /**
-   * Writes compiled pipelines to the cache folder, where there are new ones; those that are being made are waited for. That they
-   * cannot be written is told once and is no failure.
+   * Writes compiled pipelines to the cache folder if there are new ones, and waits for those that are being made. A failure to write is
+   * reported once and throws nothing.
    */
   savePipelines(): void {
     this.#saved(this.#symbols.vkrt_pipelines_save(this.#handle));

@@ -1,9 +1,8 @@
 /**
  * The WASM executor as an object: instantiates the committed module, types its exports, keeps views of linear memory.
  *
- * There are two modules of the same kernels. One has a memory of its own, of 4 GiB at most; the other works on shared memory
- * of up to 16 GiB, together with workers that each instantiate it again. Memory grows, so views of it are asked for at each
- * use.
+ * There are two modules of the same kernels. One has its own memory, of 4 GiB at most. The other works on shared memory of up to 16 GiB,
+ * together with workers that each instantiate it again. Memory grows, so views of it are made anew for each use.
  *
  * @module
  */
@@ -35,7 +34,7 @@ interface WasmThreads extends WasmExports {
   vk_pool_stop(): void;
 }
 
-/** Words in front of the slot addresses of a run, which are f64: struct Run of main.c. */
+/** Words before the slot addresses of a run, which are f64: struct Run of main.c. */
 export const RUN_WORDS = 4;
 
 /** Stack of a worker. */
@@ -223,9 +222,9 @@ function compile(name: keyof typeof compiled): WebAssembly.Module {
 }
 
 /**
- * Instantiates the kernels with a memory of their own, `shared` for several threads where the engine has that. `quads` is how
- * packed products add up (runtime-c/wasm/quantized/packed.h), as suits the processor unless given; results are the same. Throws a
- * RuntimeError with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
+ * Instantiates the kernels with their own memory; with `shared` it serves several threads, if the engine can. `quads` is how packed
+ * products add up (runtime-c/wasm/quantized/packed.h); the default suits the processor, and results are the same. Throws a RuntimeError
+ * with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
  */
 export function instantiateWasm(shared = false, quads?: boolean): WasmRuntime {
   const threads = shared ? instantiateShared() : undefined;
