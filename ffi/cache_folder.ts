@@ -18,7 +18,7 @@ const PLACES: readonly (readonly [variable: string, folder: string])[] = ({
 
 const VARIABLES = ["VKMX_CACHE", ...PLACES.map(([variable]) => variable)];
 
-/** The folder, "" where there is none. */
+/** The folder, "" if there is none. */
 export function cacheFolder(): string {
   const own = environment("VKMX_CACHE");
   if (own) return resolve(own);

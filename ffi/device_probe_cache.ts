@@ -38,7 +38,7 @@ export function remember(device: string, question: string, answer: string): void
   }
 }
 
-/** Where an answer lies and what its file begins with; undefined where there is no folder, or Deno may not look there. */
+/** Where an answer lies and what its file begins with; undefined if there is no folder, or Deno may not look there. */
 function place(device: string, question: string): { readonly path: string; readonly key: string } | undefined {
   const folder = cacheFolder();
   const build = libraryBuild();

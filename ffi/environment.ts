@@ -16,7 +16,7 @@ interface Values {
 
 const SWITCH: Values = { pattern: /^[01]$/, expected: "0 or 1" };
 
-/** Variables whose values are not names of files or folders; those are checked where they are used. */
+/** Variables whose values are not names of files or folders; those are checked if they are used. */
 const VALUES: Readonly<Record<string, Values>> = {
   VKMX_DEVICE: {
     pattern: /^(cpu|gpu|wasm|vulkan:\d+(-[\w=]+)*)$/,
@@ -38,7 +38,7 @@ const VALUES: Readonly<Record<string, Values>> = {
 const permitted = new Set<string>();
 const told = new Set<string>();
 
-/** An environment variable; undefined where it is empty, not allowed as VALUES has it, or may not be read. */
+/** An environment variable; undefined if it is empty, not allowed as VALUES has it, or may not be read. */
 export function environment(name: string): string | undefined {
   if (!mayRead(name)) return undefined;
   const text = Deno.env.get(name);

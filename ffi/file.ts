@@ -87,7 +87,7 @@ export class InputFile implements Disposable {
   readonly version: string;
   readonly #fd: number;
 
-  /** Opens a path. Throws a {@link FileError} where that leads to no regular file. */
+  /** Opens a path. Throws a {@link FileError} if that leads to no regular file. */
   constructor(path: string) {
     let fd: number | undefined;
     try {
@@ -113,7 +113,7 @@ export class InputFile implements Disposable {
     }
   }
 
-  /** Bytes `offset` to `offset + length`. Throws a {@link FileError} where the file ends before. */
+  /** Bytes `offset` to `offset + length`. Throws a {@link FileError} if the file ends before. */
   read(offset: number, length: number): Uint8Array {
     // Checked first: memory for bytes that are not there must not be asked for.
     if (offset + length > this.size) {
@@ -124,7 +124,7 @@ export class InputFile implements Disposable {
     return out;
   }
 
-  /** Fills `out` with the bytes from `offset` on. Throws a {@link FileError} where the file ends before. */
+  /** Fills `out` with the bytes from `offset` on. Throws a {@link FileError} if the file ends before. */
   readInto(out: Uint8Array, offset: number): void {
     for (let done = 0; done < out.length;) {
       let got: number;
@@ -152,7 +152,7 @@ function versionOf({ size, mtimeMs }: Stats): string {
 }
 
 /**
- * Throws a {@link FileError} where a path no longer leads to a version of a file ("changed"), or that ends before byte `end`
+ * Throws a {@link FileError} if a path no longer leads to a version of a file ("changed"), or that ends before byte `end`
  * ("size").
  */
 export function checkVersion(path: string, version: string, end = 0): void {
@@ -177,7 +177,7 @@ export interface Deflated {
   readonly crc: number;
 }
 
-/** What a deflate stream in a file holds. Throws a {@link FileError} where that is not what was expected. */
+/** What a deflate stream in a file holds. Throws a {@link FileError} if that is not what was expected. */
 export function inflateRange(path: string, { offset, length, expected, crc }: Deflated): Uint8Array {
   using file = new InputFile(path);
   const out = inflated(file.read(offset, length), { maxOutputLength: Math.max(1, expected) });
@@ -199,7 +199,7 @@ export function inflateBeginning(bytes: Uint8Array): Uint8Array {
   throw new FileError("content", "holds a deflate stream that grows without end");
 }
 
-/** What a deflate stream holds; undefined where it is more than `maxOutputLength`. */
+/** What a deflate stream holds; undefined if it is more than `maxOutputLength`. */
 function inflated(bytes: Uint8Array, options: ZlibOptions): Uint8Array | undefined {
   try {
     return inflateRawSync(bytes, options);
@@ -293,7 +293,7 @@ function sweep(path: string): void {
   }
 }
 
-/** Takes the lock of a file: true where this process has it now, undefined where the file system knows no locks. */
+/** Takes the lock of a file: true if this process has it now, undefined if the file system knows no locks. */
 export function lock(file: Deno.FsFile): boolean | undefined {
   try {
     return file.tryLockSync(true);
@@ -308,7 +308,7 @@ function remove(path: string): void {
   } catch { /* it is gone */ }
 }
 
-/** Names of all entries of a folder that are no folders. Throws a {@link FileError}; "kind" where it is no folder. */
+/** Names of all entries of a folder that are no folders. Throws a {@link FileError}; "kind" if it is no folder. */
 export function fileNames(folder: string): string[] {
   try {
     return Array.from(Deno.readDirSync(folder)).filter((entry) => !entry.isDirectory).map((entry) => entry.name);

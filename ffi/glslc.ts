@@ -1,5 +1,5 @@
 /**
- * GLSL to SPIR-V with the system's glslc, at run time; and its judge, spirv-val, where that is there.
+ * GLSL to SPIR-V with the system's glslc, at run time; and its judge, spirv-val, if that is there.
  *
  * Compiled code is kept in the cache folder under a hash of the text and of the options. So a program that ran before needs neither the
  * compiler nor the permission to start it. Nothing asks on the terminal.
@@ -35,7 +35,7 @@ export function digestOf(content: Uint8Array | string): string {
 }
 
 /**
- * A compute shader as SPIR-V. Throws a RuntimeError with code "missing" where there is no compiler and with "unavailable" where Deno may not
+ * A compute shader as SPIR-V. Throws a RuntimeError with code "missing" if there is no compiler and with "unavailable" if Deno may not
  * start it.
  */
 export function compileGlsl(text: string, call: string): Compiled {
@@ -54,7 +54,7 @@ export function compileGlsl(text: string, call: string): Compiled {
   return { spirv };
 }
 
-/** What spirv-val says against a module; undefined where it says nothing, or is not there or may not be started. */
+/** What spirv-val says against a module; undefined if it says nothing, or is not there or may not be started. */
 export function judgeSpirv(spirv: Uint8Array, call: string): string | undefined {
   const key = digestOf(spirv);
   if (judged.has(key) || !granted({ name: "run", command: "spirv-val" })) return undefined;

@@ -72,7 +72,7 @@ export function findLibrary(): string | undefined {
   return built !== undefined && mayExist(built) ? built : verifiedLibrary();
 }
 
-/** What tells one build of the library from another, where Deno may look: kernels may differ where tables are the same. */
+/** What tells one build of the library from another, if Deno may look: kernels may differ where tables are the same. */
 export function libraryBuild(): string | undefined {
   const path = opened?.path ?? findLibrary();
   if (path === undefined) return undefined;
@@ -162,8 +162,8 @@ export function openLibrary(): Library {
 let providing: Promise<void> | undefined;
 
 /**
- * Provides the library where there is none: in a checkout it is built by scripts/setup.ts, in a package fetched and opened. Does so
- * only where a GPU is seen; a package fetches it also where `asked`, for a software driver, or Deno may not look. Tries once in a process; why it failed
+ * Provides the library if there is none: in a checkout it is built by scripts/setup.ts, in a package fetched and opened. Does so
+ * only where a GPU is seen; a package fetches it also if `asked`, for a software driver, or Deno may not look. Tries once in a process; why it failed
  * is in what {@link openLibrary} throws. True for the call that tried.
  */
 export function provideLibrary(asked: boolean): Promise<boolean> {

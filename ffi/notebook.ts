@@ -83,7 +83,7 @@ export function isTerminal(name: StreamName): boolean {
   return Deno[name].isTerminal();
 }
 
-/** Columns of the terminal; 80 where it does not say. */
+/** Columns of the terminal; 80 if it does not say. */
 export function terminalColumns(): number {
   try {
     return Deno.consoleSize().columns || 80;

@@ -62,7 +62,7 @@ export class OutputFolder implements Disposable {
     }
   }
 
-  /** Begins a folder. Throws where there is something of that name, other than an empty folder, and where the disk lacks `bytes`. */
+  /** Begins a folder. Throws if there is something of that name, other than an empty folder, or if the disk lacks `bytes`. */
   static make(given: string, bytes: number): OutputFolder {
     const path = resolve(given);
     checkFree(path);
@@ -91,7 +91,7 @@ export class OutputFolder implements Disposable {
     file.sync();
   }
 
-  /** Gives the folder its name. Throws where something else has it by now. */
+  /** Gives the folder its name. Throws if something else has it by now. */
   finish(): void {
     checkFree(this.#path);
     writing(() => {
@@ -112,7 +112,7 @@ export class OutputFolder implements Disposable {
   }
 }
 
-/** Throws where a path is taken. */
+/** Throws if a path is taken. */
 export function checkFree(path: string): void {
   const found = find(path);
   if (found === undefined || (found.kind === "folder" && names(path).length === 0)) return;

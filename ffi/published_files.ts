@@ -31,7 +31,7 @@ const TELL_EVERY_MS = 10_000;
 /** The folder for temporary files where no variable names one. */
 const TEMPORARY = Deno.build.os === "windows" ? "C:\\Windows\\Temp" : "/tmp";
 
-/** Where files of this version are kept, by the parts of a path in the cache folder; undefined where there is no such folder. */
+/** Where files of this version are kept, by the parts of a path in the cache folder; undefined if there is no such folder. */
 export function keptPath(...parts: readonly string[]): string | undefined {
   const cache = cacheFolder();
   return cache ? join(cache, VERSION, ...parts) : undefined;
@@ -88,7 +88,7 @@ export function keep(path: string, bytes: Uint8Array, file: PublishedFile): stri
   return reason;
 }
 
-/** Writes files to a temporary folder, which is returned. Throws where there can be none; `reason` is why they are not kept. */
+/** Writes files to a temporary folder, which is returned. Throws if there can be none; `reason` is why they are not kept. */
 export function keepForNow(files: Iterable<readonly [name: string, bytes: Uint8Array]>, reason?: string): string {
   try {
     const folder = makeTemporaryFolder();
@@ -100,7 +100,7 @@ export function keepForNow(files: Iterable<readonly [name: string, bytes: Uint8A
   }
 }
 
-/** A folder of this process alone, where Deno may write; throws where there can be none. */
+/** A folder of this process alone, if Deno may write; throws if there can be none. */
 export function makeTemporaryFolder(): string {
   const dir = environment("TMPDIR") ?? environment("TEMP") ?? TEMPORARY;
   if (!granted({ name: "read", path: dir }) || !granted({ name: "write", path: dir })) {

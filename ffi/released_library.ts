@@ -48,13 +48,13 @@ export function whyNoRelease(): string {
 /** The temporary folder of a library that could not be kept. */
 let temporaryFolder: string | undefined;
 
-/** Where the library is kept; undefined where there is no cache folder. */
+/** Where the library is kept; undefined if there is no cache folder. */
 export function releasedPath(): string | undefined {
   return keptPath(target(), fileName());
 }
 
 /**
- * Path of the released library, whose every byte was compared just now; undefined where it is not here. A file that is not the
+ * Path of the released library, whose every byte was compared just now; undefined if it is not here. A file that is not the
  * released one is deleted.
  */
 export function verifiedLibrary(): string | undefined {
@@ -127,7 +127,7 @@ async function quietly<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Writes verified bytes where they are found again, else to a temporary folder; throws where neither can be. */
+/** Writes verified bytes where they are found again, else to a temporary folder; throws if neither can be. */
 function keepLibrary(bytes: Uint8Array, release: ReleasedLibrary): void {
   const path = releasedPath();
   const reason = path === undefined ? undefined : keep(path, bytes, release);

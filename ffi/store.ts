@@ -21,7 +21,7 @@ export interface Found {
   readonly used: number;
 }
 
-/** What a path leads to, through links; undefined where there is nothing. */
+/** What a path leads to, through links; undefined if there is nothing. */
 export function find(path: string): Found | undefined {
   try {
     const { isFile, isDirectory, size, atime, mtime } = Deno.statSync(path);
@@ -33,7 +33,7 @@ export function find(path: string): Found | undefined {
   }
 }
 
-/** Names in a folder, in order; none where there is no such folder. */
+/** Names in a folder, in order; none if there is no such folder. */
 export function names(folder: string): string[] {
   try {
     return Array.from(Deno.readDirSync(folder), (entry) => entry.name).sort();
@@ -43,7 +43,7 @@ export function names(folder: string): string[] {
   }
 }
 
-/** What a link says, as it is written there; undefined where the path is no link. */
+/** What a link says, as it is written there; undefined if the path is no link. */
 export function linkTarget(path: string): string | undefined {
   try {
     return Deno.lstatSync(path).isSymlink ? Deno.readLinkSync(path) : undefined;
@@ -62,7 +62,7 @@ export function makeFolder(path: string): void {
   }
 }
 
-/** Removes a file, a link or a folder with all that is in it; nothing happens where there is none. */
+/** Removes a file, a link or a folder with all that is in it; nothing happens if there is none. */
 export function remove(path: string): void {
   try {
     Deno.removeSync(path, { recursive: true });
@@ -71,7 +71,7 @@ export function remove(path: string): void {
   }
 }
 
-/** Bytes that may still be written to the file system of a folder; undefined where that is not told. */
+/** Bytes that may still be written to the file system of a folder; undefined if that is not told. */
 export function freeBytes(folder: string): number | undefined {
   try {
     const { bavail, bsize } = statfsSync(folder);
@@ -102,7 +102,7 @@ export function link(file: string, path: string): void {
   }
 }
 
-/** A lock that one process at a time holds, or none where the file system has no locks. It goes with the process. */
+/** A lock that one process at a time holds, or none if the file system has no locks. It goes with the process. */
 export class Lock implements Disposable {
   readonly #file: Deno.FsFile | undefined;
 
@@ -110,7 +110,7 @@ export class Lock implements Disposable {
     this.#file = file;
   }
 
-  /** Takes the lock of a path, a file that stays empty; undefined where another process, or another part of this one, has it. */
+  /** Takes the lock of a path, a file that stays empty; undefined if another process, or another part of this one, has it. */
   static take(path: string): Lock | undefined {
     try {
       const file = Deno.openSync(path, { write: true, create: true });

@@ -40,12 +40,12 @@ export interface VulkanDeviceInfo {
   readonly maxWorkgroup: readonly [number, number, number];
   /** VkSubgroupFeatureFlagBits. */
   readonly subgroupOperations: number;
-  /** Streaming multiprocessors of NVIDIA, compute units of AMD; 0 where the driver does not tell. */
+  /** Streaming multiprocessors of NVIDIA, compute units of AMD; 0 if the driver does not tell. */
   readonly computeUnits: number;
   readonly maxThreads: number;
   readonly sharedBytes: number;
   readonly pushBytes: number;
-  /** Nanoseconds a tick; 0 where there are no timestamps. */
+  /** Nanoseconds a tick; 0 if there are no timestamps. */
   readonly timestampPeriod: number;
   readonly features: readonly string[];
   /** Kernels of the table that cannot run here, and why. */
@@ -66,7 +66,7 @@ function text(bytes: Uint8Array): string {
   return decoder.decode(end < 0 ? bytes : bytes.subarray(0, end));
 }
 
-/** NUL-terminated UTF-8. Throws where the text itself holds a NUL. */
+/** NUL-terminated UTF-8. Throws if the text itself holds a NUL. */
 function cString(value: string, call: string): Uint8Array<ArrayBuffer> {
   if (value.includes("\0")) {
     throw new RuntimeError("argument", call, `${JSON.stringify(value)} contains a NUL character`);
@@ -80,7 +80,7 @@ function lastError(library: Library, device: number): string {
   return text(bytes);
 }
 
-/** The physical devices that Vulkan shows. Throws a RuntimeError with code "unavailable" where there is no Vulkan. */
+/** The physical devices that Vulkan shows. Throws a RuntimeError with code "unavailable" if there is no Vulkan. */
 export function listVulkanDevices(): VulkanDeviceInfo[] {
   const library = openLibrary();
   const count = new Uint32Array(1);
@@ -167,7 +167,7 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
-  /** The same on another thread; undefined where it fails, as the constructor then will. */
+  /** The same on another thread; undefined if it fails, as the constructor then will. */
   static async openAhead(index: number, cacheFolder: string): Promise<VulkanDevice | undefined> {
     const call = "vkrt_device_open";
     const handle = new Uint32Array(1);
@@ -346,7 +346,7 @@ export class VulkanDevice implements Disposable {
 
   /**
    * What the driver tells of the pipeline of a Plan's dispatch, which is compiled once more for this: "name<TAB>value" a line. Fails with
-   * code "unavailable" where the device lacks "pipelineStatistics".
+   * code "unavailable" if the device lacks "pipelineStatistics".
    */
   planStatistics(plan: number, dispatch: number): string {
     const bytes = new Uint8Array(INFO_BYTES);

@@ -192,7 +192,7 @@ export class WasmRuntime {
   }
 }
 
-/** Memory of the machine in bytes; undefined where asking is not permitted. */
+/** Memory of the machine in bytes; undefined if asking is not permitted. */
 export function hostMemory(): { readonly total: number; readonly available: number } | undefined {
   return granted({ name: "sys", kind: "systemMemoryInfo" }) ? Deno.systemMemoryInfo() : undefined;
 }
@@ -241,7 +241,7 @@ export function instantiateWasm(shared = false, quads?: boolean): WasmRuntime {
   return new WasmRuntime(exports, threads);
 }
 
-/** The module for several threads; undefined where the engine has no shared memory or no addresses of 64 bits. */
+/** The module for several threads; undefined if the engine has no shared memory or no addresses of 64 bits. */
 function instantiateShared(): Shared | undefined {
   try {
     const module = compile("threads");

@@ -112,9 +112,9 @@ export interface BackendLimits {
   readonly float64: boolean;
   /** What kind of device it is: "cpu" is software Vulkan. */
   readonly type: "wasm" | "cpu" | "integrated" | "discrete" | "virtual" | "other";
-  /** PCI vendor id; 0 where there is none. */
+  /** PCI vendor id; 0 if there is none. */
   readonly vendorId: number;
-  /** Compute units, streaming multiprocessors of NVIDIA; 0 where the driver does not tell. */
+  /** Compute units, streaming multiprocessors of NVIDIA; 0 if the driver does not tell. */
   readonly computeUnits: number;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
@@ -151,9 +151,9 @@ export interface Backend extends Disposable {
   /** Human-readable device, driver and version. */
   readonly description: string;
   readonly limits: BackendLimits;
-  /** What kernels made at run time find here; undefined where there are none. */
+  /** The properties of the device for kernels made at run time; undefined if it takes none. */
   readonly shaders: ShaderFacts | undefined;
-  /** The id in Plans of a kernel made at run time: one for all that are the same. Throws a RuntimeError where it cannot be made. */
+  /** The id in Plans of a kernel made at run time: one for all that are the same. Throws a RuntimeError if it cannot be made. */
   kernel(kernel: ShaderKernel): number;
   /** Whether the kernel exists here; where it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
@@ -188,9 +188,9 @@ export interface Backend extends Disposable {
   wait(ticket: number): void;
   /** Resolves when the ticket is done; the event loop stays alive. `soon`: every tenth of a millisecond counts. */
   waitAsync(ticket: number, soon?: boolean): Promise<void>;
-  /** Leaves out what is left of the run with a ticket, where the device can and it is not done; whether it did. What it wrote is void. */
+  /** Cancels the rest of the run with a ticket, if the device can and it is not done; returns whether it did. Its output is then void. */
   drop(ticket: number): boolean;
-  /** Share of the run with a ticket that is done, from 0 to 1; undefined where the device does not tell. */
+  /** Share of the run with a ticket that is done, from 0 to 1; undefined if the device does not tell. */
   progress(ticket: number): number | undefined;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
@@ -200,7 +200,7 @@ export interface Backend extends Disposable {
   profile(on: boolean): void;
   /** Nanoseconds per dispatch of the last finished run of a Plan, in dispatch order; empty when not profiled. */
   profileRead(plan: PlanHandle): Float64Array;
-  /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 where runs have none. */
+  /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 if runs have none. */
   barriers(plan: PlanHandle): number;
   /**
    * The machine code of a dispatch's kernel. The kernel is compiled once more for this, so running Plans are not affected. Undefined

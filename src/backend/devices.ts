@@ -1,10 +1,10 @@
 /**
- * The devices of this machine: what is there, which one is the default, and the open ones by name.
+ * The devices of this machine: the list, the default, and the open ones by name.
  *
  * Importing this opens nothing. The default is the best GPU, else WASM with one line that says why; software Vulkan drivers
  * run only when they are named. A device chosen by name, in a call or by VKMX_DEVICE, is used or refused, never replaced.
  *
- * `cpu` is another name of `wasm`, and `gpu` of the best GPU, which is refused where there is none.
+ * `cpu` is another name of `wasm`, and `gpu` of the best GPU, which is refused if there is none.
  *
  * The name of a Vulkan device may end with features to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices and
  * workgroups of at most 128 threads. It is the same device otherwise. Tests run the paths of lesser devices that way, and a feature
@@ -148,7 +148,7 @@ function table(): readonly Row[] {
 }
 
 /**
- * All devices of this machine, with the reason where one is not usable.
+ * All devices of this machine, with the reason if one is not usable.
  *
  * @example
  * ```ts
@@ -178,7 +178,7 @@ export function deviceInfo(name: string): DeviceInfo {
   return infoOf(rowOf(name, "deviceInfo"));
 }
 
-/** The name of a device by one of its names; throws a RuntimeError where there is no GPU. */
+/** The name of a device by one of its names; throws a RuntimeError if there is no GPU. */
 function resolve(name: string, call: string): string {
   if (name === "cpu") return WASM.name;
   if (name !== "gpu") return name;
@@ -189,7 +189,7 @@ function resolve(name: string, call: string): string {
   return gpu;
 }
 
-/** The row of a name; throws a RuntimeError that lists what is there. */
+/** The row of a name; throws a RuntimeError that lists the devices of this machine. */
 function rowOf(given: string, call: string): Row & { readonly open: () => Backend } {
   const name = resolve(given, call);
   if (name === WASM.name) return WASM; // asking for it opens no library
@@ -289,7 +289,7 @@ export function countDevices(type: "cpu" | "gpu"): number {
   return type === "cpu" ? 1 : gpus().length;
 }
 
-/** The name of the device at a place; throws a RuntimeError where there is none. */
+/** The name of the device at a place; throws a RuntimeError if there is none. */
 export function deviceAt({ type, index }: DevicePlace, call: string): string {
   if (type === "cpu" && index === 0) return WASM.name;
   const row = type === "gpu" ? gpus()[index] : undefined;
@@ -302,21 +302,21 @@ export function deviceAt({ type, index }: DevicePlace, call: string): string {
   );
 }
 
-/** The place of a device, by one of its names; throws a RuntimeError where there is no such device. */
+/** The place of a device, by one of its names; throws a RuntimeError if there is no such device. */
 export function placeOfDevice(given: string, call: string): DevicePlace & { readonly name: string } {
   const { name } = rowOf(given, call);
   if (name === WASM.name) return { type: "cpu", index: 0, name };
   return { type: "gpu", index: Math.max(0, gpus().findIndex((row) => row.name === name)), name };
 }
 
-/** The default device from now on, or what it is without one being chosen; gives what it was. */
+/** Sets the default device, or goes back to the automatic one; returns the previous one. */
 export function exchangeDefault(name: string | undefined): string | undefined {
   const before = chosen;
   chosen = name;
   return before;
 }
 
-/** Limits of memory in bytes that hold for all devices, where they were set. */
+/** Limits of memory in bytes that hold for all devices, if they were set. */
 export const limits: { cache: number | undefined; memory: number | undefined; wired: number } = {
   cache: undefined,
   memory: undefined,

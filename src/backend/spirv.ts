@@ -87,7 +87,7 @@ export function spirvWords(bytes: Uint8Array): Uint32Array<ArrayBuffer> | undefi
 }
 
 /**
- * Why a module must not run on a device with workgroups of a size; undefined where nothing speaks against it. It takes buffers by address,
+ * Why a module must not run on a device with workgroups of a size; undefined if nothing speaks against it. It takes buffers by address,
  * in push constants.
  */
 export function whyNoKernel(

@@ -57,7 +57,7 @@ export function createVulkanBackend(name: string, index: number, info: VulkanDev
   return new VulkanBackend(name, describeVulkan(info, mask), new VulkanDevice(index, cacheFolder(), mask), info);
 }
 
-/** The same device without a mask, opened on another thread; undefined where that fails. */
+/** The same device without a mask, opened on another thread; undefined if that fails. */
 export async function openVulkanAhead(
   name: string,
   index: number,

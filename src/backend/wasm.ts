@@ -38,13 +38,13 @@ const REST_MS = 120;
  * at once follows what the last work took.
  */
 const BUDGET = { least: 4, most: 512 } as const;
-/** Bytes in buffers from which on work is large enough to share, so that workers are started: that takes about 30 ms of another core. */
+/** Workers are started when buffers hold this many bytes, since work is then worth sharing. A start takes about 30 ms of another core. */
 const WORKER_BYTES = 6 << 20;
 /** Submitting works beyond these: entries of the queue, and queued bytes to be freed, or their share of the active memory if larger. */
 const QUEUE = { entries: 4096, bytes: 32 << 20, share: 1 / 4 } as const;
 /** Plans count the bytes of a buffer in 32 bits. */
 const MOST_OFFSET = 2 ** 32;
-/** Most threads: what is read from memory is shared by all of them. */
+/** Most threads: all of them share the memory bandwidth. */
 const MOST_THREADS = 16;
 
 /** Kernels that round activations to integers; VKMX_EXACT=1 does without them. */
@@ -82,7 +82,7 @@ type Work =
   }
   | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
 
-/** Somebody who waits for a ticket while the event loop turns. */
+/** A caller that waits for a ticket while the event loop turns. */
 interface Waiter {
   readonly ticket: number;
   readonly resolve: () => void;
@@ -91,7 +91,7 @@ interface Waiter {
 
 /**
  * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set; `quads` as
- * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD.
+ * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" if the engine lacks relaxed SIMD.
  */
 export function createWasmBackend(threads: number = threadCount(), quads?: boolean): Backend {
   const runtime = instantiateWasm(threads > 1, quads);

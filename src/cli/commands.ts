@@ -1,5 +1,5 @@
 /**
- * The commands of `vkmx`: one row each, and one file in src/cli/commands, which is loaded when it is asked for.
+ * The commands of `vkmx`: one row each, and one file in src/cli/commands, which is loaded when the command runs.
  *
  * A new command is a row here and a file whose default export is `command({ name: "vkmx NAME", about, flags, … }, main)`.
  *

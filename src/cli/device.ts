@@ -1,5 +1,5 @@
 /**
- * The devices on the command line: what `--device` names, and the list of what is here.
+ * The devices on the command line: the one that `--device` names, and the list of this machine's devices.
  *
  * @module
  */
@@ -40,7 +40,7 @@ export async function useDevice(
   if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
 }
 
-/** A device with what opening it tells. */
+/** A device with the properties that are known after opening it. */
 export interface DescribedDevice extends mx.DeviceInfo {
   /** Whether work goes to it where no device is named. */
   readonly isDefault: boolean;
@@ -48,11 +48,11 @@ export interface DescribedDevice extends mx.DeviceInfo {
   readonly driver: string | undefined;
   /** The version of Vulkan that it has. */
   readonly vulkan: string | undefined;
-  /** Undefined where it cannot be opened. */
+  /** Undefined if it cannot be opened. */
   readonly memory: mx.DeviceMemory | undefined;
 }
 
-/** The default device; undefined where VKMX_DEVICE names one that is not here. */
+/** The default device; undefined if VKMX_DEVICE names one that is not here. */
 function defaultName(): string | undefined {
   try {
     return mx.defaultDevice();

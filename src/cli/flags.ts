@@ -165,7 +165,7 @@ function unknownFlag(flags: Flags, dashes: string, name: string, args: readonly 
   return new UsageError(`Unknown flag ${dashes}${shown(found)}${hint} (--help lists all)`);
 }
 
-/** A word of the command line as messages show it: as it is, or quoted where a terminal might obey a part of it. */
+/** A word of the command line as messages show it: as it is, or quoted if a terminal might obey a part of it. */
 function shown(word: string): string {
   return quoted(word) === `"${word}"` ? word : quoted(word);
 }

@@ -229,7 +229,7 @@ function describeFigures(last: mx.lm.GenerationResponse, device: string): string
     `Device: ${device}\n`;
 }
 
-/** The one prompt of the operands or --prompt, where there is one. */
+/** The one prompt of the operands or --prompt, if there is one. */
 function givenPrompt({ prompt }: Values<typeof FLAGS>, operands: readonly string[]): string | undefined {
   if (operands.length > 1) throw new UsageError(`Expected one prompt, found ${operands.length}: put quotes around it`);
   if (prompt !== undefined && operands.length > 0) {
@@ -240,7 +240,7 @@ function givenPrompt({ prompt }: Values<typeof FLAGS>, operands: readonly string
   return given;
 }
 
-/** The text of a prompt: what is piped in, then what is given. "-" demands the former and stands for nothing else. */
+/** The text of a prompt: piped text, then that of the command line. "-" alone demands piped text. */
 async function readPrompt(given: string | undefined): Promise<string> {
   const input = given === "-" || hasPipedInput() ? await readInput() : "";
   if (given === "-" && input === "") throw new UsageError("The prompt on stdin is empty");

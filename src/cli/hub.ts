@@ -1,5 +1,5 @@
 /**
- * Models of the Hugging Face Hub on the command line: their names, and what is printed of them.
+ * Models of the Hugging Face Hub on the command line: their names and their descriptions.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { UsageError } from "./flags.ts";
 
-/** The one operand of a command that takes the name of a model. Throws a {@link UsageError} where it is no such name. */
+/** The one operand of a command that takes the name of a model. Throws a {@link UsageError} if it is no such name. */
 export function modelName(call: string, operands: readonly string[]): string {
   const name = oneOperand(call, operands);
   if (mx.lm.hub.isName(name)) return name;
@@ -28,7 +28,7 @@ export function oneOperand(call: string, operands: readonly string[]): string {
   return operands[0];
 }
 
-/** "org/name@revision" of a model of the cache; the commit where no branch or tag is there. */
+/** "org/name@revision" of a model of the cache; the commit if no branch or tag is there. */
 export function revisionOf({ revisions, commit }: mx.lm.hub.CachedModel): string {
   return revisions.length > 0 ? revisions.map(shownPath).join(",") : commit.slice(0, 12);
 }

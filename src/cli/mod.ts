@@ -43,7 +43,7 @@ export async function main(args: readonly string[]): Promise<void> {
   });
 }
 
-/** Runs a command, which ends the process where it does not succeed. */
+/** Runs a command, which ends the process if it does not succeed. */
 async function run(name: string, args: readonly string[]): Promise<number> {
   const { default: command } = await find(name).load();
   await runMain(command.program, command.main, args);

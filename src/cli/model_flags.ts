@@ -118,7 +118,7 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
   };
 }
 
-/** Says on stderr why an answer ended where the model had not ended it. */
+/** Says on stderr why an answer ended if the model had not ended it. */
 export function tellEnd(last: lm.GenerationResponse, { maxTokens = Infinity }: lm.GenerateOptions): void {
   const { finishReason, generationTokens: count } = last;
   if (finishReason === "abort") note("[the answer was stopped by Ctrl-C]\n");

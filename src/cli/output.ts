@@ -12,7 +12,7 @@ const UTF8 = new TextEncoder();
 /** Whether {@link status} has a line on the screen. */
 let shown = false;
 
-/** Text of stdin as it comes. */
+/** Text of stdin, piece by piece as it arrives. */
 async function* inputText(): AsyncGenerator<string, void, void> {
   try {
     yield* Deno.stdin.readable.pipeThrough(new TextDecoderStream());
@@ -34,7 +34,7 @@ export async function readInput(): Promise<string> {
   }
 }
 
-/** Whether stdin is a pipe or a file. A socket is none: programs leave theirs open to those that they start. */
+/** Whether stdin is a pipe or a file. A socket does not count: programs leave theirs open to child processes. */
 export function hasPipedInput(): boolean {
   try {
     const stats = fstatSync(0);

@@ -34,7 +34,7 @@ export interface Command {
   readonly main: Main<Flags>;
 }
 
-/** A {@link Command} whose flags are checked against what reads them. */
+/** A {@link Command} whose flags have the types that its code reads. */
 export function command<F extends Flags>(program: Program<F>, main: Main<F>): Command {
   return { program, main: main as Main<Flags> };
 }

@@ -40,7 +40,7 @@ export class PromptCacheFile implements Disposable {
     this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : {};
   }
 
-  /** Reads the file of --prompt-cache. Throws where it cannot be used, or nothing can be saved where the other flag says. */
+  /** Reads the file of --prompt-cache. Throws if it cannot be used, or nothing can be saved to the file of the other flag. */
   static async open(values: CacheValues, model: mx.lm.LanguageModel): Promise<PromptCacheFile> {
     const { "prompt-cache": file, "save-prompt-cache": save } = values;
     if (save !== undefined && !await exists(dirname(save))) {

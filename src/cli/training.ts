@@ -94,7 +94,7 @@ export interface TrainSettings {
   readonly data: string;
   /** The folder of the adapters. */
   readonly folder: string;
-  /** What is trained of the model; `numLayers` is undefined where nothing was said. */
+  /** What is trained of the model; `numLayers` is undefined if nothing was said. */
   readonly adapter: Omit<mx.lm.tuner.AdapterConfig, "numLayers"> & { readonly numLayers: number | undefined };
   /** How it is trained. */
   readonly args: Required<Omit<mx.lm.tuner.TrainingArgs, "adapterFile">>;
@@ -227,7 +227,7 @@ export class TrainingReport implements mx.lm.tuner.TrainingCallback {
   }
 }
 
-/** Writes the plot of the losses, where there are any, to loss.svg; a terminal shows those of two reports and more. */
+/** Writes the plot of the losses, if there are any, to loss.svg; a terminal shows those of two reports and more. */
 export function plotLosses(folder: string, trained: mx.lm.tuner.Trained): void {
   const plot = mx.lm.tuner.lossPlot(trained);
   plot?.save(join(folder, "loss.svg"));

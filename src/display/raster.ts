@@ -13,7 +13,7 @@ export interface Matrix {
   readonly values: ArrayLike<number>;
 }
 
-/** The least and the greatest finite value; undefined where there is none. */
+/** The least and the greatest finite value; undefined if there is none. */
 export function extent(values: ArrayLike<number>): readonly [number, number] | undefined {
   let [low, high] = [Infinity, -Infinity];
   for (let i = 0; i < values.length; i++) {

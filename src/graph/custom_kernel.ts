@@ -1,5 +1,5 @@
 /**
- * Kernels that a program brings: what one is, and what a call of it says.
+ * A program's own kernels: the description of a kernel and of a call.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { Shape } from "./shape.ts";
 /** Three numbers: along x, y and z. */
 export type Triple = readonly [x: number, y: number, z: number];
 
-/** What a call is made with, by which a program chooses among modules of its own. */
+/** The arguments of a call, by which a program chooses among its own modules. */
 export interface KernelVariant {
   /** Dtypes of the inputs. */
   readonly inputs: readonly DtypeName[];
@@ -49,7 +49,7 @@ export interface CustomKernel {
   readonly name: string;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
-  /** Body of main() in GLSL; "" where there is none. */
+  /** Body of main() in GLSL; "" if there is none. */
   readonly source: string;
   /** The source before main(). */
   readonly header: string;

@@ -136,7 +136,7 @@ export function isDtype(value: unknown): value is Dtype {
   return DTYPES.includes(value as Dtype);
 }
 
-/** Throws for what is no dtype, such as the name of one: programs without types pass anything. */
+/** Throws for values that are no dtype, such as the name of one: programs without types pass anything. */
 export function checkDtype(dtype: Dtype, op?: string): void {
   if (isDtype(dtype)) return;
   const named = DTYPES.some(({ name }) => name === dtype as unknown);
@@ -303,7 +303,7 @@ function float16Value(bits: number): number {
   return F16[0];
 }
 
-/** A JavaScript value of element `i` of a host view. Integers of 64 bits are bigints where a number would not be exact. */
+/** A JavaScript value of element `i` of a host view. Integers of 64 bits are bigints if a number would not be exact. */
 export function hostValue(dtype: Dtype, view: HostArray, i: number): Scalar {
   if (dtype === complex64) return complex(Number(view[2 * i]), Number(view[2 * i + 1]));
   const raw = view[i];

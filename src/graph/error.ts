@@ -72,9 +72,9 @@ export class ValueError extends ArrayError {
 export class KernelError extends ArrayError {
   /** Name of the class. */
   override readonly name = "KernelError";
-  /** What the compiler said; "" where it was not asked. */
+  /** What the compiler said; "" if it was not asked. */
   readonly log: string;
-  /** The line of the source or of the header that the compiler speaks of first, from 1, where it does. */
+  /** The line of the source or of the header that the compiler speaks of first, from 1, if it does. */
   readonly line: number | undefined;
 
   /** Makes an error with a one-line message. */
@@ -137,7 +137,7 @@ export function kindOf(value: unknown): string {
   return value === null ? "null" : typeof value === "object" ? value.constructor?.name ?? "object" : typeof value;
 }
 
-/** A path as messages show it: as it is, or {@link quoted} where a terminal might obey a part of it. */
+/** A path as messages show it: as it is, or {@link quoted} if a terminal might obey a part of it. */
 export function shownPath(path: string): string {
   // deno-lint-ignore no-control-regex
   return /[\0-\x1f]/.test(path) || path.search(UNPRINTED) >= 0 ? quoted(path) : path;

@@ -7,7 +7,7 @@
 /** Letters at which a name may be an abbreviation. */
 const SHORT = 4;
 
-/** The nearest of some names by Levenshtein distance, or one that it is short for or that is short for it; undefined where none is. */
+/** The nearest of some names by Levenshtein distance, or one that it is short for or that is short for it; undefined if none is. */
 export function nearest(name: string, names: readonly string[]): string | undefined {
   const [best] = names.map((n) => ({ n, d: distance(name, n) })).sort((a, b) => a.d - b.d);
   return best !== undefined && best.d <= Math.max(2, name.length / 3)

@@ -1,5 +1,5 @@
 /**
- * Checks of what callers pass: an option that does not exist is refused by name, where it would otherwise be passed over in silence.
+ * Checks of arguments. An option that does not exist is refused by name; otherwise it would be ignored in silence.
  *
  * @module
  */
@@ -84,7 +84,7 @@ export function checkTokens(tokens: Tensor, rows?: Tensor): void {
   }
 }
 
-/** The ids. Throws an {@link LlmError} unless all are of the vocabulary; `what` they are begins the message. */
+/** The ids. Throws an {@link LlmError} unless all are of the vocabulary; `what` begins the message. */
 export function checkIds(
   model: LanguageModel,
   ids: readonly number[],

@@ -1,5 +1,5 @@
 /**
- * Errors of the language-model layer: one class, told apart by `code`. Messages are one line that says what is wrong,
+ * Errors of the language-model layer: one class, whose `code` says what kind an error is. Messages are one line that says what is wrong,
  * where, and what to do.
  *
  * @module

@@ -21,13 +21,13 @@ export interface Output {
 
 /** A program that others run in. */
 export interface Host {
-  /** The next interrupt; undefined where there is none. */
+  /** The next interrupt; undefined if there is none. */
   interrupt(): Interrupt | undefined;
   /** What a promise gives, or the reason of an interrupt where that comes first. The work goes on then. */
   untilInterrupted<T>(promise: Promise<T>): Promise<T>;
-  /** Shows bytes done in a progress bar; undefined where there is no place for one. */
+  /** Shows bytes done in a progress bar; undefined if there is no place for one. */
   progress(label: string): ((done: number, total: number) => void) | undefined;
-  /** A new output; undefined where there is no place for one. */
+  /** A new output; undefined if there is no place for one. */
   output(): Output | undefined;
 }
 

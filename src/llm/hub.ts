@@ -128,7 +128,7 @@ export async function pull(name: string, options: PullOptions = {}): Promise<Cac
   return describe(folder, commit);
 }
 
-/** The name of the model whose page on the hub a text is the address of, such as https://huggingface.co/org/name; undefined where it is none. */
+/** The name of the model whose page on the hub a text is the address of, such as https://huggingface.co/org/name; undefined if it is none. */
 export { nameInAddress } from "./hub/name.ts";
 
 /** Whether a text has the form of a model's name on the hub: "org/name" or "org/name@revision". */
@@ -146,7 +146,7 @@ export async function locate(name: string, options: LocateOptions = {}): Promise
   return await interruptible(options, (heeding) => modelDirectory(name, heeding));
 }
 
-/** Where models are kept: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. Throws an {@link LlmError} where there is no such place. */
+/** Where models are kept: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. Throws an {@link LlmError} if there is no such place. */
 export function cacheFolder(): string {
   return hubCache();
 }
@@ -162,7 +162,7 @@ export function list(options: Pick<HubOptions, "cacheDir"> = {}): CachedModel[] 
   return cachedModels(hubCache(options.cacheDir));
 }
 
-/** The commits of a model that are kept, the one used last first. Throws an {@link LlmError} where there is none. */
+/** The commits of a model that are kept, the one used last first. Throws an {@link LlmError} if there is none. */
 export function show(name: string, options: HubOptions = {}): CachedModel[] {
   checkOptions("show", options, HUB_OPTIONS);
   const [folder, commits] = cachedCommits(hubCache(options.cacheDir), hubName("show", name, options.revision));
@@ -173,7 +173,7 @@ export function show(name: string, options: HubOptions = {}): CachedModel[] {
 
 /**
  * Removes a model from the cache, or one revision of it and the bytes that no other one needs. Returns how many bytes that gave back.
- * Throws an {@link LlmError} where it is not there, or is being downloaded.
+ * Throws an {@link LlmError} if it is not there, or is being downloaded.
  */
 export function remove(name: string, options: HubOptions = {}): number {
   checkOptions("remove", options, HUB_OPTIONS);
@@ -231,7 +231,7 @@ export async function modelDirectory(
   }
 }
 
-/** Whether there is something of a name; also where that may not be looked at, which reading it says better. */
+/** Whether there is something of a name; also if that may not be looked at, which reading it says better. */
 function mayExist(path: string): boolean {
   try {
     return find(path) !== undefined;

@@ -100,7 +100,7 @@ const LEAST_CONTEXT = 256;
  * once, into the cache that Python's tools share; a model that is whole there is loaded without any connection.
  * {@link EMBEDDED_MODEL} is the one that is part of the package.
  *
- * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit. With `verify`,
+ * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed if it does not fit. With `verify`,
  * a file that is not the published one has code "checksum".
  *
  * @example

@@ -11,7 +11,7 @@ import type { QuantizationMode } from "../graph/quantization.ts";
 export interface LinearArrays {
   /** (outputDims, inputDims) */
   readonly weight: Tensor;
-  /** (outputDims,), where there is a bias. */
+  /** (outputDims,), if there is a bias. */
   readonly bias?: Tensor;
 }
 

@@ -50,7 +50,7 @@ export class Embedding extends Module {
     return scoped((): Tensor => mx.matmul(x, this.weight.T));
   }
 
-  /** A table of the same vectors, quantized; see {@link quantize}. Throws a ValueError where `quantizeInput`: it is given integers. */
+  /** A table of the same vectors, quantized; see {@link quantize}. Throws a ValueError if `quantizeInput`: it is given integers. */
   toQuantized(
     groupSize?: number,
     bits?: number,

@@ -19,7 +19,7 @@ function checkEps(op: string, eps: number): number {
   throw new ValueError(`${op} expected eps to be positive: found ${eps}`);
 }
 
-/** weight * x + bias, where there are such. */
+/** weight * x + bias, if there are such. */
 function scaled(x: Tensor, weight: Tensor | undefined, bias: Tensor | undefined): Tensor {
   const y = weight ? mx.multiply(weight, x) : x;
   return bias ? mx.add(y, bias) : y;

@@ -250,7 +250,7 @@ export class QQLinear extends Module {
     this.weight = mx.random.uniform(-scale, scale, [outputDims, inputDims]);
   }
 
-  /** A layer with the weights of another, trained or not as that is. Throws a ValueError where it has a bias. */
+  /** A layer with the weights of another, trained or not as that is. Throws a ValueError if it has a bias. */
   static fromLinear(
     linear: { readonly weight: Tensor; readonly bias?: Tensor; readonly training?: boolean },
     groupSize?: number,

@@ -26,7 +26,7 @@ export function partsOf(branch: Branch, map: (name: string, part: unknown) => un
   return Array.isArray(branch) ? parts.map(([, part]) => part) : Object.fromEntries(parts);
 }
 
-/** The leaves of a tree with the names of the places where they are, joined by dots. */
+/** The leaves of a tree with the names of their places, joined by dots. */
 export function namedLeaves(tree: unknown, prefix: string = ""): [name: string, leaf: unknown][] {
   if (!isBranch(tree)) return [[prefix, tree]];
   return Object.entries(tree).flatMap(([name, part]) => namedLeaves(part, prefix === "" ? name : `${prefix}.${name}`));

@@ -40,7 +40,7 @@ function cubic(a: number): Kernel {
 /** The triangle, which interpolates between two neighbours. */
 const TRIANGLE: Kernel = { weight: (x) => Math.max(1 - x, 0), radius: 1 };
 
-/** The kernels as they are, and those that are stretched where an axis shrinks. */
+/** The kernels as they are, and those that are stretched if an axis shrinks. */
 const KERNELS = {
   linear: { plain: TRIANGLE, antialias: TRIANGLE },
   cubic: { plain: cubic(-0.75), antialias: cubic(-0.5) },
@@ -134,7 +134,7 @@ export class Upsample extends Module {
   readonly mode: UpsampleMode;
   /** Whether the outermost elements keep their places. */
   readonly alignCorners: boolean;
-  /** Whether more elements count where an axis shrinks. */
+  /** Whether more elements count if an axis shrinks. */
   readonly antialias: boolean;
 
   /** Takes the factor of all spatial axes or of each, the mode, whether the outermost elements keep their places, and antialiasing. */

@@ -20,7 +20,7 @@ function withParameters<T>(module: Module, parameters: ModuleTree, fn: () => T):
 
 /**
  * A function that gives what `fn` gives and the gradients with respect to the trainable parameters of `model`, in their form. `fn`
- * returns a scalar array, or a list that begins with one. The model has its own arrays again afterwards, also where `fn` throws.
+ * returns a scalar array, or a list that begins with one. The model has its own arrays again afterwards, also if `fn` throws.
  *
  * @example
  * ```ts

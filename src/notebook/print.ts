@@ -1,5 +1,5 @@
 /**
- * Text as it comes, in a cell of a notebook or on a terminal.
+ * Streams of text, in a cell of a notebook or on a terminal.
  *
  * @module
  */
@@ -80,7 +80,7 @@ class CellSink implements Sink {
 
 const STDOUT: Sink = { write: (text) => writeText("stdout", text), end: () => Promise.resolve() };
 
-/** The figures of a last response, as a cell shows them; undefined where there are none. */
+/** The figures of a last response, as a cell shows them; undefined if there are none. */
 function figures(response: object): string | undefined {
   const { generationTokens, generationTps, finishReason } = response as Readonly<Record<string, unknown>>;
   if (typeof generationTokens !== "number" || typeof generationTps !== "number") return undefined;

@@ -1,5 +1,5 @@
 /**
- * Fewer points that look the same: what is drawn does not grow with the data.
+ * Fewer points that look the same, so that a drawing does not grow with the data.
  *
  * @module
  */

@@ -150,7 +150,7 @@ interface Call {
   readonly kind: string;
 }
 
-/** How results of a trace become what the function returned, and what it left in its state. */
+/** How results of a trace become the function's return value and its state. */
 interface Returned {
   readonly rebuild: Rebuild;
   /** The node that each array shows; those of the result come first. */
@@ -166,7 +166,7 @@ function pendingOf(arrays: readonly Tensor[]): readonly Node[] {
   return arrays.map(nodeOf).filter((node) => node.inputs.length > 0);
 }
 
-/** Throws where a graph also computes the pending arrays of a call, for which parameters stand: it would not be traced through them. */
+/** Throws if a graph also computes the pending arrays of a call, for which parameters stand: it would not be traced through them. */
 function checkCaptured(results: readonly Node[], pending: readonly Node[]): void {
   if (pending.length === 0) return;
   const nodes = new Set(pending);
@@ -177,7 +177,7 @@ function checkCaptured(results: readonly Node[], pending: readonly Node[]): void
   );
 }
 
-/** Throws where an array of the state has ended. */
+/** Throws if an array of the state has ended. */
 function checkState(captured: readonly Tensor[]): void {
   if (!captured.some((array) => array.isDisposed)) return;
   throw new ValueError(

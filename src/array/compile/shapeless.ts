@@ -22,7 +22,7 @@ export interface Traced {
   readonly inputs: readonly { readonly shape: Shape }[];
 }
 
-/** The shape of a node for inputs of other shapes; undefined where that is not known. */
+/** The shape of a node for inputs of other shapes; undefined if that is not known. */
 type Follow = (node: Traced, inputs: readonly Shape[]) => Shape | undefined;
 
 const same: Follow = (_, [x]) => x;
@@ -31,7 +31,7 @@ const same: Follow = (_, [x]) => x;
 const sameRows: Follow = ({ inputs: [x, ...rest] }, [first, ...others]) =>
   first.at(-1) === x.shape.at(-1) && others.every((shape, i) => sameShape(shape, rest[i].shape)) ? first : undefined;
 
-/** What shapes broadcast to, where each axis of each is repeated where it was in the trace, and only there. */
+/** What shapes broadcast to, if every axis is repeated exactly when it was in the trace. */
 function broadcastAs(inputs: readonly Shape[], traced: readonly Shape[], whole: Shape): Shape | undefined {
   const shape = broadcastShapes(...inputs);
   const repeats = (x: Shape, all: Shape): string =>
@@ -100,7 +100,7 @@ export function isFollowed(op: OpName): boolean {
   return FOLLOW[op] !== undefined;
 }
 
-/** The shape of a node for inputs of other shapes. Throws a ShapeError where none follows. */
+/** The shape of a node for inputs of other shapes. Throws a ShapeError if none follows. */
 export function followShape(node: Traced, inputs: readonly Shape[]): Shape {
   const shape = FOLLOW[node.op]?.(node, inputs);
   if (shape) return shape;
@@ -148,7 +148,7 @@ export class ShapelessTrace implements Disposable {
     return new ShapelessTrace([...copies.values()], outputs.map((node) => copies.get(node)!));
   }
 
-  /** The graph over other parameters; undefined where shapes do not follow. Throws a ShapeError for a reshape that does not fit. */
+  /** The graph over other parameters; undefined if shapes do not follow. Throws a ShapeError for a reshape that does not fit. */
   build(parameters: readonly Node[]): Node[] | undefined {
     const made = new Map<Node, Node>();
     for (const node of this.#nodes) {

@@ -1,5 +1,5 @@
 /**
- * `mx.distributed`, as MLX has it where no backend is there: one process, whose collectives give back what they get.
+ * `mx.distributed`, as in MLX without a backend: one process, whose collectives return their input.
  *
  * @module
  */

@@ -43,7 +43,7 @@ export interface ImportedFunction extends Disposable {
 export interface FunctionExporter extends Disposable {
   /** Traces the function for arrays such as these. */
   (...args: readonly (Tensor | readonly Tensor[] | Keywords)[]): void;
-  /** Writes the file; the same as disposing. Nothing is written where nothing was traced. */
+  /** Writes the file; the same as disposing. Nothing is written if nothing was traced. */
   close(): void;
 }
 
@@ -222,7 +222,7 @@ export function exporter(file: string, fn: Exportable, options: ExportOptions = 
  *
  * Given a callback instead of a path, that is called with each step, and nothing is written.
  *
- * Throws a ValueError where the function takes or returns anything but arrays, and for ops that files cannot hold.
+ * Throws a ValueError if the function takes or returns anything but arrays, and for ops that files cannot hold.
  *
  * @example
  * ```ts

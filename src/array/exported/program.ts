@@ -95,7 +95,7 @@ function valueAt({ inputs, constants, steps }: Program, all: readonly Value[], a
   return place < constants.length ? all[constants[place]] : steps[place - constants.length];
 }
 
-/** Numbers of the steps whose sizes depend on those of inputs. */
+/** Numbers of the steps whose sizes depend on the sizes of inputs. */
 function sizedSteps({ inputs, constants, steps }: Program): ReadonlySet<number> {
   const sized = new Set(inputs.keys());
   steps.forEach((step, i) => {
@@ -104,7 +104,7 @@ function sizedSteps({ inputs, constants, steps }: Program): ReadonlySet<number> 
   return sized;
 }
 
-/** The results of a program for inputs. Throws a ShapeError where these are of sizes that it does not serve. */
+/** The results of a program for inputs. Throws a ShapeError if these are of sizes that it does not serve. */
 export function runProgram(program: Program, inputs: readonly Node[], constants: readonly Node[]): Node[] {
   const made: Node[] = [...inputs, ...program.constants.map((i) => constants[i])];
   const sized = program.shapeless ? sizedSteps(program) : undefined;
@@ -122,7 +122,7 @@ export function runProgram(program: Program, inputs: readonly Node[], constants:
   return program.outputs.map((i) => made[i]);
 }
 
-/** Steps of a program as its values come: throws where one reads what is not there yet, or does not fit what it reads. */
+/** Steps of a program in order. Throws if a step reads a value that does not exist yet, or does not fit its inputs. */
 export function checkProgram(what: string, program: Program, constants: readonly Value[]): void {
   const values: Operand[] = [
     ...program.inputs,

@@ -1,5 +1,5 @@
 /**
- * Scores of attention in primitives: what its definition and that of its gradients begin with.
+ * Scores of attention in primitives, with which the definitions of attention and of its gradients begin.
  *
  * @module
  */

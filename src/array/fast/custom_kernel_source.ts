@@ -14,7 +14,7 @@ export const OP = "vulkanKernel";
 const MOST_TEXT = 1 << 20;
 const MOST_NAME = 64;
 
-/** Words that a body needs for what they are; others, such as `out`, may be names of buffers. */
+/** Words with a fixed meaning in a body; others, such as `out`, may be names of buffers. */
 const WORDS = new Set(
   ("if else for while do switch case default break continue return discard const true false struct shared void bool int uint float " +
     "double vec2 vec3 vec4 ivec2 ivec3 ivec4 uvec2 uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 int8_t int16_t int32_t int64_t " +
@@ -81,7 +81,7 @@ export function checkDistinct(names: readonly string[]): void {
 const ASSIGNED = /^\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)/;
 const CHANGED = /(?:\+\+|--|\batomic\w+\s*\()\s*$/;
 
-/** Throws a {@link KernelError} where a body writes into an input: compilers let it pass, and other arrays may lie there. */
+/** Throws a {@link KernelError} if a body writes into an input: compilers let it pass, and other arrays may lie there. */
 export function checkReads(kernel: string, source: string, inputs: readonly string[]): void {
   const code = source.replaceAll(/\/\/.*|\/\*[^]*?(?:\*\/|$)/g, (comment) => comment.replaceAll(/[^\n]/g, " "));
   for (const { name, index } of usesOf(code, inputs)) {

@@ -79,7 +79,7 @@ export function loadGgufWithMetadata(path: string): [arrays: NamedTensors, metad
  * "x.biases") for `mx.dequantize` in groups of 32. Other quantized types become float16 values. Nothing is read or computed before it
  * is needed.
  *
- * Throws an {@link ArrayError} with code "file" where that is no such file, is damaged, or has tensors of another type.
+ * Throws an {@link ArrayError} with code "file" if that is no such file, is damaged, or has tensors of another type.
  *
  * @example
  * ```ts

@@ -24,7 +24,7 @@ export { loadNpy, loadNpz, savez, savezCompressed } from "./npz.ts";
 
 /**
  * The arrays of a safetensors file by name. Only the header is read; values are read when they are needed, and reading them is an
- * error where the file changed since. 8-bit floats load as uint8, see `mx.fromFp8`.
+ * error if the file changed since. 8-bit floats load as uint8, see `mx.fromFp8`.
  *
  * Throws an {@link ArrayError} with code "file" for a file that does not follow the format exactly. Tensors must not overlap, leave a gap
  * or occur twice. At most 100,000 tensors and names of 64 KB are allowed.
@@ -50,7 +50,7 @@ export function safetensorsMetadata(path: string): Record<string, string> {
   return readHeader(path).metadata;
 }
 
-/** Throws where the file would be one that {@link loadSafetensors} refuses. */
+/** Throws if the file would be one that {@link loadSafetensors} refuses. */
 function checkSavable(names: readonly string[], texts: readonly string[]): void {
   if (names.length > MAX_TENSORS) {
     throw new ValueError(`saveSafetensors() got ${names.length} arrays: a file holds at most ${MAX_TENSORS}`);
@@ -102,7 +102,7 @@ export type FileFormat = "safetensors" | "npz" | "npy" | "gguf";
 /** What is done with files of a format. */
 interface Format {
   readonly load: (path: string) => Tensor | NamedTensors;
-  /** Undefined where files have no metadata. */
+  /** Undefined if files have no metadata. */
   readonly withMetadata: ((path: string) => readonly [NamedTensors, GgufMetadata]) | undefined;
   readonly save: (path: string, arrays: TensorTree, metadata: Readonly<Record<string, string>>) => void;
 }

@@ -35,7 +35,7 @@ const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
 const NUMERIC = new Set(Array.from("+-.0123456789Ee", code));
 const WORDS = ["true", "false", "null"];
 
-/** Throws an error. `what` continues a sentence about the text, `at` is the byte of the file where that is. */
+/** Throws an error. `what` continues a sentence about the text, `at` is its place in the file, in bytes. */
 export type JsonFail = (what: string, at: number) => never;
 
 /** A place in JSON text that moves forward over one value after the other. */
@@ -97,7 +97,7 @@ export class JsonReader {
     return this.#number().value;
   }
 
-  /** Passes `true` or `false`; undefined where neither comes next. */
+  /** Passes `true` or `false`; undefined if neither comes next. */
   boolean(): boolean | undefined {
     this.#next();
     return this.#word("true") || (this.#word("false") ? false : undefined);
@@ -148,12 +148,12 @@ export class JsonReader {
     this.#rests("skipped", this.#start + this.#at - start);
   }
 
-  /** Passes `null` where it comes next. */
+  /** Passes `null` if it comes next. */
   null(): boolean {
     return this.begins("n") && this.#word("null");
   }
 
-  /** Throws where anything but white space is left. */
+  /** Throws if anything but white space is left. */
   finish(): void {
     if (this.#next() >= 0) this.expected("the end of the text");
   }
@@ -244,7 +244,7 @@ export class JsonReader {
     }
   }
 
-  /** Moves the window so that `bytes` bytes from here on are in it; false where the text ends before. */
+  /** Moves the window so that `bytes` bytes from here on are in it; false if the text ends before. */
   #grow(bytes: number): boolean {
     if (this.#at + bytes <= this.#window.length) return true;
     const from = this.#start + this.#at;

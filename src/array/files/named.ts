@@ -22,14 +22,14 @@ export function byName<T>(entries: Iterable<readonly [string, T]>): Record<strin
   return found;
 }
 
-/** Arrays of a tree with their names: keys and list indices joined by dots. Throws in the name of `op`, also where a name occurs twice. */
+/** Arrays of a tree with their names: keys and list indices joined by dots. Throws in the name of `op`, also if a name occurs twice. */
 export function namedList(op: string, tree: TensorTree): [name: string, tensor: Tensor][] {
   const list = [...named(op, tree, "")];
   checkNames(op, list);
   return list;
 }
 
-/** Throws in the name of `op` where a name occurs twice. */
+/** Throws in the name of `op` if a name occurs twice. */
 export function checkNames(op: string, list: readonly (readonly [string, Tensor])[]): void {
   const names = new Set<string>();
   for (const [name] of list) {

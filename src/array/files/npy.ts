@@ -52,7 +52,7 @@ export interface NpyHeader {
   readonly dataStart: number;
 }
 
-/** Reads bytes of what holds a header; fewer than `length` where it ends before. */
+/** Reads bytes of the source of a header; fewer than `length` if it ends before. */
 export type ReadBytes = (offset: number, length: number) => Uint8Array;
 
 /** Reads and checks a header. `fail` throws what is wrong with it. */

@@ -35,7 +35,7 @@ function stored({ dtype, fortran, bigEndian, shape }: NpyHeader, place: OpAttrs[
  * The array of a .npy file; its values are read when they are needed. Both byte orders and both orders of axes are understood;
  * "V2" is bfloat16, as MLX writes it.
  *
- * Throws an {@link ArrayError} with code "file" where that is no such file, or has elements that no array has.
+ * Throws an {@link ArrayError} with code "file" if that is no such file, or has elements that no array has.
  *
  * @example
  * ```ts
@@ -82,7 +82,7 @@ function loadMember(file: InputFile, member: Member, fail: (what: string) => nev
 /**
  * The arrays of a .npz file by name; their values are read when they are needed.
  *
- * Throws an {@link ArrayError} with code "file" where that is no archive of .npy files, or is damaged.
+ * Throws an {@link ArrayError} with code "file" if that is no archive of .npy files, or is damaged.
  *
  * @example
  * ```ts

@@ -98,7 +98,7 @@ export function failFile(path: string, what: string): never {
   throw new ArrayError("file", `${shownPath(path)}: ${what}`);
 }
 
-/** Opens a file and describes it. Throws an {@link ArrayError} with code "file", also where `describe` calls `fail`. */
+/** Opens a file and describes it. Throws an {@link ArrayError} with code "file", also if `describe` calls `fail`. */
 export function opened<T>(given: string, describe: (file: InputFile, fail: (what: string) => never) => T): T {
   try {
     using file = new InputFile(given);

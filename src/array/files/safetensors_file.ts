@@ -1,5 +1,5 @@
 /**
- * Safetensors files array by array: what a header tells before anything is read, and writing with one array in memory at a time.
+ * Safetensors files array by array: the header without the values, and writing with one array in memory at a time.
  *
  * @module
  */
@@ -18,7 +18,7 @@ export interface StoredArrays {
   readonly entries: ReadonlyMap<string, Entry>;
   /** Strings by name. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** An array of the file, read when it is needed; reading is an error where the file changed since. */
+  /** An array of the file, read when it is needed; reading is an error if the file changed since. */
   tensor(entry: Entry): Tensor;
   /** Reads the bytes of some arrays at once. */
   bytes(entries: readonly Entry[]): Uint8Array<ArrayBuffer>[];

@@ -169,7 +169,7 @@ function packed(...numbers: readonly (readonly [bytes: number, value: number])[]
   return out;
 }
 
-/** The bytes of an archive; members are deflated where `deflate` says so. */
+/** The bytes of an archive; members are deflated if `deflate` says so. */
 export function* zipPieces(members: readonly NewMember[], deflate: boolean): Generator<Uint8Array> {
   const directory: Uint8Array[] = [];
   let at = 0;

@@ -37,8 +37,8 @@ function symmetric(op: string, a: TensorLike, triangle: Triangle, flag: boolean)
 
 /**
  * Eigenvalues (…, n) of symmetric matrices, ascending, and eigenvectors (…, n, n) as columns of length 1; also of Hermitian matrices of
- * complex64, whose eigenvalues are float32. Only the triangle that is named is read. Throws a DtypeError for what is no float32, float64
- * or complex64, a ShapeError for what is not square.
+ * complex64, whose eigenvalues are float32. Only the triangle that is named is read. Throws a DtypeError for dtypes other than float32, float64
+ * and complex64, a ShapeError for matrices that are not square.
  *
  * @example
  * ```ts

@@ -116,7 +116,7 @@ function naive(terms: readonly Letters[], output: Letters, sizes: ReadonlyMap<st
   return { path: [terms.map((_, i) => i)], cost, scaling: letters.size };
 }
 
-/** The product of two operands, or undefined where it is larger than `most` elements or more work than `budget`. */
+/** The product of two operands, or undefined if it is larger than `most` elements or more work than `budget`. */
 function pairOf(
   places: readonly [number, number],
   terms: readonly Letters[],

@@ -87,7 +87,7 @@ function hadamard(size: number): Tensor {
   return wrap(dataNode(new Uint8Array(values.buffer), [size, size], float32));
 }
 
-/** The sizes of the matrices whose Kronecker product transforms n elements; throws where there are none. */
+/** The sizes of the matrices whose Kronecker product transforms n elements; throws if there are none. */
 function factorsOf(n: number): number[] {
   for (const m of [1, 12, 20, 28]) {
     let bits = Math.log2(n / m);

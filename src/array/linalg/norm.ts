@@ -46,7 +46,7 @@ export function norm<A extends TensorLike, const X extends Axis = null, K extend
 ): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
   return scoped("norm", (): AnyTensor => {
     const given = toFloat("norm", a);
-    // Norms of complex numbers are those of their magnitudes, but for those of singular values.
+    // Norms of complex numbers are those of their magnitudes, except norms of singular values.
     const x = given.dtype.kind === "complex" ? abs(given) : given;
     if (ord !== null && typeof ord !== "number" && typeof ord !== "string") {
       throw new ValueError(`norm() expected ord to be a number, "fro", "nuc" or null: found ${quoted(ord)}`);

@@ -210,7 +210,7 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   }
   const count = toShape("arange", Math.max(0, Math.ceil((to - from) / by)));
   if (type.kind === "float") return make("arange", [], count, type, { start: from, step: by });
-  // The first two numbers are cut, and what is between them is the step of all, as in MLX.
+  // The first two numbers are truncated, and their difference is the step of all, as in MLX.
   const first = Math.trunc(from);
   return make("arange", [], count, type, { start: first, step: Math.trunc(from + by) - first });
 }

@@ -96,7 +96,7 @@ export function putAlongAxis<A extends TensorLike>(
   if (sizeOf(base.shape) === 0) return wrap(given);
   const index = toIndexNode(op, indices);
   let value = castNode(toNode(op, values, base.dtype), base.dtype);
-  // Leading axes of size 1 beyond those of the indices are let go, as in MLX.
+  // Leading axes of size 1 beyond those of the indices are dropped, as in MLX.
   while (value.shape.length > index.shape.length && value.shape[0] === 1) {
     value = reshapeNode(value, value.shape.slice(1));
   }

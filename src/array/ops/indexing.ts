@@ -245,9 +245,9 @@ function moveAxesShape(shape: readonly number[], count: number, at: number): num
   return [...shape.slice(count, count + at), ...shape.slice(0, count), ...shape.slice(count + at)];
 }
 
-/** A value broadcast to the shape of what it is assigned to. */
+/** A value broadcast to the shape of its target. */
 export function fitValue(op: string, value: Node, shape: Shape): Node {
-  // Leading axes of size 1 beyond the shape are let go, as in MLX.
+  // Leading axes of size 1 beyond the shape are dropped, as in MLX.
   let node = value;
   while (node.shape.length > shape.length && node.shape[0] === 1) node = reshapeNode(node, node.shape.slice(1));
   const common = broadcastShapes(node.shape, shape);
@@ -347,10 +347,10 @@ function maskedAssign(base: Node, mask: Node, value: Node): Node {
   return select(reshapeNode(handOn(picked), base.shape));
 }
 
-/** How the updates of `x.at(...)` combine old and new values, and what is made of the new ones before. */
+/** How the updates of `x.at(...)` combine old and new values, and a function that is applied to the new ones first. */
 const UPDATES: Readonly<Record<Update, readonly [fn: ScatterFn, change?: (value: Tensor) => Tensor]>> = {
   add: ["sum"],
-  // Of bools, what is not 0 counts as true with either sign.
+  // For bools, every number but 0 counts as true.
   subtract: ["sum", (value) => value.dtype === bool ? value : negative(value)],
   multiply: ["prod"],
   divide: ["prod", reciprocal],

@@ -1,5 +1,5 @@
 /**
- * Slices whose start the device knows: what the public functions and caches of keys and values share.
+ * Slices whose start is an array on the device: the parts that public functions and key/value caches share.
  *
  * @module
  */
@@ -41,7 +41,7 @@ export function startOf(
   return { at, node: perRow ? castNode(node, int32) : reshapeNode(castNode(node, int32), [at.length]) };
 }
 
-/** The axes of one node and what it takes of the start, and those that are left. */
+/** The axes of one node with their part of the start, and the remaining axes. */
 function firstAxes(axes: readonly number[], start: Node): { now: number[]; rest: number[]; starts: [Node, Node] } {
   const [now, rest] = [axes.slice(0, NODE_AXES), axes.slice(NODE_AXES)];
   if (rest.length === 0) return { now, rest, starts: [start, start] };

@@ -1,5 +1,5 @@
 /**
- * Sorting and what is made of it. Ascending, stable, NaN last; along the last axis unless an axis is given, null flattens.
+ * Sorting and functions based on it. Ascending, stable, NaN last; along the last axis by default, null flattens.
  *
  * @module
  */

@@ -189,9 +189,9 @@ export interface IntegerInfo {
   readonly dtype: Dtype;
   /** Bits of a number. */
   readonly bits: number;
-  /** The least number; a bigint where a number would not be exact. */
+  /** The least number; a bigint if a number would not be exact. */
   readonly min: number | bigint;
-  /** The largest number; a bigint where a number would not be exact. */
+  /** The largest number; a bigint if a number would not be exact. */
   readonly max: number | bigint;
 }
 

@@ -11,7 +11,7 @@ import { castNode, fullNode, scalarNode } from "../tensor/convert.ts";
 import { broadcastNode, reshapeNode } from "./movement.ts";
 import { iinfo } from "./type_info.ts";
 
-/** The elementwise row that combines two, and what leaves a number as it is; undefined where that depends on the dtype. */
+/** The elementwise row that combines two numbers, and its neutral element; undefined if that depends on the dtype. */
 const FOLDS = {
   sum: { row: "add", identity: 0 },
   prod: { row: "multiply", identity: 1 },
@@ -71,7 +71,7 @@ function argNode(fn: "min" | "max", node: Node, axis: number): Node {
   return makeNode("elementwise", [found, along, none], node.shape, int32, { fn: "select" });
 }
 
-/** A reduction of a node of an 8-byte dtype, or to one, in the shape that is asked for. */
+/** A reduction from or to an 8-byte dtype, in the shape that is asked for. */
 export function reduceWide(fn: ReduceFn, node: Node, axes: readonly number[], shape: number[], dtype: Dtype): Node {
   if (fn === "all" || fn === "any") return makeNode("reduce", [castNode(node, bool)], shape, bool, { fn, axes });
   if (fn === "argmin" || fn === "argmax") {
@@ -85,7 +85,7 @@ export function reduceWide(fn: ReduceFn, node: Node, axes: readonly number[], sh
   return reshapeNode(apply("add", [apply("log", [foldAxes("sum", terms, axes)]), shift]), shape);
 }
 
-/** What is taken from exponents before exp(): the largest along axes, or 0 where that is not finite. */
+/** What is taken from exponents before exp(): the largest along axes, or 0 if that is not finite. */
 function shiftOf(x: Node, axes: readonly number[]): Node {
   const most = foldAxes("max", x, axes);
   const zero = broadcastNode(scalarNode("max", 0, x.dtype), most.shape);

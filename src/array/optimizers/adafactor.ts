@@ -17,7 +17,7 @@ import { type Settings, settingsOf } from "./settings.ts";
 
 /** Options of {@link Adafactor}. */
 export interface AdafactorOptions {
-  /** The learning rate, or its schedule; null, the default, where `relativeStep` makes it. */
+  /** The learning rate, or its schedule; null, the default, if `relativeStep` makes it. */
   readonly learningRate?: LearningRate | null;
   /** Added to squares of gradients, and the least scale of a parameter; 1e-30 and 1e-3 by default. */
   readonly eps?: readonly [number, number];

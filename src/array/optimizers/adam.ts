@@ -42,7 +42,7 @@ const ADAMAX_DEFAULTS: Required<AdamaxOptions> = { learningRate: undefined!, bet
 const ADAM_DEFAULTS: Required<AdamOptions> = { ...ADAMAX_DEFAULTS, biasCorrection: false };
 const ADAMW_DEFAULTS: Required<AdamWOptions> = { ...ADAMAX_DEFAULTS, weightDecay: 0.01, biasCorrection: false };
 
-/** Throws unless coefficients are those of running means. */
+/** Throws unless coefficients are valid for running means. */
 export function checkBetas(op: string, betas: Betas): void {
   betas.forEach((beta, i) => checkRange(op, `betas[${i}]`, beta, beta >= 0 && beta < 1, "in [0, 1)"));
 }

@@ -1,5 +1,5 @@
 /**
- * Lifetimes of what optimizers make: new parameters and state outlive the scopes around an update, and those that an update replaces
+ * Lifetimes of an optimizer's arrays: new parameters and state outlive the scopes around an update, and those that an update replaces
  * end with it. Arrays of the program, as the first parameters are, never do.
  *
  * @module
@@ -43,7 +43,7 @@ export function letGo(arrays: Iterable<unknown>): void {
   }
 }
 
-/** Runs `fn`, and ends what it replaces only when it is done; what it replaces in vain, before it throws, stays. */
+/** Runs `fn`, and frees replaced arrays only when it is done. If it throws, the arrays stay. */
 export function afterwards<T>(fn: () => T): T {
   if (waiting) return fn();
   const replaced = waiting = new Set();

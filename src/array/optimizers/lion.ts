@@ -15,7 +15,7 @@ import { type Settings, settingsOf } from "./settings.ts";
 
 /** Options of {@link Lion}. */
 export interface LionOptions {
-  /** The learning rate λ, or its schedule; a third to a tenth of what is right for AdamW. */
+  /** The learning rate λ, or its schedule; a third to a tenth of a good one for AdamW. */
   readonly learningRate: LearningRate;
   /** How much of the mean stays in the direction and in the state, β₁ and β₂; 0.9 and 0.99 by default. */
   readonly betas?: Betas;

@@ -174,7 +174,7 @@ export abstract class Optimizer implements Disposable {
    * ```
    */
   applyGradients<G>(gradients: G, parameters: unknown): TreeOf<G, AnyTensor> {
-    // What was in each part of the state, to go back to or to let go.
+    // The old content of each part of the state, to restore or to free.
     const before: [now: Branch, then: Branch][] = [];
     const noted = (state: Branch): Branch => {
       before.push([state, { ...state }]);

@@ -65,7 +65,7 @@ export function settingsOf<S extends object>(op: string, defaults: S, given: rea
   return found as S;
 }
 
-/** Throws unless a setting is in its range, which `range` tells. */
+/** Throws unless a setting is in its `range`. */
 export function checkRange(op: string, name: string, value: number, right: boolean, range: string): void {
   if (!right) throw new ValueError(`${op}() expected ${name} to be ${range}: found ${value}`);
 }

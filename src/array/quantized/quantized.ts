@@ -21,7 +21,7 @@ import type { RankOf } from "../tensor/types.ts";
 /** Modes whose codes are small floats. */
 export type SmallFloatMode = Exclude<QuantizationMode, "affine">;
 
-/** Checks mode, group size and bits; what is not given is the mode's. */
+/** Checks mode, group size and bits; defaults are the mode's. */
 export function formatOf(
   op: string,
   groupSize: number | null | undefined,
@@ -71,9 +71,9 @@ export function globalNode(
   return reshapeNode(node, []);
 }
 
-/** Codes, scales and, where they are affine, biases, checked against each other. */
+/** Codes, scales and, if they are affine, biases, checked against each other. */
 export interface PackedMatrix {
-  /** Codes, scales and, where they are affine, biases; scales and biases of one dtype. */
+  /** Codes, scales and, if they are affine, biases; scales and biases of one dtype. */
   readonly inputs: readonly Node[];
   readonly format: QuantizedFormat;
   /** Length of an unpacked row. */
@@ -116,7 +116,7 @@ export function packedMatrix(
   return { inputs: [codes, ...factors.map((node) => castNode(node, dtype))], format, columns };
 }
 
-/** Codes, scales and, where they are affine, biases of a matrix. */
+/** Codes, scales and, if they are affine, biases of a matrix. */
 export function quantizeNodes(op: string, node: Node, format: QuantizedFormat, global?: Node): Node[] {
   const { bits, groupSize, mode } = format;
   checkFloat(op, "the matrix", node.dtype);

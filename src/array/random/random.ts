@@ -309,7 +309,7 @@ export function randint<const S extends number | Shape = readonly [], N extends 
   });
 }
 
-/** A bound of {@link randint} less `by`, exact also where float32 is not. */
+/** A bound of {@link randint} less `by`, exact also if float32 is not. */
 function wholeBound(bound: TensorLike, by: number, dtype: Dtype): Tensor {
   if (typeof bound === "number") return wrap(fullNode(Math.trunc(bound - by), [], dtype));
   const array = wrap(toNode("randint", bound));
@@ -408,7 +408,7 @@ export function categorical(logits: TensorLike, axis: number = -1, options: Cate
   return scoped("categorical", (): AnyTensor => {
     const x = toFloat("categorical", wrap(node));
     if (sizeOf(rows) === 1 && to.length > 0) return inverseCdf(reshape(x, [-1]), to, key);
-    // Gumbel noise makes argmax a draw. It has the result's shape with the categories at the axis where the logits have them.
+    // Gumbel noise makes argmax a draw. It has the result's shape with the categories at the logits' axis.
     const wide = numSamples === undefined ? x : expandDims(x, -1);
     const fromEnd = at - wide.ndim;
     const noise = gumbel(to.toSpliced(to.length + 1 + fromEnd, 0, node.shape[at]), float32, key);

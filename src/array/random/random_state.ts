@@ -57,7 +57,7 @@ export function nextKey(): Node {
   return drawn;
 }
 
-/** The global random state, a list of one key as in MLX: what is put back draws the same numbers again. */
+/** The global random state, a list of one key as in MLX: a key that is put back draws the same numbers again. */
 export class RandomState {
   /** How many arrays there are. */
   readonly length = 1;

@@ -1,5 +1,5 @@
 /**
- * The shape of a convolution: what functions check, and what is worked out again for arrays of other sizes.
+ * The shape of a convolution, which functions check and which is computed again for arrays of other sizes.
  *
  * @module
  */
@@ -21,7 +21,7 @@ export function convFits({ size, span }: { readonly size: number; readonly span:
   return size >= span && size >= 1;
 }
 
-/** The shape of the result for an input (N, …, C) and weights (O, …, C / groups); undefined where they do not fit. */
+/** The shape of the result for an input (N, …, C) and weights (O, …, C / groups); undefined if they do not fit. */
 export function convShape(x: Shape, w: Shape, attrs: OpAttrs["conv"]): number[] | undefined {
   const { stride, groups } = attrs;
   const rank = stride.length + 2;

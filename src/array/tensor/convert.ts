@@ -253,7 +253,7 @@ export function toNumber(op: string, name: string, value: number): number {
   return value;
 }
 
-/** A list argument; `what` says of what, for the error. */
+/** A list argument; `what` names its elements, for the error. */
 export function toList<T>(op: string, what: string, value: readonly T[]): readonly T[] {
   if (Array.isArray(value)) return Array.from(value); // holes are undefined
   throw new ValueError(`${op}() expected a list of ${what}: found ${kindOf(value)}`);

@@ -65,7 +65,7 @@ export function arrayHtml(node: Node): string {
   return `<div>${name}${view.length === 0 ? "" : block(0, 0, sizeOf(shape), "")}${heatMap(shape, dtype, view)}</div>`;
 }
 
-/** The values as colours, with what the ends of the colours stand for; "" where that tells nothing. */
+/** The values as colours, with what the ends of the colours stand for; "" if that tells nothing. */
 function heatMap(shape: readonly number[], dtype: Dtype, view: HostArray): string {
   const [rows, columns] = shape;
   if (

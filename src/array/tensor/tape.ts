@@ -1,5 +1,5 @@
 /**
- * Tapes: what a function computed of certain arrays, so that it can be gone through again.
+ * Tapes: a record of the ops that a function ran on certain arrays, so that they can be replayed.
  *
  * While a function runs under a tape, every node that depends on one of its inputs becomes an entry. An entry is the op, the inputs and
  * the attributes as they were made. Evaluating an array turns its node into stored values and drops its inputs, but the entry keeps both. So a function
@@ -64,7 +64,7 @@ export class Tape implements Disposable {
   readonly #whole: boolean;
   readonly #held: Node[] = [];
 
-  /** A tape of what depends on `inputs`; unless it is `whole`, not of what does so through stopGradient(). */
+  /** A tape of the nodes that depend on `inputs`. Only a `whole` one includes dependencies through stopGradient(). */
   constructor(inputs: readonly Node[], whole: boolean = false) {
     this.#whole = whole;
     for (const node of inputs) this.#add(node);

@@ -336,7 +336,7 @@ export class Tensor<out N extends DtypeName = any, out R extends number = any> {
     return this.tolist();
   }
 
-  /** Text where text is wanted; an error where an operator wants a number, since JavaScript's do not work on arrays. */
+  /** Text where text is wanted; an error if an operator wants a number, since JavaScript's do not work on arrays. */
   [Symbol.toPrimitive](hint: string): string {
     if (hint === "string") return this.toString();
     throw new ValueError("operators do not work on arrays: use mx.add(a, b) and the like, or item() for one number");

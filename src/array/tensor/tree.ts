@@ -35,13 +35,13 @@ export function mapLeaves(tree: unknown, fn: (leaf: unknown) => unknown): unknow
   return Object.fromEntries(Object.entries(tree).map(([name, part]) => [name, mapLeaves(part, fn)]));
 }
 
-/** A tree of the same form whose arrays are others, in the order of {@link arraysOf}; what is no array stays. */
+/** A tree of the same form with other arrays, in the order of {@link arraysOf}; all other values stay. */
 export function withArrays(tree: unknown, arrays: readonly unknown[]): unknown {
   let at = 0;
   return mapLeaves(tree, (leaf) => leaf instanceof Tensor ? arrays[at++] : leaf);
 }
 
-/** Throws in the name of `op` where a leaf of an argument is neither an array nor missing. */
+/** Throws in the name of `op` if a leaf of an argument is neither an array nor missing. */
 export function checkArrays(op: string, what: string, tree: unknown): void {
   for (const leaf of leavesOf(tree)) {
     if (leaf instanceof Tensor || leaf === null || leaf === undefined) continue;

@@ -115,7 +115,7 @@ export type TypedName<A extends TypedArray> = Extract<
   NumberName
 >;
 
-/** Number of axes of what is taken as an array. */
+/** Number of axes of a value that is taken as an array. */
 export type RankOf<A> = IsAny<A> extends true ? any
   : A extends Typed<DtypeName, infer R> ? R
   : A extends Scalar ? 0
@@ -169,7 +169,7 @@ export type RankOfShape<S> = IsAny<S> extends true ? any
   : S extends readonly number[] ? number extends S["length"] ? any : S["length"]
   : any;
 
-/** Axes of what is reshaped to sizes, or to one list of them. */
+/** Axes of an array that is reshaped to sizes, or to one list of them. */
 export type RankOfSizes<S extends readonly unknown[]> = S extends readonly [infer L extends readonly number[]]
   ? RankOfShape<L>
   : RankOfShape<S>;
@@ -357,7 +357,7 @@ export type ProductRank<P extends number, Q extends number> = {
   6: { [axes: number]: any; 1: 5; 2: 6; 3: 6; 4: 6; 5: 6; 6: 6 };
 }[P][Q];
 
-/** Axes of what is taken at indices of Q axes: those in place of one axis, or alone. */
+/** Axes of a take with indices of Q axes, which stand in place of one axis, or alone. */
 export type Taken<P extends number, Q extends number, X> = [X] extends [null | undefined] ? Q
   : number extends Q ? any
   : Q extends 0 ? Down<P>

@@ -1,5 +1,5 @@
 /**
- * JavaScript's values: numbers, nested lists, typed arrays, and how arrays become them. What is asked for is evaluated.
+ * JavaScript's values: numbers, nested lists, typed arrays, and how arrays become them. Conversion evaluates an array.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Batches: a tape is gone through once more with arrays that have one more axis.
+ * Batches: a tape is replayed with arrays that have one more axis.
  *
  * @module
  */

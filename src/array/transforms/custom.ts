@@ -115,7 +115,7 @@ export interface CustomFunctionRules {
   readonly vjp?: (primals: unknown, cotangents: unknown, outputs: unknown) => unknown;
   /** Tangents of the results from the arguments and their tangents. */
   readonly jvp?: (primals: unknown, tangents: unknown) => unknown;
-  /** Results and their axes from arguments with a batch and the axes that it lies on, null where there is none. */
+  /** Results and their axes from arguments with a batch and the axes that it lies on, null if there is none. */
   readonly vmap?: (inputs: unknown, axes: unknown) => unknown;
 }
 
@@ -139,7 +139,7 @@ function form(args: readonly unknown[]): unknown {
 }
 
 /**
- * A function for which other rules can be set than those that follow from what it computes. Rules get one argument as itself and
+ * A function whose derivative rules can be set, in place of those that follow from its ops. Rules get one argument as itself and
  * several as a list. MLX's `custom_function`.
  *
  * @example

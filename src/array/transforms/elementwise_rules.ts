@@ -173,7 +173,7 @@ function product(by: Partial, value: AnyTensor, conjugate: boolean): AnyTensor |
   if (by === undefined || by === 0) return undefined;
   if (by === 1) return value;
   if (typeof by === "number") return by === -1 ? negative(value) : multiply(value, by) as AnyTensor;
-  // A partial derivative that is a truth leaves the dtype of what it is multiplied by.
+  // A partial derivative that is a bool keeps the dtype of the other factor.
   if (by.dtype.kind === "bool") return where(by, value, 0) as AnyTensor;
   return multiply(value, conjugate ? conjugated(by) : by) as AnyTensor;
 }

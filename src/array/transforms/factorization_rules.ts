@@ -1,5 +1,5 @@
 /**
- * Factorizations: batches are leading axes; derivatives are those of the factors, where they are unique.
+ * Factorizations: batches are leading axes; derivatives are those of the factors, if they are unique.
  *
  * MLX has none of them (it throws). The formulas are those of jax.lax.linalg (jax/_src/lax/linalg.py), which names their sources: for
  * Cholesky I. Murray, "Differentiation of the Cholesky decomposition" (2016); for QR S. Walter and L. Lehmann, "Algorithmic differentiation

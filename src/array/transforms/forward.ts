@@ -51,7 +51,7 @@ function tangentsOf(entry: Entry, tape: Tape, tangents: Tangents): Tangents {
   return [throughReverse(entry, tape, tangents)];
 }
 
-/** Tangents of `outputs` from those of `inputs`; undefined where they do not depend on them. */
+/** Tangents of `outputs` from those of `inputs`; undefined if they do not depend on them. */
 export function forward(
   tape: Tape,
   inputs: readonly Node[],

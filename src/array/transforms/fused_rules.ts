@@ -76,7 +76,7 @@ function normBack(
 
 // ---- rotation -------------------------------------------------------------------------------------------------------
 
-/** Rotates back: by the same angles with the other sign. Undefined where wavelengths have a derivative too. */
+/** Rotates back: by the same angles with the other sign. Undefined if wavelengths have a derivative too. */
 function ropeBack(step: Step, cotangent: AnyTensor): (AnyTensor | undefined)[] | undefined {
   const { inputs, shape, dtype, composite } = step.entry;
   if (inputs.some((_, i) => i > 0 && step.wants(i))) return undefined;
@@ -132,7 +132,7 @@ function acrossQueries(dtype: Dtype, weights: Tensor, x: Tensor): Tensor {
   return productIn(dtype, swapaxes(rows(weights), -1, -2), rows(x));
 }
 
-/** The gradients in primitives over halves, all in float32 but for what is multiplied. */
+/** The gradients in primitives over halves; only factors of products are not in float32. */
 function attentionOfHalves(step: Step, cotangent: AnyTensor, attrs: OpAttrs["attention"]): (AnyTensor | undefined)[] {
   const [q, k, v, ...rest] = step.entry.inputs.map((node) => wrap(node) as Tensor);
   const { scores, grouped, shared } = attentionScores(q, k, rest, attrs, float32);
@@ -155,7 +155,7 @@ function attentionOfHalves(step: Step, cotangent: AnyTensor, attrs: OpAttrs["att
   ];
 }
 
-/** Undefined where primitives are faster, or an added mask has a derivative too: that has an element for each score. */
+/** Undefined if primitives are faster, or an added mask has a derivative too: that has an element for each score. */
 function attentionBack(step: Step, cotangent: AnyTensor): (AnyTensor | undefined)[] | undefined {
   const { inputs, attrs } = step.entry;
   const [q, k, v, ...rest] = inputs;
@@ -179,7 +179,7 @@ function attentionBack(step: Step, cotangent: AnyTensor): (AnyTensor | undefined
   return [dq, part(0, k), part(ofKeys, v)];
 }
 
-/** Rules of reverse mode that fused ops have; undefined, or none, where the composite is gone through. */
+/** Reverse-mode rules of fused ops; undefined, or none, if the composite is differentiated instead. */
 export const FUSED_VJP: { readonly [K in FusedName]?: (...args: Parameters<Vjp>) => ReturnType<Vjp> | undefined } = {
   rmsNorm(step, cotangent) {
     const weight = step.entry.inputs.length > 1 ? 1 : undefined;

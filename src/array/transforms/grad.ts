@@ -37,7 +37,7 @@ export type GradientsOf<A extends readonly unknown[], N extends Argnums> = N ext
   : N extends readonly number[] ? { -readonly [K in keyof N]: GradientOf<A[N[K] & number]> }
   : never;
 
-/** Throws where a function is no function. */
+/** Throws if a function is no function. */
 export function checkFunction(op: string, fn: unknown): void {
   if (typeof fn !== "function") throw new ValueError(`${op}() expected a function: found ${typeof fn}`);
 }

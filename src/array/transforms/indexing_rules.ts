@@ -17,7 +17,7 @@ import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../ops/mov
 import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
 import { batchOf, behind, type OpRules, type Step, type Vjp, zerosOf } from "./rule.ts";
 
-/** Throws where a derivative with respect to indices is asked for: those of input `i`. */
+/** Throws if a derivative with respect to indices is asked for: those of input `i`. */
 export function refuseIndices(step: Step, name: string, i: number): void {
   if (!step.wants(i)) return;
   throw new ValueError(

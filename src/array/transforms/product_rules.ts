@@ -237,7 +237,7 @@ const quantizedBatch: Vmap = (entry, [x, ...rest], [ofX, ...of], size) => {
   return makeNode(entry.op, inputs, [size, ...entry.shape], entry.dtype, entry.attrs);
 };
 
-/** The matrices of a batch as one list, of which those of element i begin at i times `each`. */
+/** The matrices of a batch as one list; those of element i begin at i times `each`. */
 function listedBatch(node: Node): { readonly list: Node; readonly each: number } {
   return { list: listed(node), each: sizeOf(node.shape.slice(1, -2)) };
 }

@@ -56,7 +56,7 @@ function backThrough(entry: Entry, tape: Tape, cotangent: AnyTensor): readonly (
   throw new ValueError(`there is no derivative of ${entry.op}: ${rules.vjp.none}`);
 }
 
-/** Cotangents of `inputs` from those of `outputs`; undefined where nothing depends on an input. */
+/** Cotangents of `inputs` from those of `outputs`; undefined if nothing depends on an input. */
 export function reverse(
   tape: Tape,
   outputs: readonly Node[],

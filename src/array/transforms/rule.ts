@@ -24,7 +24,7 @@ export interface Step {
   wants(i: number): boolean;
 }
 
-/** Cotangents of the inputs, in their shapes; undefined where there is none. */
+/** Cotangents of the inputs, in their shapes; undefined if there is none. */
 export type Vjp = (step: Step, cotangent: AnyTensor) => readonly (AnyTensor | undefined)[];
 
 /** Says that a tangent goes through the rule of reverse mode, applied twice. */

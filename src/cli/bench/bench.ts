@@ -59,7 +59,7 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
 
 const unique = (counts: readonly number[]): readonly number[] => [...new Set(counts)];
 
-/** Names of the devices to measure. Throws where one is not there. */
+/** Names of the devices to measure. Throws if one is not there. */
 function chooseDevices(named: string | undefined, all: boolean): string[] {
   if (named !== undefined) return [...new Set(named.split(",").map((name) => mx.deviceInfo(name).name))];
   return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);

@@ -1,5 +1,5 @@
 /**
- * Numbers of benchmarks: those of flags, and what several runs amount to.
+ * Numbers of benchmarks: the values of flags, and the summary of several runs.
  *
  * @module
  */

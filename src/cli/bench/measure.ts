@@ -58,7 +58,7 @@ export interface Phase {
   readonly profile: mx.Profile;
 }
 
-/** Measures a model on a device. Throws a {@link UsageError} where the model's context has no room for it. */
+/** Measures a model on a device. Throws a {@link UsageError} if the model's context has no room for it. */
 export async function measure(path: string | URL, device: string, work: Work): Promise<Figures> {
   mx.setDefaultDevice(device);
   mx.deviceMemory(device); // opens it: not part of loading

@@ -24,7 +24,7 @@ export interface AnswerTextOptions {
   readonly style: string;
 }
 
-/** The begin of a line of which it is not known yet what it is. */
+/** The begin of a line whose kind is not known yet. */
 const UNDECIDED =
   /^ *(?:#{1,6} *|[-*+_](?: *[-*+_])* *|\d{1,9}[.)]? *|> ?|\|[^\n]*|`{1,2}|~{1,2}|(?:`{3,}|~{3,})[^\n]*)?$/;
 

@@ -35,7 +35,7 @@ interface Totals {
   generated: number;
 }
 
-/** Part of the context that is kept free for an answer, where a limit of tokens does not ask for less. */
+/** Part of the context that is kept free for an answer, if a limit of tokens does not ask for less. */
 const ANSWER_SHARE = 1 / 8;
 /** Milliseconds before the reading of a prompt is shown. */
 const PROMPT_MS = 1000;
@@ -92,7 +92,7 @@ export class Chat {
     return this.#exchange([...this.#messages, { role: "user", content: text }], "the message was taken back");
   }
 
-  /** Has the last message answered again; its answer stays where there is no other one. False where nothing was said. */
+  /** Has the last message answered again; its answer stays where there is no other one. False if nothing was said. */
   async retry(): Promise<boolean> {
     const last = this.#messages.findLastIndex(({ role }) => role === "user");
     if (last < 0) return false;
@@ -100,7 +100,7 @@ export class Chat {
     return true;
   }
 
-  /** Takes back the last message with its answer. False where nothing was said. */
+  /** Takes back the last message with its answer. False if nothing was said. */
   undo(): boolean {
     const last = this.#messages.findLastIndex(({ role }) => role === "user");
     if (last < 0) return false;
@@ -189,7 +189,7 @@ export class Chat {
     return answer;
   }
 
-  /** Counts an answer and tells its figures, and why it ended where the model had not ended it. */
+  /** Counts an answer and tells its figures, and why it ended if the model had not ended it. */
   #note(last: mx.lm.GenerationResponse, { content, reasoning_content: reasoning }: mx.lm.ChatMessage): void {
     const { promptTokens, cachedTokens, generationTokens, generationTps, finishReason } = last;
     const read = promptTokens - cachedTokens;

@@ -1,5 +1,5 @@
 /**
- * The commands of a conversation: one row each, with its help, what it takes and what it does.
+ * The commands of a conversation: one row each, with its help, its argument and its function.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
  * The text that is being typed: keys in, what to do with it out. Knows nothing of the screen; screen.ts draws it.
  *
- * The text may have several lines. It moves by graphemes, so one press passes or deletes what is one character on the screen.
+ * The text may have several lines. The cursor moves by graphemes, so one press passes or deletes one character of the screen.
  *
  * @module
  */
@@ -49,7 +49,7 @@ export class Editor {
     this.#at = options.history.length;
   }
 
-  /** Does what a key says; gives what is left to others. */
+  /** Handles a key; returns the action that the caller must take, if any. */
   press(key: Key): Action | undefined {
     if ("name" in key) return KEYS[key.name]?.(this) ?? undefined;
     this.#insert(typed(key.text));
@@ -178,7 +178,7 @@ export class Editor {
     this.cursor = this.text.length;
   }
 
-  /** Completes what stands before the cursor as far as it is certain; lists the candidates where nothing more is. */
+  /** Completes what stands before the cursor as far as it is certain; lists the candidates if nothing more is. */
   complete(): Action | undefined {
     const before = this.text.slice(0, this.cursor);
     const { start, candidates } = this.#options.complete(before);

@@ -1,5 +1,5 @@
 /**
- * Mistakes in what is typed in a conversation.
+ * Mistakes in the input of a conversation.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
- * Bold, italic and code within a line of Markdown, as it comes.
+ * Bold, italic and code within a line of Markdown, while its text arrives.
  *
- * A mark counts where its partner is there too; a text that may still get it waits. So no mark of a product such as 2*3*4 is lost.
+ * A mark counts if its partner is there too; a text that may still get it waits. So no mark of a product such as 2*3*4 is lost.
  *
  * @module
  */
@@ -36,7 +36,7 @@ export interface ReadOptions {
   readonly all: boolean;
 }
 
-/** The word that a text begins with; undefined where more may belong to it. A wide character is a word of its own. */
+/** The word that a text begins with; undefined if more may belong to it. A wide character is a word of its own. */
 export function takeWord(text: string, options: ReadOptions): Taken | undefined {
   const pieces: Piece[] = [];
   const complete = options.all || text.length > MAX_WAIT;
@@ -91,7 +91,7 @@ function add(pieces: Piece[], { text, style }: Piece): void {
   else pieces.push({ text, style });
 }
 
-/** The span that begins at a place, or marks that are none; "open" where that is not known yet, undefined where there is no mark. */
+/** The span that begins at a place, or marks that are none; "open" where that is not known yet, undefined if there is no mark. */
 function takeSpan(text: string, at: number, { style, all }: ReadOptions): Taken | "open" | undefined {
   const [run] = /^(?:`+|\*+)/.exec(text.slice(at)) ?? [];
   if (run === undefined) return undefined;

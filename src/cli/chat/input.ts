@@ -10,7 +10,7 @@ import { inputLines } from "../output.ts";
 export interface Input extends Disposable {
   /** Whether a person sits there. */
   readonly interactive: boolean;
-  /** The next line, which may be a text of several; undefined at the end. Throws an AbortError where Ctrl-C asks for the end. */
+  /** The next line, which may be a text of several; undefined at the end. Throws an AbortError if Ctrl-C asks for the end. */
   read(): Promise<string | undefined>;
   /** What Ctrl-C stops: loading at first, then the work on the line that was read last. */
   readonly signal: AbortSignal;

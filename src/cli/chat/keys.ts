@@ -36,7 +36,7 @@ const STRING = /^\x1b[\]P^_X]./;
 const ESCAPED = /^\x1b\x1b(?:$|[[O])/;
 // deno-lint-ignore no-control-regex
 const TEXT = /^[^\0-\x1f\x7f-\x9f]+/;
-/** A sequence that does not end is none. */
+/** An escape sequence counts only if it ends. */
 const LONGEST_SEQUENCE = 4096;
 
 /** Keys out of a stream of bytes, however it is cut. */

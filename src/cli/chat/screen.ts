@@ -91,13 +91,13 @@ export class Screen {
     this.#drawn = undefined;
   }
 
-  /** Takes off what is drawn. */
+  /** Erases the drawn text. */
   clear(size: Size): void {
     this.#write(this.#erasure(size));
     this.#drawn = undefined;
   }
 
-  /** Forgets what is drawn: something else has cleared the screen. */
+  /** Forgets the drawn text: something else has cleared the screen. */
   forget(): void {
     this.#drawn = undefined;
   }

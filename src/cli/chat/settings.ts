@@ -35,7 +35,7 @@ export const SETTING_NAMES = Object.keys(SETTINGS) as readonly SettingName[];
 /** Takes a setting back to what it was at the begin. */
 const DEFAULT = "default";
 
-/** The setting that a word names; undefined where it names none. */
+/** The setting that a word names; undefined if it names none. */
 export function settingOf(word: string): SettingName | undefined {
   return SETTING_NAMES.find((name) => {
     const { aliases = [] }: Flag = MODEL_FLAGS[name];

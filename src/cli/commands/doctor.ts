@@ -1,5 +1,5 @@
 /**
- * `vkmx doctor`: what is here, what is missing, what to type.
+ * `vkmx doctor`: what is installed, what is missing, which command helps.
  *
  * @module
  */

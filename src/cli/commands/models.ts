@@ -23,7 +23,7 @@ const FLAGS = {
 
 type Given = Values<typeof FLAGS>;
 
-/** An action: what it is called with, and what it does. */
+/** An action: its arguments and its function. */
 interface Action {
   /** Flags of its own. */
   readonly flags: readonly (keyof typeof FLAGS)[];
@@ -76,7 +76,7 @@ function list({ json }: Given, operands: readonly string[]): number {
   return 0;
 }
 
-/** The folder that a text names; undefined where it names a model of the hub. */
+/** The folder that a text names; undefined if it names a model of the hub. */
 function folderOf(text: string): string | undefined {
   if (find(text)?.kind === "folder") return text;
   if (mx.lm.hub.isName(text)) return undefined;

@@ -1,5 +1,5 @@
 /**
- * Folders, the hub, and the environment: what is kept where, whether it can be written, what is reached, which variables are set.
+ * Folders, the hub, and the environment: which folders can be written, whether the hub is reached, which variables are set.
  *
  * @module
  */

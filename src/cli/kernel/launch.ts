@@ -123,7 +123,7 @@ async function connect(hostname: string, port: number): Promise<Deno.Conn> {
   }
 }
 
-/** The connection by which the kernel hears of interrupts. */
+/** The connection by which the kernel gets interrupts. */
 class Interrupts {
   readonly #listener = Deno.listen({ hostname: HOST, port: 0 });
   readonly #token: string = crypto.randomUUID();
@@ -149,7 +149,7 @@ class Interrupts {
     for await (const conn of this.#listener) void this.#admit(conn);
   }
 
-  /** Takes a connection of the kernel, which says what it is for and the token; hears the answers to interrupts. */
+  /** Takes a connection of the kernel, which sends its purpose and the token; reads the answers to interrupts. */
   async #admit(conn: Deno.Conn): Promise<void> {
     using _ = conn;
     const found = new Uint8Array(1 + this.#token.length);

@@ -12,7 +12,7 @@ export interface Connection {
   readonly transport: string;
   readonly shell_port: number;
   readonly control_port: number;
-  /** What messages are signed with; "" where they are not. */
+  /** What messages are signed with; "" if they are not. */
   readonly key: string;
 }
 
@@ -34,7 +34,7 @@ function signature(key: string, parts: readonly Uint8Array[]): string {
   return hmac.digest("hex");
 }
 
-/** The header of a message whose signature is right; undefined of what is none. */
+/** The header of a message whose signature is right; undefined for other bytes. */
 export function headerOf(frames: readonly Uint8Array[], key: string): Header | undefined {
   const at = frames.findIndex((frame) => TEXT.decode(frame) === DELIMITER);
   if (at < 0 || frames.length < at + 6) return undefined;

@@ -50,7 +50,7 @@ export function kernelSpec(display: string): object {
   };
 }
 
-/** Deno's path: that of the PATH where it is the same program, since package managers keep it when they update. */
+/** Deno's path: that of the PATH if it is the same program, since package managers keep it when they update. */
 function denoPath(): string {
   const own = Deno.execPath();
   const file = Deno.build.os === "windows" ? "deno.exe" : "deno";

@@ -7,7 +7,7 @@
 /** Deepest nesting of lists and dicts. */
 const MAX_DEPTH = 100;
 
-/** The value of a JSON text; undefined where it is none. */
+/** The value of a JSON text; undefined if it is none. */
 export function parseJson(text: string): unknown {
   // The context is part of the language, but not yet of TypeScript's library.
   const exact = (_key: string, value: unknown, context?: { readonly source?: string }): unknown =>
@@ -19,14 +19,14 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** A whole number as JSON and Python write it: a bigint where a number would not be exact; undefined where it is none. */
+/** A whole number as JSON and Python write it: a bigint if a number would not be exact; undefined if it is none. */
 function wholeNumber(source: string): number | bigint | undefined {
   if (!/^-?\d+$/.test(source)) return undefined;
   const value = Number(source);
   return Number.isSafeInteger(value) ? value : BigInt(source);
 }
 
-/** The value of a Python literal of None, bools, numbers, strings, lists, tuples and dicts; undefined where it is none. */
+/** The value of a Python literal of None, bools, numbers, strings, lists, tuples and dicts; undefined if it is none. */
 export function parsePython(text: string): unknown {
   try {
     return new PythonReader(text).whole();

@@ -55,7 +55,7 @@ export class AnswerParser {
   #held = "";
   /** White space before a call, in case that it is none. */
   #gap = "";
-  /** White space between the text before calls and the text after them; undefined where none has come before, or none of both. */
+  /** White space between the text before calls and the text after them; undefined if none has come before, or none of both. */
   #joint: string | undefined;
   /** Whether any text was given out. */
   #said = false;
@@ -89,7 +89,7 @@ export class AnswerParser {
     return parts;
   }
 
-  /** Goes up to the next mark; false where more text is needed. */
+  /** Goes up to the next mark; false if more text is needed. */
   #step(last: boolean): boolean {
     switch (this.#place) {
       case "start":

@@ -26,7 +26,7 @@ export interface ParsedToolCall {
   };
 }
 
-/** The call that a block describes; undefined where it is none. `tools` are those that were offered. */
+/** The call that a block describes; undefined if it is none. `tools` are those that were offered. */
 export function parseToolCall(block: string, tools: readonly unknown[]): ParsedToolCall | undefined {
   const text = block.trim();
   return text.startsWith("<function=") ? parseElements(text, tools) : parseObject(text);
@@ -57,7 +57,7 @@ function parseElements(text: string, tools: readonly unknown[]): ParsedToolCall 
   return { function: { name, arguments: Object.fromEntries(pairs) } };
 }
 
-/** Schemas of a function's parameters by name, where the tools describe it. */
+/** Schemas of a function's parameters by name, if the tools describe it. */
 function parameterSchemas(name: string, tools: readonly unknown[]): ReadonlyMap<string, unknown> {
   const all = tools.filter(isObject).map((tool) => isObject(tool.function) ? tool.function : tool);
   const { parameters } = all.find((tool) => tool.name === name) ?? {};
@@ -65,7 +65,7 @@ function parameterSchemas(name: string, tools: readonly unknown[]): ReadonlyMap<
   return new Map(Object.entries(properties));
 }
 
-/** Types that a schema allows by its `type`, its alternatives, or the values that it lists; none where it does not tell. */
+/** Types that a schema allows by its `type`, its alternatives, or the values that it lists; none if it does not tell. */
 function typesOf(schema: unknown): ReadonlySet<string> {
   if (!isObject(schema)) return new Set();
   const { type, anyOf, oneOf, allOf, enum: values, const: value } = schema;

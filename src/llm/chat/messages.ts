@@ -1,5 +1,5 @@
 /**
- * Messages of the OpenAI API: what is wrong with them, and the forms in which chat templates take them.
+ * Messages of the OpenAI API: their checks, and the forms in which chat templates take them.
  *
  * @module
  */

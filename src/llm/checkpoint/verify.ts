@@ -42,7 +42,7 @@ const READ_BYTES = 2 ** 22;
 /** After so many bytes the event loop runs and an abort is seen. */
 const TURN_BYTES = 2 ** 26;
 
-/** Bytes of a file of at most `most` bytes; undefined where there is none. */
+/** Bytes of a file of at most `most` bytes; undefined if there is none. */
 function optional(path: string, most: number): string | undefined {
   try {
     return new TextDecoder().decode(readFile(path, most));
@@ -72,7 +72,7 @@ export class Sums {
     this.#search = search;
   }
 
-  /** The sums that `verify` asks for, undefined for none; `names` are the files that are read. Throws where it names others. */
+  /** The sums that `verify` asks for, undefined for none; `names` are the files that are read. Throws if it names others. */
   static of(dir: string, verify: Verify | undefined, names: readonly string[]): Sums | undefined {
     if (verify === undefined || verify === false) return undefined;
     if (verify === true) return new Sums(dir, readSumFiles(dir), true);
@@ -98,7 +98,7 @@ export class Sums {
     return new Sums(dir, given, false);
   }
 
-  /** Compares the bytes of a whole file, where there is a sum of it. Throws an {@link LlmError} with code "checksum". */
+  /** Compares the bytes of a whole file, if there is a sum of it. Throws an {@link LlmError} with code "checksum". */
   check(name: string, bytes: Uint8Array): void {
     const sum = this.#find(name);
     if (sum !== undefined) this.#compare(name, sum, beginHash(sum.algorithm, bytes.length).update(bytes));
@@ -115,7 +115,7 @@ export class Sums {
     for (const name of names) await this.#checkFile(name, this.#find(name)!, signal);
   }
 
-  /** Throws where a file changed since it was compared. */
+  /** Throws if a file changed since it was compared. */
   finish(): void {
     for (const [name, version] of this.#versions) {
       this.#reading(name, () => checkVersion(join(this.#dir, name), version));

@@ -254,7 +254,7 @@ export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
     : stored;
 }
 
-/** Throws where files of weights are not there. */
+/** Throws if files of weights are not there. */
 export function checkShards(dir: string, files: readonly string[], names: readonly string[]): void {
   const missing = missingShards(files, names);
   if (missing.length === 0) return;

@@ -20,7 +20,7 @@ export type RopeScaling =
     readonly betaSlow: number;
     readonly mscale: number;
     readonly mscaleAllDim: number;
-    /** The factor of what is rotated; undefined where it follows from the others. */
+    /** The factor of the rotated features; undefined if it follows from the others. */
     readonly attentionFactor?: number;
   }
   | {

@@ -31,7 +31,7 @@ export interface Description {
   readonly generation: string | undefined;
   /** Dtype of what is not quantized; as it is stored where undefined. */
   readonly dtype: Dtype | undefined;
-  /** How matrices are quantized, where they are. */
+  /** How matrices are quantized, if they are. */
   readonly base: Quantization | undefined;
   /** The matrices that are; `own` where they are named. */
   readonly rows: ReadonlyMap<string, { readonly row: QuantizationRow; readonly own: boolean }>;

@@ -26,7 +26,7 @@ export interface Job {
   readonly compute?: (...inputs: Tensor[]) => readonly Tensor[];
 }
 
-/** What conversion is asked for. */
+/** The settings of a conversion. */
 export interface Wish {
   /** Dtype of everything that is not codes; as it is stored where undefined. */
   readonly dtype: Dtype | undefined;

@@ -1,5 +1,5 @@
 /**
- * What a conversion is asked for: its options, checked, and what they make of a model's config.json and matrices.
+ * The options of a conversion, checked, and their effect on a model's config.json and matrices.
  *
  * @module
  */
@@ -107,7 +107,7 @@ export function checkConvertOptions(options: ConvertOptions): void {
   }
 }
 
-/** Refuses to quantize what is quantized. */
+/** Refuses to quantize a quantized model. */
 export function checkSource(path: string, { config }: Architecture, { quantize }: ConvertOptions): void {
   if (!quantize || config.quantization === undefined) return;
   const { bits, groupSize } = config.quantization.base;

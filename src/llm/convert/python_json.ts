@@ -37,7 +37,7 @@ const MAX_DEPTH = 900;
 
 const TOKEN = /\s*(?:([{}[\],:])|("(?:[^"\\]|\\.)*")|(-?\d[\d.eE+-]*)|(true|false|null))/y;
 
-/** Reads the object that is the text of `file`. Throws an {@link LlmError} where it is none. */
+/** Reads the object that is the text of `file`. Throws an {@link LlmError} if it is none. */
 export function readPythonObject(text: string, file: string): PythonObject {
   const fail = (what: string): never => {
     throw new LlmError("config", `${file} ${what}`);

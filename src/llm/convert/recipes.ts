@@ -55,7 +55,7 @@ function modulo(a: number, b: number): number {
   return ((a % b) + b) % b;
 }
 
-/** The matrices that are quantized, with what config.json says of each; `own` where it must name the module. */
+/** The matrices that are quantized, with the entry of config.json for each; `own` where it must name the module. */
 export function chosen(
   modules: readonly WeightModule[],
   base: Quantization,

@@ -104,7 +104,7 @@ class Pending implements Disposable {
 class Sources implements Disposable {
   readonly #files = new Map<string, InputFile>();
 
-  /** The bytes of rows of a stored tensor. Throws where the file is another one than when its header was read. */
+  /** The bytes of rows of a stored tensor. Throws if the file is another one than when its header was read. */
   read(tensor: StoredTensor, first: number, count: number): Uint8Array {
     const { path, version, byteOffset } = tensor.place;
     try {

@@ -17,7 +17,7 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 export interface Completion extends Omit<GenerationResponse, "token" | "logprobs" | "finishReason"> {
   /** The tokens. */
   readonly tokens: readonly number[];
-  /** Log probabilities of each token, where {@link GenerateOptions.logprobs} asks for them. */
+  /** Log probabilities of each token, if {@link GenerateOptions.logprobs} asks for them. */
   readonly logprobs?: readonly Logprobs[];
   /** Why it ended: "stop" by itself or at a stop string, "length" at a limit, "abort" by the signal. */
   readonly finishReason: NonNullable<GenerationResponse["finishReason"]>;

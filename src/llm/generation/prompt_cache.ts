@@ -35,7 +35,7 @@ export interface SavePromptCacheOptions {
 
 /** Options of {@link loadPromptCache}. */
 export interface LoadPromptCacheOptions {
-  /** Ids of the tokens that it holds, for `cachePrompt`, where the file does not tell them, as those of mlx-lm. */
+  /** Ids of the tokens that it holds, for `cachePrompt`, if the file does not tell them, as those of mlx-lm. */
   readonly tokens?: readonly number[];
 }
 
@@ -50,7 +50,7 @@ export interface LoadedPromptCache {
 const SAVE_OPTIONS = { metadata: true } as const satisfies Record<keyof SavePromptCacheOptions, true>;
 const LOAD_OPTIONS = { tokens: true } as const satisfies Record<keyof LoadPromptCacheOptions, true>;
 
-/** The version of what is added to the format. */
+/** The version of the additions to the format. */
 const VERSION = 1;
 /** The name of it in the metadata. */
 const OWN = "vkmx";
@@ -292,7 +292,7 @@ function readShapes(
   return { count, batch };
 }
 
-/** The ids of the tokens, none where the file does not tell them. */
+/** The ids of the tokens, none if the file does not tell them. */
 function readTokens(file: StoredArrays, name: string, count: number, bad: (what: string) => never): readonly number[] {
   const entry = file.entries.get(name);
   if (entry === undefined) return [];

@@ -10,7 +10,7 @@ import type { Explain, HubClient } from "./http.ts";
 import { jsonObject, listedFile, MAX_FILES, type RepoFile } from "./listing.ts";
 import { isCommit } from "./name.ts";
 
-/** The commit that a revision of a model is now. Throws an {@link LlmError} where the hub does not have it or refuses it. */
+/** The commit that a revision of a model is now. Throws an {@link LlmError} if the hub does not have it or refuses it. */
 export async function resolveCommit(client: HubClient, repo: string, revision: string): Promise<string> {
   const url = client.url("api/models", repo, "revision", "");
   url.pathname += encodeURIComponent(revision);
@@ -20,7 +20,7 @@ export async function resolveCommit(client: HubClient, repo: string, revision: s
   throw new LlmError("hub", `${client.endpoint.host} tells no commit of ${repo}: check HF_ENDPOINT`);
 }
 
-/** All files of a commit. Throws an {@link LlmError} where the list names what cannot be a file. */
+/** All files of a commit. Throws an {@link LlmError} if the list names what cannot be a file. */
 export async function listFiles(client: HubClient, repo: string, commit: string): Promise<RepoFile[]> {
   const files: RepoFile[] = [];
   const names = new Set<string>();
@@ -52,7 +52,7 @@ function nextCursor(header: string | null, base: URL): string | undefined {
   return target === undefined ? undefined : URL.parse(target, base)?.searchParams.get("cursor") ?? undefined;
 }
 
-/** Says what an answer that is no success means, and what to do. */
+/** Explains an answer without success, and says what to do. */
 export function refusal(client: HubClient, repo: string, revision: string, file?: string): Explain {
   const { host } = client.endpoint;
   const page = `${client.endpoint.href.replace(/\/$/, "")}/${repo}`;
@@ -81,7 +81,7 @@ export function refusal(client: HubClient, repo: string, revision: string, file?
   };
 }
 
-/** The hub's own words, where it has some. */
+/** The hub's own words, if it has some. */
 function said(headers: Headers): string {
   const text = headers.get("x-error-message");
   return text ? ` (${quoted(text)})` : "";

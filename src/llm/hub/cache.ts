@@ -32,7 +32,7 @@ const TAG = "Signature: 8a477f597d28d172789f06886806bc55\n" +
   "#\thttps://bford.info/cachedir/\n";
 const PREFIX = "models--";
 
-/** Calls `fn`; what the system refuses becomes an {@link LlmError} that names the path and says what to do. */
+/** Calls `fn`; an error of the system becomes an {@link LlmError} that names the path and says what to do. */
 export function inCache<T>(path: string, fn: () => T): T {
   try {
     return fn();
@@ -126,7 +126,7 @@ export class RepoCache {
     return inCache(folder, () => names(folder)).filter(isCommit);
   }
 
-  /** The commit that a revision was last seen at, or that it is; undefined where it was never seen. */
+  /** The commit that a revision was last seen at, or that it is; undefined if it was never seen. */
   commitOf(revision: string): string | undefined {
     if (isCommit(revision)) return revision;
     const text = this.#text(this.ref(revision), MAX_REF)?.trim();
@@ -150,7 +150,7 @@ export class RepoCache {
     return found;
   }
 
-  /** The list of a commit's files, where one is kept. */
+  /** The list of a commit's files, if one is kept. */
   listing(commit: string): RepoFile[] | undefined {
     const text = this.#text(this.tree(commit), MAX_TREE);
     return text === undefined ? undefined : readListing(this.repo, text);
@@ -225,7 +225,7 @@ export class RepoCache {
     return found;
   }
 
-  /** The hash that a file of a commit is published with, by the name of its blob or the list; undefined where neither tells. */
+  /** The hash that a file of a commit is published with, by the name of its blob or the list; undefined if neither tells. */
   hashOf(commit: string, name: string, path: string): string | undefined {
     if (dirname(path) === join(this.folder, "blobs")) return basename(path);
     return this.listing(commit)?.find((file) => file.name === name)?.hash;

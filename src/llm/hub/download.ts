@@ -131,7 +131,7 @@ export class Downloads {
     return hash.digest("hex");
   }
 
-  /** Asks for the bytes from `offset` on; undefined where the server has no such range. */
+  /** Asks for the bytes from `offset` on; undefined if the server has no such range. */
   async #open(file: RepoFile, offset: number): Promise<Answer | undefined> {
     const { repo } = this.#cache;
     const url = this.#client.url(repo, "resolve", this.#commit, file.name);
@@ -161,7 +161,7 @@ export class Downloads {
     }
   }
 
-  /** Throws where the hub says that it serves something else than it listed. */
+  /** Throws if the hub says that it serves something else than it listed. */
   #compare(file: RepoFile, headers: Headers): void {
     const commit = headers.get("x-repo-commit");
     if (commit !== null && commit !== this.#commit) throw this.#changed(file, `serves commit ${quoted(commit)}`);

@@ -16,7 +16,7 @@ const ALGORITHMS: Readonly<Record<number, HashAlgorithm>> = { 40: "git", 64: "sh
 /** What messages call them. */
 export const HASH_TITLES = { sha256: "SHA-256", git: "git object id" } as const satisfies Record<HashAlgorithm, string>;
 
-/** The algorithm of a hash in lower-case hexadecimal digits; undefined where it is of none. */
+/** The algorithm of a hash in lower-case hexadecimal digits; undefined if it is of none. */
 export function algorithmOf(hex: unknown): HashAlgorithm | undefined {
   return typeof hex === "string" && /^[0-9a-f]+$/.test(hex) ? ALGORITHMS[hex.length] : undefined;
 }

@@ -20,7 +20,7 @@ const QUESTION_TRIES = 2;
 export interface ClientOptions {
   /** Address of the hub. */
   readonly endpoint: URL;
-  /** The user's token, where there is one. */
+  /** The user's token, if there is one. */
   readonly token?: string | undefined;
   /** Ends everything. */
   readonly signal?: AbortSignal | undefined;
@@ -90,7 +90,7 @@ export class Answer {
     this.#watch = watch;
   }
 
-  /** The body, piece by piece. Throws a {@link PassingError} where it ends too soon. */
+  /** The body, piece by piece. Throws a {@link PassingError} if it ends too soon. */
   async *chunks(): AsyncGenerator<Uint8Array> {
     const reader = this.#response.body?.getReader();
     try {
@@ -146,7 +146,7 @@ export class HubClient {
     return new Retries({ ...this.#policy, tries: Math.min(most, this.#policy.tries) }, this.signal);
   }
 
-  /** One request, without a second try. Throws a {@link PassingError} where the network fails. */
+  /** One request, without a second try. Throws a {@link PassingError} if the network fails. */
   async open(url: URL, headers: Readonly<Record<string, string>> = {}): Promise<Answer> {
     const hub: Headers[] = [];
     let target = url;

@@ -20,7 +20,7 @@ export interface RepoFile {
   readonly hash: string;
   /** Git's object id: for a file in Git LFS that of its pointer. */
   readonly gitId: string;
-  /** Hash of the hub's store of chunks, where it tells one; only passed on. */
+  /** Hash of the hub's store of chunks, if it tells one; only passed on. */
   readonly xetHash?: string;
 }
 
@@ -34,7 +34,7 @@ export function jsonObject(value: unknown): Json {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
 }
 
-/** The file of an entry that the hub lists; undefined for a folder. Throws an {@link LlmError} where it cannot be one. */
+/** The file of an entry that the hub lists; undefined for a folder. Throws an {@link LlmError} if it cannot be one. */
 export function listedFile(repo: string, entry: unknown): RepoFile | undefined {
   const { type, path, size, oid, lfs, xetHash } = jsonObject(entry);
   if (type === "directory") return undefined;
@@ -48,7 +48,7 @@ export function listedFile(repo: string, entry: unknown): RepoFile | undefined {
   });
 }
 
-/** The files of a list in the cache of Python's `huggingface_hub`; undefined where it is of another version or damaged. */
+/** The files of a list in the cache of Python's `huggingface_hub`; undefined if it is of another version or damaged. */
 export function readListing(repo: string, text: string): RepoFile[] | undefined {
   try {
     const { format_version, files } = jsonObject(JSON.parse(text));
@@ -86,7 +86,7 @@ export function writeListing(files: readonly RepoFile[]): string {
   return JSON.stringify({ format_version: 1, files: Object.fromEntries(entries) }, null, 1);
 }
 
-/** A file whose fields are what they must be. */
+/** A file with valid fields. */
 function checked(
   repo: string,
   { name, size, hash, gitId, xetHash }: { readonly [K in keyof RepoFile]: unknown },

@@ -1,5 +1,5 @@
 /**
- * The models of the cache: what is there, what it takes, whether it is what was published, and letting go of it.
+ * The models of the cache: listing them with their sizes, comparing them with their published hashes, and removing them.
  *
  * @module
  */
@@ -20,7 +20,7 @@ export interface CachedFile {
   readonly name: string;
   /** Bytes. */
   readonly size: number;
-  /** What it was published with: SHA-256 of a file in Git LFS, else git's object id; undefined where nothing tells. */
+  /** What it was published with: SHA-256 of a file in Git LFS, else git's object id; undefined if nothing tells. */
   readonly hash: string | undefined;
 }
 
@@ -58,7 +58,7 @@ export function cachedModels(cache: string): CachedModel[] {
     .toSorted((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : b.lastUsed.getTime() - a.lastUsed.getTime());
 }
 
-/** The commits of a model in a cache: that of a revision, or all. Throws an {@link LlmError} where there is none. */
+/** The commits of a model in a cache: that of a revision, or all. Throws an {@link LlmError} if there is none. */
 export function cachedCommits(cache: string, { repo, revision }: HubName): readonly [RepoCache, readonly string[]] {
   const folder = new RepoCache(cache, repo);
   const all = folder.commits();
@@ -158,7 +158,7 @@ export async function verifyCommit(
 
 const READ_BYTES = 2 ** 22;
 
-/** Whether a file's bytes hash to what they should; undefined where that is no hash. */
+/** Whether a file's bytes have the given hash; undefined if that is no hash. */
 async function fits(
   path: string,
   expected: string,

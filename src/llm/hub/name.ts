@@ -12,7 +12,7 @@ import { LlmError } from "../error.ts";
 export interface HubName {
   /** "org/name". */
   readonly repo: string;
-  /** A branch, tag or commit, where one was given. */
+  /** A branch, tag or commit, if one was given. */
   readonly revision: string | undefined;
 }
 
@@ -32,7 +32,7 @@ const DEVICES = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i;
 // deno-lint-ignore no-control-regex
 const UNSAFE = /[\0-\x1f\x7f-\x9f\\]|^[A-Za-z]:/;
 
-/** Takes "org/name" or "org/name@revision" apart; undefined where a text is not of that form. */
+/** Takes "org/name" or "org/name@revision" apart; undefined if a text is not of that form. */
 export function parseName(text: string): HubName | undefined {
   const at = text.indexOf("@");
   const repo = at < 0 ? text : text.slice(0, at);
@@ -44,14 +44,14 @@ export function parseName(text: string): HubName | undefined {
 const ADDRESS =
   /^(?:https?:\/\/)?(?:www\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com)\/(?:models\/)?([^/?#]+\/[^/?#]+)(?:\/(?:tree|blob|resolve|commit)\/([^/?#]+))?/;
 
-/** The name of the model whose page a text is the address of; undefined where it is none. */
+/** The name of the model whose page a text is the address of; undefined if it is none. */
 export function nameInAddress(text: string): string | undefined {
   const [, repo, revision = DEFAULT_REVISION] = ADDRESS.exec(text) ?? [];
   const name = revision === DEFAULT_REVISION ? repo : `${repo}@${revision}`;
   return repo !== undefined && parseName(name) !== undefined ? name : undefined;
 }
 
-/** The model of the hub that a call was given. Throws an {@link LlmError} where the name or the revision cannot be one. */
+/** The model of the hub that a call was given. Throws an {@link LlmError} if the name or the revision cannot be one. */
 export function hubName(call: string, text: unknown, revision?: unknown): HubName {
   const name = typeof text === "string" ? parseName(text) : undefined;
   if (name === undefined) {

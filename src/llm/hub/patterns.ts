@@ -20,7 +20,7 @@ export const MODEL_PATTERNS: readonly string[] = [
   "*.txt",
 ];
 
-/** What must be there of those files, where the model has them, before it is loaded. */
+/** What must be there of those files, if the model has them, before it is loaded. */
 export const LOADED_PATTERNS: readonly string[] = [
   "config.json",
   "generation_config.json",

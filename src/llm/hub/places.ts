@@ -19,7 +19,7 @@ export function isOffline(): boolean {
   return ["VKMX_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].some((name) => YES.test(environment(name) ?? ""));
 }
 
-/** The address of the hub, from HF_ENDPOINT. Throws an {@link LlmError} where that is no address. */
+/** The address of the hub, from HF_ENDPOINT. Throws an {@link LlmError} if that is no address. */
 export function hubEndpoint(given: string | undefined = environment("HF_ENDPOINT")): URL {
   if (given === undefined) return new URL(HUB);
   const url = URL.parse(given.replace(/\/+$/, ""));
@@ -63,7 +63,7 @@ function expand(path: string): string {
 }
 
 /**
- * The token of the user: HF_TOKEN, or what `hf auth login` left in HF_TOKEN_PATH or HF_HOME/token. Throws an {@link LlmError} where it
+ * The token of the user: HF_TOKEN, or what `hf auth login` left in HF_TOKEN_PATH or HF_HOME/token. Throws an {@link LlmError} if it
  * cannot be sent; no message holds it.
  */
 export function hubToken(): string | undefined {
@@ -81,7 +81,7 @@ export function hubToken(): string | undefined {
   }
 }
 
-/** A token without white space around it; undefined where nothing is left. */
+/** A token without white space around it; undefined if nothing is left. */
 function checkToken(text: string, from: string): string | undefined {
   const token = text.trim();
   if (token === "") return undefined;

@@ -1,5 +1,5 @@
 /**
- * Provides a commit of a model in the cache: which one it is, what it has, what is missing, several files at once.
+ * Provides a commit of a model in the cache: finds the commit and its files, and downloads missing ones, several at once.
  *
  * @module
  */
@@ -50,7 +50,7 @@ const AT_ONCE = 4;
 const MAX_WEIGHTS = 2 ** 40;
 const MAX_OTHERS = 2 ** 28;
 
-/** The snapshot of a model that is whole in the cache; undefined where a part of it is not there. Connects to nothing. */
+/** The snapshot of a model that is whole in the cache; undefined if a part of it is not there. Connects to nothing. */
 export function cachedSnapshot({ repo, revision = DEFAULT_REVISION }: HubName, cache?: string): Snapshot | undefined {
   const folder = new RepoCache(hubCache(cache), repo);
   const commit = folder.commitOf(revision);
@@ -144,7 +144,7 @@ function offlineError({ repo, revision = DEFAULT_REVISION }: HubName, cache: Rep
   );
 }
 
-/** Throws where a model has nothing that is asked for, or more than any such file has. */
+/** Throws if a model has none of the requested files, or one that is too large for its kind. */
 function checkWanted(
   repo: string,
   listing: readonly RepoFile[],
@@ -171,7 +171,7 @@ function checkWanted(
   throw new LlmError("hub", `${repo} has no ${lacks}${gguf}: take a model as mlx-lm or transformers publish it`);
 }
 
-/** Throws where the disk has no room for what is missing, before anything is downloaded. */
+/** Throws if the disk has no room for the missing files, before anything is downloaded. */
 function checkRoom(cache: RepoCache, commit: string, wanted: readonly RepoFile[]): void {
   const need = wanted.filter((file) => !cache.has(commit, file) && !cache.hasBlob(file)).reduce(
     (sum, file) => sum + Math.max(0, file.size - cache.partialBytes(file)),

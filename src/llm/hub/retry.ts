@@ -13,7 +13,7 @@ export interface RetryPolicy {
   readonly tries: number;
   /** Time before the second try; it doubles with each one. */
   readonly delay: number;
-  /** The longest wait, also where a server asks for more. */
+  /** The longest wait, also if a server asks for more. */
   readonly longest: number;
   /** Time without a byte after which a connection counts as dead. */
   readonly idle: number;
@@ -26,7 +26,7 @@ export const RETRY_POLICY: RetryPolicy = { tries: 5, delay: 500, longest: 120_00
 export class PassingError extends Error {
   /** The class's name. */
   override readonly name = "PassingError";
-  /** Milliseconds that the server asks to wait, where it does. */
+  /** Milliseconds that the server asks to wait, if it does. */
   readonly after: number | undefined;
 
   /** Makes an error with a one-line message. */
@@ -73,7 +73,7 @@ export class Retries {
   }
 }
 
-/** Milliseconds that a Retry-After header asks for: seconds or a date; undefined where there is none that can be read. */
+/** Milliseconds that a Retry-After header asks for: seconds or a date; undefined if there is none that can be read. */
 export function retryAfter(header: string | null, now: number = Date.now()): number | undefined {
   if (header === null) return undefined;
   if (/^\d{1,9}$/.test(header.trim())) return Number(header) * 1000;

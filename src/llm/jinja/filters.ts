@@ -145,7 +145,7 @@ function fileSize(self: Value, binary: Value = false): Value {
   );
 }
 
-/** A filter that keeps markup what it is. */
+/** A filter whose result is markup if its input is. */
 const kept = (change: (text: Str, ...args: Value[]) => Value) => (self: Value, ...args: Value[]): Value =>
   markedAs(self, change(str(self), ...args));
 

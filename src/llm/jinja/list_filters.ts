@@ -34,7 +34,7 @@ import {
 /** Reads an attribute such as "function.name" or 0 of a value. */
 export type Getter = (value: Value) => Value;
 
-/** The {@link Getter} of an attribute; `fallback` stands in for what is undefined. */
+/** The {@link Getter} of an attribute; `fallback` replaces undefined values. */
 export function getter(attribute: Value, fallback?: Value): Getter {
   if (attribute === null) return (value) => value;
   const path: Value[] = attribute instanceof Str

@@ -20,7 +20,7 @@ export class Loop extends Thing {
   #index = -1;
   #before: Value | undefined;
   #current: Value | undefined;
-  /** The item that was read ahead, or `null` where none was. */
+  /** The item that was read ahead, or `null` if none was. */
   #ahead: { readonly item: Value | undefined } | null = null;
   #seen: Value | undefined;
 

@@ -17,13 +17,13 @@ const ESCAPES: Readonly<Record<string, string>> = {
   '"': "&#34;",
 };
 
-/** A value as markup: one that is none yet is escaped. */
+/** A value as markup; other text is escaped. */
 export function escape(value: Value): Str {
   const text = str(value);
   return text.markup ? text : forceEscape(text);
 }
 
-/** A value as markup, escaped also where it is markup already. */
+/** A value as markup, escaped also if it is markup already. */
 export function forceEscape(value: Value): Str {
   return str(value).rewrite(/[&<>'"]/g, (char) => ESCAPES[char]).withMarkup(true);
 }

@@ -43,7 +43,7 @@ import {
   window,
 } from "./strings.ts";
 
-/** A method: what it is called on, and the arguments. */
+/** A method: the object of the call, and the arguments. */
 export type Method = (self: Value, args: Args) => Value;
 
 /** Methods that change what they are called on, by the types that have them: the sandbox forbids them. */

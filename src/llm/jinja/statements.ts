@@ -18,7 +18,7 @@ export interface Parsed {
   readonly names: ReadonlySet<string>;
 }
 
-/** Reads a template. Throws a TemplateFault where it is wrong or uses what is not supported. */
+/** Reads a template. Throws a TemplateFault if it is wrong or uses what is not supported. */
 export function parseTemplate(source: string): Parsed {
   const parser = new StatementParser(tokenize(source));
   return { body: parser.statements([]), names: parser.names };

@@ -180,7 +180,7 @@ export function window(text: Str, start: Value | undefined, end: Value | undefin
   return from > to ? undefined : text.part(from, to);
 }
 
-/** Where a text holds another one, in code points; -1 where it does not. */
+/** Where a text holds another one, in code points; -1 if it does not. */
 export function find(text: Str, what: Value, start: Value | undefined, end: Value | undefined, last: boolean): number {
   const part = window(text, start, end);
   const sought = textOf(what, "find()'s argument").text;

@@ -1,7 +1,7 @@
 /**
  * What expressions of a template are: Python's values, as far as templates meet them.
  *
- * `null` is None, a boolean is a bool, a whole number is an int (a bigint where it is not safe), {@link Float} is a float.
+ * `null` is None, a boolean is a bool, a whole number is an int (a bigint if it is not safe), {@link Float} is a float.
  * Nothing but a namespace can be changed, as in the sandbox that Hugging Face renders templates in.
  *
  * @module
@@ -10,7 +10,7 @@
 import { allocate, checkItems, countRange, enter, leave, step, TemplateFault } from "./limits.ts";
 import { Str } from "./text.ts";
 
-/** A float, also where it has no fraction. */
+/** A float, also if it has no fraction. */
 export class Float {
   /** Holds a number. */
   constructor(readonly value: number) {}
@@ -89,7 +89,7 @@ export class Iter {
 
 /** A name, attribute or item that is not there: prints and iterates as nothing, everything else fails. */
 export class Undefined {
-  /** Says what is missing. */
+  /** The message about the missing value. */
   constructor(readonly reason: string) {}
 
   /** Throws. */
@@ -111,7 +111,7 @@ export abstract class Thing {
   /** Python's name of its type. */
   abstract readonly typeName: string;
 
-  /** An attribute, where there is one. */
+  /** An attribute, if there is one. */
   attribute(_name: string): Value | undefined {
     return undefined;
   }

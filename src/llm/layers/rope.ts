@@ -24,7 +24,7 @@ export function initializeRope(weights: Weights, dims: number, base: number, sca
 export class StretchedRoPE extends RoPE {
   /** Wavelengths of the pairs (dims / 2,), divided by 2π. */
   readonly _freqs: Tensor;
-  /** A factor of what is rotated. */
+  /** A factor of the rotated features. */
   readonly mscale: number;
 
   /** Takes the number of features, the wavelengths and the factor. */
@@ -48,7 +48,7 @@ interface Stretched {
   readonly scale?: number;
   /** Wavelengths of the pairs, divided by 2π, where they are not powers of the base. */
   readonly freqs?: readonly number[];
-  /** A factor of what is rotated. */
+  /** A factor of the rotated features. */
   readonly mscale?: number;
 }
 

@@ -42,7 +42,7 @@ export function rmsNorm(weights: Weights, path: string, size: number, eps: numbe
   return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, eps);
 }
 
-/** Takes `<path>.weight` (rows, cols), or its codes, scales and, where they are affine, biases. */
+/** Takes `<path>.weight` (rows, cols), or its codes, scales and, if they are affine, biases. */
 function takeMatrix(
   weights: Weights,
   path: string,

@@ -37,7 +37,7 @@ export interface SamplerOptions {
 /** (logits (B, V), key for this draw (2,) or keys (B, 2)[, mask]) → (B,) uint32 token ids. */
 export interface Sampler {
   (logits: Tensor, key: Tensor, mask?: Tensor): Tensor;
-  /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
+  /** uint32 (2,): the state to split keys from; `undefined` if nothing is drawn and the key is not looked at. */
   readonly key: readonly [number, number] | undefined;
   /** Names the graph that it builds, for steps that are traced once for all with equal names; without one each trace is its own. */
   readonly graph?: string;

@@ -13,13 +13,13 @@ export interface GenerationResponse {
   readonly text: string;
   /** What the model thinks before it answers in a conversation, without `<think>` and `</think>`. */
   readonly reasoning: string;
-  /** Functions that the model calls, where the option `tools` offers some: each comes when its call is whole. */
+  /** Functions that the model calls, if the option `tools` offers some: each comes when its call is whole. */
   readonly toolCalls: readonly ParsedToolCall[];
   /** The full text as the model wrote it, with the marks of thoughts and calls, without the EOS token or stop string. */
   readonly raw: string;
   /** The token. */
   readonly token: number;
-  /** Log probabilities, where {@link GenerateOptions.logprobs} asks for them. */
+  /** Log probabilities, if {@link GenerateOptions.logprobs} asks for them. */
   readonly logprobs?: Logprobs;
   /** Tokens of the prompt. */
   readonly promptTokens: number;
@@ -37,7 +37,7 @@ export interface GenerationResponse {
   readonly finishReason: "stop" | "length" | "abort" | null;
 }
 
-/** `count` per second; 0 where no time passed. */
+/** `count` per second; 0 if no time passed. */
 export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
 }

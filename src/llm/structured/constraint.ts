@@ -41,7 +41,7 @@ export class Constraint implements Disposable {
   }
 
   /**
-   * For answers of a grammar, of a model with `size` logits; `undefined` where there is none. Throws an `LlmError` where the grammar
+   * For answers of a grammar, of a model with `size` logits; `undefined` if there is none. Throws an `LlmError` if the grammar
    * cannot be used, and the signal's reason when it is aborted meanwhile.
    */
   static async open(
@@ -122,7 +122,7 @@ export class Constraint implements Disposable {
   }
 }
 
-/** The token that is exactly a text, in a list; empty where there is none. */
+/** The token that is exactly a text, in a list; empty if there is none. */
 function tokenOf(tokenizer: Tokenizer, text: string): readonly number[] {
   return tokenizer.encode(text).filter((id) => tokenizer.decode([id]) === text);
 }

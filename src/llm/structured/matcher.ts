@@ -135,7 +135,7 @@ class GrammarWorker {
     Atomics.notify(this.#signal, SIGNAL);
   }
 
-  /** Resolves when the worker serves. Throws where it cannot start. */
+  /** Resolves when the worker serves. Throws if it cannot start. */
   async begin(): Promise<void> {
     if (this.#begun) return;
     const reply = await this.#ask({ ask: "begin" }, BEGIN_MS);
@@ -216,7 +216,7 @@ const workers = new WeakMap<Tokenizer, { readonly key: string; readonly worker: 
 const gone = new FinalizationRegistry<GrammarWorker>((worker) => worker.retire());
 
 /**
- * A matcher of a grammar over the tokens of a tokenizer, for a model with `size` logits. Throws an {@link LlmError} where the grammar
+ * A matcher of a grammar over the tokens of a tokenizer, for a model with `size` logits. Throws an {@link LlmError} if the grammar
  * cannot be compiled.
  */
 export async function openMatcher(tokenizer: Tokenizer, size: number, source: GrammarSource): Promise<Matcher> {

@@ -47,7 +47,7 @@ const MEMBERS = {
 /** What messages call a source. */
 export const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern" } as const;
 
-/** The grammar of a format, `undefined` where any text will do. Throws an {@link LlmError} that says what is wrong with it. */
+/** The grammar of a format, `undefined` if any text will do. Throws an {@link LlmError} that says what is wrong with it. */
 export function grammarOf(format: ResponseFormat | undefined): GrammarSource | undefined {
   const source = sourceOf(format);
   if (source) checkSource(source);

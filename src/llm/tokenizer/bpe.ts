@@ -77,7 +77,7 @@ export class Merges {
     }
   }
 
-  /** Rank of the pair of two tokens that make up the token `joined`; -1 where they are not merged. */
+  /** Rank of the pair of two tokens that make up the token `joined`; -1 if they are not merged. */
   rank(left: number, joined: number): number {
     const bytes = this.#vocabulary.lengthOf(left);
     let rank = joined < 0 ? NONE : this.#rank[joined];
@@ -98,7 +98,7 @@ export class Bpe {
   #ids = new Int32Array(0);
   #previous = new Int32Array(0);
   #following = new Int32Array(0);
-  /** Rank of the pair that begins here and what it makes; -1 where it is not merged. */
+  /** Rank of the pair that begins here and what it makes; -1 if it is not merged. */
   #ranks = new Int32Array(0);
   #makes = new Int32Array(0);
   readonly #queue = new MinHeap();

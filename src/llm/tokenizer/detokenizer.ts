@@ -51,7 +51,7 @@ export class StopStrings {
     return this.#found;
   }
 
-  /** Adds text; returns what is certain to come before any stop string. */
+  /** Adds text; returns the text that certainly comes before any stop string. */
   push(text: string): string {
     if (this.#found) return "";
     if (this.#stops.length === 0) return text;

@@ -40,7 +40,7 @@ export class Regex {
 
   /**
    * Where matches begin and end in a well-formed text, one after the other. A match of nothing counts unless it touches the
-   * one before it. Throws {@link RegexLimit} where that takes too much work.
+   * one before it. Throws {@link RegexLimit} if that takes too much work.
    */
   find(text: string): number[] {
     try {

@@ -45,7 +45,7 @@ export interface RegexCode {
   readonly registers: number;
 }
 
-/** Compiles a pattern; throws an `Error` where it is too large. */
+/** Compiles a pattern; throws an `Error` if it is too large. */
 export function compileRegex(node: RegexNode): RegexCode {
   const compiler = new Compiler();
   compiler.node(node);

@@ -47,7 +47,7 @@ export interface TokenizerSource {
 
 /** How {@link Tokenizer.encode} reads a text. */
 export interface EncodeOptions {
-  /** Take control tokens in the text for what they are; true unless set. */
+  /** Whether control tokens in the text become their ids; default true. */
   readonly controlTokens?: boolean;
   /** Add the ids that the tokenizer puts around a text, such as the one that begins it; true unless set. */
   readonly addSpecialTokens?: boolean;
@@ -59,7 +59,7 @@ export class Tokenizer {
   readonly vocabSize: number;
   /** Tokens that end a generation. */
   readonly eosTokenIds: ReadonlySet<number>;
-  /** Text of the token that begins a text, where the tokenizer has one. */
+  /** Text of the token that begins a text, if the tokenizer has one. */
   readonly bosToken: string | undefined;
   readonly #vocabulary: Vocabulary;
   readonly #bpe: Bpe;
@@ -175,7 +175,7 @@ export class Tokenizer {
     return this.#added.get(token)?.id ?? this.#vocabulary.idOf(token);
   }
 
-  /** Lets a token, as the vocabulary spells it, end answers too. Throws an {@link LlmError} where there is no such token. */
+  /** Lets a token, as the vocabulary spells it, end answers too. Throws an {@link LlmError} if there is no such token. */
   addEosToken(token: string): void {
     const id = this.idOf(token);
     if (id === undefined) throw new LlmError("tokenizer", `The vocabulary has no token ${quoted(token)}`);
@@ -205,7 +205,7 @@ export class Tokenizer {
   }
 }
 
-/** The chat templates that count: those of files if there is one, else those of the config. */
+/** The chat templates in use: those of files if there is one, else those of the config. */
 function templatesOf(source: TokenizerSource, inConfig: NamedTemplates, configFile: string): TemplateSource[] {
   const { dir, chatTemplate, toolTemplate } = source;
   const files: TemplateSource[] = [];

@@ -29,7 +29,7 @@ export interface TokenizerConfig {
 
 /** Tokens with a meaning, in the order in which transformers adds them. */
 const MEANINGS = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-/** Lists of tokens, or objects of them by name; the second is the older name of the first and counts where that is absent. */
+/** Lists of tokens, or objects of them by name; the second is the older name of the first and counts if that is absent. */
 const LISTS = ["extra_special_tokens", "additional_special_tokens"];
 const OTHERS = ["chat_template", "added_tokens_decoder", ...LISTS];
 
@@ -66,7 +66,7 @@ function tokenOf(value: unknown): NamedToken | undefined {
   return token && { ...token, special: true, normalized: (value as Partial<NamedToken>).normalized ?? false };
 }
 
-/** A token that an object describes; undefined where it has no text. */
+/** A token that an object describes; undefined if it has no text. */
 function describedToken(value: unknown): NamedToken | undefined {
   const { content, special = false, ...flags } = (value ?? {}) as Partial<NamedToken>;
   if (!isToken({ content: content!, id: 0 })) return undefined;

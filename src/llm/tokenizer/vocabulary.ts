@@ -24,7 +24,7 @@ export const ALPHABET: readonly string[] = (() => {
   });
 })();
 
-/** Throws where an id of `file` has no row in the embedding. */
+/** Throws if an id of `file` has no row in the embedding. */
 export function checkIds(largest: number, embeddings: number, file: string): void {
   if (largest < Math.min(embeddings, MOST_IDS)) return;
   const why = embeddings <= MOST_IDS
@@ -52,7 +52,7 @@ export class Vocabulary {
   }
 
   /**
-   * Passes the object of ids by token in `json`, for a model of `embeddings` rows. Throws an {@link LlmError} where an id or a
+   * Passes the object of ids by token in `json`, for a model of `embeddings` rows. Throws an {@link LlmError} if an id or a
    * token occurs twice, is too large or has no embedding.
    */
   static read(json: JsonBytes, embeddings: number): Vocabulary {

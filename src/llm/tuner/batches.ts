@@ -32,7 +32,7 @@ export class Batches {
   #order: Uint32Array = new Uint32Array(0);
   #at = 0;
 
-  /** Orders come from `random`. Throws a ValueError where the set does not fill a batch. */
+  /** Orders come from `random`. Throws a ValueError if the set does not fill a batch. */
   constructor(dataset: Dataset, batchSize: number, maxSeqLength: number, random: NumpyRandom) {
     if (dataset.length < batchSize) {
       throw new mx.ValueError(

@@ -73,7 +73,7 @@ function unpacked(words: Tensor): [iteration: number, loss: number][] {
   return Array.from({ length: numbers.length / 2 }, (_, i) => [numbers[2 * i], numbers[2 * i + 1]]);
 }
 
-/** Whether a file is a checkpoint, and not an adapter. Throws an {@link LlmError} where it cannot be read. */
+/** Whether a file is a checkpoint, and not an adapter. Throws an {@link LlmError} if it cannot be read. */
 export function isCheckpoint(path: string): boolean {
   return open(path).metadata.training === FORMAT;
 }

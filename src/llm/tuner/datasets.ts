@@ -140,7 +140,7 @@ export function createDataset(
   });
 }
 
-/** The objects of a file of lines of JSON; undefined where there is no such file. */
+/** The objects of a file of lines of JSON; undefined if there is no such file. */
 function readLines(path: string): Row[] | undefined {
   let bytes: Uint8Array;
   try {
@@ -163,7 +163,7 @@ function readLines(path: string): Row[] | undefined {
 
 /**
  * The sets of a folder with train.jsonl, valid.jsonl and test.jsonl, those that are there. Throws an {@link LlmError} that names the
- * file and the line where something is wrong, or the folder where there is none of them.
+ * file and the line where something is wrong, or the folder if there is none of them.
  */
 export function loadDatasets(folder: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Datasets {
   const names = ["train", "valid", "test"] as const;

@@ -74,7 +74,7 @@ export class DoRALinear extends nn.Module {
     return this.linear.bias ? mx.add(scaled, this.linear.bias) : scaled;
   }
 
-  /** One layer that computes the same when it is not trained; quantized where the adapted one is, unless `dequantize`. */
+  /** One layer that computes the same when it is not trained; quantized if the adapted one is, unless `dequantize`. */
   fuse(dequantize: boolean = false): AnyLinear {
     const weight = denseWeight(this.linear);
     const delta = mx.matmul(mx.multiply(this.lora_b.T, this.scale), this.lora_a.T);
@@ -109,7 +109,7 @@ export class DoRAEmbedding extends nn.Module {
     [this.lora_a, this.lora_b] = lowRank(numEmbeddings, r, dims);
   }
 
-  /** A table that gives what `embedding` does until it is trained. Throws a ValueError where that is quantized. */
+  /** A table that gives what `embedding` does until it is trained. Throws a ValueError if that is quantized. */
   static fromBase(embedding: nn.Embedding, options: LoRAOptions = {}): DoRAEmbedding {
     if (!(embedding instanceof nn.Embedding)) {
       throw new mx.ValueError("DoRAEmbedding adapts tables that are not quantized: use LoRA, or a model that is dense");

@@ -105,7 +105,7 @@ export function linearToLoraLayers(
   }
 }
 
-/** The blocks of a model: modules in its list `layers`, or in that of its field `model`. Throws a ValueError where there are none. */
+/** The blocks of a model: modules in its list `layers`, or in that of its field `model`. Throws a ValueError if there are none. */
 export function blocksOf(model: nn.Module): readonly nn.Module[] {
   const { layers, model: inner } = model.state;
   const found = layers ?? (inner instanceof nn.Module ? inner.state.layers : undefined);

@@ -26,7 +26,7 @@ export type AnyLinear = nn.Linear | nn.QuantizedLinear;
 /** A table of vectors that can be adapted. */
 export type AnyEmbedding = nn.Embedding | nn.QuantizedEmbedding;
 
-/** Settings with what stands where nothing is given. Throws a ValueError where they cannot be. */
+/** Settings with their defaults. Throws a ValueError if they cannot be. */
 export function loraSettings(op: string, { r = 8, dropout = 0, scale = 20 }: LoRAOptions): Required<LoRAOptions> {
   if (!Number.isInteger(r) || r < 1) throw new mx.ValueError(`${op} expected a rank of at least 1: found ${r}`);
   if (!Number.isFinite(scale)) throw new mx.ValueError(`${op} expected a scale: found ${scale}`);
@@ -121,7 +121,7 @@ export class LoRALinear extends nn.Module {
     return mx.add(y, mx.multiply(z, this.scale).astype(x.dtype));
   }
 
-  /** One layer that computes the same when it is not trained; quantized where the adapted one is, unless `dequantize`. */
+  /** One layer that computes the same when it is not trained; quantized if the adapted one is, unless `dequantize`. */
   fuse(dequantize: boolean = false): AnyLinear {
     const weight = denseWeight(this.linear);
     const delta = mx.matmul(mx.multiply(this.lora_b.T, this.scale), this.lora_a.T);
@@ -174,7 +174,7 @@ export class LoRAEmbedding extends nn.Module {
     return mx.add(y, mx.multiply(z, this.scale).astype(x.dtype));
   }
 
-  /** One table that gives the same when it is not trained; quantized where the adapted one is, unless `dequantize`. */
+  /** One table that gives the same when it is not trained; quantized if the adapted one is, unless `dequantize`. */
   fuse(dequantize: boolean = false): AnyEmbedding {
     const weight = denseWeight(this.embedding);
     const delta = mx.matmul(mx.multiply(this.lora_a, this.scale), this.lora_b);

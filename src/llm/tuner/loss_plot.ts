@@ -25,7 +25,7 @@ function along(known: History["train"], iterations: readonly number[]): number[]
 }
 
 /**
- * The losses of a training and of its validations by steps; undefined where there are none. It takes what `train` returns.
+ * The losses of a training and of its validations by steps; undefined if there are none. It takes what `train` returns.
  *
  * @example
  * ```ts

@@ -22,7 +22,7 @@ const MIN_PLAIN = 4;
 interface Inside {
   /** Tokens that end in the rule, or where it ends. */
   readonly mask: Int32Array;
-  /** Nodes of the tree where the rule ends and tokens go on. */
+  /** Nodes of the tree at which the rule ends and tokens go on. */
   readonly leaving: Int32Array;
 }
 
@@ -52,7 +52,7 @@ export class Masks {
     return this.#bytes;
   }
 
-  /** The state after a token; undefined where the token may not follow. */
+  /** The state after a token; undefined if the token may not follow. */
   accept(state: State, token: number): State | undefined {
     const { bytes, ends } = this.#vocabulary;
     const begin = token > 0 ? ends[token - 1] : 0;
@@ -105,7 +105,7 @@ export class Masks {
     for (const node of leaving) this.#walk(node, after, mask, undefined);
   }
 
-  /** Adds the tokens below a node of the tree that a state allows, and the nodes where an open frame is reached. */
+  /** Adds the tokens below a node of the tree that a state allows, and the nodes at which an open frame is reached. */
   #walk(root: number, state: State, mask: Int32Array, leaving: number[] | undefined): void {
     const { bytes, depths, ends, firsts, tokens, plainHeights } = this.#tree;
     const { classes, dead } = this.#states;

@@ -24,7 +24,7 @@ export class Network {
   /** The first node of each rule. */
   readonly starts: number[] = [];
 
-  /** The network of a grammar. Throws a RangeError where it is too large. */
+  /** The network of a grammar. Throws a RangeError if it is too large. */
   constructor(rules: Rules) {
     for (const rule of rules) {
       const [start, end] = [this.node(), this.node()];

@@ -19,7 +19,7 @@ export interface Normalized {
   readonly ranks: readonly number[];
 }
 
-/** The normalized network of a grammar. Throws a RangeError where it is too large. */
+/** The normalized network of a grammar. Throws a RangeError if it is too large. */
 export function normalize(rules: Rules): Normalized {
   const network = new Network(rules);
   const nullable = skipNullable(network);

@@ -22,9 +22,9 @@ export interface NodeSet {
   readonly nodes: readonly number[];
   /** Whether the rule may end. */
   readonly ends: boolean;
-  /** Rules that may begin here, and where to go on after them; undefined where it was not looked for. */
+  /** Rules that may begin here, and where to go on after them; undefined if it was not looked for. */
   calls: readonly (readonly [rule: number, after: NodeSet])[] | undefined;
-  /** The set after a byte of each class; null for none, undefined where it was not looked for. */
+  /** The set after a byte of each class; null for none, undefined if it was not looked for. */
   readonly moves: (NodeSet | null | undefined)[];
 }
 
@@ -67,7 +67,7 @@ export class States {
   #frames = new Map<string, Frame>();
   #states = new Map<string, State>();
 
-  /** Throws a RangeError where the grammar is too large. */
+  /** Throws a RangeError if the grammar is too large. */
   constructor(rules: Rules) {
     this.#normalized = normalize(rules);
     [this.classes, this.#classCount] = byteClasses(this.#normalized);

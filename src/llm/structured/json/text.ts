@@ -41,7 +41,7 @@ export const ANY_CHARACTER: Expression = choice(
   ),
 );
 
-/** A character of a set, as `JSON.stringify` writes it: escaped where it has to be. */
+/** A character of a set, as `JSON.stringify` writes it: escaped if it has to be. */
 export function written(set: CodePoints): Expression {
   const escapes = ESCAPES.filter(([point]) => contains(set, point));
   return choice(points(intersection(set, PLAIN)), ...escapes.map(([, escape]) => escape));
