@@ -1,5 +1,5 @@
 /**
- * What the layers above know of a device: bytes, Plans and tickets.
+ * The interface of a device for the layers above: bytes, Plans and tickets.
  *
  * A {@link Backend} executes Plans (shaders/include/plan.h) over buffers that it hands out. It knows neither ops nor dtypes; the
  * scheduler above it knows neither Vulkan nor WebAssembly. Two implementations exist, `vulkan.ts` and `wasm.ts`.
@@ -182,7 +182,7 @@ export interface Backend extends Disposable {
    */
   run(plan: PlanHandle, slots: SlotWords, times?: number, stream?: number): number;
   release(plan: PlanHandle): void;
-  /** Blocks until what was submitted on a stream, or on all of them, is done. */
+  /** Blocks until all submitted work of a stream, or of all streams, is done. */
   synchronize(stream?: number): void;
   /** Blocks until the ticket is done. */
   wait(ticket: number): void;
@@ -207,7 +207,7 @@ export interface Backend extends Disposable {
    * if the device does not give its code.
    */
   code(plan: PlanHandle, dispatch: number): KernelCode | undefined;
-  /** Keeps on disk what the next start can use, such as compiled pipelines. */
+  /** Keeps data for the next start on disk, such as compiled pipelines. */
   save(): void;
   /** The same while other code runs. */
   saveAsync(): Promise<void>;

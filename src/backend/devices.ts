@@ -40,7 +40,7 @@ export { onExit };
 
 /** A device of this machine, usable or not. */
 export interface DeviceInfo {
-  /** What it is selected by: "vulkan:0", "wasm". */
+  /** The name that selects it: "vulkan:0", "wasm". */
   readonly name: string;
   /** Device, driver and version. */
   readonly description: string;

@@ -1,5 +1,5 @@
 /**
- * What was chosen and why: `VKMX_EXPLAIN=1` prints it, one line on stderr each, and a profile lists what fell back.
+ * Choices and their reasons. `VKMX_EXPLAIN=1` prints them, one line on stderr each; a profile lists the fallbacks.
  *
  * @module
  */

@@ -6,7 +6,7 @@
  * @module
  */
 
-/** What a kernel was compiled to; a figure that the driver does not tell is undefined. */
+/** The compiled form of a kernel; a figure that the driver does not report is undefined. */
 export interface KernelCode {
   /** Bytes of machine code. */
   readonly bytes: number | undefined;

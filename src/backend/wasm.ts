@@ -116,7 +116,7 @@ class WasmBackend implements Backend {
   readonly limits: BackendLimits;
   readonly shaders = undefined;
   readonly #runtime: WasmRuntime;
-  /** What linear memory may take: as far as it can grow, and of the machine's memory all there is and what was free. */
+  /** Limits of linear memory: how far it can grow, and the machine's total and free memory. */
   readonly #most: { readonly total: number; readonly available: number };
   readonly #exact = environment("VKMX_EXACT") === "1";
   #workers: number; // still to be started

@@ -14,7 +14,7 @@ export interface CompletedCommand {
   readonly program: Program<Flags>;
 }
 
-/** What a script has of a flag. */
+/** A flag in a completion script. */
 interface Word {
   /** With its dashes. */
   readonly word: string;

@@ -1,5 +1,5 @@
 /**
- * Flags of commands that generate text, and what they ask of a generation.
+ * Flags of commands that generate text, and the options that they become.
  *
  * @module
  */
@@ -100,7 +100,7 @@ export const MODEL_FLAGS = {
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
-/** What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. */
+/** Generation options from {@link MODEL_FLAGS}; missing flags take the model's defaults. */
 export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
   return {
     maxTokens: values["max-tokens"] ?? Number.MAX_SAFE_INTEGER, // the context ends it

@@ -14,7 +14,7 @@ import { note, print, status } from "./output.ts";
 
 /** A program as its help text describes it. */
 export interface Program<F extends Flags> {
-  /** What is typed to run it: "vkmx chat". */
+  /** The command that runs it: "vkmx chat". */
   readonly name: string;
   /** What may stand after the flags; without it nothing may. */
   readonly operand?: string;
@@ -25,10 +25,10 @@ export interface Program<F extends Flags> {
   readonly examples?: readonly string[];
 }
 
-/** Does what a program is for; gives its exit code. */
+/** Runs a program; returns its exit code. */
 export type Main<F extends Flags> = (values: Values<F>, operands: readonly string[]) => Promise<number>;
 
-/** A program with what it does: the default export of a file in src/cli/commands. */
+/** A program with its function: the default export of a file in src/cli/commands. */
 export interface Command {
   readonly program: Program<Flags>;
   readonly main: Main<Flags>;
@@ -47,7 +47,7 @@ const HELP: { readonly help: Flag } = { help: { help: "show this text", short: "
 /** The --json of commands that have no more to say about it. */
 export const JSON_FLAG = { "json": { help: "print the result as JSON" } } as const satisfies Flags;
 
-/** The help text: how to call a program, what it does, its flags as an aligned list, examples. */
+/** The help text: usage, description, flags as an aligned list, examples. */
 export function describe({ name, operand, about, flags, examples = [] }: Program<Flags>): string {
   const rows = Object.entries<Flag>({ ...flags, ...HELP }).map(([flag, { value, short, aliases = [], help }]) => {
     const letter = short === undefined ? "    " : `-${short}, `;

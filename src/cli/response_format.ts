@@ -1,5 +1,5 @@
 /**
- * Flags that say what an answer has to look like.
+ * Flags for the form of an answer.
  *
  * @module
  */

@@ -7,7 +7,7 @@
 import type { Tensor } from "../array/mod.ts";
 import { Module } from "./module.ts";
 
-/** What stands in a {@link Sequential}: a module, or a function such as an activation. */
+/** A layer of a {@link Sequential}: a module, or a function such as an activation. */
 export type Layer = Module | ((x: Tensor) => Tensor);
 
 /**
@@ -31,7 +31,7 @@ export class Sequential extends Module {
     this.layers = layers;
   }
 
-  /** What the last layer makes of what the others make of x. */
+  /** Applies all layers to x, one after the other. */
   override forward(x: Tensor): Tensor {
     let y = x;
     for (const layer of this.layers) y = layer instanceof Module ? layer.forward(y) : layer(y);

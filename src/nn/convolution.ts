@@ -12,7 +12,7 @@ import { scoped } from "../array/tensor/scope.ts";
 import { Module } from "./module.ts";
 import { pythonBool, pythonTuple } from "./print.ts";
 
-/** What a convolution function is called with, but for its last argument. */
+/** The arguments of a convolution function, without the last one. */
 type Convolve = (
   x: Tensor,
   weight: Tensor,
@@ -81,7 +81,7 @@ export abstract class Convolution extends Module {
   /** The settings as MLX prints them, with those of the class between. */
   protected settings(groups: number, own: string): string {
     const { shape } = this.weight;
-    // MLX keeps what was given along one axis, and the dilation everywhere; the rest are tuples.
+    // Along one axis MLX keeps the arguments as given, and the dilation always; the rest become tuples.
     const flat = this.stride.length === 1;
     const show = (sizes: readonly number[]): string => pythonTuple(flat ? sizes[0] : sizes);
     const same = this.dilation.every((size) => size === this.dilation[0]);
@@ -92,7 +92,7 @@ export abstract class Convolution extends Module {
   }
 }
 
-/** What the convolutions that are not transposed share. */
+/** The common part of the convolutions that are not transposed. */
 export abstract class GroupedConvolution extends Convolution {
   /** Groups of channels that are convolved each by itself. */
   readonly groups: number;

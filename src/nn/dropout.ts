@@ -12,7 +12,7 @@ import { scoped } from "../array/tensor/scope.ts";
 import { Module } from "./module.ts";
 import { pythonFloat } from "./print.ts";
 
-/** What the kinds of dropout share; they differ in the axes along which elements go together. */
+/** The common part of the kinds of dropout; they differ in the axes along which elements are dropped together. */
 export abstract class DropoutBase extends Module {
   readonly #keep: number;
 

@@ -15,7 +15,7 @@ const { ShapeError, ValueError } = mx;
 export type Initializer = (a: Tensor) => Tensor;
 /** Draws an array of the shape of another; `gain` multiplies it. */
 export type GainInitializer = (a: Tensor, gain?: number) => Tensor;
-/** What the scale goes by: how many elements go into an output, or come from an input. */
+/** The base of the scale: fan-in or fan-out. */
 export type FanMode = "fanIn" | "fanOut";
 /** Draws an array of the shape of another, scaled by one of its fans; `gain` multiplies it. */
 export type FanInitializer = (a: Tensor, mode?: FanMode, gain?: number) => Tensor;

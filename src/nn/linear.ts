@@ -15,7 +15,7 @@ import { pythonBool } from "./print.ts";
 import type { QuantizationMode } from "../graph/quantization.ts";
 import { QQLinear, QuantizedLinear } from "./quantized.ts";
 
-/** What it is given, as it is. Arguments are taken and not looked at, so that it can stand for any layer. */
+/** The identity. Arguments are accepted and ignored, so that it can stand for any layer. */
 export class Identity extends Module {
   /** Takes anything. */
   constructor(..._settings: readonly unknown[]) {

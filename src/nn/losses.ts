@@ -1,5 +1,5 @@
 /**
- * Losses: what a model gives beside what it should give, as one number or one for each example.
+ * Losses: a model's output compared with its target, as one number or one for each example.
  *
  * @module
  */
@@ -41,7 +41,7 @@ function tensor(value: TensorLike): Tensor {
   return value instanceof mx.Tensor ? value : mx.asarray(value);
 }
 
-/** A loss of the arguments of a call, reduced; what is made on the way is let go. Losses take no object of options. */
+/** A loss of the arguments of a call, reduced; intermediate arrays are freed. Losses take no object of options. */
 function lossOf(
   op: string,
   args: Readonly<Record<string, unknown>> & { readonly reduction: LossReduction },

@@ -22,7 +22,7 @@ const { ValueError } = mx;
 // deno-lint-ignore no-explicit-any -- of the form of the module that it comes from
 export type ModuleTree = { [name: string]: any };
 
-/** Says of a field, or of a part of it ("layers.0"), whether it belongs to what is looked for. */
+/** Whether a field, or a part of it ("layers.0"), is selected. */
 export type ModuleFilter = (module: Module, key: string, value: unknown) => boolean;
 
 /** Options of `freeze` and `unfreeze`. */
@@ -62,7 +62,7 @@ export class Module {
   readonly #frozen = new Set<string>();
   #training = true;
 
-  /** What the module computes; each class says it. */
+  /** The function of the module; each class defines it. */
   // deno-lint-ignore no-explicit-any -- each class has arguments and results of its own
   forward(..._args: any[]): any {
     throw new ValueError(`${this.constructor.name} has no forward(): its class does not say what it computes`);
@@ -73,7 +73,7 @@ export class Module {
     return this.#training;
   }
 
-  /** The fields by name: the module itself, so what is set there is set in the module. */
+  /** The fields by name: the module itself, so setting one sets it in the module. */
   get state(): Record<string, unknown> {
     return this as unknown as Record<string, unknown>;
   }

@@ -36,7 +36,7 @@ export class LayerNorm extends Module {
   /** Size of the last axis. */
   readonly dims: number;
 
-  /** Takes the size of the last axis, what is added to the variance, and whether there are a weight and a bias. */
+  /** Takes the size of the last axis, the epsilon of the variance, and whether there are a weight and a bias. */
   constructor(dims: number, eps: number = 1e-5, affine: boolean = true, bias: boolean = true) {
     super();
     this.eps = checkEps("LayerNorm", eps);
@@ -73,7 +73,7 @@ export class RMSNorm extends Module {
   /** Added to the mean of the squares. */
   readonly eps: number;
 
-  /** Takes the size of the last axis, or the weight, and what is added to the mean of the squares. */
+  /** Takes the size of the last axis, or the weight, and the epsilon of the mean square. */
   constructor(dims: number | { readonly weight: Tensor }, eps: number = 1e-5) {
     super();
     this.eps = checkEps("RMSNorm", eps);
@@ -103,7 +103,7 @@ export class InstanceNorm extends Module {
   /** Added to the variance. */
   readonly eps: number;
 
-  /** Takes the number of channels, what is added to the variance, and whether there are a weight and a bias. */
+  /** Takes the number of channels, the epsilon of the variance, and whether there are a weight and a bias. */
   constructor(dims: number, eps: number = 1e-5, affine: boolean = false) {
     super();
     this.eps = checkEps("InstanceNorm", eps);
@@ -153,7 +153,7 @@ export class GroupNorm extends Module {
   /** Whether the channels of a group are neighbours. */
   readonly pytorchCompatible: boolean;
 
-  /** Takes the numbers of groups and channels, what is added to the variance, and whether there are a weight and a bias. */
+  /** Takes the numbers of groups and channels, the epsilon of the variance, and whether there are a weight and a bias. */
   constructor(
     numGroups: number,
     dims: number,
@@ -232,7 +232,7 @@ export class BatchNorm extends Module {
   /** Whether there are running means and variances. */
   readonly trackRunningStats: boolean;
 
-  /** Takes the number of channels, what is added to the variance, the momentum, and what there is to learn and to track. */
+  /** Takes the number of channels, the epsilon of the variance, the momentum, whether it is affine, and whether it tracks statistics. */
   constructor(
     numFeatures: number,
     eps: number = 1e-5,

@@ -13,7 +13,7 @@ import { spatial } from "./convolution.ts";
 import { Module } from "./module.ts";
 import { pythonTuple } from "./print.ts";
 
-/** How a window becomes one element, and what stands beyond the edges. */
+/** How a window becomes one element, and the padding value beyond the edges. */
 interface Pooling {
   readonly reduce: (windows: Tensor, axes: readonly number[]) => Tensor;
   readonly outside: number;
@@ -49,7 +49,7 @@ export abstract class Pool extends Module {
   readonly #stride: readonly number[];
   readonly #padding: readonly number[];
 
-  /** Takes what is done with windows, and their settings for a number of spatial axes. */
+  /** Takes the reduction of windows, and their settings for a number of spatial axes. */
   constructor(
     pooling: Pooling,
     axes: number,

@@ -101,7 +101,7 @@ function slopesOf(heads: number): number[] {
 
 /** Attention with linear biases: scores fall with the distance, in each head by a slope of its own. */
 export class ALiBi extends Module {
-  /** What is added to the scores of `numHeads` heads: (1, numHeads, qSequenceLength - offset, kSequenceLength) */
+  /** The biases for the scores of `numHeads` heads: (1, numHeads, qSequenceLength - offset, kSequenceLength) */
   static createAlibiMatrix(
     qSequenceLength: number,
     kSequenceLength: number,

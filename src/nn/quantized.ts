@@ -308,7 +308,7 @@ export interface ModuleQuantization {
   readonly bits?: number;
   /** How matrices are quantized. */
   readonly mode?: QuantizationMode;
-  /** Whether what the module is given is quantized as well; see {@link QQLinear}. */
+  /** Whether the module's input is quantized as well; see {@link QQLinear}. */
   readonly quantizeInput?: boolean;
 }
 

@@ -47,7 +47,7 @@ export class RNN extends Module {
   bias?: Tensor;
   /** Size of the state. */
   readonly hiddenSize: number;
-  /** What is made of the new state. */
+  /** The nonlinearity of the new state. */
   readonly nonlinearity: (x: Tensor) => Tensor;
 
   /** Takes the sizes of elements and of the state, whether there is a bias, and the nonlinearity; default tanh. */
@@ -90,7 +90,7 @@ export class RNN extends Module {
   }
 }
 
-/** Gated recurrent units: a reset and an update gate between the state and what is proposed for it. */
+/** Gated recurrent units: a reset and an update gate between the state and its candidate. */
 export class GRU extends Module {
   /** (3 * hiddenSize, inputSize): reset, update, new. */
   Wx: Tensor;
@@ -98,7 +98,7 @@ export class GRU extends Module {
   Wh: Tensor;
   /** (3 * hiddenSize,); not there without a bias. */
   b?: Tensor;
-  /** (hiddenSize,), of the state in what is proposed; not there without a bias. */
+  /** (hiddenSize,), of the state in the candidate; not there without a bias. */
   bhn?: Tensor;
   /** Size of the state. */
   readonly hiddenSize: number;

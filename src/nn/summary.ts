@@ -5,7 +5,7 @@
  * @module
  */
 
-/** What a summary knows of a module. */
+/** The entries of a summary for a module. */
 export interface Outline {
   /** Name of the class. */
   readonly kind: string;

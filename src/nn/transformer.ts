@@ -162,7 +162,7 @@ export class TransformerEncoder extends Module {
   layers: TransformerEncoderLayer[];
   /** The norm after them. */
   ln: LayerNorm;
-  /** Whether what lies inside of layers is computed again for derivatives. */
+  /** Whether intermediate arrays of layers are computed again for derivatives. */
   readonly checkpoint: boolean;
 
   /** Takes the number of layers, their settings as {@link TransformerEncoderLayer} does, and whether they are checkpointed. */
@@ -193,11 +193,11 @@ export class TransformerEncoder extends Module {
   }
 }
 
-/** Attention to itself, attention to what an encoder gave, and two linear maps, each with a norm and a way around it. */
+/** Self-attention, attention to an encoder's output, and two linear maps, each with a norm and a residual connection. */
 export class TransformerDecoderLayer extends Module {
   /** Attention of the sequence to itself. */
   selfAttention: MultiHeadAttention;
-  /** Attention to what the encoder gave. */
+  /** Attention to the encoder's output. */
   crossAttention: MultiHeadAttention;
   /** The norm of the attention to itself. */
   ln1: LayerNorm;
@@ -269,7 +269,7 @@ export class TransformerDecoder extends Module {
   layers: TransformerDecoderLayer[];
   /** The norm after them. */
   ln: LayerNorm;
-  /** Whether what lies inside of layers is computed again for derivatives. */
+  /** Whether intermediate arrays of layers are computed again for derivatives. */
   readonly checkpoint: boolean;
 
   /** Takes the number of layers, their settings as {@link TransformerDecoderLayer} does, and whether they are checkpointed. */
@@ -309,7 +309,7 @@ export class TransformerDecoder extends Module {
   }
 }
 
-/** An encoder and a decoder that looks at what it gives. */
+/** An encoder, and a decoder that attends to its output. */
 export class Transformer extends Module {
   /** The encoder: `forward(source, sourceMask)`. */
   encoder: Module;

@@ -32,7 +32,7 @@ export function namedLeaves(tree: unknown, prefix: string = ""): [name: string, 
   return Object.entries(tree).flatMap(([name, part]) => namedLeaves(part, prefix === "" ? name : `${prefix}.${name}`));
 }
 
-/** What a value is, for errors. */
+/** The kind of a value, for errors. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return "a list";

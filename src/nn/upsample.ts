@@ -73,7 +73,7 @@ function plainTaps(size: number, positions: readonly number[], { weight, radius 
   });
 }
 
-/** The taps of a kernel as wide as the axis shrinks; what lies beyond the edges counts for nothing. */
+/** The taps of a kernel as wide as the axis shrinks; places beyond the edges are ignored. */
 function antialiasTaps(size: number, positions: readonly number[], scale: number, { weight, radius }: Kernel): Tap[] {
   const stretch = scale < 1 ? 1 / scale : 1;
   const most = Math.ceil(radius * stretch);

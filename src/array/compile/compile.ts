@@ -134,7 +134,7 @@ export function enableCompile(): void {
   enabled = true;
 }
 
-/** What a call is traced with: its arguments and the arrays of the state that it reads. */
+/** The inputs of a trace: the arguments of a call and the arrays of the state that it reads. */
 interface Call {
   readonly args: readonly unknown[];
   readonly own: readonly Tensor[];

@@ -28,7 +28,7 @@ export class Group {
   }
 }
 
-/** What a collective takes. */
+/** Options of a collective. */
 export interface CollectiveOptions {
   /** The group, as {@link init} gave it. */
   readonly group?: Group;

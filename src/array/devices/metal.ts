@@ -20,7 +20,7 @@ export function isAvailable(): boolean {
   return false;
 }
 
-/** What is known of the Metal device: nothing. */
+/** The properties of the Metal device: there are none. */
 export function deviceInfo(): Record<string, never> {
   return {};
 }

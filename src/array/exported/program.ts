@@ -88,7 +88,7 @@ export function programOf(
   };
 }
 
-/** What a value of a program was when it was traced. */
+/** The shape and dtype of a program's value at its tracing. */
 function valueAt({ inputs, constants, steps }: Program, all: readonly Value[], at: number): Value {
   if (at < inputs.length) return inputs[at];
   const place = at - inputs.length;

@@ -38,7 +38,7 @@ export const MAX_METADATA = 2 ** 24;
 /** Longest text of an attribute. */
 const MAX_WORD = 64;
 
-/** What a file holds. */
+/** The contents of a file. */
 export interface FunctionFile {
   readonly metadata: string;
   readonly constants: readonly Tensor[];
@@ -104,7 +104,7 @@ export function writeFunctions(path: string, { metadata, constants, programs }: 
 
 // ---- reading ------------------------------------------------------------------------------------------------------------
 
-/** Reads what comes next, in the place of a key. */
+/** Reads the next value, in the place of a key. */
 type Read = (json: JsonReader) => void;
 
 /** The header of a file on its way into programs. */

@@ -35,7 +35,7 @@ import { type AnyTensor, wrap } from "../tensor/tensor.ts";
 
 export type { HostKernel, HostKernelCall, KernelVariant, TemplateValue } from "../../graph/custom_kernel.ts";
 
-/** What a kernel is made of; see {@link vulkanKernel}. */
+/** The description of a kernel; see {@link vulkanKernel}. */
 export interface VulkanKernelOptions {
   /** Name in messages and profiles. */
   readonly name: string;
@@ -57,7 +57,7 @@ export interface VulkanKernelOptions {
   readonly wasm?: HostKernel;
 }
 
-/** What a kernel is called with; see {@link vulkanKernel}. */
+/** The arguments of a kernel's call; see {@link vulkanKernel}. */
 export interface VulkanKernelCall {
   /** Inputs in the order of their names. */
   readonly inputs: readonly TensorLike[];
@@ -112,7 +112,7 @@ function checkFlag(what: string, value: unknown): boolean {
   throw new ValueError(`${OP}() expected ${what} to be true or false: found ${quoted(value)}`);
 }
 
-/** Checks what a kernel is made of. */
+/** Checks the description of a kernel. */
 function kernelOf(options: VulkanKernelOptions): CustomKernel {
   checkOptions(OP, options, OPTIONS);
   const { spirv, wasm, ensureRowContiguous = true, atomicOutputs = false } = options;

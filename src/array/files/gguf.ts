@@ -77,7 +77,7 @@ export interface GgufTensor {
   readonly bytes: number;
 }
 
-/** What a header says. */
+/** The fields of a header. */
 export interface GgufHeader {
   /** The absolute path, links resolved. */
   readonly path: string;

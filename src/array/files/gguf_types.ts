@@ -1,5 +1,5 @@
 /**
- * The tensor types of GGUF: what an array of each becomes.
+ * The tensor types of GGUF, and how they become arrays.
  *
  * Array ops over the bytes of the file split blocks of quantized weights. So nothing is computed before it is needed, and then the device
  * does it. Types of one scale for 32 weights become the affine triples of `mx.quantize`. The others, whose scales are quantized too,

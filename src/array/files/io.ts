@@ -99,7 +99,7 @@ export function saveSafetensors(
 /** Names of the formats of files. */
 export type FileFormat = "safetensors" | "npz" | "npy" | "gguf";
 
-/** What is done with files of a format. */
+/** The functions for files of a format. */
 interface Format {
   readonly load: (path: string) => Tensor | NamedTensors;
   /** Undefined if files have no metadata. */
@@ -146,7 +146,7 @@ function refuseMetadata(format: FileFormat, metadata: object): void {
 export type FormatOf<P extends string> = P extends `${string}.${infer E}` ? E extends FileFormat ? E : FormatOf<E>
   : FileFormat;
 
-/** What a file of a format holds. */
+/** The contents of a file of a format. */
 export type Loaded<P extends string> = string extends P ? Tensor | NamedTensors
   : FormatOf<P> extends "npy" ? Tensor
   : FormatOf<P> extends "npz" | "safetensors" | "gguf" ? NamedTensors

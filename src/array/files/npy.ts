@@ -38,7 +38,7 @@ const DTYPES: Readonly<Record<string, Dtype>> = {
 
 const NAMES: ReadonlyMap<Dtype, string> = new Map(Object.entries(DTYPES).map(([name, dtype]) => [dtype, name]));
 
-/** What a header says. */
+/** The fields of a header. */
 export interface NpyHeader {
   /** Element type. */
   readonly dtype: Dtype;

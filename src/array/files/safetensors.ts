@@ -79,7 +79,7 @@ export interface Entry {
   readonly end: number;
 }
 
-/** What the header of a file says. */
+/** The fields of a file's header. */
 export interface Header {
   /** The absolute path, links resolved. */
   readonly path: string;
@@ -171,7 +171,7 @@ function readMetadata(path: string, json: JsonReader): Record<string, string> {
   return Object.fromEntries(found);
 }
 
-/** What is known of a tensor while its fields are read. */
+/** The known fields of a tensor while the header is read. */
 interface Fields {
   dtype?: string;
   shape?: number[];

@@ -15,7 +15,7 @@ import { type AnyTensor, make, wrap } from "../tensor/tensor.ts";
 import type { Floating } from "../tensor/results.ts";
 
 /**
- * What a function makes of the dtype its operands meet in:
+ * How a function changes the dtype that its operands promote to:
  *
  * - same: computes and gives it        - float: float32 instead of integers and bool
  * - round: same, integers are done     - bool: computes in it, gives bool

@@ -35,7 +35,7 @@ function values(): number[] {
 }
 
 /**
- * The codes (uint8) of the e4m3 numbers next to those of a float array, ties to even. What is larger than 448, infinities and
+ * The codes (uint8) of the e4m3 numbers next to those of a float array, ties to even. Numbers larger than 448, infinities and
  * NaN become ±448.
  *
  * @example

@@ -1,5 +1,5 @@
 /**
- * Reshaping as programs ask for it: what they asked is kept for functions that are compiled for any shapes.
+ * Reshaping as programs ask for it. The requested sizes are kept for functions that are compiled for any shapes.
  *
  * @module
  */

@@ -12,7 +12,7 @@ import { castNode, type TensorLike, toIndexNode, toList, toNode } from "../tenso
 import { axisOf, reshapeNode, sliceNode } from "./movement.ts";
 import { type Tensor, wrap } from "../tensor/tensor.ts";
 
-/** Most axes of a node that takes or writes a slice: what the push block of the copy kernel has room for. */
+/** Most axes of a node that takes or writes a slice: the push block of the copy kernel has room for no more. */
 const NODE_AXES = 3;
 
 /** Whole-number axes and the node of the start of a slice; with `rows`, it may hold a start for each of them. */

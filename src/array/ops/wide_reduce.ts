@@ -85,7 +85,7 @@ export function reduceWide(fn: ReduceFn, node: Node, axes: readonly number[], sh
   return reshapeNode(apply("add", [apply("log", [foldAxes("sum", terms, axes)]), shift]), shape);
 }
 
-/** What is taken from exponents before exp(): the largest along axes, or 0 if that is not finite. */
+/** The offset of exponents before exp(): the largest along axes, or 0 if that is not finite. */
 function shiftOf(x: Node, axes: readonly number[]): Node {
   const most = foldAxes("max", x, axes);
   const zero = broadcastNode(scalarNode("max", 0, x.dtype), most.shape);

@@ -52,7 +52,7 @@ export function meanOf(old: AnyTensor, value: AnyTensor, beta: number): AnyTenso
   return add(multiply(old, beta), multiply(value, 1 - beta));
 }
 
-/** Adam and its kin: what they are made with, and means that begin with zeros. */
+/** Adam and its variants: their settings, and means that begin with zeros. */
 abstract class WithMoments extends Optimizer {
   /** How much of the means stays, β₁ and β₂. */
   betas: Betas;
@@ -75,7 +75,7 @@ abstract class WithMoments extends Optimizer {
   }
 }
 
-/** Adam and AdamW: what they share. */
+/** The common part of Adam and AdamW. */
 abstract class WithSquares extends WithMoments {
   /** Whether the bias of the means is corrected. */
   biasCorrection: boolean;

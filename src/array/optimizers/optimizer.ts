@@ -37,7 +37,7 @@ export interface Learner {
 
 type Branch = Record<string, unknown>;
 
-/** What the root of the state has besides the parameters'. */
+/** The entries of the state's root besides those of parameters. */
 const HEAD: ReadonlySet<string> = new Set(["step", "learningRate"]);
 
 /** Whether a parameter has no state yet. */
@@ -57,7 +57,7 @@ function partOf(op: string, state: Branch, key: string, path: string, make: () =
   );
 }
 
-/** A schedule that gives what an optimizer's setting is at a step. */
+/** A schedule: the value of an optimizer's setting at a step. */
 type Schedules = Readonly<Record<string, Schedule>>;
 
 /** Base of all optimizers. */
@@ -76,7 +76,7 @@ export abstract class Optimizer implements Disposable {
     return this.#state;
   }
 
-  /** Goes on from another state; what it lacks is made at the next update. */
+  /** Goes on from another state; missing parts are made at the next update. */
   set state(state: OptimizerState) {
     this.#state = state;
   }

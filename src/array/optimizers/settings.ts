@@ -1,5 +1,5 @@
 /**
- * What an optimizer is made with: options in MLX's order, the last argument may be an object that names them.
+ * Arguments of optimizers: options in MLX's order; the last argument may be an object that names them.
  *
  * @module
  */

@@ -36,7 +36,7 @@ import { customFunction } from "../transforms/custom.ts";
 import { recording } from "../tensor/tape.ts";
 import type { RankOf } from "../tensor/types.ts";
 
-/** What a global scale of 1 stands for: the largest e2m1 number times the largest scale. */
+/** The largest number under a global scale of 1: the largest e2m1 number times the largest scale. */
 const GLOBAL_UNIT = 6 * 448;
 
 /** x (…, m, k) of matrices `left` times those of w at `right`. */

@@ -139,7 +139,7 @@ export function quantizeNodes(op: string, node: Node, format: QuantizedFormat, g
   ];
 }
 
-/** What a product with a quantized matrix multiplies, and the dtype of the result. */
+/** The operands of a product with a quantized matrix, and the dtype of the result. */
 export interface QuantizedOperands {
   readonly x: Node;
   readonly dtype: Dtype;

@@ -200,7 +200,7 @@ function standardDouble(shape: Shape, key?: TensorLike): AnyTensor {
   return op.multiply(erfinv(astype(unit, float64)), Math.SQRT2);
 }
 
-/** Standard normal numbers by what they are computed in. */
+/** Standard normal numbers by the dtype that they are computed in. */
 const STANDARD = { float32: standardNormal, float64: standardDouble, complex64: standardComplex } as const;
 
 function array(value: TensorLike, dtype: Dtype): Tensor {

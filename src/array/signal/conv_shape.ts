@@ -7,7 +7,7 @@
 import type { OpAttrs } from "../../graph/node.ts";
 import type { Shape } from "../../graph/shape.ts";
 
-/** The sizes of the window and of what it moves over along spatial axis `i`, both spread and padded. */
+/** The sizes of the window and of the input along spatial axis `i`, both dilated and padded. */
 export function convSpan(x: Shape, w: Shape, attrs: OpAttrs["conv"], i: number): { size: number; span: number } {
   const dilated = (n: number, by: number): number => n === 0 ? 0 : 1 + (n - 1) * by;
   return {
@@ -16,7 +16,7 @@ export function convSpan(x: Shape, w: Shape, attrs: OpAttrs["conv"], i: number):
   };
 }
 
-/** Whether a window lies inside of what it moves over. */
+/** Whether a window fits into its input. */
 export function convFits({ size, span }: { readonly size: number; readonly span: number }): boolean {
   return size >= span && size >= 1;
 }

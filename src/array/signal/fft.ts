@@ -29,14 +29,14 @@ type Spectrum<A> = Tensor<"complex64", RankOf<A>>;
 /** An array of real numbers with the axes of another. */
 type Real<A> = Tensor<"float32", RankOf<A>>;
 
-/** What a function of this file computes along the last of its axes; along the others it is complex. */
+/** The kind of transform along the last axis of a function; along the others it is complex. */
 interface Kind {
   readonly name: string;
   readonly inverse: boolean;
   readonly real: boolean;
 }
 
-/** What the kind divides a transform of n elements by, inverted. */
+/** The inverse of the divisor that the kind has for a transform of n elements. */
 function scaleOf({ name, inverse }: Kind, norm: FftNorm, n: number): number {
   if (norm === "ortho") return 1 / Math.sqrt(n);
   if (norm === "backward") return inverse ? 1 / n : 1;

@@ -68,7 +68,7 @@ function checkPrintOptions(op: string, options: PrintOptions): number {
 /** Most digits that JavaScript writes after a point. A number exactly between two shorter ones has fewer. */
 const MOST_PLACES = 99;
 
-/** A magnitude with `places` decimals. What lies exactly between two goes to the even one, as in C, and up in JavaScript. */
+/** A magnitude with `places` decimals. Ties go to the even one, as in C; JavaScript rounds them up. */
 function toPlaces(size: number, places: number): string {
   // JavaScript writes large numbers, which are whole, with an exponent.
   if (size >= 1e21) return BigInt(size).toString() + (places > 0 ? `.${"0".repeat(places)}` : "");

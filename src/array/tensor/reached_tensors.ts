@@ -13,7 +13,7 @@ interface Visited {
   readonly held: readonly unknown[];
 }
 
-/** What a walk found. */
+/** The result of a walk. */
 interface Walk {
   readonly visited: readonly Visited[];
   readonly tensors: readonly Tensor[];

@@ -12,7 +12,7 @@ import { inNameOf } from "../../graph/error.ts";
 import { Tensor } from "./tensor.ts";
 import { current, openScope, runAsyncIn, runIn, type Scope } from "./tracking.ts";
 
-/** Ends a scope: what the result reaches moves to the scope around it, the rest is disposed. */
+/** Ends a scope: Tensors that the result reaches move to the scope around it, the rest is disposed. */
 function close(scope: Scope, result: unknown): void {
   scope.open = false;
   const keep = new Set<Disposable>(tensorsOf(result));
@@ -113,7 +113,7 @@ function collect(value: unknown, found: Set<Tensor>, seen: Set<object>): void {
   }
 }
 
-/** What an object holds that may reach Tensors. */
+/** The values of an object that may reach Tensors. */
 export function partsOf(value: object): readonly unknown[] {
   if (Array.isArray(value)) return value;
   return value instanceof Map || value instanceof Set ? [...value.values()] : Object.values(value);

@@ -57,7 +57,7 @@ export function recording(): boolean {
   return open.length > 0;
 }
 
-/** A record of what was computed of its inputs. Holds on to all nodes in it until it is disposed. */
+/** A record of the ops on its inputs. It retains all its nodes until it is disposed. */
 export class Tape implements Disposable {
   readonly entries: Entry[] = [];
   readonly #traced = new Set<Node>();

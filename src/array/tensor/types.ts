@@ -26,7 +26,7 @@ export type InexactName = FloatName | "complex64";
 /** Whether a type is `any`; of names and numbers of axes, whose types are limited, `DtypeName extends N` and `number extends R` tell. */
 export type IsAny<T> = 0 extends 1 & T ? true : false;
 
-/** What one element is in JavaScript. */
+/** One element as a JavaScript value. */
 export type Item<N extends DtypeName> = DtypeName extends N ? any
   : N extends "bool" ? boolean
   : N extends "int64" | "uint64" ? number | bigint
@@ -148,7 +148,7 @@ export type Down<R extends number> = {
   6: 5;
 }[R];
 
-/** Number of axes of what `diag` gives: a matrix of a vector, a vector of a matrix. */
+/** Number of axes of a `diag` result: a matrix of a vector, a vector of a matrix. */
 export type DiagRank<R> = number extends R ? any : R extends 1 ? 2 : R extends 2 ? 1 : any;
 
 /** The larger of two numbers of axes. */
@@ -174,7 +174,7 @@ export type RankOfSizes<S extends readonly unknown[]> = S extends readonly [infe
   ? RankOfShape<L>
   : RankOfShape<S>;
 
-/** Axes of what `flatten` gives: one, or not known of a part of them. */
+/** Axes of a `flatten` result: one, or unknown if only some axes are flattened. */
 export type Flattened<X extends readonly unknown[]> = X extends readonly [] ? 1 : any;
 
 /** Axes that are left of R without one, or without all of size 1, whose number is not known. */

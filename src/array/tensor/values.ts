@@ -20,10 +20,10 @@ import { readNode } from "../../schedule/realize.ts";
 
 export type { Complex, Scalar };
 
-/** What `tolist()` gives: a value, or lists of them as deep as the array has axes. */
+/** The result of `tolist()`: a value, or lists of them as deep as the array has axes. */
 export type NestedValue = Scalar | NestedValue[];
 
-/** What `toTypedArray()` gives. */
+/** The result of `toTypedArray()`. */
 export type HostValues =
   | Uint8Array
   | Uint16Array

@@ -66,7 +66,7 @@ function solved(a: AnyTensor, b: AnyTensor, isUpper: boolean): AnyTensor {
 const solvedRight = (b: AnyTensor, a: AnyTensor, isUpper: boolean): AnyTensor =>
   across(solved(across(a), across(b), !isUpper));
 
-/** What a symmetric cotangent is to the elements of one triangle, which stand for two of the matrix. */
+/** The cotangent of one triangle from a symmetric one: each element off the diagonal stands for two of the matrix. */
 function folded(s: AnyTensor, isUpper: boolean): AnyTensor {
   return triangle(minus(plus(s, across(s)), onDiagonal(s)), isUpper);
 }

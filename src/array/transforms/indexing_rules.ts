@@ -1,5 +1,5 @@
 /**
- * Derivatives and batches of reads and writes at indices: what was read at an index is added there.
+ * Derivatives and batches of reads and writes at indices: the cotangent of a read is added at its index.
  *
  * There is no derivative with respect to indices. Where one is asked for, as in MLX, it is an error: `mx.stopGradient(indices)` says
  * that none is meant.

@@ -24,7 +24,7 @@ function scanOf(x: AnyTensor, fn: ScanFn, reverse = false, exclusive = false): A
   return wrap(makeNode("scan", [node], node.shape, node.dtype, { fn, reverse, exclusive }));
 }
 
-/** What a reduction gave or its cotangent, repeated over the axes that were reduced. */
+/** The result of a reduction or its cotangent, repeated over the reduced axes. */
 function spread(step: Step, value: AnyTensor): AnyTensor {
   const { axes } = attrsOf(step.entry, "reduce");
   const { shape } = step.entry.inputs[0];

@@ -1,5 +1,5 @@
 /**
- * What a rule of a transform is: the contract between table.ts, which lists them all, and the files of their families.
+ * The types of transform rules: the contract between table.ts, which lists all rules, and the files of their families.
  *
  * @module
  */
@@ -77,7 +77,7 @@ export function asDtype(value: AnyTensor, like: Pick<Node, "dtype">): AnyTensor 
   return wrap(castNode(nodeOf(value), like.dtype));
 }
 
-/** The complex conjugate of complex numbers, others as they are: what a cotangent is multiplied by. */
+/** The factor of a cotangent: the conjugate of complex numbers, others unchanged. */
 export function conjugated(value: AnyTensor): AnyTensor {
   return value.dtype.kind === "complex" ? conj(value) as AnyTensor : value;
 }

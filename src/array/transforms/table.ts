@@ -1,5 +1,5 @@
 /**
- * One row per op: how cotangents go back through it, how tangents go forward, what it does to a batch.
+ * One row per op: its rules for cotangents (reverse mode), tangents (forward mode) and batches.
  *
  * Fused ops have no row of their own: their composites are gone through, except where fused_rules.ts has a derivative. An op that is made only by the decoders of language models,
  * or whose result does not move with its inputs, says so.

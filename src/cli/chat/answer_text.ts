@@ -1,7 +1,7 @@
 /**
  * The text of an answer on a terminal, as it comes: words in rows, and simple Markdown: headings, lists, quotes, code, bold and italic.
  *
- * What is not understood stays as it was written. Tables and code are not wrapped.
+ * Other Markdown stays as it was written. Tables and code are not wrapped.
  *
  * @module
  */
@@ -18,7 +18,7 @@ export const DIM = "2";
 export interface AnswerTextOptions {
   /** The width of the terminal. */
   readonly columns: () => number;
-  /** Whether Markdown is shown as what it means. */
+  /** Whether Markdown is shown as formatted text. */
   readonly marks: boolean;
   /** The style of all of it: parameters of an SGR sequence, or "". */
   readonly style: string;

@@ -1,5 +1,5 @@
 /**
- * A conversation: what was said, the model that answers, and how it does.
+ * A conversation: its messages, the model that answers, and its settings.
  *
  * @module
  */
@@ -87,7 +87,7 @@ export class Chat {
     this.settings = { ...this.defaults, enableThinking };
   }
 
-  /** Says something, and prints and keeps the answer. What was not answered at all is taken back. */
+  /** Sends a message, and prints and keeps the answer. A message without any answer is taken back. */
   say(text: string): Promise<void> {
     return this.#exchange([...this.#messages, { role: "user", content: text }], "the message was taken back");
   }
@@ -109,7 +109,7 @@ export class Chat {
     return true;
   }
 
-  /** What was said. */
+  /** The messages. */
   get messages(): readonly mx.lm.ChatMessage[] {
     return this.#messages;
   }

@@ -8,7 +8,7 @@ import { environment } from "../../../ffi/environment.ts";
 import { dirname } from "node:path";
 import type { Completion } from "./editor.ts";
 
-/** What a command's argument is. */
+/** The kind of a command's argument. */
 export type Argument = "file" | "folder" | "text" | readonly string[] | FirstWord;
 
 /** One of some words, which more may follow. */

@@ -18,7 +18,7 @@ export interface Completion {
   readonly candidates: readonly string[];
 }
 
-/** What an editor asks of its surroundings. */
+/** The services that an editor needs. */
 export interface EditorOptions {
   /** Lines that were sent, the oldest first. */
   readonly history: readonly string[];
@@ -117,7 +117,7 @@ export class Editor {
     return this.cursor + WORD_BEHIND.exec(this.text.slice(this.cursor))![0].length;
   }
 
-  /** Deletes what lies between the cursor and a place. */
+  /** Deletes the text between the cursor and a place. */
   remove(to: number): string {
     const [start, end] = [Math.min(to, this.cursor), Math.max(to, this.cursor)];
     const removed = this.text.slice(start, end);
@@ -132,7 +132,7 @@ export class Editor {
     if (removed !== "") this.#killed = removed;
   }
 
-  /** Puts back what was killed last. */
+  /** Inserts the text that was killed last. */
   yank(): void {
     this.#insert(this.#killed);
   }
@@ -178,7 +178,7 @@ export class Editor {
     this.cursor = this.text.length;
   }
 
-  /** Completes what stands before the cursor as far as it is certain; lists the candidates if nothing more is. */
+  /** Completes the text before the cursor as far as it is certain; else lists the candidates. */
   complete(): Action | undefined {
     const before = this.text.slice(0, this.cursor);
     const { start, candidates } = this.#options.complete(before);

@@ -1,5 +1,5 @@
 /**
- * What a line that was typed is: a message, a command, or nothing.
+ * The kind of a typed line: a message, a command, or nothing.
  *
  * A text in `"""` is a message of several lines, whatever it begins with. Otherwise "/" begins a command, and "//" a message that
  * begins with "/".

@@ -21,7 +21,7 @@ export class History {
   readonly #path: string | undefined;
   readonly #lines: string[];
 
-  /** Reads what is kept; `path` names another file than the usual one. */
+  /** Reads the history file; `path` names another file than the default. */
   constructor(path?: string) {
     this.#path = path ?? (mayKeep() && cacheFolder() !== "" ? join(cacheFolder(), "chat_history") : undefined);
     const lines = this.#read();

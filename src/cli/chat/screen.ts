@@ -17,7 +17,7 @@ export interface Layout {
   readonly column: number;
 }
 
-/** What stands before the first row and before all others. */
+/** The prompts before the first row and before all others. */
 export interface Prompt {
   readonly first: string;
   readonly others: string;
@@ -67,7 +67,7 @@ export interface Size {
 /** The rows of a text under edit on a terminal. */
 export class Screen {
   readonly #write: (text: string) => void;
-  /** What is drawn. */
+  /** The drawn rows. */
   #drawn: Layout | undefined;
 
   constructor(write: (text: string) => void) {

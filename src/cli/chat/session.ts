@@ -16,7 +16,7 @@ export const EMBEDDED = "tiny-qwen3";
 
 /** A model that is loaded. */
 export interface LoadedModel extends mx.lm.Loaded {
-  /** What it was loaded by. */
+  /** The name or path that it was loaded by. */
   readonly name: string;
   /** The folder of its adapters. */
   readonly adapterPath?: string;
@@ -84,7 +84,7 @@ export async function exchange(
   }
 }
 
-/** What a model is, in a few words. */
+/** A model's description, in a few words. */
 export function describeModel({ name, config, info, device, adapterPath }: LoadedModel): string {
   const bits = config.quantization === undefined ? "not quantized" : `${config.quantization.base.bits} bits`;
   const size = `${describeCount(info.parameters)} parameters, ${bits}, ${describeBytes(info.weightBytes)}`;

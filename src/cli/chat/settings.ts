@@ -32,7 +32,7 @@ export type SettingName = keyof typeof SETTINGS;
 /** The names, in the order of the list. */
 export const SETTING_NAMES = Object.keys(SETTINGS) as readonly SettingName[];
 
-/** Takes a setting back to what it was at the begin. */
+/** Resets a setting to its first value. */
 const DEFAULT = "default";
 
 /** The setting that a word names; undefined if it names none. */

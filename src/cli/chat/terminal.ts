@@ -30,7 +30,7 @@ const DEFAULT_SIZE: Size = { columns: 80, rows: 24 };
 /** Exit codes of signals that end the program, as shells give them. */
 const ENDING = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
-/** Whether the terminal has what the editor needs. */
+/** Whether the terminal has the features that the editor needs. */
 export function isTerminal(): boolean {
   return Deno.stdin.isTerminal() && (Deno.stderr.isTerminal() || Deno.stdout.isTerminal()) &&
     environment("TERM") !== "dumb";
@@ -116,7 +116,7 @@ export class Terminal implements Input {
     this.#draw();
   }
 
-  /** Ctrl-C while something is worked on: it ends, and what was typed ahead goes. */
+  /** Ctrl-C during work: the work ends, and text that was typed ahead is dropped. */
   #stop(): void {
     this.#waiting = [];
     this.#work.abort();

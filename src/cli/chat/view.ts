@@ -20,7 +20,7 @@ export class AnswerView {
   readonly #dims = this.#terminal && !environment("NO_COLOR") && environment("TERM") !== "dumb";
   readonly #text = this.#part(this.#dims, "");
   readonly #thoughts = this.#part(false, DIM);
-  /** What was shown last. */
+  /** The text that was shown last. */
   #shown: "none" | "reasoning" | "text" = "none";
 
   /** `hide` leaves thoughts out. */

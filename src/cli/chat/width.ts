@@ -17,7 +17,7 @@ const WIDE = new RegExp(
 );
 /** One emoji, however many code points make it up. */
 const EMOJI = /\p{Emoji_Presentation}|\ufe0f/u;
-/** What stands on or in the character before it; a soft hyphen shows. */
+/** Characters that combine with the one before; a soft hyphen shows. */
 const NOTHING = /[\p{Mn}\p{Me}\u1160-\u11ff\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/u;
 const ASCII = /^[\x20-\x7e]*$/;
 
@@ -40,7 +40,7 @@ export function graphemeWidth(grapheme: string): number {
   return columns;
 }
 
-/** What a tab is shown as. */
+/** The display of a tab. */
 export const TAB = "    ";
 
 /** Control characters but for line feeds and tabs: C0, DEL, C1. */

@@ -1,5 +1,5 @@
 /**
- * What `vkmx doctor` found, one thing at a time.
+ * The findings of `vkmx doctor`.
  *
  * @module
  */
@@ -35,7 +35,7 @@ export const warn = (name: string, text: string, advice?: string): Check => ({
 /** A thing without which nothing runs, or that computes wrongly. */
 export const fail = (name: string, text: string, advice: string): Check => ({ name, state: "fail", text, advice });
 
-/** What an error says, on one line. */
+/** The message of an error, on one line. */
 export function reasonOf(error: unknown): string {
   return error instanceof RuntimeError ? error.detail.split("\n")[0] : firstLine(error);
 }

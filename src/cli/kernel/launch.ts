@@ -29,7 +29,7 @@ const PARENT_MS = 1000;
 const END_MS = 2000;
 
 const HOST = "127.0.0.1";
-/** What a connection of the kernel is for; the first byte that it sends. */
+/** The purpose of a kernel's connection; the first byte that it sends. */
 const INTERRUPTS = "i", WATCH = "w";
 
 /** A worker of the kernel, which no computation of a cell holds up: ends the process when the launcher is gone. */

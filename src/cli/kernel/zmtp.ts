@@ -10,7 +10,7 @@ const GREETING_BYTES = 64;
 const MORE = 1, LONG = 2, COMMAND = 4;
 const UTF8 = new TextEncoder();
 
-/** What a peer sends: its greeting, a command or a message. */
+/** Data of a peer: its greeting, a command or a message. */
 export interface Passed {
   /** The bytes as they came. */
   readonly bytes: Uint8Array;
@@ -52,7 +52,7 @@ function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return all;
 }
 
-/** What a peer sends, whole messages at a time, until it goes. */
+/** The messages of a peer, whole ones, until it goes. */
 export async function* passed(from: Deno.Conn): AsyncGenerator<Passed, void, void> {
   const reader = new Reader(from);
   const greeting = await reader.take(GREETING_BYTES);
@@ -92,7 +92,7 @@ export function message(frames: readonly Uint8Array[]): Uint8Array {
   return joined(frames.map((body, i) => frame(body, i < frames.length - 1 ? MORE : 0)));
 }
 
-/** What a peer that opens a connection sends first: the greeting and, as a DEALER socket, that it is ready. */
+/** The first bytes of a peer that opens a connection: the greeting and, as a DEALER socket, READY. */
 export function opening(): Uint8Array {
   const greeting = new Uint8Array(GREETING_BYTES);
   greeting.set([0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0]);
