@@ -206,7 +206,7 @@ fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader, includes: LazyPa
     return spirv;
 }
 
-/// Behind glslc's optimiser, which loses GLSL's `precise`.
+/// After glslc's optimiser, which loses GLSL's `precise`.
 fn forbidContraction(b: *Build, generator: *Build.Step.Compile, shader: Shader) LazyPath {
     const run = b.addRunArtifact(generator);
     run.setName(b.fmt("no_contraction {s}", .{shader.kernel.name}));
@@ -306,8 +306,8 @@ fn vulkanHeaders(b: *Build) LazyPath {
     return missing.getDirectory();
 }
 
-/// Which of the two WASM modules: `alone` has a memory of its own with addresses of 32 bits, which every engine knows;
-/// `threads` takes shared memory that its instances work on, with addresses of 64 bits.
+/// Which of the two WASM modules is built. `alone` has its own memory with 32-bit addresses, which every engine
+/// supports. `threads` shares memory with 64-bit addresses between its instances.
 const Threads = enum { alone, threads };
 
 /// A reactor without imports but memory: exported functions.

@@ -107,7 +107,7 @@ const kernels_head =
     \\  readonly count: number;
     \\}
     \\
-    \\/** A buffer of a row, "name:rw?", taken apart: r read, w written, ? optional. */
+    \\/** A buffer of a row, "name:rw?", split: r read, w written, ? optional. */
     \\export function bufferOf(text: string): KernelBuffer {
     \\  const [name, access] = text.split(":");
     \\  const has = (letter: string): boolean => access.includes(letter);
@@ -212,8 +212,8 @@ fn symbolsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     return out.written();
 }
 
-/// A WASM module as TypeScript text. It must import nothing, so that it runs wherever WebAssembly does; that for several
-/// threads imports their memory, which the one entry of its import section must be.
+/// A WASM module as TypeScript text. The module must import nothing, so that it runs wherever WebAssembly does. The
+/// module for several threads imports its memory, as the only entry of its import section.
 fn module(arena: std.mem.Allocator, io: std.Io, path: []const u8, threads: bool) ![]const u8 {
     const bytes = try tables.readFile(arena, io, path);
     const import_section = 2;

@@ -1,5 +1,5 @@
-// Handles: two bits kind, ten bits generation, twenty bits index. Freed indices wait in a queue; as at least REST of them
-// rest there, a generation comes round again only after more than a million frees.
+// Handles: two bits kind, ten bits generation, twenty bits index. Freed indices wait in a queue. The queue keeps at
+// least REST of them, so a generation repeats only after more than a million frees.
 
 #include "handles.h"
 

@@ -1,5 +1,5 @@
-// The kernel table as the Vulkan runtime sees it. `zig build` generates its rows from shaders/kernels.zon and embeds the
-// SPIR-V; a kernel that this build left out has no SPIR-V (spirv NULL) and plans that ask for it are refused.
+// The kernel table as the Vulkan runtime sees it. `zig build` generates its rows from shaders/kernels.zon and embeds
+// the SPIR-V. A kernel that this build left out has no SPIR-V (spirv NULL), and plans that ask for it are refused.
 
 #ifndef VKMX_KERNEL_TABLE_H
 #define VKMX_KERNEL_TABLE_H
@@ -13,11 +13,11 @@ typedef struct KernelRow {
     const char *name;
     const uint32_t *spirv; // NULL: not in this build
     size_t spirv_bytes;
-    uint8_t buffers;   // number of addresses in front of the push block
+    uint8_t buffers;   // number of addresses before the push block
     uint16_t reads;    // bit i: buffer i is read
     uint16_t writes;   // bit i: buffer i is written
     uint16_t optional; // bit i: buffer i may be absent (address 0)
-    uint8_t columns;   // buffers in a row of a table, whose address stands behind theirs; 0: no table
+    uint8_t columns;   // buffers in a row of a table, whose address comes after theirs; 0: no table
     uint32_t column_reads, column_writes;
     uint8_t spec;       // specialisation constants, ids 0..spec-1, 4 bytes each; 0 is the workgroup size
     uint8_t push_words; // 4-byte words of the push block

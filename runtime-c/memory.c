@@ -1,9 +1,9 @@
 // Device memory: chunks (one VkDeviceMemory under one VkBuffer) cut into ranges.
 //
-// Small ranges share chunks and are found through bins by size; big ones have a chunk each. Freed ranges merge with their
-// neighbours and are handed out again at once: a stream orders later work behind its earlier, and one that takes over from
-// another waits for it (Range.uses tells that, and the host when it may touch them). A chunk that became empty is cached, and the oldest go back to the driver when
-// the cache passes its limit or memory runs out.
+// Small ranges share chunks and are found through bins by size; big ones have a chunk each. Freed ranges merge with
+// their neighbours and are reused at once. A stream orders later work after its earlier work, and another stream that
+// reuses a range waits for it. Range.uses says what to wait for, also for the host. A chunk that became empty is
+// cached, and the oldest go back to the driver when the cache passes its limit or memory runs out.
 
 #include "memory.h"
 
@@ -15,7 +15,7 @@
 #include "queue.h"
 
 #define ALIGNMENT 256
-#define SLACK 64 // bytes behind every buffer for wide loads
+#define SLACK 64 // bytes of slack after every buffer for wide loads
 #define DEDICATED_BYTES ((uint64_t)16 << 20)
 #define CHUNK_MIN ((uint64_t)8 << 20)
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
@@ -211,7 +211,7 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
         trim(d, 0);
     }
     return fail(d, status,
-                "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB; free arrays, or take a smaller model or a shorter context",
+                "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB. Free arrays or take a smaller model or a shorter context",
                 MIB(bytes), d->facts.core.deviceName, MIB(d->memory.reserved), MIB(d->facts.heap_bytes));
 }
 
@@ -312,7 +312,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range
     return VKRT_OK;
 }
 
-// Swallows the neighbour behind `r`; both are out of their bins.
+// Merges the neighbour after `r` into `r`; both are out of their bins.
 static void swallow(Range *r) {
     Range *gone = r->after;
     r->size += gone->size;

@@ -1,6 +1,7 @@
-// Streams: a timeline semaphore orders the work of each, and its value behind a submission is the ticket of that submission. Work on
-// one stream that comes behind work on another waits for the other's timeline; on a device with one stream in use nothing waits. Copies
-// collect in an open command buffer on the first stream that goes out in front of its next submission.
+// Streams: a timeline semaphore orders the work of each, and its value after a submission is the ticket of that
+// submission. Work on one stream that depends on another waits for the other's timeline. On a device with one stream in
+// use nothing waits. Copies collect in an open command buffer on the first stream, which is submitted before the next
+// Plan.
 
 #include "queue.h"
 
@@ -132,7 +133,7 @@ void queue_behind(Device *d, uint32_t stream, const Range *range, bool write, Us
         if (s != stream) behind->at[s] = larger(behind->at[s], range->uses.at[s]);
 }
 
-// Waits of `stream` for what it does not yet come behind; their number.
+// Collects the timeline values that `stream` must still wait for, and returns their number.
 static uint32_t waits_for(Device *d, uint32_t stream, const Uses *behind, VkSemaphoreSubmitInfo *out) {
     uint32_t count = 0, opened = atomic_load(&d->opened);
     const Uses *seen = &d->streams[stream].seen;

@@ -28,11 +28,11 @@ int32_t queue_copies(Device *d, VkCommandBuffer *out);
 uint64_t queue_next_ticket(Device *d);
 int32_t queue_flush(Device *d); // submits it
 
-// Adds what work on `stream` that reads, or writes, a range comes behind on other streams.
+// Adds the work on other streams that must end before work on `stream` reads, or writes, a range.
 void queue_behind(Device *d, uint32_t stream, const Range *range, bool write, Uses *behind);
 
-// Behind the given work of other streams. The open copies go in front on the first stream. At most 1 + VKRT_MAX_TIMES buffers, of
-// which one may stand there many times.
+// After the given work of other streams. The open copies go in front on the first stream. At most 1 + VKRT_MAX_TIMES
+// buffers, of which one may stand there many times.
 int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket);
 
 #endif

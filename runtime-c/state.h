@@ -113,8 +113,8 @@ typedef struct Facts {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// A piece of a chunk, free or taken. `uses` says what touches these bytes last on each stream, whoever held them then: freed ranges
-// are handed out again at once, because later work is ordered behind it.
+// A piece of a chunk, free or taken. `uses` names the last work on each stream that touches these bytes, whichever
+// buffer held them then. Freed ranges are reused at once, because later work is ordered after it.
 typedef struct Range {
     Chunk *chunk;
     uint64_t offset, size;
@@ -186,7 +186,7 @@ typedef struct Staging {
     uint32_t segment;
 } Staging;
 
-// Copies collect in one open command buffer, which goes out in front of the next Plan or when somebody waits for it.
+// Copies collect in one open command buffer, which is submitted before the next Plan or when the caller waits for it.
 typedef struct Copies {
     VkCommandBuffer commands[COPIES_RING];
     uint64_t tickets[COPIES_RING];
@@ -214,7 +214,7 @@ typedef struct MadeKernel {
 } MadeKernel;
 
 typedef struct Pipelines {
-    MadeKernel *made[VKRT_MAX_KERNELS]; // in the order of their ids, behind those of the table; they stay
+    MadeKernel *made[VKRT_MAX_KERNELS]; // in the order of their ids, after those of the table; they stay
     _Atomic uint32_t made_count;
     Lock lock; // of what follows: vkrt_plan_prepare runs beside other calls
     VkPipelineLayout layout;
@@ -250,7 +250,7 @@ typedef struct Binding {
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
-    VkCommandBuffer opening, together; // what stands in front of many runs, and some of them; VK_NULL_HANDLE: not needed so far
+    VkCommandBuffer opening, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
     bool opens;                        // whether they are
     VkQueryPool queries;
     uint64_t *places; // of the slots

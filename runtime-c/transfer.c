@@ -1,8 +1,9 @@
 // Bytes in and out of buffers.
 //
 // Where the host sees the memory and the device is done with it, a transfer is a memcpy. Otherwise bytes pass through
-// staging segments: copies collect in one open command buffer (queue.c), which goes out in front of the next Plan, so that a few
-// small writes cost no submission of their own. Files are read straight into a segment while the device copies the last one.
+// staging segments. Copies collect in one open command buffer (queue.c), which is submitted before the next Plan. So a
+// few small writes cost no submission of their own. Files are read straight into a segment while the device copies the
+// last one.
 
 #include "transfer.h"
 

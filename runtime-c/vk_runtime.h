@@ -69,18 +69,21 @@ VKRT_API uint32_t vkrt_abi(void);
 // Number of physical devices. `out` stays 0 with VKRT_ERROR_UNAVAILABLE when Vulkan is not there.
 VKRT_API int32_t vkrt_device_count(uint32_t *out);
 
-// Installed drivers that cannot be loaded, which Vulkan passes over in silence: "manifest<TAB>library<TAB>reason" a line in `text`
-// (NUL-terminated, lines that pass `capacity` left out); empty where all can be.
+// Installed drivers that cannot be loaded, which Vulkan skips silently. `text` gets a line
+// "manifest<TAB>library<TAB>reason" for each, NUL-terminated; lines beyond `capacity` are left out. It is empty if all
+// drivers can be loaded.
 VKRT_API int32_t vkrt_driver_failures(char *text, uint32_t capacity);
 
-// JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
-// reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open.
+// JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`). Its fields are name, type
+// ("discrete", "integrated", "cpu", …), driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads,
+// sharedBytes, features, missingKernels with the reason of each, …. It has "unusable": reason when the device lacks
+// something. `mask` as for vkrt_device_open.
 VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity);
 
-// Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
-// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, chunkBytes= (that buffers share), subgroup=,
-// separated by commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+// Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides features and lowers limits, so that the
+// device works like a lesser one. Features are named as in vkrt_device_info. Limits are maxThreads=, sharedBytes=,
+// maxGrid=, chunkBytes= (that buffers share) and subgroup=, separated by commas. `cache_dir` (NUL-terminated, may be
+// empty) keeps the pipeline cache between runs.
 VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
 // Waits for the device, frees everything it owns, saves the pipeline cache where it can be written.
@@ -91,19 +94,20 @@ VKRT_API int32_t vkrt_device_close(uint32_t device);
 // written: the next start compiles again, and nothing else suffers.
 VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
-// Messages of the calls that failed lately on `device` (0: without a device), the newest first: "call(): text", the last one of each
-// call, with line ends between them. Behind those of device 0 stand the texts of validation messages.
+// Messages of recent failed calls on `device` (0: without a device), the newest first. Each is "call(): text", the last
+// one of each call, with line ends between them. The texts of validation messages follow those of device 0.
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 
-// VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging and tables of addresses, the size of the device's memory,
-// the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them.
+// VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
+// of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
+// reports them plus those cached for reuse. The cached bytes and their maximum are the last two.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
 
-// Most bytes that stay cached for reuse when nothing uses them; what is more goes back to the driver as soon as the work on it is done.
+// Most unused bytes that stay cached for reuse. The rest goes back to the driver as soon as the work on it is done.
 VKRT_API int32_t vkrt_cache_limit(uint32_t device, uint64_t bytes);
 
-// A buffer of `bytes` (> 0), aligned to at least 256 bytes, with 64 bytes of slack behind it for wide loads. Not cleared.
+// A buffer of `bytes` (> 0), aligned to at least 256 bytes, followed by 64 bytes of slack for wide loads. Not cleared.
 VKRT_API int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t *buffer);
 
 // Freed once the work submitted so far is done.
@@ -116,10 +120,11 @@ VKRT_API int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t off
 // File range to buffer, through staging memory only. A file shorter than the range is VKRT_ERROR_IO.
 VKRT_API int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes);
 
-// A kernel made at run time of `count` words of SPIR-V (Vulkan 1.3, entry point "main"), in addition to those of the table: `kernel` is
-// its id in Plans, for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and
-// KERNEL_PUSH_WORDS words behind them, its specialization constants 0 to 2 the size of a workgroup. Bit i of `writes`: it writes buffer i; of
-// `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have been validated. Holds VKRT_MAX_KERNELS.
+// Adds a kernel of `count` words of SPIR-V at run time (Vulkan 1.3, entry point "main"). `kernel` is its id in Plans
+// for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and then
+// KERNEL_PUSH_WORDS words. Its specialization constants 0 to 2 are the size of a workgroup. Bit i of `writes`: it
+// writes buffer i; of `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have
+// been validated. Holds VKRT_MAX_KERNELS.
 VKRT_API int32_t vkrt_kernel_new(uint32_t device, const char *name, const uint32_t *spirv, uint32_t count, uint32_t buffers, uint32_t writes, uint32_t optional, uint32_t *kernel);
 
 // Checks a Plan, creates its pipelines and keeps it. The words may go away after the call.
@@ -131,9 +136,10 @@ VKRT_API int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint3
 // Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
 VKRT_API int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
 
-// Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-// and replayed while the slots stay the same. `ticket` counts up, once a call; plans of one of the VKRT_STREAMS streams run in the order of
-// their submission, those of different streams wait for one another where one writes what the other reads or writes.
+// Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`, `count` words in all. A slot has 4 words:
+// {buffer handle, offset low, offset high, 0}. The recorded command buffer is kept and replayed while the slots stay
+// the same. `ticket` counts up, once a call. Plans of one of the VKRT_STREAMS streams run in the order of their
+// submission. Plans of different streams wait for one another if one writes what the other reads or writes.
 VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint32_t stream, uint64_t *ticket);
 
 VKRT_API int32_t vkrt_plan_free(uint32_t device, uint32_t plan);
@@ -141,8 +147,8 @@ VKRT_API int32_t vkrt_plan_free(uint32_t device, uint32_t plan);
 // Waits until `ticket` (and all before it on its stream) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only).
 VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms);
 
-// Timestamps: with `on`, later submissions record one interval per dispatch; vkrt_profile_read gives those of the last finished run
-// of `plan` in nanoseconds, one f64 a dispatch, and their number.
+// Timestamps: with `on`, later submissions record one interval per dispatch. vkrt_profile_read gives the intervals of
+// the last finished run of `plan` in nanoseconds, one f64 a dispatch, and their number.
 VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
 VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
 
@@ -150,9 +156,10 @@ VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanos
 // apart do not count.
 VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
-// What the driver tells of the pipeline of a dispatch of `plan`: "name<TAB>value" a line in `text` (NUL-terminated, lines that pass
-// `capacity` left out), with the driver's names: bytes of code, registers. It is compiled once more for this, so that those which run
-// are as they are without asking. VKRT_ERROR_UNAVAILABLE where the device lacks "pipelineStatistics".
+// What the driver reports about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
+// NUL-terminated; lines beyond `capacity` are left out. The names are the driver's: bytes of code, registers. It is
+// compiled once more for this, so that those which run are as they are without asking. VKRT_ERROR_UNAVAILABLE where the
+// device lacks "pipelineStatistics".
 VKRT_API int32_t vkrt_plan_statistics(uint32_t device, uint32_t plan, uint32_t dispatch, char *text, uint32_t capacity);
 
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active.

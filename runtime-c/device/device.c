@@ -108,7 +108,7 @@ int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Dev
     if (status == VKRT_OK) status = create_device(d);
     if (status == VKRT_OK) {
         status = create_parts(d, cache_dir);
-        if (status != VKRT_OK) failure_keep(NULL, failure_text()); // nobody will be able to ask this device
+        if (status != VKRT_OK) failure_keep(NULL, failure_text()); // no caller can ask this device any more
     }
     if (status != VKRT_OK) {
         destroy(d);

@@ -7,6 +7,6 @@
 #include "state.h"
 
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
-void device_close(Device *d); // behind queue_idle()
+void device_close(Device *d); // after queue_idle()
 
 #endif

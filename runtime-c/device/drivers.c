@@ -1,6 +1,6 @@
-// Why an installed driver does not show: the Vulkan loader leaves out a driver whose library cannot be loaded, often because
-// another library is missing on a server, and says nothing. So the manifests are read where the loader looks for them, and each
-// driver is loaded once more to hear what the system says.
+// Why an installed driver does not show. The Vulkan loader silently leaves out a driver whose library cannot be loaded.
+// On a server the cause is often another missing library. So the manifests are read where the loader looks for them,
+// and each driver is loaded once more to hear what the system says.
 
 #include "device/drivers.h"
 
@@ -45,7 +45,8 @@ static void add_line(Report *report, const char *manifest, const char *library, 
     report->text[report->used] = 0;
 }
 
-// The string behind "library_path", unescaped as far as paths need it. Manifests are small and flat, so no more of JSON is read.
+// The string at "library_path", unescaped as far as paths need it. Manifests are small and flat, so no more of JSON is
+// read.
 static bool library_path(const char *json, char *out, size_t capacity) {
     const char *at = strstr(json, "\"library_path\"");
     if (!at) return false;
@@ -124,7 +125,7 @@ static void try_folder(Report *report, const char *folder) {
     }
 }
 
-// Every part of a list with colons, with `below` behind it: a folder or a manifest.
+// Every part of a list separated by colons, with `below` appended: a folder or a manifest.
 static void try_list(Report *report, const char *list, const char *below) {
     while (list && *list) {
         size_t length = strcspn(list, ":");

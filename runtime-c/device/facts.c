@@ -1,5 +1,5 @@
-// Features and limits. Two tables say what is required and what is used where present; asking, enabling and reporting
-// all walk them, so that a new feature is one row (and, with an extension of its own, one struct of the chain).
+// Features and limits. Two tables list the required and the optional features. Asking, enabling and reporting all walk
+// these tables. So a new feature is one row, and one struct of the chain if it has an extension.
 
 #include "device/facts.h"
 

@@ -20,8 +20,9 @@ typedef struct FeatureChain {
     VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executable;
 } FeatureChain;
 
-// `mask` hides what the device has, so that it looks like a lesser one: features as facts_json names them and limits as
-// name=value, separated by commas; "" or NULL hides nothing. VKRT_ERROR_ARGUMENT where it says anything else.
+// `mask` hides features and lowers limits, so that the device looks like a lesser one. It has features as facts_json
+// names them and limits as name=value, separated by commas. "" or NULL hides nothing. VKRT_ERROR_ARGUMENT where it says
+// anything else.
 int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out);
 
 // Fills `chain` with what a device is opened with, and `extensions` (at least 8) with the names that go with it.

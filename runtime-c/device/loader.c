@@ -1,5 +1,5 @@
-// Opens libvulkan and the instance. Nothing here runs before the first call that needs Vulkan, so that the library loads
-// anywhere; a failure is a message that says what to install.
+// Opens libvulkan and the instance. Nothing here runs before the first call that needs Vulkan, so the library loads
+// anywhere. A failure is a message that says what to install.
 
 #include "device/loader.h"
 
@@ -24,8 +24,8 @@ static const char *const LIBRARIES[] = {"libvulkan.so.1"};
 
 #define MAX_EXTENSIONS 512
 
-// VKMX_VALIDATION_LOG names a file that every process adds its instances and validation messages to, a line each: whoever runs
-// many processes counts them there, since the layers themselves print among the output of programs.
+// VKMX_VALIDATION_LOG names a file. Every process adds its instances and validation messages to it, one a line. A
+// caller of many processes counts them there, since the layers print their messages between program output.
 static void validation_log(const char *kind, const char *text) {
     const char *path = getenv("VKMX_VALIDATION_LOG");
     if (!path || !path[0]) return;

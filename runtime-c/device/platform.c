@@ -1,4 +1,4 @@
-// The operating system behind platform.h, once for POSIX and once for Windows.
+// Implements platform.h, once for POSIX and once for Windows.
 
 #if !defined(_WIN32)
 #define _GNU_SOURCE // pread with 64-bit offsets, and clock_gettime under -std=c11

@@ -56,7 +56,7 @@ void file_error(char *text, size_t capacity);
 void *file_read_whole(const char *path, size_t *bytes);
 bool file_write_whole(const char *path, const void *data, size_t bytes, char *reason, size_t capacity);
 
-// Adds bytes to the end of a file in one piece, whoever else does so.
+// Appends bytes to a file in one piece, even if other processes append too.
 void file_append(const char *path, const void *data, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 //! Makes the float16 of a module's matrices bfloat16, for glslc that does not know GL_EXT_bfloat16.
 //!
-//! A shader of products only passes its operands on: words go through memory into matrices, and what they mean is said once, by the float
-//! type that matrices A and B have. So the same GLSL serves both: `OpTypeFloat 16` gets the encoding BFloat16KHR, and the capabilities and
-//! the extension of SPV_KHR_bfloat16 take the place of Float16. A value, a sum or a variable of float16 would change its meaning with the
-//! type; a module that has one is refused.
+//! A matrix product shader only passes its operands on: words go through memory into matrices. The float type of
+//! matrices A and B says once how to read the words. So the same GLSL serves both: `OpTypeFloat 16` gets the encoding
+//! BFloat16KHR, and the capabilities and the extension of SPV_KHR_bfloat16 take the place of Float16. A value, a sum or
+//! a variable of float16 would change its meaning with the type; a module that has one is refused.
 
 const std = @import("std");
 const tables = @import("tables.zig");
@@ -27,7 +27,7 @@ const float16_capability = 9;
 const bfloat16_encoding = 0;
 const accumulator = 2;
 const name = words("SPV_KHR_bfloat16");
-/// What comes behind a module's own capabilities: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR, the extension.
+/// What is added after a module's own capabilities: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR, the extension.
 const head = [_]u32{ first(.capability, 2), 5116, first(.capability, 2), 5118, first(.extension, 1 + name.len) } ++ name;
 
 /// The module over bfloat16; fails with the kernel's name where float16 is more than the element of matrices A and B.
@@ -77,7 +77,7 @@ fn first(op: Op, length: u32) u32 {
     return length << 16 | @intFromEnum(op);
 }
 
-/// A text as SPIR-V has it: with a 0 behind, in words from the low byte.
+/// A text as SPIR-V stores it: terminated by a 0, in words from the low byte.
 fn words(comptime text: []const u8) [text.len / 4 + 1]u32 {
     var list = [_]u32{0} ** (text.len / 4 + 1);
     for (text, 0..) |byte, at| list[at / 4] |= @as(u32, byte) << @intCast(at % 4 * 8);

@@ -1,8 +1,8 @@
 //! Forbids the driver's compiler to join or split products and sums: adds NoContraction to every float operation of a module.
 //!
-//! Without it a compiler may turn x * y + z into one rounding or fma(x, y, z) into two, differently in each kernel. Kernels that must
-//! give the same bits in several forms are marked `no_contraction` in kernels.zon; where they want a fused operation they write fma. GLSL's
-//! `precise` says the same, but optimisers lose it, so this runs behind them.
+//! Without it a compiler may turn x * y + z into one rounding or fma(x, y, z) into two, differently in each kernel.
+//! Kernels that must give the same bits in several forms are marked `no_contraction` in kernels.zon; where they want a
+//! fused operation they write fma. GLSL's `precise` says the same, but optimisers lose it, so this runs after them.
 
 const std = @import("std");
 

@@ -1,6 +1,6 @@
-//! Compares a compiled shader with its row of kernels.zon: ids of spec constants, the push constant block (addresses first,
-//! then the struct of push.h, equally large), the capabilities, which must be those of every device or what `needs` names, and
-//! whether products and sums of a kernel without contraction stay apart.
+//! Compares a compiled shader with its row of kernels.zon. It checks the ids of spec constants and the push constant
+//! block: addresses first, then the struct of push.h, of equal size. Capabilities must be those of every device or
+//! those that `needs` names. A kernel without contraction must keep products and sums apart.
 //!
 //! Reads the SPIR-V words directly; names are not in an optimised module, so those are compared in the shader's text.
 

@@ -78,7 +78,7 @@ pub fn glsl(arena: Allocator, state: State) ![]const u8 {
     return out.written();
 }
 
-/// Offsets of parts, and what lies behind the last one.
+/// Offsets of parts, and the offset after the last one.
 fn glslParts(arena: Allocator, w: *Writer, parts: []const Part) ![]const u8 {
     var at: []const u8 = "0u";
     for (parts) |part| {

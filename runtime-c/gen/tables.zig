@@ -9,7 +9,7 @@ const Allocator = std.mem.Allocator;
 
 pub const Kernel = kernel_rows.Kernel;
 
-/// A buffer of a kernel: "name:rw?" taken apart.
+/// A buffer of a kernel: "name:rw?" split.
 pub const Buffer = struct {
     name: []const u8,
     read: bool,

@@ -23,7 +23,7 @@ typedef struct Use {
     bool read, write;
 } Use;
 
-// Takes the next dispatch. True: a barrier must stand in front of it.
+// Takes the next dispatch. True: a barrier must come before it.
 bool hazards_next(Hazards *hazards, const Use *uses, uint32_t count, bool disjoint);
 
 #endif

@@ -1,6 +1,7 @@
-// Pipelines: a kernel of the table, or one made at run time, with its specialisation constants, made once and kept. A driver takes tens of milliseconds for
-// one, so those that a Plan lacks are made by several threads. What the driver compiled is saved in a file for the next run, named
-// by the device's cache UUID and the ABI hash; a damaged file is ignored.
+// Pipelines: a kernel of the table, or one made at run time, with its specialisation constants, made once and kept. A
+// driver takes tens of milliseconds for one, so those that a Plan lacks are made by several threads. The driver's
+// compiled code is saved in a file for the next run, named by the device's cache UUID and the ABI hash. A damaged file
+// is ignored.
 
 #include "plan/pipelines.h"
 
@@ -234,7 +235,7 @@ typedef struct Missing {
     uint32_t count;
     const char *call; // that they are made for
     _Atomic uint32_t next;
-    _Atomic int32_t status;   // of the first failure, behind which no other is begun
+    _Atomic int32_t status;   // of the first failure, after which no other is begun
     char text[MESSAGE_BYTES]; // its message
 } Missing;
 
@@ -279,7 +280,7 @@ static int32_t make_all(Missing *missing) {
     make_some(missing);
     for (uint32_t i = 0; i < started; i++) thread_join(&threads[i]);
     int32_t status = atomic_load(&missing->status);
-    if (status != VKRT_OK) failure_keep(missing->d, missing->text); // others may have failed behind it
+    if (status != VKRT_OK) failure_keep(missing->d, missing->text); // later ones may have failed too
     return status;
 }
 

@@ -1,5 +1,6 @@
-// From Plan words to dispatches. The words come from outside and are trusted in nothing: every count is held against what
-// is left of them, every id, slot and grid against the kernel table and the device, before anything is created.
+// From Plan words to dispatches. The words come from outside and nothing in them is trusted. Before anything is
+// created, every count is compared with the words that are left. Every id, slot and grid is compared with the kernel
+// table and the device.
 
 #include "plan/plan.h"
 
@@ -68,7 +69,7 @@ static int32_t check_buffers(const Reader *r, uint32_t number, const KernelRow *
     return VKRT_OK;
 }
 
-// The table behind a dispatch whose kernel has columns.
+// The table that a dispatch carries if its kernel has columns.
 static int32_t read_table(Reader *r, uint32_t number, Dispatch *out) {
     const KernelRow *row = out->kernel;
     uint32_t rows = r->at < r->count ? r->words[r->at++] : PLAN_MAX_ROWS + 1;
@@ -85,7 +86,7 @@ static int32_t read_table(Reader *r, uint32_t number, Dispatch *out) {
     return VKRT_OK;
 }
 
-// Checks the dispatch at r->at, fills `out` but for its pipeline, and steps behind it.
+// Checks the dispatch at r->at, fills `out` except its pipeline, and advances past it.
 static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     if (r->count - r->at < PLAN_DISPATCH_WORDS) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u runs past the end of the Plan", number);
     const uint32_t *w = r->words + r->at;
@@ -132,7 +133,7 @@ static int32_t read_plan(Reader *r, Plan *plan) {
         Dispatch *dispatch = &plan->dispatch[i];
         TRY(read_dispatch(r, i, dispatch));
         if (dispatch->opening && plan->opening++ < i)
-            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs behind one that does not", i);
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs after one that does not", i);
         uint32_t entries = dispatch->rows * dispatch->kernel->columns;
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
         note_reach(plan, dispatch->table, entries);
@@ -143,7 +144,7 @@ static int32_t read_plan(Reader *r, Plan *plan) {
                         row->column_writes >> e % row->columns & 1);
         plan->table_entries += entries;
     }
-    if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);
+    if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words follow the last dispatch", r->count - r->at);
     return pipelines_make(r->d, plan->dispatch, plan->dispatches);
 }
 

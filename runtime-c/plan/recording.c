@@ -1,10 +1,11 @@
 // Recording, submitting and replaying Plans.
 //
-// A Plan keeps a few recordings, one for each set of places that its slots were bound to lately; other buffers at the same
-// addresses are the same places. A recording is self-contained: it begins with a barrier against everything submitted before
-// and ends with one for the host where the host can see a slot, so recordings may be replayed in any order, also while they
-// are still running. A Plan whose first dispatches open many runs in a row has three command buffers: those dispatches, one run,
-// and some runs together, since a GPU stands still for longer between two buffers than at a barrier.
+// A Plan keeps a few recordings, one for each recent set of places that its slots were bound to. Other buffers at the
+// same addresses are the same places. A recording is self-contained. It begins with a barrier against everything
+// submitted before. It ends with a barrier for the host if the host can see a slot. So recordings may be replayed in
+// any order, even while they are still running. A Plan whose first dispatches open many runs in a row has three command
+// buffers: those dispatches, one run, and some runs together. A GPU idles for longer between two buffers than at a
+// barrier.
 
 #include "plan/recording.h"
 
@@ -127,7 +128,7 @@ typedef struct Progress {
     uint32_t table; // bytes of the recording's tables that are taken
 } Progress;
 
-// Dispatches `from` up to `to`, behind a barrier.
+// Dispatches `from` up to `to`, after a barrier.
 static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r,
                               Progress *p) {
     VkPipeline bound = VK_NULL_HANDLE;
@@ -234,7 +235,7 @@ static int32_t find_aliases(Device *d, Plan *plan) {
     return VKRT_OK;
 }
 
-// Binds slots that are not bound to these buffers already: a buffer stays where it is until it is freed, and looking at each of
+// Binds slots that are not bound to these buffers already. A buffer stays at its address until it is freed. Checking
 // hundreds of weights again would take longer than the rest of a run.
 static int32_t bind(Device *d, Plan *plan, const uint32_t *slots) {
     for (uint32_t i = 0; i < plan->slots; i++) {
@@ -303,7 +304,7 @@ static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *
     return count;
 }
 
-// What a run on `stream` comes behind on the others.
+// The work of other streams that a run on `stream` must wait for.
 static int32_t find_behind(Device *d, const Plan *plan, uint32_t stream, Uses *behind) {
     if (atomic_load(&d->opened) == 1) return VKRT_OK;
     for (uint32_t i = 0; i < plan->slots; i++)

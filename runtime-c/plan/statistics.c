@@ -1,5 +1,6 @@
-// Statistics of compiled pipelines, under the names that the driver gives them (VK_KHR_pipeline_executable_properties). A pipeline has
-// them only where it was compiled for it, which may cost time and memory, so one of its own is compiled for each question and thrown away.
+// Statistics of compiled pipelines, under the names that the driver gives them (VK_KHR_pipeline_executable_properties).
+// A pipeline has statistics only if it was compiled for them, which may cost time and memory. So each question compiles
+// a separate pipeline and discards it.
 
 #include "plan/statistics.h"
 

@@ -1,5 +1,5 @@
-// What only a test build exports: allocations that fail on demand, how many blocks are alive, and planted bugs, by which a run under
-// sanitizers shows that it can fail.
+// What only a test build exports: allocations that fail on demand, the count of live blocks, and planted bugs. A run
+// under sanitizers uses the bugs to show that it can fail.
 
 #include "failing.h"
 #undef malloc
@@ -61,7 +61,7 @@ API int32_t vkrt_test_plant(uint32_t which) {
     if (!block) return -1;
     memset(block, 1, 64);
     switch (which) {
-        case 0: sink = block[64]; break; // behind its end
+        case 0: sink = block[64]; break; // after its end
         case 1:
             free(block);
             sink = block[3];

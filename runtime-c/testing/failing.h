@@ -1,5 +1,5 @@
-// Put in front of every file of a test build (gcc -include): the host's memory comes from functions that count and that can be told
-// to fail.
+// Included before every file of a test build (gcc -include). The host's memory then comes from functions that count and
+// that can fail on request.
 
 #ifndef VKMX_FAILING_H
 #define VKMX_FAILING_H

@@ -1,7 +1,7 @@
 // Rows of x as int8 with one step a group: x = step * q, and step * sum(q), which the bias of the group is multiplied with.
 //
-// The sum is that of the rounded values, not of x: scale * code + bias is centred, a code is not, so an error of rounding
-// counts with the weight's own size. Two bytes a value: x = step * (256 hi + lo).
+// The sum is that of the rounded values, not of x. scale * code + bias is centred but a code is not, so a rounding
+// error counts with the weight's own size. Two bytes a value: x = step * (256 hi + lo).
 //
 // A single row: q [k], hi and lo in turns of 32 where there are both; steps and sums [group].
 // More rows lie in blocks of four: q [k / 4][row][4], all of hi before all of lo; steps and sums [group][row].

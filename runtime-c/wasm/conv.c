@@ -1,5 +1,5 @@
-// Convolution, channels last: patches of the input are gathered into the packed blocks of the dense core, a group of channels
-// at a time; where groups are small every output is a sum of its own. See ConvPush.
+// Convolution, channels last. Patches of the input are gathered into the packed blocks of the dense core, a group of
+// channels at a time. If groups are small, every output is a separate sum. See ConvPush.
 
 #include "matmul/gemm.h"
 #include "wide.h"

@@ -66,7 +66,7 @@ static void turn_part(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptr
     else TURN(uint8_t)
 }
 
-// Whether rows of the output lie side by side in the input, element by element.
+// Whether rows of the output are contiguous in the input, element by element.
 static bool turns(const struct CopyPush *p, int last) {
     return last > 0 && p->start_rows <= 1 && p->out_strides[last] == 1 && p->in_strides[last - 1] == 1 && p->in_strides[last] != 1;
 }

@@ -1,8 +1,8 @@
 // elementwise: a chain of up to five rows of shaders/include/elementwise.h, block by block.
 //
 // A row is a loop over a block of 1024 registers that the compiler vectorises. Blocks stay in the L1 cache between the
-// steps of a chain; 4-byte operands that lie contiguously are read in place and 4-byte results are written in place.
-// Indices are 32 bits: up to 2^31 elements.
+// steps of a chain. Contiguous 4-byte operands are read in place and 4-byte results are written in place. Indices are
+// 32 bits: up to 2^31 elements.
 
 #include "../../shaders/far.h"
 #include "simd.h"

@@ -1,5 +1,5 @@
-// Kernels fft_table, fft_pass and fft_map; see the shaders of the same names. A pass gathers eight columns into a tile, a column a
-// lane, transforms them there and scatters them, so that every radix is plain vector code.
+// Kernels fft_table, fft_pass and fft_map; see the shaders of the same names. A pass gathers eight columns into a tile,
+// a column a lane, transforms them there and scatters them. So every radix is plain vector code.
 
 #include "simd.h"
 #define FFT_REAL f4

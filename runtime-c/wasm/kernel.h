@@ -1,10 +1,11 @@
 // What a WASM kernel sees, and the typed loads and stores that mirror shaders/include/common.glsl.
 //
-// Kernel `name` of kernels.zon is `void k_name(const Call *call)`, or, where the table says that it can be cut,
-// `void k_name(const Call *call, uint32_t first, uint32_t last)`, which runs a range of its `chunks_name(call)` chunks on
-// whatever thread calls it; a chunk is some microseconds to a millisecond of work. Buffers in table order as pointers (NULL where absent),
-// spec constants in table order (spec[0] = THREADS is of no use here), the push block. The whole problem is in the push
-// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/include/math/math.h.
+// Kernel `name` of kernels.zon is `void k_name(const Call *call)`. If the table says that it can be cut, it is `void
+// k_name(const Call *call, uint32_t first, uint32_t last)`. This form runs a range of its `chunks_name(call)` chunks on
+// the calling thread. A chunk is some microseconds to a millisecond of work. Buffers in table order as pointers (NULL
+// where absent), spec constants in table order (spec[0] = THREADS is of no use here), the push block. The whole problem
+// is in the push block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in
+// shaders/include/math/math.h.
 
 #ifndef VKMX_WASM_KERNEL_H
 #define VKMX_WASM_KERNEL_H
@@ -21,7 +22,7 @@ typedef struct Call {
     const void *push;
 } Call;
 
-// Items of a chunk, a multiple of `unit`: enough for some microseconds, and so many that there are some dozens of chunks
+// Items of a chunk, a multiple of `unit`. A chunk takes some microseconds at least, and there are some dozens of chunks
 // unless they grow too long. `cost` is the work of an item, a float added to another being 1.
 static inline uint32_t chunk_grain(uint32_t items, uint32_t cost, uint32_t unit) {
     const uint32_t least = 8192 / (cost ? cost : 1), most = 65536 / (cost ? cost : 1);

@@ -58,9 +58,9 @@ static int32_t dispatch_check(const uint32_t *words, uint32_t left, uint32_t slo
 
 uint32_t EXPORT(vk_abi)(void) { return kernel_abi_hash; }
 
-// 0 when the engine does not compute relaxed dot products as the kernels expect (some early engines validate the
-// instruction and get it wrong), 2 when it has one instruction for the sum of four products, else 1. The operands are loaded
-// from memory that the compiler cannot see through.
+// 0 when the engine does not compute relaxed dot products as the kernels expect. Some early engines validate the
+// instruction and get it wrong. 2 when it has one instruction for the sum of four products, else 1. The operands are
+// loaded from memory that the compiler cannot see through.
 uint32_t EXPORT(vk_probe)(void) {
     static volatile const int8_t activations[16] = {-128, -128, -1, 5, 127, 127, 7, 0, 1, 2, 3, 4, -5, -6, -7, -8};
     static volatile const int8_t codes[16] = {15, 15, 0, 9, 15, 15, 127, 3, 15, 14, 13, 12, 0, 1, 2, 3};
@@ -100,7 +100,7 @@ int32_t EXPORT(vk_plan_check)(double words_at, uint32_t count) {
     return at == count ? PLAN_OK : -PLAN_TRUNCATED;
 }
 
-// How far a run of a Plan has come, in front of the addresses of its slots.
+// How far a run of a Plan has come, stored before the addresses of its slots.
 typedef struct Run {
     uint32_t dispatch, word, chunk; // the next dispatch, where it lies, its next chunk
     uint32_t unused;

@@ -1,9 +1,9 @@
 // Blocks of linear memory: good fit over size classes, neighbours merged when freed, memory.grow when nothing fits.
 //
-// Memory between __heap_base and its end is a row of blocks, each a 64-byte header, the bytes, and at least 64 bytes of
-// slack so that kernels may load (never store) whole vectors past the end. Sizes are counted in units of 64 bytes; a
-// used sentinel of size 0 closes the row. Free blocks hang in lists by size class (four classes a power of two, found
-// through a bitmap). Only the thread that runs Plans may call in here.
+// Memory between __heap_base and its end is a row of blocks. Each block has a 64-byte header, the bytes, and at least
+// 64 bytes of slack. Kernels may load, but never store, whole vectors past the end. Sizes are counted in units of 64
+// bytes; a used sentinel of size 0 closes the row. Free blocks hang in lists by size class (four classes a power of
+// two, found through a bitmap). Only the thread that runs Plans may call in here.
 
 #include "memory.h"
 
@@ -72,7 +72,7 @@ static void list_remove(Block *b) {
     else if (!(heap.free[c] = b->next)) heap.filled[c / 32] &= ~(1u << c % 32);
 }
 
-// Sets the size of a block and tells the one behind it.
+// Sets the size of a block, and its copy in the next block.
 static void set_units(Block *b, uint32_t units) {
     b->units = units;
     after(b)->before = units;

@@ -1,4 +1,5 @@
-// Kernels norm_vjp and norm_weight_vjp: gradients of rows behind their norm, and of the norm's weight. See shaders/ops/norm/norm_vjp.comp.
+// Kernels norm_vjp and norm_weight_vjp: gradients of rows through their norm, and of the norm's weight. See
+// shaders/ops/norm/norm_vjp.comp.
 //
 // A row is read in runs of float32, in place where it lies so; sums of a row are float32 in eight lanes.
 
@@ -6,7 +7,7 @@
 
 enum { RUN = 512 };
 
-// A row behind its norm: its mean, or 0, and 1 / sqrt(mean of squares + eps).
+// The statistics of a row's norm: its mean, or 0, and 1 / sqrt(mean of squares + eps).
 typedef struct Norm {
     float mean, scale;
 } Norm;
@@ -120,7 +121,8 @@ uint32_t chunks_norm_weight_vjp(const Call *call) {
     return p->cols ? p->parts : 0;
 }
 
-// The sums of a run of columns are made in a buffer, for all rows of the part; the norms of a few rows at a time come first.
+// The sums of a run of columns are made in a buffer, for all rows of the part. The norms of a few rows at a time come
+// first.
 void k_norm_weight_vjp(const Call *call, uint32_t chunk, uint32_t last) {
     enum { ROWS = 16 };
     PUSH(NormWeightPush);

@@ -15,8 +15,8 @@ void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last
 
 #include <stdatomic.h>
 
-// Rounds of looking at the fork, about 100 us, before a worker sleeps, or the caller, who waits for chunks of workers that the operating
-// system may have put aside; and nanoseconds until that one looks again.
+// Rounds of looking at the fork, about 100 us, before a worker sleeps, or the caller, which waits for chunks of
+// preempted workers. And the nanoseconds until the caller looks again.
 enum { SPIN = 20000, NAP = 1000000 };
 
 // Bits of `fork`: workers inside, whether it may be entered, number of the fork.

@@ -1,7 +1,7 @@
 // Kernels reduce and scan.
 //
-// A row is walked in runs of up to RUN registers, read through its strides into a small buffer; what folds a run then
-// sees plain arrays and can use SIMD. Float sums add the runs' sums in double.
+// A row is walked in runs of up to RUN registers, read through its strides into a small buffer. The functions that fold
+// a run then see plain arrays and can use SIMD. Float sums add the runs' sums in double.
 
 #include "../../shaders/include/combine.h"
 #include "exponential.h"
@@ -213,9 +213,9 @@ static uint32_t arg_row(const Row *row, uint32_t op) {
 
 // ---- folding columns ------------------------------------------------------------------------------------------------
 
-// Rows that are neighbours in memory while their elements are not (a sum over the first axis) are folded together, so
-// that memory is read in order: floats add BLOCK elements in float, the blocks in double. A column's sum is the same
-// whatever its neighbours are, so neither chunks nor threads change it.
+// Some rows are neighbours in memory while their elements are not, as in a sum over the first axis. They are folded
+// together, so that memory is read in order. Floats add BLOCK elements in float, the blocks in double. A column's sum
+// is the same whatever its neighbours are, so neither chunks nor threads change it.
 enum { BLOCK = 32, COLUMNS = 256 };
 
 // Rows that are added at once: columns are loaded and stored once for all of them.
@@ -262,8 +262,8 @@ static void store_column_sums(const Call *call, const uint8_t *first, uint32_t r
     for (uint32_t c = 0; c < n; c++) store_bits(call->buffer[1], r + c, call->spec[2], float_bits((float)sums[c]));
 }
 
-// One row of n columns is folded into what stands in `folded`; of argmin and argmax that are keys, and row `y` is noted in
-// `places` where it has a better one.
+// Folds one row of n columns into `folded`. For argmin and argmax `folded` has keys, and `places` gets row `y` if its
+// key is better.
 INLINE void fold_columns_with(uint32_t op, uint32_t dtype, uint32_t *folded, const uint32_t *run, size_t n) {
     for (size_t c = 0; c < n; c++) folded[c] = combine(op, dtype, folded[c], run[c]);
 }
@@ -368,7 +368,8 @@ void k_reduce(const Call *call, uint32_t chunk, uint32_t last) {
 
 typedef double d2 __attribute__((vector_size(16)));
 
-// Two doubles as floats, in front of two zeros. The empty asm hides that from the compiler, which would take them one by one.
+// Two doubles as floats, before two zeros. The empty asm hides that from the compiler, which would take them one by
+// one.
 INLINE f4 narrow_doubles(d2 x) {
     f4 y = __builtin_convertvector(__builtin_shufflevector(x, (d2){0, 0}, 0, 1, 2, 3), f4);
 #ifdef __wasm__
@@ -377,8 +378,8 @@ INLINE f4 narrow_doubles(d2 x) {
     return y;
 }
 
-// Running sums of n floats behind `sum`, in double so that long rows keep float32's precision; four elements add up among
-// themselves first, so that a sum waits for every fourth addition only. Returns the last one.
+// Running sums of n floats after `sum`, in double so that long rows keep float32's precision. Four elements add up
+// among themselves first, so a sum waits only for every fourth addition. Returns the last one.
 static double scan_sums(const float *x, float *y, size_t n, double sum) {
     d2 before = {sum, sum};
     size_t i = 0;

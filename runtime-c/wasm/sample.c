@@ -2,7 +2,7 @@
 // token.
 //
 // A vocabulary is walked in runs of RUN floats, of which most hold nothing that matters and are passed over by SIMD
-// comparisons. Thresholds: one pass fills the linear histogram, then the few logits of the threshold's bin are copied
+// comparisons. Thresholds: one pass fills the linear histogram. Then the few logits of the threshold's bin are copied
 // out and the radix select runs over the copy.
 
 #include "../../shaders/include/sample.h"

@@ -75,8 +75,8 @@ INLINE i4 i4_dot(i16x8 a, i16x8 b) {
 #endif
 }
 
-// Fixes the place of two sums (vectors in variables) among the instructions. Left to itself the compiler finishes one sum
-// after the other, which keeps all operands alive at once and spills them: a third of the speed.
+// Fixes the place of two sums (vectors in variables) among the instructions. On its own the compiler finishes one sum
+// after the other. That keeps all operands alive at once and spills them: a third of the speed.
 #ifdef __wasm__
 #define keep_order(a, b) __asm__ volatile("" : "+r"(*(a)), "+r"(*(b)) : : "memory")
 #else
@@ -119,7 +119,7 @@ INLINE f4 f4_sum4(f4 a, f4 b, f4 c, f4 d) {
     return (a + b) + (c + d);
 }
 
-// Four float16 values: exponent and mantissa move to their float32 places, a multiplication corrects the exponent's
+// Four float16 values. Exponent and mantissa move to their float32 places. A multiplication corrects the exponent's
 // bias and normalises subnormals; infinities and NaN get their exponent back.
 INLINE f4 f4_from_f16(u4 h) {
     u4 magnitude = h & 0x7fffu;

@@ -1,10 +1,10 @@
 // Scaled dot-product attention with an online softmax: out = softmax(scale * q . k + mask) . v per query head.
 //
 // Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
-// in pieces: each piece of k and v is converted to float32 once and used by all rows; running maxima and sums keep one
-// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1)
-// or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing; a row
-// with no key left gives 0.
+// in pieces. Each piece of k and v is converted to float32 once and used by all rows. Running maxima and sums keep one
+// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
+// 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
+// a row with no key left gives 0.
 
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"

@@ -1,9 +1,9 @@
 // Keys and values in float16 that a few rows of a block read where they lie.
 //
-// Eight halves become two vectors of floats without a conversion: shifted so that the exponents meet, the bits of a half h are
-// those of the float h * 2^-112, and the factor goes into scores and weights. Even and odd elements part ways; rows of q and
-// of the output are therefore kept in split order, 0 2 4 6 1 3 5 7 of every eight dims, while a block is computed.
-// Infinity and NaN do not survive the shift: the largest magnitude says whether there were any.
+// Eight halves become two vectors of floats without a conversion. If the bits of a half h are shifted so that the
+// exponents meet, they are the float h * 2^-112. The factor goes into scores and weights. Even and odd elements are
+// separated. So rows of q and of the output are in split order while a block is computed. The order is 0 2 4 6 1 3 5 7
+// of every eight dims. Infinity and NaN do not survive the shift: the largest magnitude says whether there were any.
 
 #ifndef VKMX_WASM_ATTENTION_HALF_H
 #define VKMX_WASM_ATTENTION_HALF_H

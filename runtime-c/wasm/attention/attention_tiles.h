@@ -11,8 +11,8 @@ enum { ROWS = 16, KEYS = 32, MAX_DIM = 256, STRIDE = MAX_DIM + 16 };
 #define NEGATIVE_INFINITY (-__builtin_inff())
 #define LOWEST (-0x1.fffffep127f)
 
-// Rows of a piece of k or v, `stride` floats apart, a multiple of 4 of them: in place where they are float32 and need no
-// padding, else in scratch.
+// Rows of a piece of k or v, `stride` floats apart, a multiple of 4 of them. They are in place if they are float32 and
+// need no padding, else in scratch.
 typedef struct Piece {
     const float *rows;
     ptrdiff_t stride;
@@ -59,8 +59,8 @@ INLINE bool shows(const Call *call, ptrdiff_t element, float *score) {
     return !(*score <= LOWEST);
 }
 
-// Masks the scores of keys first .. first + count - 1 of a query, and those behind; `ahead` is how much further than its own number a
-// query sees when the mask is causal.
+// Masks the scores of keys first .. first + count - 1 of a query, and those after it. `ahead` is how much further than
+// its own number a query sees when the mask is causal.
 static void mask_keys(const Call *call, const int32_t *strides, Place at, int64_t ahead, uint32_t first, uint32_t count, float *scores) {
     for (uint32_t j = count; j < KEYS; j++) scores[j] = NEGATIVE_INFINITY;
     if (call->spec[6] == MASK_CAUSAL) {

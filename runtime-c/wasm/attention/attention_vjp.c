@@ -1,5 +1,6 @@
-// Gradients of attention without a matrix of scores: probabilities are computed again from q, k and what attention_stats keeps of each
-// query row, the log of the sum of its exponentials and the dot product of its result with its cotangent.
+// Gradients of attention without a matrix of scores. Probabilities are computed again from q, k and the statistics that
+// attention_stats keeps of each query row. These are the log of the sum of exponentials and the dot product of the
+// result with its cotangent.
 //
 //   p = exp(scale * q . k + mask - lse)    ds = scale * p * (cotangent . v - delta)
 //   attention_vjp_queries  dq = ds . k          a block is 16 query rows of a kv head, which walk over pieces of 32 keys

@@ -47,8 +47,8 @@ static uint32_t grain(const Call *call) {
 
 uint32_t chunks_gather(const Call *call) { return chunk_count(items(call), grain(call)); }
 
-// Elements first..end-1. Those of a line are taken from one place of the input on: a line of ALONG with inner elements is one of
-// those, else it is all of an outer index.
+// Elements first..end-1. The elements of a line are contiguous in the input. A line of ALONG has the inner elements of
+// one index, if there are any; any other line has all elements of an outer index.
 static void gather_elements(const Call *call, uint32_t first, uint32_t end) {
     PUSH(GatherPush);
     const uint32_t bytes = call->spec[1], dtype = call->spec[2], line = p->inner == 1 ? p->n : p->inner;

@@ -98,7 +98,7 @@ typedef struct Wide {
 
 INLINE uint64_t wide_key(uint64_t raw, uint32_t dtype) {
     const uint64_t sign = 1ull << 63, infinity = 0x7ffull << 52;
-    if (dtype == DTYPE_C64) { // the real part first; a number with a NaN behind all others
+    if (dtype == DTYPE_C64) { // the real part first; a number with a NaN after all others
         uint32_t re = raw_key((uint32_t)raw, DTYPE_F32), im = raw_key((uint32_t)(raw >> 32), DTYPE_F32);
         return re == ~0u || im == ~0u ? ~0ull : (uint64_t)re << 32 | im;
     }

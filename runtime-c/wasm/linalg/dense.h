@@ -92,21 +92,22 @@ static inline void exchange_rows(double *x, double *y, size_t n) {
     }
 }
 
-// Divides n numbers by the power of two that brings the largest into [1, 2), which rounds nothing but subnormal ones; returns it,
-// 1 for zeros, NaN where a number is not finite.
+// Divides n numbers by the power of two that brings the largest into [1, 2). This rounds only subnormal numbers.
+// Returns the power, 1 for zeros, NaN if a number is not finite.
 double normalise(double *a, size_t n);
 
 // c (m, n) -= a (m, k) b (k, n). Rows of b and c are contiguous; element (i, j) of a is a[i * row + j * column].
 void subtract_product(size_t m, size_t n, size_t k, const double *a, size_t row, size_t column, const double *b, size_t b_row, double *c,
                       size_t c_row);
 
-// x (n, cols) = the solution of t x = x with a triangular matrix t of rows of `row` elements; only that triangle is read, without its
-// diagonal when `unit`.
+// x (n, cols) = the solution of t x = x with a triangular matrix t, whose rows have `row` elements. Only that triangle
+// is read, without its diagonal when `unit`.
 void solve_lower(const double *t, size_t row, bool unit, double *x, size_t n, size_t cols);
 void solve_upper(const double *t, size_t row, double *x, size_t n, size_t cols);
 
-// A Householder reflector I - tau v vᵀ with v[0] = 1 that turns x into (beta, 0, …): v replaces x, beta is returned. As LAPACK does,
-// beta has the other sign than x[0], and a vector that has that form already, or is 0 beside the matrix, is left alone (tau 0).
+// A Householder reflector I - tau v vᵀ with v[0] = 1 that turns x into (beta, 0, …): v replaces x, beta is returned. As
+// in LAPACK, beta has the other sign than x[0]. A vector that has that form already, or is 0 beside the matrix, is left
+// alone (tau 0).
 double reflector(double *x, size_t n, double *tau);
 
 // a (rows, n) (I - tau v vᵀ), row by row.

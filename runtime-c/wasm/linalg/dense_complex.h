@@ -89,8 +89,8 @@ static inline void z_store(uint8_t *to, size_t first, const Z *from, size_t n) {
     store_doubles(to, 2 * first, (const double *)from, 2 * n, DTYPE_F32);
 }
 
-// A reflector H = I - tau v vᴴ with v[0] = 1 whose conjugate transpose turns x into (beta, 0, …) with a real beta: v replaces x, beta is
-// returned. A vector that has that form already, or is 0 beside the matrix, is left alone (tau 0).
+// A reflector H = I - tau v vᴴ with v[0] = 1. Its conjugate transpose turns x into (beta, 0, …) with a real beta. v
+// replaces x, beta is returned. A vector that has that form already, or is 0 beside the matrix, is left alone (tau 0).
 static inline double z_reflector(Z *x, size_t n, Z *tau) {
     Z alpha = x[0];
     double rest = dot((const double *)(x + 1), (const double *)(x + 1), 2 * (n - 1));

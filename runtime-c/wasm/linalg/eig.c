@@ -1,5 +1,5 @@
-// Kernel eig: eigenvalues and eigenvectors of general matrices, by reflectors to a Hessenberg matrix, shifted QR steps to a Schur form
-// T = Zᴴ A Z, and substitution in it.
+// Kernel eig: eigenvalues and eigenvectors of general matrices. Reflectors make a Hessenberg matrix, and shifted QR
+// steps a Schur form T = Zᴴ A Z. Eigenvectors come from substitution in it.
 //
 // Of real input T is real, with blocks of two rows for conjugate eigenvalues; of complex input it is triangular. schur_real.h and
 // schur_complex.h find it; what follows is common to both.

@@ -1,5 +1,5 @@
-// The real Schur form of a real matrix: reflectors to a Hessenberg matrix, then QR steps with two shifts at once (Francis), each a chase
-// of reflectors of three rows; Golub and Van Loan, Matrix Computations, §7.5.
+// The real Schur form of a real matrix. Reflectors make a Hessenberg matrix. QR steps with two shifts at once (Francis)
+// follow, each a chase of reflectors of three rows. See Golub and Van Loan, Matrix Computations, §7.5.
 
 #ifndef VKMX_WASM_SCHUR_REAL_H
 #define VKMX_WASM_SCHUR_REAL_H

@@ -1,4 +1,5 @@
-// Kernel svd: reflectors to a bidiagonal matrix, real also of a complex one, then implicit QR steps on it (Golub and Kahan; the cases as in LINPACK).
+// Kernel svd: reflectors make a bidiagonal matrix, real also for a complex input. Implicit QR steps follow (Golub and
+// Kahan; the cases as in LINPACK).
 //
 // Both factors are kept as rows of their transposes, so that every rotation walks two contiguous rows.
 
@@ -167,7 +168,7 @@ static void svd_complex(const Call *call, uint32_t from, uint32_t to) {
         Z *a = (Z *)((double *)call->buffer[2] + at * p->work), *taus = a + m * n, *column = taus + 2 * n, *sums = column + m,
           *u = sums + n, *v = u + m * m, *turned = v + n * n;
         double *d = (double *)(vectors ? turned + m * m : u), *e = d + n, *real_u = e + n, *real_v = real_u + m * m;
-        // A wide input passes behind its conjugate transpose first, where the vectors come later.
+        // A wide input is loaded where the vectors come later, and its conjugate transpose goes to `a`.
         z_load(wide ? taus : a, call->buffer[0], at * m * n, m * n);
         if (wide) z_transpose(a, taus, n, m, true);
         double scale = normalise((double *)a, 2 * m * n);

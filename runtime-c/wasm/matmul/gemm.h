@@ -1,9 +1,9 @@
 // The dense core of every product: out (m, n) = a (m, k) * b (k, n) in float32 over packed blocks.
 //
-// Packing brings any stride, dtype or quantization into one layout: a as tiles of 4 rows (k, 4), b as panels of 8
-// columns (k, 8). The innermost kernel keeps a 4 x 8 tile of sums in registers (larger ones do not fit); one block of sums
-// stays in cache while k advances. Blocks are independent of each other: threads share them, and every sum is
-// made in one of them in the order of k, so that no result depends on how a product is cut.
+// Packing brings any stride, dtype or quantization into one layout. a becomes tiles of 4 rows (k, 4), b panels of 8
+// columns (k, 8). The innermost kernel keeps a 4 x 8 tile of sums in registers; larger tiles do not fit. One block of
+// sums stays in cache while k advances. Blocks are independent of each other, so threads share them. Every sum is made
+// in one block in the order of k, so no result depends on how a product is cut.
 
 #ifndef VKMX_WASM_GEMM_H
 #define VKMX_WASM_GEMM_H

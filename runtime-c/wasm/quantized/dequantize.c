@@ -1,5 +1,5 @@
-// out = scale * code + bias, each step rounded to a dtype as MLX does, then cast to the dtype of out; of all rows, or of those at
-// indices. Small floats: see shaders/ops/quantized/dequantize.comp.
+// out = scale * code + bias, each step rounded to a dtype as MLX does, then cast to the dtype of out. It takes all
+// rows, or those at indices. Small floats: see shaders/ops/quantized/dequantize.comp.
 
 #include "indexing/indices.h"
 #include "quantized/quantized.h"

@@ -59,8 +59,8 @@ INLINE void pack_factors(const uint8_t *plane, size_t first, uint32_t groups, ui
     }
 }
 
-// In place: the plain codes lie in the last bytes of the matrix, so what is written to tile t ends before what is read
-// from tile t + 1.
+// In place: the plain codes are in the last bytes of the matrix. So the writes to tile t end before the reads of tile t
+// + 1.
 void k_pack_quantized(const Call *call) {
     Packed w = packed_of(call, 0);
     uint8_t tile[TILE * MAX_COLUMNS], *to = w.data;

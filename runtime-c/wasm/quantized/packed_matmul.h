@@ -1,7 +1,7 @@
 // Many rows of x times tiles of a packed matrix: eight rows of w against four of x at a time.
 //
-// Half a tile of w is unpacked to bytes once and stays in the first-level cache while the rows of x (int8, second level) pass
-// by. Codes of 8 bits become two planes, low and high nibbles.
+// Half a tile of w is unpacked to bytes once. It stays in the L1 cache while the rows of x (int8, in L2) pass by. Codes
+// of 8 bits become two planes, low and high nibbles.
 
 #ifndef VKMX_WASM_PACKED_MATMUL_H
 #define VKMX_WASM_PACKED_MATMUL_H

@@ -1,5 +1,5 @@
-// Affine quantized rows as MLX stores them: each row is a little-endian bitstream of codes, lowest bits first, with one
-// scale and one bias per group; w = scale * code + bias. Eight codes always fill `bits` whole bytes, which is the unit
+// Affine quantized rows as MLX stores them. Each row is a little-endian bitstream of codes, lowest bits first, with one
+// scale and one bias per group. w = scale * code + bias. Eight codes always fill `bits` whole bytes, which is the unit
 // of unpacking here. In the other modes codes are small floats (small_float.h) and w = scale * number.
 
 #ifndef VKMX_WASM_QUANTIZED_H

@@ -1,10 +1,11 @@
 // Rows of x times a quantized w (n, k), one after the other: each streams w once, four of its rows at a time.
 //
-// A group of x becomes integers of 28 bits times one scale, in two parts of 16: one instruction multiplies eight codes with
-// a part and adds them up, exactly. So products are as good as in floats, of which codes are no centred weights: with one
-// part, half a 32767th of the group's largest value per element adds up to 5e-3 in the products of MLX's tests. x is reordered
-// to match the codes at each position of eight 16-bit words, so unpacking a position is a shift and a mask. The bias of a
-// group is folded into bias * sum(x). Widths that do not divide 16 are multiplied in floats.
+// A group of x becomes integers of 28 bits times one scale, in two parts of 16. One instruction multiplies eight codes
+// with a part and adds them up, exactly. So products are as good as in floats. Codes are not centred weights: with one
+// part, the error is half a 32767th of the group's largest value per element. That adds up to 5e-3 in the products of
+// MLX's tests. x is reordered to match the codes at each position of eight 16-bit words, so unpacking a position is a
+// shift and a mask. The bias of a group is folded into bias * sum(x). Widths that do not divide 16 are multiplied in
+// floats.
 
 #include "quantized/quantized_product.h"
 
