@@ -23,7 +23,8 @@ const RATES = { copy: 4090, matrix: 634 };
 Deno.test("floors of tokens are the bytes of the weights that they read and of the cache", () => {
   assertEquals([bytesOfWeight(4, 128), bytesOfWeight(8, 64), bytesOfWeight(16, 1)], [0.53125, 1.0625, 2]);
   const eight = SHAPES["qwen3-8b"];
-  // 36 layers of q, o: 2 x 4096 x 4096; k, v: 2 x 4096 x 1024; gate, up, down: 3 x 4096 x 12288; the head: 4096 x 151936.
+  // 36 layers of q, o: 2 x 4096 x 4096; k, v: 2 x 4096 x 1024; gate, up, down: 3 x 4096 x 12288. The head: 4096 x
+  // 151936.
   const weights = 36 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 12288) + 4096 * 151936;
   assertEquals(positionBytes(eight, STORED), 36 * 2 * 8 * 128 * 2);
   const c: Case = { name: "", kind: "decode", prompt: 1000, tokens: 48, warmUps: 0, repeats: 1 };

@@ -1,8 +1,8 @@
 /**
- * The commands, examples and pictures of the documents. Every line of a ```sh block and every ```ts block runs in a copy of the project,
- * with empty caches and a hub on localhost that has the embedded model under the names that documents use; or it is of a kind that is
- * named here with the reason. Before the full tier, training takes few steps, the types of examples are not checked, and a third of the
- * documents and of the files with examples in comments is drawn.
+ * The commands, examples and pictures of the documents. Every line of a ```sh block and every ```ts block runs in a
+ * copy of the project, with empty caches. A hub on localhost has the embedded model under the names that documents use.
+ * Kinds of lines that do not run are named here with the reason. Before the full tier, training takes few steps and the
+ * types of examples are not checked. A third of the documents and of the files with examples in comments is drawn.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,6 +1,7 @@
 /**
- * docs/extending.md names the exact edits for the usual additions. The gate sees that each fits the files as they are. The full tier
- * makes them on a copy of the project, builds it, and runs the tests of what was added there: so the document can leave no edit out.
+ * docs/extending.md names the exact edits for the usual additions. The gate sees that each fits the files as they are.
+ * The full tier makes the edits on a copy of the project, builds it, and runs the tests of the additions. So the
+ * document can leave no edit out.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
@@ -37,7 +38,7 @@ const MOST: Readonly<Record<string, number>> = {
 /** What the additions of the document are called in the table of cases, and the kernels that they bring. */
 const OPS = [["softsign", "elementwise_single"], ["fast.l2Norm", "l2_norm"]] as const;
 
-/** The copy, whose build cache stays: the first build takes a minute of a processor, those behind it seconds. */
+/** The copy, whose build cache stays. The first build takes a minute of a processor, later builds seconds. */
 const COPY = `${ROOT}.zig-cache/extending`;
 
 const sections = editsOf(await Deno.readTextFile(`${ROOT}docs/extending.md`));

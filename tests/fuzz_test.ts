@@ -1,6 +1,6 @@
 /**
- * The fuzzer itself: planted defects are found and made short, the same seed gives the same inputs, what it found before is read as it
- * should be, and a small run over all formats finds nothing.
+ * Tests the fuzzer. It finds planted defects and shortens them, and the same seed gives the same inputs. Inputs that
+ * failed before are read correctly. A small run over all formats finds nothing.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,7 +1,8 @@
 /**
- * The import arrows: cli -> mod.ts -> llm -> nn -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
- * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too. In C a
- * module is a .c file with its .h; what it includes runs down as well.
+ * The import arrows: cli -> mod.ts -> llm -> nn -> array -> schedule -> backend -> ffi. graph is the vocabulary of the
+ * upper layers. The folders inside of a layer have an order too, and files form no circles. Read from `deno info
+ * --json`, so type imports and dynamic imports count too. In C a module is a .c file with its .h; what it includes runs
+ * down as well.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,4 +1,4 @@
-/** Global options that tests change come back, and nobody changes them in another way. */
+/** Global options that tests change come back, and no test changes them in another way. */
 
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { options } from "../src/schedule/plan/options.ts";

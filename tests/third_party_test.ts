@@ -1,6 +1,6 @@
 /**
- * THIRD_PARTY.md says what is shipped and downloaded: its versions are those of deno.json, deno.lock and the scripts, and nothing is
- * left to whatever a registry answers that day.
+ * THIRD_PARTY.md says what is shipped and downloaded. Its versions are those of deno.json, deno.lock and the scripts.
+ * Nothing depends on a registry's answer of the day.
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";

@@ -71,7 +71,7 @@ Deno.test({
     pty.type("\r");
     await pty.until(ANSWERED);
     assertStringIncludes(pty.screen.text, "> What is 17 + 25?\nThe answer is 42.\n[");
-    // Wide characters, accents and emoji; the row is broken in front of the character that does not fit.
+    // Wide characters, accents and emoji. The row is broken before the character that does not fit.
     pty.type("你好👍e\u0301x\x1b[D\x1b[D\x7f");
     await pty.untilScreen("> 你好e\u0301x");
     assertEquals(pty.screen.cursor[1], 6);

@@ -1,4 +1,7 @@
-/** vkmx in projects of others: the package for npm, which runs in Deno and tells Node what it needs, and a clone by an import map. */
+/**
+ * vkmx in other projects. The npm package runs in Deno and tells Node what it needs; a clone works through an import
+ * map.
+ */
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";

@@ -23,7 +23,7 @@ Device: {device}
 const CUT = (count: number): string =>
   `[the answer was cut off at the limit of ${count} tokens: --max-tokens sets it]\n`;
 
-/** Greedy, so that the text is known; the flags behind are those that a row is about. */
+/** Greedy, so that the text is known. The flags of each row come after these. */
 const greedy = (...args: string[]): string[] => ["generate", "--temp", "0", ...args];
 /** The first three tokens of the story, without figures. */
 const SHORT = ["-m", "3", "--verbose", "false"];

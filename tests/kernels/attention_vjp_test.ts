@@ -135,7 +135,7 @@ function attentionRows(
   }).flat();
 }
 
-/** An array of values; `interleaved`, a view with positions in front of heads. */
+/** An array of values; `interleaved`, a view with positions before heads. */
 function arrayOf(values: readonly number[], shape: readonly number[], c: Case): T {
   const x = mx.array(values).reshape([...shape]).astype(c.dtype ?? mx.float32);
   return c.interleaved ? mx.contiguous(x.transpose([0, 2, 1, 3])).transpose([0, 2, 1, 3]) as T : x as T;

@@ -19,13 +19,16 @@ interface AttentionCase {
   readonly qLen: number;
   /** Keys that count. */
   readonly kvLen: number;
-  /** Rows of the cache that k and v lie in, with NaN behind the keys; the kernel is told their number by `lengths` where it is given. */
+  /**
+   * Rows of the cache that holds k and v, with NaN after the keys. If it is given, the kernel reads the number of keys
+   * from `lengths`.
+   */
   readonly capacity?: number;
   readonly causal?: boolean;
   readonly q?: Dtype;
   readonly kv?: Dtype;
   readonly out?: Dtype;
-  /** Features of keys and of values that lie side by side. */
+  /** Contiguous features of keys and of values. */
   readonly blocks?: readonly [number, number];
   /** The output lies as (B, T, H, D). */
   readonly interleaved?: boolean;

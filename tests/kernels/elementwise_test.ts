@@ -328,7 +328,7 @@ kernelTest("elementwise takes four elements at once through strides", (backend) 
   const a = Float32Array.from({ length: 2 * count }, (_, i) => i / 4);
   const b = Float16Array.from({ length: 2 * count }, (_, i) => i % 97);
   const c = Uint8Array.from({ length: 2 * count }, (_, i) => i * 7 % 3 === 0 ? 1 : 0);
-  // Side by side, repeated, with gaps and back to front: [strides, first element], the first one wide.
+  // Contiguous, repeated, with gaps and back to front: [strides, first element], the first one wide.
   const walks: readonly (readonly [readonly number[], number])[] = [
     [[120, 40, 8, 1], 0],
     [[0, 8, 24, 1], 4],

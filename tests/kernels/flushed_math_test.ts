@@ -1,7 +1,7 @@
 /**
- * Functions of shaders/include/math/math.h and small_float.h where subnormal floats count as 0 in all that computes with floats, but have their bits, as on
- * some GPUs: what they give is right for the number, or, where that is allowed, for that 0. The headers are compiled for this processor, which is told
- * to do so.
+ * Functions of shaders/include/math/math.h and small_float.h on a device that flushes subnormal floats, as some GPUs
+ * do. Floating-point operations read them as 0, but their bits stay. The results are right for the number or, if that
+ * is allowed, for 0. The headers are compiled for this processor with flushing switched on.
  */
 
 import { assert, assertEquals } from "@std/assert";

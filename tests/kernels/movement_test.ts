@@ -79,7 +79,7 @@ kernelTest("copy moves 16 bytes at once, to places of that size", (backend) => {
   const shape = [1, 1, 3, 5, 7];
   const count = 105;
   const input = numbered(4, 4 * 2 * count);
-  // A transposed walk with gaps, and rows that lie side by side on both sides.
+  // A transposed walk with gaps, and rows that are contiguous in input and output.
   for (const [inStrides, outStrides] of [[[0, 0, 2, 6, 30], [0, 0, 35, 7, 1]], [[0, 0, 70, 14, 1], [0, 0, 35, 7, 1]]]) {
     for (const start of [0, 1]) {
       const out = new Uint32Array(4 * (count + 1)).fill(9);

@@ -13,7 +13,7 @@ const TYPES: readonly (readonly [Dtype, Dtype, Dtype])[] = [
 ];
 const mean = (x: readonly number[]): number => x.reduce((a, b) => a + b, 0) / x.length;
 
-/** A row behind its norm, and 1 / sqrt(mean of squares + eps). */
+/** A row after its norm, and 1 / sqrt(mean of squares + eps). */
 function normal(row: readonly number[], centered: boolean): { n: number[]; scale: number } {
   const shift = centered ? mean(row) : 0;
   const scale = 1 / Math.sqrt(mean(row.map((v) => (v - shift) ** 2)) + EPS);

@@ -1,6 +1,6 @@
 /**
- * q, k and v as one product whose heads get their biases and norms, are turned and cached, against float64 loops: on cooperative matrices,
- * which tests are ignored by name without, and emulated.
+ * q, k and v as one product whose heads get their biases and norms, are rotated and cached, against float64 loops. It
+ * runs on emulated cooperative matrices and on real ones; tests of the latter are ignored by name without them.
  */
 
 import { assertEquals } from "@std/assert";
@@ -32,7 +32,7 @@ interface HeadsCase {
   readonly kv?: Dtype;
   readonly weight?: Dtype;
   readonly keep?: boolean;
-  /** Whether heads of q and k are normalised; they are unless said otherwise. */
+  /** Whether heads of q and k are normalised; default true. */
   readonly norm?: boolean;
   /** Size of the biases; without it there are none. */
   readonly bias?: number;

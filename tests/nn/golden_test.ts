@@ -1,6 +1,7 @@
 /**
- * Layers and losses against MLX: the weights that they draw, results, gradients with respect to parameters and inputs, what they print, and running statistics,
- * with the same weights. Gradients are taken on the CPU; on other devices those of a few cases, as each has kernels to compile.
+ * Layers and losses against MLX: drawn weights, and with the same weights results, gradients with respect to parameters
+ * and inputs, printed text, and running statistics. Gradients are taken on the CPU; on other devices those of a few
+ * cases, as each has kernels to compile.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -19,7 +20,7 @@ interface Numbers {
 
 interface Golden {
   readonly print?: string;
-  /** Mean magnitudes of parameters as they are drawn behind `mx.random.seed(9)`. */
+  /** Mean magnitudes of parameters as they are drawn after `mx.random.seed(9)`. */
   readonly fresh: readonly (readonly [string, Numbers])[];
   readonly out: readonly Numbers[];
   readonly state?: readonly (readonly [string, Numbers])[];

@@ -56,7 +56,9 @@ const FIRST_NAMES: ReadonlyMap<string, Family> = new Map(
   ].flatMap((families) => Object.entries(families())),
 );
 
-/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
+/**
+ * The families by op: the exported function, after "fast.", "Tensor." and the like where it is not one of `mx` itself.
+ */
 export const GENERATED: ReadonlyMap<string, Family> = new Map([
   ...FIRST_NAMES,
   ...Object.entries(aliases(FIRST_NAMES)),

@@ -1,6 +1,6 @@
 /**
- * Kernels that a program brings, on every device: MLX's own tests of metal_kernel in GLSL and TypeScript, dtypes, strides, atomics, their
- * place in graphs, and what is refused.
+ * Kernels that a program brings, on every device. MLX's own tests of metal_kernel run in GLSL and TypeScript. Other
+ * tests are about dtypes, strides, atomics, the kernel's place in graphs, and refusals.
  */
 
 import { assert, assertEquals, assertInstanceOf, assertStringIncludes, assertThrows } from "@std/assert";
@@ -16,7 +16,7 @@ type Call = mx.fast.VulkanKernelCall;
 /** Why kernels in GLSL are skipped on this machine, for names of tests. */
 const NO_GLSL = await lack("glslc");
 
-/** Tests on every device, and that nothing stays behind. */
+/** Tests on every device, and that no memory stays in use. */
 function test(name: string, fn: (device: string) => void, on: (device: string) => boolean = () => true): void {
   for (const device of testDevices().filter(on)) {
     const why = isVulkan(device) ? NO_GLSL : "";
@@ -359,7 +359,7 @@ test("elements of every dtype come and go as they are", (device) => {
     for (const n of [1, 3, 257]) {
       const x = mx.astype(mx.arange(n, mx.float32), dtype);
       assertEquals(kernel(like(x))[0].tolist(), x.tolist(), `${dtype.name} ${n}`);
-      // Two outputs of which the second begins behind an odd number of bytes.
+      // Two outputs, of which the second begins after an odd number of bytes.
       const two = vulkanKernel({
         ...COPY,
         outputNames: ["b", "out"],

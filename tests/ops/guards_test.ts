@@ -1,6 +1,6 @@
 /**
- * The guards themselves: writes outside of a buffer are found, in front of it and behind it, whether a kernel runs alone or an
- * array's buffer is given to a Plan; and what guards found in the library stays mended.
+ * Tests of the guards. Writes outside of a buffer are found, before it and after it, whether a kernel runs alone or a
+ * Plan gets an array's buffer. Faults that guards found in the library stay mended.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
@@ -11,7 +11,7 @@ import { testDevices } from "../support/devices/devices.ts";
 import { BACK, FRONT, Guards } from "../support/devices/guards.ts";
 import { encodePlan, encodePush, kernelTest, runKernel } from "../support/devices/harness.ts";
 
-/** float32 numbers one after another, more than there is room for or from in front of the buffer. */
+/** float32 numbers one after another, more than there is room for or starting before the buffer. */
 const SPEC = { DTYPE_OUT: mx.float32.code };
 
 kernelTest("a kernel that writes behind its buffer is found", (backend) => {

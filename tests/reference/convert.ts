@@ -1,7 +1,8 @@
 /**
- * Writes tests/golden/models/conversions.json, the SHA-256 of what `mlx_lm.convert` makes of the models of support/models/conversions.ts, and
- * tests/golden/models/tensor_order.json, that of names in the order in which MLX writes tensors. Needs a
- * Python with mlx and mlx-lm 0.32 on x86_64 or aarch64 Linux, whose C++ library decides the order of tensors in a file:
+ * Writes tests/golden/models/conversions.json, the SHA-256 of what `mlx_lm.convert` makes of the models of
+ * support/models/conversions.ts. Also writes tests/golden/models/tensor_order.json, that of names in the order in which
+ * MLX writes tensors. Needs a Python with mlx and mlx-lm 0.32 on x86_64 or aarch64 Linux, whose C++ library decides the
+ * order of tensors in a file:
  *
  *     deno run -A tests/reference/convert.ts [PYTHON]
  */

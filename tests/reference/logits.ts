@@ -34,7 +34,7 @@ async function reference(dir: string, ids: readonly number[], prompt = ids.lengt
   }
 }
 
-/** What `read` gives of synthetic models, one behind the other. */
+/** What `read` gives of synthetic models, one after the other. */
 async function ofModels(
   models: readonly { readonly shape: ModelShape; readonly format: ModelFormat }[],
   read: (dir: string) => Promise<Float32Array>,
@@ -72,7 +72,7 @@ async function write(name: string, values: Float16Array | Float32Array): Promise
   await Deno.writeFile(new URL(`../golden/models/${name}`, import.meta.url), new Uint8Array(values.buffer));
 }
 
-/** Prints how far all logits of one pass, and those of single steps behind a cache, are from the reference. */
+/** Prints how far all logits of one pass, and those of single steps after a cache, are from the reference. */
 async function compare(dir: string, named: readonly string[]): Promise<void> {
   const { vocab_size: vocab } = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
   const ids = Array.from({ length: 32 }, (_, i) => (i * 7919 + 13) % Math.min(vocab, 150_000));

@@ -1,6 +1,6 @@
 /**
- * Where the SPIR-V of kernels comes from: the system's compiler, its cache on disk, the program itself; and what is refused before a
- * driver sees it.
+ * Where the SPIR-V of kernels comes from: the system's compiler, its cache on disk, the program itself. Also what is
+ * refused before a driver sees it.
  */
 
 import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";

@@ -28,7 +28,7 @@ const PRINT_BACKEND = `
   closeDevices();
 `;
 
-/** Runs a program on a machine that was told nothing yet. */
+/** Runs a program on a machine without any settings. */
 async function runFresh(
   code: string,
   env: Record<string, string> = {},

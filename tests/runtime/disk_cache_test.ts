@@ -1,20 +1,20 @@
 /**
- * The folder for what is kept between runs: where nothing can be kept, one line says so and nothing fails; where Deno was not given
- * the permission, nothing is tried and nothing said.
+ * The cache folder between runs. If nothing can be kept, one line says so and nothing fails. If Deno has no permission,
+ * nothing is tried and nothing is printed.
  */
 
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { testDevices } from "../support/devices/devices.ts";
 import { LIBRARY, NEEDS_LIBRARY, runCode } from "../support/processes/programs.ts";
 
-/** Remembers an answer twice and prints what is recalled. */
+/** Stores an answer twice and prints what is recalled. */
 const REMEMBER = `
   import { recall, remember } from "./ffi/device_probe_cache.ts";
   for (let i = 0; i < 2; i++) remember("device", "question", "answer");
   console.log(recall("device", "question"));
 `;
 
-/** Runs `body` with the path of a folder that cannot be made, whoever runs this: a file stands in its way. */
+/** Runs `body` with the path of a folder that no user can make: a file stands in its way. */
 async function blocked(body: (folder: string) => Promise<void>): Promise<void> {
   const file = await Deno.makeTempFile();
   try {

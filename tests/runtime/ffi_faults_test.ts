@@ -59,7 +59,8 @@ faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (de
   const count = 2 * MIB;
   const buffer = device.bufferNew(4 * count);
   const p = device.planNew(plan(1, arange(0, count, 7, 0)));
-  // wait() polls for a while before it asks the driver, and a fast GPU is done by then: so there is twice as much work each time.
+  // wait() polls for a while before it asks the driver, and a fast GPU is done by then. So each try has twice as much
+  // work.
   const waits = (): void => {
     for (let submissions = 1; submissions <= MOST_SUBMISSIONS; submissions *= 2) {
       let ticket = 0;

@@ -146,7 +146,7 @@ deviceTest("planRun() looks again at a slot whose buffer went or whose binding w
     return bytesOf(device, to, 4 * n);
   };
   assertEquals(run(first, out), pattern(4 * n, 1));
-  // The second slot is refused behind a first one that was taken, and both before a third binding.
+  // The second slot is refused after a first one that was taken, and both before a third binding.
   assertFails("argument", () => run(second, out, 4 * n), "slot 1");
   assertEquals(run(first, out), pattern(4 * n, 1));
   assertEquals(run([second, 4 * n], out), pattern(8 * n, 2).slice(4 * n));

@@ -50,7 +50,7 @@ const PREPARE = `
 `;
 
 interface Prepared {
-  /** Whether a library was found in front of it. */
+  /** Whether a library was found before it. */
   readonly before: boolean;
   readonly opened: boolean;
   /** Number of libraries that were opened. */

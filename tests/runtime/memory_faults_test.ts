@@ -1,6 +1,7 @@
 /**
- * Memory that runs out at each allocation of loading a model and generating with it: a typed error each, the process lives, nothing
- * stays behind, and the same works afterwards. Memory is asked for in small pieces, so that there are many such places.
+ * Memory that runs out at each allocation of loading a model and generating with it. Each gives a typed error, the
+ * process lives, and no memory stays in use. The same work succeeds afterwards. Memory is asked for in small pieces, so
+ * that there are many such places.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Memory stays bounded: evaluation is over when `eval` returns, forgotten arrays are found in time, who submits without waiting is
- * slowed down, and elementwise results take over memory that nobody else reads.
+ * Memory stays bounded. Evaluation is over when `eval` returns, and forgotten arrays are found in time. A program that
+ * submits without waiting is slowed down. Elementwise results take over memory that no other array reads.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * The machine code of pipelines: what drivers call it, that a device without it says so, and, behind a layer that gives any device the
- * extension with figures known here (support/planted/statistics_layer.c), the way from the driver to a profile.
+ * The machine code of pipelines: the driver's names for it, and a device without it, which says so. A layer gives any
+ * device the extension with known figures (support/planted/statistics_layer.c). They must arrive in a profile.
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
@@ -67,7 +67,7 @@ Deno.test("a device that tells nothing of pipelines has none in its profiles", a
   }
 });
 
-/** Run behind the layer: what a profile finds with and without asking, and errors of calls. */
+/** Run with the layer: what a profile finds with and without asking, and errors of calls. */
 const PROGRAM = `
 import * as mx from "@vkmx/vkmx";
 mx.setDefaultDevice("vulkan:0");
@@ -103,7 +103,7 @@ Deno.test({
     assert(output.success, new TextDecoder().decode(output.stderr));
     const found = JSON.parse(new TextDecoder().decode(output.stdout));
     assert(found.features.includes("pipelineStatistics"));
-    assertEquals(found.plain, []); // nobody asked, and nothing was compiled for it:
+    assertEquals(found.plain, []); // the caller did not ask, and nothing was compiled for it:
     const calls = (of: string): number => found.kernels.find((row: mx.KernelTime) => row.kernel === of).calls;
     const pipelines: mx.PipelineCode[] = found.asked;
     assertEquals(pipelines.map(({ bytes }) => bytes), pipelines.map((_, i) => 10000 + 1024 * (pipelines.length - i)));

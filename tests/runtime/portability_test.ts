@@ -1,6 +1,6 @@
 /**
- * What lesser devices get: every Vulkan device is opened behind masks that hide features and limits, and gives the same answers
- * by other kernels.
+ * What lesser devices get. Every Vulkan device is opened with masks that hide features and limits, and gives the same
+ * answers by other kernels.
  */
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";

@@ -73,7 +73,10 @@ deviceTest("profile() says what ran on the CPU", async (device) => {
   assertEquals(fallbacks, []);
 });
 
-/** How a short prompt is read: layer by layer, or all at once by the kernels of several rows, which are the default with matrix units. */
+/**
+ * How a short prompt is read: layer by layer, or at once by the kernels of several rows. The latter are the default
+ * with matrix units.
+ */
 const PROMPTS = { "layer by layer": "off", "by the kernels of several rows": "on" } as const;
 /** Dispatches of a layer in the kernels of several rows, with barriers. */
 const PHASES = 5;

@@ -1,6 +1,6 @@
 /**
- * Streams: whatever streams a graph runs on, its values are those of one stream, bit for bit; scopes, waiting, failures in between, and
- * arrays of two devices in one graph.
+ * Streams. Whatever streams a graph runs on, its values are those of one stream, bit for bit. Also scopes, waiting,
+ * failures in between, and arrays of two devices in one graph.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

@@ -1,7 +1,7 @@
 /**
- * Which cases of a test run this time. Compiling pipelines for software Vulkan takes most of the time of all tests, so the gate
- * runs a part of the cases there, drawn by a seed that is printed: the next run draws others. WASM and GPUs run all of them, and so
- * does `deno task test:full`.
+ * Which cases of a test run this time. Compiling pipelines for software Vulkan takes most of the time of all tests. So
+ * the gate runs a part of the cases there. A printed seed draws them; the next run draws others. WASM and GPUs run all
+ * of them, and so does `deno task test:full`.
  *
  * @module
  */
@@ -43,8 +43,8 @@ export function drawCover<T>(
 }
 
 /**
- * The cases that run on a device: all of them, or few that have every feature of the whole list at least once, such as each dtype
- * and each layout. `name` tells draws apart.
+ * The cases that run on a device: all of them, or a few. The few have every feature of the whole list at least once,
+ * such as each dtype and each layout. `name` tells draws apart.
  */
 export function drawCases<T>(
   device: string,

@@ -28,7 +28,7 @@ export function editsOf(markdown: string): Map<string, Edit[]> {
   return sections;
 }
 
-/** The text of a file behind an edit; `text` is undefined where it is not there yet. */
+/** The text of a file after an edit; `text` is undefined if there is no such file yet. */
 export function applyEdit(text: string | undefined, { path, lines }: Edit): string {
   const end = lines.indexOf("@@");
   const rest = end < 0 ? [] : lines.slice(end + 1);

@@ -1,6 +1,7 @@
 /**
- * Memory of a step through a deep model: what is kept for the derivative grows with the depth, with checkpoint() around segments of
- * √depth layers with its square root. Held to in activations, of which a layer has two.
+ * Memory of a step through a deep model. What is kept for the derivative grows with the depth. With checkpoint() around
+ * segments of √depth layers it grows with the square root of the depth. Held to in activations, of which a layer has
+ * two.
  */
 
 import { assert, assertEquals } from "@std/assert";

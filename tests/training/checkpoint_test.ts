@@ -1,6 +1,6 @@
 /**
- * Checkpoints: a training that goes on from one ends bit-equal to one that never ended, on the same backend; one backend goes on where the
- * other ended; a save that is killed or fails leaves the file before whole.
+ * Checkpoints. A training that resumes from one ends bit-equal to an uninterrupted one on the same backend. One backend
+ * resumes where the other ended. A save that is killed or fails leaves the previous file whole.
  */
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Trainings that must not save: batches without a token that the loss counts change nothing, and a loss, parameters or an optimizer's state
- * with NaN or infinity end the training before a file is written.
+ * Trainings that must not save. Batches without a token that the loss counts change nothing. NaN or infinity in a loss,
+ * parameters or an optimizer's state ends the training before a file is written.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";

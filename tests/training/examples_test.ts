@@ -18,7 +18,8 @@ for (const device of testDevices()) {
     assert(accuracy > 0.99, `${accuracy} are right`);
   });
 
-  // All steps take 20 seconds of a processor, and a second each on a software GPU: all in the full tier on the CPU, else the first of them.
+  // All steps take 20 seconds of a processor, and a second each on a software GPU. The full tier runs all of them on
+  // the CPU; otherwise only the first ones run.
   const [steps, most] = device === "wasm" && TIER === "full" ? [undefined, 0.4] : [30, 2.2];
   Deno.test(`${device}: examples/train_transformer.ts learns a grammar`, () => {
     mx.setDefaultDevice(device);

@@ -1,6 +1,6 @@
 /**
- * Fine-tuning of the embedded model with LoRA, and of its dense form in full, to a loss that is stated here; what was learned is in the
- * adapters, and gone without them.
+ * Fine-tuning of the embedded model with LoRA, and of its dense form in full, to a loss that is stated here. The
+ * adapters hold what was learned; without them it is gone.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

@@ -132,8 +132,9 @@ for (const device of testDevices()) {
         await run(way, device === "wasm" ? 1000 : 200, found);
         const { early, late, losses } = found;
         const text = JSON.stringify({ before, early, late });
-        // A step makes 0.3 to 1.2 MB and holds 0.9 at most. Forgotten arrays may come to the 48 MiB of garbage.ts, and its
-        // generations keep up to 12 of them in all steps of a window; a leak would add 0.3 for each of 100 or 500 steps.
+        // A step makes 0.3 to 1.2 MB and holds 0.9 at most. Forgotten arrays may reach the 48 MiB of garbage.ts, and
+        // its generations keep up to 12 of them in all steps of a window. A leak would add 0.3 for each of 100 or 500
+        // steps.
         assert(early.most - before < 52e6 && late.most - before < 52e6, text);
         assert(late.least - early.least < 16e6, text);
         assert(losses.every(Number.isFinite) && losses.at(-1)! < losses[0] / 2, `${losses[0]} to ${losses.at(-1)}`);

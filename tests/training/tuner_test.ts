@@ -1,6 +1,7 @@
 /**
- * mx.lm.tuner against mlx_lm.tuner (tests/reference/tuner.py): adapted layers with their draws, results, gradients and fused forms, batches and their
- * order, the masked loss, and whole trainings of the embedded model.
+ * mx.lm.tuner against mlx_lm.tuner (tests/reference/tuner.py). Adapted layers are compared with their draws, results,
+ * gradients and fused forms. Batches and their order, the masked loss, and whole trainings of the embedded model
+ * follow.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

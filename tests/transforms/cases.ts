@@ -14,7 +14,7 @@ export interface TransformCase {
   readonly run: (...args: T[]) => T;
   /** Shapes of the arguments. */
   readonly shapes: readonly (readonly number[])[];
-  /** Values lie in this range; [-2, 2] unless given. */
+  /** Values lie in this range; default [-2, 2]. */
   readonly range?: readonly [number, number];
   /** Values are all different, and so far apart: no ties between them. */
   readonly distinct?: boolean;

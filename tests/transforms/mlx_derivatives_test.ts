@@ -1,7 +1,8 @@
 /**
- * Transforms of functions over drawn arguments, beside what MLX gave: derivatives in both directions, second ones, batches, batches of
- * derivatives and derivatives of batches, also compiled. The calls are those of tests/reference/mlx_calls.py; MLX's values are held to
- * differences in float64 and to loops where the file is made (tests/reference/mlx_derivatives.py).
+ * Transforms of functions over drawn arguments, compared with MLX's results. They are derivatives in both directions,
+ * second ones, batches, batches of derivatives and derivatives of batches, also compiled. The calls are those of
+ * tests/reference/mlx_calls.py; MLX's values are held to differences in float64 and to loops where the file is made
+ * (tests/reference/mlx_derivatives.py).
  *
  * A software GPU compiles kernels for each dtype: it gets one case of every fourth function. VKMX_CASES=100 gives it up to that many of
  * all, and VKMX_CASES_OP=cumsum takes one function only.

@@ -1,6 +1,6 @@
 /**
- * What training asks of single ops, against loops in float64: gradients of tables at many indices, of products that a batch shares, and of
- * halves that are added up in float32.
+ * What training needs of single ops, against loops in float64. It needs gradients of tables at many indices, of
+ * products that a batch shares, and of halves that are added up in float32.
  */
 
 import { assert, assertEquals } from "@std/assert";

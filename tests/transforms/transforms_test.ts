@@ -105,7 +105,7 @@ for (const device of testDevices()) {
       for (const found of [second, forward]) {
         (found.tolist() as number[]).forEach((v, i) => assert(Math.abs(v - expected[i]) < 1e-5, `${found.tolist()}`));
       }
-      // The Jacobian by rows and by columns.
+      // The Jacobian, one row at a time and one column at a time.
       const g = (v: T): T => mx.multiply(mx.sum(v), mx.cos(v)) as T;
       const rows = mx.vmap((c: T) => mx.vjp(g, [x], [c])[1][0])(mx.eye(3));
       const columns = mx.vmap((t: T) => mx.jvp(g, [x], [t])[1][0], 0, 1)(mx.eye(3));

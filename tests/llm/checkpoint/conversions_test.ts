@@ -24,7 +24,7 @@ interface Conversion {
   readonly config: { readonly quantization?: Row & Readonly<Record<string, Row>> };
   /** How matrices are stored, where the config does not say it of all. */
   readonly stored?: Row & Readonly<Record<string, Row>>;
-  /** Every 32nd logit behind the last token. */
+  /** Every 32nd logit after the last token. */
   readonly logits: readonly number[];
 }
 

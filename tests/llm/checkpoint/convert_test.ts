@@ -1,5 +1,5 @@
 /**
- * Conversion writes the bytes that mlx_lm.convert writes, and leaves nothing behind where it is stopped.
+ * Conversion writes the bytes that mlx_lm.convert writes, and leaves no files if it is stopped.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Downloads from a hub on localhost that behaves as the real one does, well and badly: what lies in the cache afterwards is whole, or
- * nothing looks as if it were.
+ * Downloads from a hub on localhost that behaves as the real one does, well and badly. Afterwards a file in the cache
+ * is whole, or it does not look complete.
  */
 
 import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";

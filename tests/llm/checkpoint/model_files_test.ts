@@ -1,6 +1,6 @@
 /**
- * Files of a model directory that mean harm or come from another tool: every one is refused at once with one line that names it, or
- * loads as its maker meant it.
+ * Files of a model directory that are malicious or come from another tool. Each is refused at once with one line that
+ * names it, or loads as its maker meant it.
  */
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";

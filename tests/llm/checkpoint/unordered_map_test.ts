@@ -1,6 +1,6 @@
 /**
- * Tensors lie in a file in the order in which libstdc++ walks a map of their names: that of 7,000 names, more than any model has, as MLX
- * wrote them (reference/convert.py).
+ * Tensors are in a file in the order in which libstdc++ walks a map of their names. The oracle is MLX's order of 7,000
+ * names, more than any model has (reference/convert.py).
  */
 
 import { assertEquals } from "@std/assert";

@@ -1,5 +1,5 @@
 /**
- * An aborted prompt is over at once: nothing more of it is submitted, the device is idle soon, its memory comes back, and the next
+ * An aborted prompt ends at once: it submits nothing more, the device is idle soon, and its memory comes back. The next
  * prompt is answered as if it had been the first.
  */
 

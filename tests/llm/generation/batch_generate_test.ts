@@ -1,6 +1,6 @@
 /**
- * Several prompts continued together: every sequence gets what it would get alone, whatever its length and wherever the others
- * end, and nothing is left behind.
+ * Several prompts continued together. Every sequence gets what it would get alone, whatever its length and wherever the
+ * others end. No memory stays in use.
  */
 
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
@@ -100,7 +100,7 @@ for (const device of testDevices()) {
       for (const part of ["begin", "layers", "head"]) {
         assert(kernels.some((kernel) => kernel.startsWith(`batch_${part}`)), String(kernels));
       }
-      // A small vocabulary gives the head too few parts to tell by them what 30 likeliest tokens are.
+      // A small vocabulary gives the head too few parts to find the 30 most probable tokens by them.
       assert(kernels.includes("sample_histogram"), String(kernels));
     });
 
@@ -156,7 +156,7 @@ for (const device of testDevices()) {
           const kernels = await fused(device, async () => {
             using changes = new DisposableStack();
             changes.use(withOptions({ fast: "barriers" }));
-            // Behind the prompts: one look is never enough.
+            // After the prompts: one look is never enough.
             const onPrompt = (done: number): void => {
               if (done === 3) changes.use(withOptions({ fast: "whole", spinLimit: 1 }));
             };
@@ -198,7 +198,7 @@ const DEVICE = anyDevice();
 const { model, tokenizer } = await load(TINY_DIR, { device: DEVICE });
 const PROMPTS = GOLDEN.slice(0, 3).map((g) => g.prompt);
 
-/** Caches that hold three prompts, made room for `rows` tokens side by side, and what they hold. */
+/** Caches of three prompts beside each other in one buffer, with room for `rows` tokens, and what they hold. */
 async function held(rows: number): Promise<{ readonly caches: mx.lm.KvCache[]; readonly keys: unknown[][] }> {
   const caches = PROMPTS.map(() => model.makeCache());
   KvCache.sideBySide(caches, rows);

@@ -1,6 +1,6 @@
 /**
- * Log probabilities against float64: of made-up logits of many shapes, and of a generation whose logits the whole model computes
- * again for each token, with penalties that are counted here.
+ * Log probabilities against float64, for made-up logits of many shapes and for a generation. The whole model computes
+ * the generation's logits again for each token, with penalties that are counted here.
  */
 
 import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
@@ -13,7 +13,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 
 mx.devices(); // opens the library outside of the tests, which count resources
 
-/** Log probabilities of logits, and the indices of the `top` likeliest; of equals the lower index first. */
+/** Log probabilities of logits, and the indices of the `top` most probable tokens; of equals the lower index first. */
 function oracle(logits: readonly number[], top: number): { logprobs: number[]; likely: number[] } {
   const most = logits.reduce((a, b) => Math.max(a, b));
   const total = most + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - most), 0));
@@ -50,7 +50,7 @@ const SETTINGS = {
   repetitionContextSize: 7,
 } as const;
 
-/** The logits behind some tokens as the options of SETTINGS change them. */
+/** The logits after some tokens as the options of SETTINGS change them. */
 function changed(logits: readonly number[], tokens: readonly number[]): number[] {
   const recent = tokens.slice(-SETTINGS.repetitionContextSize);
   return logits.map((x, id) => {
@@ -83,8 +83,9 @@ for (const device of testDevices()) {
   });
 
   Deno.test(`streamGenerate() tells log probabilities behind bias and counted penalties on ${device}`, async () => {
-    // Tokens are computed in steps here, in one pass there. Matrix units would round the rows of the pass to float16: logits are then off by
-    // a thousandth of their size, which is more than the limit. So both are computed without them.
+    // Tokens are computed in steps here, in one pass there. Matrix units would round the rows of the pass to float16.
+    // Logits are then off by a thousandth of their size, which is more than the limit. So both are computed without
+    // them.
     const exact = withoutMatrices(device);
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device: exact });
     mx.setDefaultDevice(exact);

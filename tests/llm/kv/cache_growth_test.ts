@@ -1,6 +1,6 @@
 /**
- * Caches that grow while tokens are decoded: nothing is lost at the seam, for one sequence and for several, whether the next step
- * was prepared ahead or not, and nothing stays behind.
+ * Caches that grow while tokens are decoded. Nothing is lost at the seam, for one sequence and for several, whether the
+ * next step was prepared ahead or not. No memory stays in use.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -19,7 +19,7 @@ const PROMPT = Array.from({ length: 245 }, (_, i) => (i * 71) % SHAPE.vocab);
 /** Enough to pass the room that a prompt makes, 256 tokens and what is left of a step of 256. */
 const COUNT = 280;
 
-/** Tokens behind the prompt, with room for all of them from the start or not. */
+/** Tokens after the prompt, with room for all of them from the start or not. */
 async function decode(model: mx.lm.LanguageModel, roomy: boolean, graph: string | undefined): Promise<number[]> {
   using cache = model.makeCache();
   if (roomy) cache.reserve(0, 1024);

@@ -1,6 +1,6 @@
 /**
- * The layout of key/value caches: where every feature of every row lies, worked out by hand, and that the cache, its views and the
- * mark that fused kernels look for agree on it.
+ * The layout of key/value caches. The place of every feature of every row is worked out by hand. The cache, its views
+ * and the mark that fused kernels look for agree on it.
  */
 
 import { assertEquals, assertThrows } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Every family of models gives the logits of mlx-lm in float32: for a prompt at once, for its last row alone, and for the tokens
- * behind it one by one, called from outside and as the generation loop runs them.
+ * Every model family gives the logits of mlx-lm in float32. They are those of a whole prompt, of its last row alone,
+ * and of the tokens after it one by one. Tokens are fed both from outside and by the generation loop.
  */
 
 import { assert, assertEquals } from "@std/assert";

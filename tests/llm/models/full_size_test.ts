@@ -1,6 +1,6 @@
 /**
- * The logits of a whole Qwen3-0.6B, with random weights, against the float32 reference: of a prompt in one pass, of tokens one by
- * one as the generation loop runs them, and of several sequences together. On a CPU it would take minutes;
+ * The logits of a whole Qwen3-0.6B with random weights against the float32 reference. They come from a prompt in one
+ * pass, from single tokens in the generation loop, and from several sequences together. On a CPU it would take minutes;
  * tests/reference/logits.ts compares there.
  */
 

@@ -1,6 +1,6 @@
 /**
- * What the matchers find in layers of Qwen3's, Llama's and Qwen2's kind, in a step and in a prompt, without a device: what a layer
- * computes beside its sizes, and for layers that differ in one thing the one reason.
+ * What the matchers find in layers of Qwen3's, Llama's and Qwen2's kind, in a step and in a prompt, without a device.
+ * For a layer that matches it is its sizes and options. For layers that differ in one thing it is the one reason.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -55,7 +55,7 @@ interface Variant {
   readonly dtype?: mx.Dtype;
 }
 
-/** Logits of `rows` tokens of `batch` sequences behind a cache, and the cache's new buffers. */
+/** Logits of `rows` tokens of `batch` sequences after a cache, and the cache's new buffers. */
 function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[] {
   const { layers = LAYERS, dtype = mx.float16, biases = [], norm, mscale = 1 } = variant;
   const weight = (...shape: number[]): mx.Tensor => mx.zeros(shape, mx.bfloat16);
@@ -120,7 +120,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   return [linear("head", rms(x), VOCABULARY), ...cache.keys, ...cache.values];
 }
 
-/** The graph behind some arrays, as lowering sees it. */
+/** The graph of some arrays, as lowering sees it. */
 function viewOf(outputs: readonly Node[]): GraphView {
   pruneRows(outputs);
   const order = inputsFirst(outputs, ({ inputs }) => inputs);
@@ -157,7 +157,9 @@ function stepOf(variant: Variant, batch = 1): { features: DecoderFeatures; small
   });
 }
 
-/** What is found of a prompt: norms and biases in front of attention, and activations behind it, of each layer; and the reasons. */
+/**
+ * The matches in a prompt: norms and biases before attention, and activations after it, of each layer; and the reasons.
+ */
 function promptOf(variant: Variant): { before: string[]; behind: string[]; reasons: string[] } {
   return mx.tidy(() => {
     const nodes = decoder(variant, PROMPT).map(nodeOf);

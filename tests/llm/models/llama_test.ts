@@ -1,6 +1,6 @@
 /**
- * Files of Llama checkpoints: their tokenizer, whose ids are those of Hugging Face's (golden/tokenizers/llama_tokenizer.py), several tokens that
- * end a generation, and tensors that older or other tools leave in them.
+ * Files of Llama checkpoints. Their tokenizer gives the ids of Hugging Face's (golden/tokenizers/llama_tokenizer.py).
+ * Several tokens may end a generation, and older or other tools may leave extra tensors.
  */
 
 import { assertEquals, assertRejects } from "@std/assert";
@@ -150,7 +150,7 @@ Deno.test("biases that config.json does not tell of, or tells of in vain, are na
   await withLlama({ ...biased, config: { attention_bias: true } }, async (dir) => {
     await edit(dir, { mlp_bias: true });
     await assertRejects(() => load(dir), mx.lm.LlmError, "6 tensors are missing: model.layers.0.mlp.gate_proj.bias");
-    await edit(dir, { mlp_bias: false, model_type: "qwen2" }); // which has no bias behind attention
+    await edit(dir, { mlp_bias: false, model_type: "qwen2" }); // which has no bias after attention
     await assertRejects(
       () => load(dir),
       mx.lm.LlmError,

@@ -16,7 +16,7 @@ mx.devices(); // opens the library outside of the tests, which count resources
 
 type T = mx.Tensor;
 
-/** What a gradient is told by: its length, and its product with a pattern. */
+/** A summary of a gradient: its length, and its product with a pattern. */
 type Summary = readonly number[];
 
 /** Normalised mean squared error of float32 sums in another order. */

@@ -1,7 +1,7 @@
 /**
- * Prompts through fused layers against the same graphs op by op: every number of rows that tiles treat differently, prefixes in
- * the cache, both layouts of it, positions that the host or the device knows, models of several sizes. A device without cooperative
- * matrices emulates them, for few rows.
+ * Prompts through fused layers against the same graphs op by op. They have every number of rows that tiles treat
+ * differently, prefixes in the cache, and both cache layouts. The host or the device knows the positions, and models
+ * have several sizes. A device without cooperative matrices emulates them, for few rows.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -86,7 +86,7 @@ function chunks(model: LanguageModel, sizes: readonly number[], withLogits: bool
   return found;
 }
 
-/** Two prompts of `count` rows, one behind the other, through one traced step that asks for the logits of two rows. */
+/** Two prompts of `count` rows, one after the other, through one traced step that asks for the logits of two rows. */
 async function traced(model: LanguageModel, count: number): Promise<Found> {
   const cache = model.makeCache();
   mx.tidy(() => {
@@ -139,7 +139,7 @@ function asked(model: LanguageModel, passes: readonly number[], part: (typeof PA
       return { cache: caches[number], logits };
     }).flatMap(({ cache, logits }) => part(cache, logits));
     mx.eval(...parts);
-    return parts.flatMap((array) => array.ndim === 3 ? [...floats(array)] : []); // rows of buffers that nobody wrote are anything
+    return parts.flatMap((array) => array.ndim === 3 ? [...floats(array)] : []); // unwritten rows of buffers hold any value
   });
   const found = [...first, ...caches.flatMap(rowsOf)];
   for (const cache of caches) cache.dispose();
@@ -300,7 +300,7 @@ for (const device of DEVICES) {
             const found = await run(device, "on", () => chunks(model, list, withLogits));
             assertEquals(openings(expected.calls), 0);
             assertEquals(openings(found.calls), shape.layers * list.length, `openings of ${list}`);
-            // Of the last layer, only what the cache needs where nobody asks for logits.
+            // Of the last layer, only what the cache needs if no logits are asked for.
             const asked = list.length * shape.layers - list.length + (withLogits ? 1 : 0);
             assertEquals(found.calls.get("add_norm"), 2 * asked + list.length, `norms of ${list}`);
             assertAlike(found.result, expected.result, limit, `${list} rows`);

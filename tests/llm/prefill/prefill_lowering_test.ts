@@ -1,8 +1,8 @@
 /**
- * Lowering of prompts for a device with matrix units, on any machine: a backend that says it has every kernel and runs none. What
- * the kernels compute is tested where they run (`fused_prefill_test.ts`); here it is that every graph finds its way, also those of
- * passes that nobody evaluated before the next one, how much of it is fused, and that dispatches name the constants and buffers of
- * the architecture.
+ * Lowering of prompts for a device with matrix units, on any machine: a backend that says it has every kernel and runs
+ * none. `fused_prefill_test.ts` tests what the kernels compute. Here every graph must be lowered, also those of passes
+ * that were not evaluated before the next one. The tests check how much of a graph is fused, and that dispatches name
+ * the constants and buffers of the architecture.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -31,7 +31,7 @@ const SHAPE: ModelShape = {
   vocab: 4096,
 };
 
-/** What is evaluated, and the layers of a prompt that are fused in front of attention. */
+/** The evaluated arrays, and the layers of a prompt that are fused before attention. */
 const ASKED: readonly (readonly [string, (cache: KvCache, logits: mx.Tensor) => readonly mx.Tensor[], number])[] = [
   ["logits", (_, logits) => [logits], 3],
   ["logits, keys and values", ({ state }, logits) => [logits, ...state], 3],
@@ -62,7 +62,7 @@ async function lowering(
   }
 }
 
-/** The kernels of passes over prompts of some sizes, one behind the other. */
+/** The kernels of passes over prompts of some sizes, one after the other. */
 async function kernelsOf(
   model: mx.lm.LanguageModel,
   sizes: readonly number[],
@@ -228,7 +228,7 @@ for (const [change, features] of FAMILIES) {
             assertEquals(there, [ofHeads.HEAD_NORM, ofHeads.HEAD_NORM, ofHeads.QKV_BIAS]);
           }
         }
-        // Where nobody asks for attention, the last layer has no q.
+        // If no caller asks for attention, the last layer has no q.
         const [last] = await dispatched(() => {
           using cache = model.makeCache();
           mx.tidy(() => {

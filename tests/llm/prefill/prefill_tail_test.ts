@@ -1,7 +1,8 @@
 /**
- * The end of a prompt: its last layer for the row that counts. That row must be the same as among all; by the kernels of a decoder's
- * step, token, position, random key and rings must be those of the same graph op by op, and what these kernels do not know must
- * run op by op. On software devices regions are off by default, so they are switched on here.
+ * The end of a prompt: its last layer for the row that counts. The row must be the same as among all rows. With the
+ * kernels of a decoder's step, token, position, random key and rings must equal those of the same graph op by op. Steps
+ * that these kernels do not support must run op by op. On software devices regions are off by default, so they are
+ * switched on here.
  */
 
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
@@ -36,8 +37,8 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
 
 /**
- * The head that chooses the token: behind the last layer for its row, and behind a chunk of all rows. The latter's are rows of float16, so
- * that the `error` of logits is larger, and draws from all tokens fall on another one now and then.
+ * The head that chooses the token: after the last layer for its row, and after a chunk of all rows. The latter's rows
+ * are float16, so the `error` of logits is larger. A draw from all tokens falls on another one now and then.
  */
 const HEADS = [
   { batch: "off", head: "decode_head_u64", error: 2e-3, drawsAll: true },
@@ -66,7 +67,10 @@ const OTHERS = {
   "a position that is changed": (_: mx.Tensor, __: mx.Tensor, after: mx.Tensor) => mx.multiply(after, 2),
 } as const;
 
-/** The state behind a prompt and its first token, log probabilities apart. `other` is a state more that the graph computes. */
+/**
+ * The state after a prompt and its first token, log probabilities apart. `other` is a state more that the graph
+ * computes.
+ */
 async function promptState(
   model: LanguageModel,
   settings: ChoosingSettings,
@@ -95,7 +99,7 @@ async function promptState(
       const next = promptStep(model, { ...choosing, sampler: seen }, now);
       return { ...next, other: other && other(logits, next.token.reshape([-1]), next.position) };
     });
-    loop.run(); // then once more, behind the first
+    loop.run(); // then once more, after the first
     loop.run();
     await loop.done();
     const more = state.other ? state.other.tolist() : [];
@@ -141,7 +145,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, SHAPE, { groupSize: 32, dtype: dtype === mx.float16 ? "F16" : "BF16" });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
       mx.setDefaultDevice(device);
-      // Draws depend on more digits than bfloat16 rows have behind the norm.
+      // Draws depend on more digits than bfloat16 rows have after the norm.
       for (const settings of SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16)) {
         const expected = await promptState(model, settings, { regions: "off" });
         for (const { batch, head, error, drawsAll } of HEADS) {

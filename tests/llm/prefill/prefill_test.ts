@@ -1,6 +1,7 @@
 /**
- * Prompts as steps of the decode loop: padded or not, in chunks, behind a prefix, they must fill the cache and continue as the plain
- * forward pass does, whatever rows beyond the tokens hold; and the traces they leave behind are few and go with the model.
+ * Prompts as steps of the decode loop: padded or not, in chunks, after a prefix. They must fill the cache and continue
+ * as the plain forward pass does, whatever rows beyond the tokens hold. Their traces are few and are freed with the
+ * model.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Grammars in EBNF: random ones take the texts that a table of all spans derives, whatever rules call each other; the notation means what
- * docs/structured-output.md says; and bounds of code are kept.
+ * Grammars in EBNF. Random grammars take the texts that a table of all spans derives, whatever rules call each other.
+ * The notation means what docs/structured-output.md says, and bounds of code are kept.
  */
 
 import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";

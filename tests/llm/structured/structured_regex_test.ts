@@ -1,6 +1,6 @@
 /**
- * Regular expressions of `responseFormat` match what JavaScript's RegExp with the u flag matches, over all planes of Unicode: as a whole
- * text, as a pattern of a schema, and as a class of a grammar.
+ * Regular expressions of `responseFormat` match what JavaScript's RegExp with the u flag matches, over all planes of
+ * Unicode. They are tested as a whole text, as a pattern of a schema, and as a class of a grammar.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * JSON schemas of `responseFormat`, with ajv as judge: no answer is one that a schema forbids, valid values may be written, and what is not
- * held is refused by name. `VKMX_CASES=1000` takes 20,000 random walks through masks.
+ * JSON schemas of `responseFormat`, with ajv as judge. No answer is one that a schema forbids, and valid values may be
+ * written. Unsupported keywords are refused by name. `VKMX_CASES=1000` takes 20,000 random walks through masks.
  */
 
 import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";

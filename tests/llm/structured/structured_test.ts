@@ -1,6 +1,6 @@
 /**
- * Answers of a format: they are what the schema says, masks are those of the grammar token by token, what cannot be held is refused,
- * and nothing grows.
+ * Answers of a format. They are what the schema says, and masks are those of the grammar token by token. Unsupported
+ * formats are refused, and no memory grows.
  */
 
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
@@ -122,7 +122,7 @@ const { model, tokenizer } = await load(TINY_DIR, { device });
 const SIZE = model.config.vocabSize;
 Deno.test.afterAll(() => model[Symbol.dispose]());
 
-/** A test behind which nothing of the model is on its way: on a GPU it may still look for a faster step. */
+/** A test after which nothing of the model is running; on a GPU it may still look for a faster step. */
 function test(name: string, run: () => Promise<void>): void {
   Deno.test(name, () => run().finally(() => model.traces.idle()));
 }
@@ -132,7 +132,7 @@ function tokensIn(mask: Int32Array): number[] {
   return Array.from({ length: SIZE }, (_, id) => id).filter((id) => mask[id >> 5] >>> (id & 31) & 1);
 }
 
-/** The matcher of a format behind some tokens. */
+/** The matcher of a format after some tokens. */
 async function matcherBehind(format: mx.lm.ResponseFormat, tokens: readonly number[]): ReturnType<typeof openMatcher> {
   const matcher = await openMatcher(tokenizer, SIZE, grammarOf(format)!);
   for (const token of tokens) {

@@ -41,7 +41,7 @@ interface Reference {
   readonly texts: readonly string[];
   /** Ids of each text by the published Qwen3 tokenizer. */
   readonly qwen3: readonly number[][];
-  /** And by that of the embedded model with fields changed; merges go in front of its own. */
+  /** And by that of the embedded model with fields changed; merges go before its own. */
   readonly tiny: readonly { readonly change: Readonly<Record<string, unknown>>; readonly ids: readonly number[][] }[];
 }
 

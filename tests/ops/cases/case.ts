@@ -31,8 +31,9 @@ export type TypeName =
   | "complex64";
 
 /**
- * How an input lies in memory: its last two axes swapped, all axes reversed, every other element of a larger array, from the
- * last element to the first, behind other elements, or one row along the first axis for all (its values are alike then).
+ * How an input lies in memory. Its last two axes are swapped, all axes are reversed, or it has every other element of a
+ * larger array. It may run from the last element to the first, or follow other elements. It may also repeat one row
+ * along the first axis; its values are alike then.
  */
 export type Layout = "transposed" | "permuted" | "strided" | "reversed" | "offset" | "repeated";
 

@@ -87,8 +87,8 @@ export function floatOf(dtype: TypeName): TypeName {
 }
 
 /**
- * Classes of values: a range; numbers of every kind with NaN and infinities ("special", or "mild" without huge ones); subnormal
- * and small; near the largest; mostly zeros of both signs; or of any magnitude ("bits").
+ * Classes of values: a range; numbers of every kind with NaN and infinities ("special", or "mild" without huge ones);
+ * subnormal and small. Also near the largest, mostly zeros of both signs, or of any magnitude ("bits").
  */
 export type Values = readonly [low: number, high: number] | "special" | "mild" | "tiny" | "huge" | "zeros" | "bits";
 

@@ -72,7 +72,7 @@ const TESTS: Readonly<Record<string, Scalar>> = {
 const sigmoid: Scalar = (x) => 1 / (1 + Math.exp(-x));
 const softplus: Scalar = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 
-/** Activations: each is several functions, with a rounding behind each in 16 bits. */
+/** Activations: each is several functions, with a rounding after each in 16 bits. */
 const COMPOSED: Readonly<
   Record<string, readonly [f: (x: number, p: number) => number, parameters?: readonly number[]]>
 > = {

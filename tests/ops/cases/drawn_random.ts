@@ -27,7 +27,10 @@ function threefry([k0, k1]: Key, [c0, c1]: Key): Key {
   return [a, b];
 }
 
-/** MLX's words of a key: the two halves of a hash lie half the array apart; the middle one of an odd count has its own. */
+/**
+ * MLX's words of a key: the two halves of a hash are half the array apart. The middle word of an odd count has its own
+ * hash.
+ */
 export function words(key: Key, count: number): number[] {
   const half = Math.floor(count / 2);
   const odd = count % 2;

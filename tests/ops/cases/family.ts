@@ -15,7 +15,7 @@ export type Family = (d: Draw) => Drawn;
 /** Families by op. */
 export type Families = Record<string, Family>;
 
-/** A function of the library, its namespace in front of its name: "nn.relu". */
+/** A function of the library, with its namespace before its name: "nn.relu". */
 // deno-lint-ignore no-explicit-any
 export function named(mx: Library, name: string): (...args: any[]) => any {
   const parts = name.split(".");

@@ -18,7 +18,7 @@ import {
 } from "../../support/oracles/oracle.ts";
 import { type Case, FLOATS, type Input, productTolerance, type TypeName } from "./case.ts";
 
-/** Rows of products, plain and quantized. */
+/** Matrix products, plain and quantized. */
 export function* products(): Generator<Case> {
   const shapes: readonly (readonly [readonly number[], readonly number[]])[] = [
     [[1, 1], [1, 1]],
@@ -106,7 +106,7 @@ export function* fused(): Generator<Case> {
   };
   for (const shape of [[1, 1], [3, 256], [2, 3, 100], [5, 1025]]) {
     for (const dtype of ["float32", "bfloat16"] as const) {
-      // As MLX does, 16-bit values are rounded before the weight and behind it.
+      // As MLX does, 16-bit values are rounded before the weight and after it.
       const store = (value: number): number => dtype === "bfloat16" ? bfloat16(value) : value;
       const inputs: Input[] = [{ shape, dtype, low: -2, high: 2 }, {
         shape: shape.slice(-1),

@@ -1,6 +1,6 @@
 /**
- * Placement of intermediates: blocks of values that live at the same time never meet, no arena is larger than a buffer may be, and
- * graphs that need several arenas compute what those in one do.
+ * Placement of intermediates. Blocks of values that live at the same time never overlap, and no arena is larger than a
+ * buffer may be. Graphs that need several arenas compute the same as in one.
  */
 
 import { assert, assertEquals } from "@std/assert";

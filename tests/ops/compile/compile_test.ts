@@ -1,6 +1,6 @@
 /**
- * Compiled functions and loops of arrays on every device: what is traced once must give what the plain graph gives, again and
- * again, and let everything go at the end.
+ * Compiled functions and loops of arrays on every device. A function that is traced once must give what the plain graph
+ * gives, again and again, and free everything at the end.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

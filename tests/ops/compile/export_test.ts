@@ -1,6 +1,6 @@
 /**
- * Functions in files on every device: what comes back must give the bits of the function that was written, under transformations too, and a
- * file that is not exactly what the format says must be refused.
+ * Functions in files on every device. A function that is read back must give the bits of the original, under
+ * transformations too. A file that breaks the format in any way must be refused.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
@@ -183,7 +183,7 @@ deviceTest("Keys are inputs like others, and an update in place leaves the argum
   assertEquals([update(x)[0].tolist(), x.tolist()], [[1, 9, 3], [1, 2, 3]]);
 });
 
-// ---- what is told and refused -------------------------------------------------------------------------------------------
+// ---- facts and refusals -------------------------------------------------------------------------------------------
 
 Deno.test("A callback is told the steps in the names of MLX", () => {
   const events: mx.ExportEvent[] = [];
@@ -240,7 +240,7 @@ Deno.test("Exports say what they refuse, and leave an old file whole", () => {
   assertThrows(() => mx.importFunction(path), mx.ArrayError, path);
 });
 
-/** A file with another header, or with other bytes behind it. */
+/** A file with another header, or with other bytes after it. */
 function edited(path: string, edit: (header: string) => string, more = 0): void {
   const bytes = Deno.readFileSync(path);
   const length = Number(new DataView(bytes.buffer).getBigUint64(8, true));

@@ -1,7 +1,7 @@
 /**
- * Random programs of views, arithmetic, reductions, scans, sorts, products, convolutions, transforms, gathers, updates in place, casts
- * and streams, evaluated at random places, fused or not, compiled or not, on every device against a float64 interpreter, with guards
- * around every buffer.
+ * Random programs on every device against a float64 interpreter, with guards around every buffer. They have views,
+ * arithmetic, reductions, scans, sorts, products, convolutions, transforms, gathers, updates in place, casts and
+ * streams. They are evaluated at random places, fused or not, compiled or not.
  *
  * VKMX_CASES=5000 runs that many; VKMX_CASES_SEED=17 begins with that seed. A failure prints its seed and the smallest program
  * that still fails.

@@ -1,6 +1,6 @@
 /**
- * Graphs like one that was evaluated before take over its Plan: they compute with their own values and constants, and overwrite
- * nothing that another array still shows. The expected values are those of plain numbers.
+ * Graphs like one that was evaluated before reuse its cached Plan. They compute with their own values and constants,
+ * and overwrite nothing that another array still reads. The expected values are those of plain numbers.
  */
 
 import { assert, assertEquals } from "@std/assert";

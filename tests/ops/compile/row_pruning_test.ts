@@ -1,6 +1,6 @@
 /**
- * Row pruning: random graphs with takes of one row give what they give when every op is evaluated by itself, where nothing can be
- * pruned; takes move where they should and stay where other rows are read; no memory stays behind.
+ * Row pruning. Random graphs with takes of one row give what they give when every op is evaluated by itself, where
+ * nothing can be pruned. Takes move where they should, and stay where other rows are read. No memory stays in use.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -18,7 +18,7 @@ import { drawGraph, type Graph, leaf } from "../../support/oracles/row_graphs.ts
 const device = anyDevice();
 mx.withDevice(device, () => mx.eval(mx.zeros([1]))); // opened outside the tests, which count resources
 
-/** All nodes behind arrays that row pruning has seen. */
+/** All nodes of arrays that row pruning has seen. */
 function pruned(...results: readonly mx.Tensor[]): readonly Node[] {
   pruneRows(results.map(nodeOf));
   return inputsFirst(results.map(nodeOf), ({ inputs }) => inputs);

@@ -173,7 +173,7 @@ Deno.test("saveSafetensors() leaves nothing behind when it fails", () => {
   });
 });
 
-/** One more tensor behind those of a header, for checks of the whole. */
+/** One more tensor after those of a header, for checks of the whole. */
 const W = '{"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}';
 
 /** A header of so many tensors without values; braces in names are none of the header's own. */

@@ -1,6 +1,6 @@
 /**
- * Rows of a quantized table that are looked up and dequantized in one dispatch must be those of the ops one by one, and what
- * somebody else reads must be there.
+ * Rows of a quantized table that are looked up and dequantized in one dispatch must equal those of the ops one by one.
+ * Intermediates that another array reads must be there.
  */
 
 import { assertEquals } from "@std/assert";

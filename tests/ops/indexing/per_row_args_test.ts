@@ -1,6 +1,6 @@
 /**
- * What sequences decoded together need of plain functions: starts of slices, random keys and lengths of attention for each row
- * of a batch, which must give what each row gives alone.
+ * What sequences decoded together need of plain functions: starts of slices, random keys and lengths of attention for
+ * each row of a batch. Each row must give what it gives alone.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

@@ -10,7 +10,7 @@ type Value = bigint | number | mx.Complex;
 const parts = (v: Value): number[] => typeof v === "object" ? [v.re, v.im] : [Number(v)];
 const isNan = (v: Value): boolean => parts(v).some(Number.isNaN);
 
-/** MLX's order: the real part first, then the imaginary one; what holds a NaN is behind all others and equal. */
+/** MLX's order: the real part first, then the imaginary one. Numbers with a NaN are after all others and equal. */
 function compare(a: Value, b: Value): number {
   if (isNan(a) || isNan(b)) return Number(isNan(a)) - Number(isNan(b));
   const sign = (x: number | bigint, y: number | bigint): number => Number(x > y) - Number(x < y);

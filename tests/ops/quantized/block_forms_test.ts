@@ -1,7 +1,7 @@
 /**
- * Forms that kernels of the CPU take for whole blocks: short bodies of functions where all operands allow them, squares of turned
- * matrices, runs of indices, parallel lanes of running sums and random words. Sizes lie around those of the blocks, and expected
- * values are made element by element.
+ * Forms that CPU kernels take for whole blocks. They are short bodies of functions if all operands allow them, squares
+ * of transposed matrices, and runs of indices. Running sums and random words have parallel lanes. Sizes lie around
+ * those of the blocks, and expected values are made element by element.
  */
 
 import { assertEquals } from "@std/assert";

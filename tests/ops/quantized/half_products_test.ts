@@ -1,6 +1,6 @@
 /**
- * Products and convolutions of float16 and bfloat16 that are large enough for matrix units where a device has them, through views of all kinds, against
- * float64 loops.
+ * Products and convolutions of float16 and bfloat16 that are large enough for matrix units if a device has them. They
+ * read views of all kinds, against float64 loops.
  */
 
 import { assert } from "@std/assert";
@@ -15,7 +15,10 @@ function random(dtype: mx.Dtype, n: number): number[] {
   return array.astype(mx.float32).tolist() as number[];
 }
 
-/** Normalised mean squared errors by the dtype of a result: half of the last digit of float16 is 1e-7, that of bfloat16 eight times as large. */
+/**
+ * Normalised mean squared errors by the dtype of a result. Half of the last digit of float16 is 1e-7, that of bfloat16
+ * eight times as large.
+ */
 const LIMITS = new Map<mx.Dtype, number>([[mx.float16, 2e-7], [mx.bfloat16, 64 * 2e-7], [mx.float32, 1e-12]]);
 
 /** Asserts that an error is within its limit. */

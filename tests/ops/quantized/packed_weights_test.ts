@@ -1,6 +1,6 @@
 /**
- * Packed quantized matrices on the CPU: what is packed reads back unchanged, products agree with a float64 oracle, any number
- * of threads gives the same, and workers end.
+ * Packed quantized matrices on the CPU. They read back unchanged, and products agree with a float64 oracle. Any number
+ * of threads gives the same result, and workers end.
  */
 
 import { assert, assertEquals } from "@std/assert";

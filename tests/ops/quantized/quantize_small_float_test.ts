@@ -1,6 +1,7 @@
 /**
- * quantize() in the modes of small floats gives the bits that MLX gives on the CPU, but for groups whose exponent MLX wraps around, and dequantize() those that MLX makes of them: SHA-256
- * of codes, scales and weights for rows at the edges of the formats, and of every number that they have (reference/quantize.ts).
+ * quantize() in the modes of small floats gives the bits that MLX gives on the CPU, except for groups whose exponent
+ * MLX wraps around. dequantize() gives the bits that MLX makes of them. The SHA-256 of codes, scales and weights is
+ * compared (reference/quantize.ts). The rows are at the edges of the formats, or have every number of a format.
  */
 
 import { assert, assertEquals } from "@std/assert";

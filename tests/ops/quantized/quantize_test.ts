@@ -1,6 +1,6 @@
 /**
- * quantize() gives the bits that MLX gives on the CPU, and dequantize() those that MLX makes of them: SHA-256 of codes, scales, biases and
- * weights for rows at the edges of the format (reference/quantize.ts).
+ * quantize() and dequantize() give the bits that MLX gives on the CPU. The SHA-256 of codes, scales, biases and weights
+ * is compared for rows at the edges of the format (reference/quantize.ts).
  */
 
 import { assertEquals } from "@std/assert";

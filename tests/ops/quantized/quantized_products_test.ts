@@ -1,6 +1,7 @@
 /**
- * Products with quantized matrices at the edges: no rows, no indices, groups that fill no run of 32, views that run backwards, numbers that
- * are not finite, global scales. Expected are float64 sums over the matrices that dequantize() gives, whose bits other tests hold.
+ * Products with quantized matrices at the edges: no rows, no indices, and groups that fill no run of 32. Also views
+ * that run backwards, numbers that are not finite, and global scales. Expected are float64 sums over the matrices that
+ * dequantize() gives, whose bits other tests hold.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -1,6 +1,7 @@
 /**
- * Products with quantized matrices within the tolerance of MLX's own tests: 1e-3 for normal numbers in x and w, whichever kernel
- * a device takes for the number of rows. The expected products are those of the matrix that `dequantize` gives, in float64.
+ * Products with quantized matrices within the tolerance of MLX's own tests. It is 1e-3 for normal numbers in x and w,
+ * whichever kernel a device takes for the number of rows. The expected products are those of the matrix that
+ * `dequantize` gives, in float64.
  */
 
 import { assert } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Convolutions and gathered products that are larger than the blocks and tiles of their kernels, exactly: of small whole numbers every
- * sum is one, in whatever order. And what they refuse.
+ * Convolutions and gathered products that are larger than the blocks and tiles of their kernels. They are exact: sums
+ * of small whole numbers have no rounding, in whatever order. And what they refuse.
  */
 
 import { assertEquals, assertThrows } from "@std/assert";

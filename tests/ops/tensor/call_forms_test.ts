@@ -1,6 +1,6 @@
 /**
- * Forms of calls that other JavaScript ports of MLX take: a dtype in the place of an optional argument, arrays one by one, streams
- * without a device.
+ * Call forms that other JavaScript ports of MLX take. A dtype may stand in the place of an optional argument, arrays
+ * come one by one, streams have no device.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

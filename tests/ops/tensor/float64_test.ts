@@ -1,6 +1,6 @@
 /**
- * Products, convolutions and fused functions of float64 (CPU only) beside loops over JavaScript numbers: exactly where sums are, of whole
- * numbers and small parts that float32 would lose.
+ * Products, convolutions and fused functions of float64 (CPU only) against loops over JavaScript numbers. Sums of whole
+ * numbers and small parts that float32 would lose are compared exactly.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

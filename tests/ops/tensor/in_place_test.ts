@@ -1,6 +1,7 @@
 /**
- * Updates in place, of evaluated arrays in every layout: they write the elements that they name and no others, whether their base
- * may be overwritten or shares addresses among its elements. The expected values are those of the same update on plain numbers.
+ * Updates in place, of evaluated arrays in every layout. They write the elements that they name and no others, whether
+ * their base may be overwritten or shares addresses among its elements. The expected values are those of the same
+ * update on plain numbers.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
@@ -190,7 +191,7 @@ Deno.test("overlaps() finds every shared address, and none where dimensions step
   assert(!overlaps([3, 1, 2], [2, 0, 1]) && !overlaps([0, 4], [0, 0]) && !overlaps([], []));
 });
 
-/** Functions of one array that take the place of their input where nobody else holds it. */
+/** Functions of one array that reuse the memory of their input if no other array holds it. */
 const UNARY = [
   ...[
     "abs",

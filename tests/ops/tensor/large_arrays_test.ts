@@ -1,6 +1,6 @@
 /**
- * Arrays that are large enough for what GPUs do for large ones only (four elements a thread, tiles that are turned around), through views of
- * all kinds, against plain loops over integers that every dtype holds.
+ * Arrays that are large enough for GPU forms of large arrays: four elements a thread, transposed tiles. They are read
+ * through views of all kinds, against plain loops over integers that every dtype holds.
  */
 
 import { assertEquals } from "@std/assert";

@@ -1,6 +1,6 @@
 /**
- * Calls of every function with wrong arguments: what comes of them is a result, or an error of the arguments that names the function
- * that was called. Nothing else gets out, and no memory stays behind.
+ * Calls of every function with wrong arguments. Each gives a result, or an argument error that names the function that
+ * was called. Nothing else gets out, and no memory stays in use.
  *
  * VKMX_CASES=1000 makes that many calls of a function instead of 40, VKMX_CASES_SEED=17 begins with that seed, VKMX_CASES_OP=cumsum
  * takes one function only.

@@ -1,8 +1,8 @@
 /**
  * The devices that tests run on: WASM and every usable Vulkan device, software ones too.
  *
- * A test file that imports this closes its devices at its end, and fails where native objects stay alive or where the
- * validation layers, which `deno task test` switches on, have said anything since the process began.
+ * A test file that imports this closes its devices at its end. It fails if native objects stay alive. It also fails if
+ * the validation layers, which `deno task test` switches on, reported anything since the process began.
  *
  * @module
  */

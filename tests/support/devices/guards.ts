@@ -1,5 +1,5 @@
 /**
- * Guards around every buffer that a device hands out: bytes in front of it and behind it that no kernel may change.
+ * Guards around every buffer that a device allocates: bytes before it and after it that no kernel may change.
  *
  * A guarded device allocates more than it is asked for and shifts the offsets of whatever uses the buffer. Guards and fresh
  * buffers hold NaN in every float type, so that what is read outside, or before it was written, shows in results. A buffer that
@@ -10,9 +10,9 @@
 
 import { type Backend, type BufferHandle, decodeSlots, encodeSlots } from "../../../src/backend/backend.ts";
 
-/** Bytes in front of a buffer: a multiple of every alignment that kernels count on. */
+/** Bytes before a buffer: a multiple of every alignment that kernels count on. */
 export const FRONT = 256;
-/** Bytes behind it. */
+/** Bytes after it. */
 export const BACK = 256;
 
 /** NaN in float32, and in float16 and bfloat16 in both halves. */
@@ -106,7 +106,7 @@ export class Guards implements Disposable {
     return found;
   }
 
-  /** Guarded buffers that nobody has freed. */
+  /** Guarded buffers that are not freed. */
   get alive(): number {
     return this.#live.size - this.#freed.length;
   }

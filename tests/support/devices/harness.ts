@@ -27,7 +27,7 @@ import { BACK, changes, FRONT, pattern } from "./guards.ts";
 
 /** What one dispatch needs. */
 export interface KernelRun {
-  /** Specialisation constants by name; THREADS is 64 and the others 0 unless given. */
+  /** Specialisation constants by name; default 0, THREADS 64. */
   readonly spec?: Readonly<Record<string, number>>;
   /** Fields of the push block by name; what is left out is 0, short arrays are filled with 0. */
   readonly push: Readonly<Record<string, number | readonly number[]>>;

@@ -28,7 +28,7 @@ export const EMPTY_KERNEL = Uint32Array.of(
   ...[6, 7, 1, 0x50036, 2, 4, 0, 3, 0x200f8, 5, 0x100fd, 0x10038],
 );
 
-/** Opens a device with an environment that it reads while opening, behind a mask. */
+/** Opens a device with a mask, and with an environment that it reads while opening. */
 export function openWith(env: Record<string, string>, index: number, cache = "", mask = ""): VulkanDevice {
   using _options = withOptions({ env });
   return new VulkanDevice(index, cache, mask);

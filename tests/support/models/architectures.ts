@@ -1,6 +1,6 @@
 /**
- * Small random decoders of any architecture that the shared layers know, of published families or not: with and without norms of
- * queries and keys, biases and other activations.
+ * Small random decoders of any architecture that the shared layers know, of published families or not. They have or
+ * lack norms of queries and keys, biases and other activations.
  */
 
 import * as mx from "../../../mod.ts";

@@ -1,6 +1,6 @@
 /**
- * Steps of decoding over caches of made-up rows, of one token of each of several sequences or of several tokens of each: what tests of fused
- * decoders compare.
+ * Steps of decoding over caches of made-up rows, which tests of fused decoders compare. A step has one token of each of
+ * several sequences or several tokens of each.
  *
  * @module
  */
@@ -19,12 +19,12 @@ import { nmse } from "../oracles/oracle.ts";
 export interface Batch {
   readonly shape: ModelShape;
   readonly groupSize: number;
-  /** Of a weight: 4 unless given. */
+  /** Bits of a weight; default 4. */
   readonly bits?: number;
   readonly dtype: mx.Dtype;
   readonly capacity: number;
   readonly positions: readonly number[];
-  /** Tokens of each sequence that a step feeds: 1 unless given. */
+  /** Tokens of each sequence that a step feeds; default 1. */
   readonly tokens?: number;
   /** Too large for software devices. */
   readonly large?: boolean;
@@ -49,7 +49,7 @@ export const shapeOf = (
   tied: true,
   vocab: VOCAB,
 });
-/** Positions that one step feeds behind another. */
+/** Positions that one step feeds after another. */
 export const STEPS = 2;
 /** NMSE of logits, and of keys and values of new tokens, which are rounded to the dtype of the cache. */
 export const LIMITS: readonly (readonly [mx.Dtype, number, number])[] = [
@@ -65,8 +65,9 @@ export interface Found {
 }
 
 /**
- * Feeds tokens to some of the sequences behind caches of random rows. A sequence's numbers, rounded to the batch's dtype, do not
- * depend on which others there are. The caches are laid out for fused kernels, even where `regions` are off.
+ * Feeds tokens to some of the sequences after caches of random rows. A sequence's numbers, rounded to the batch's
+ * dtype, do not depend on which others there are. The caches are laid out for fused kernels, even where `regions` are
+ * off.
  */
 export async function steps(
   model: LanguageModel,
@@ -76,7 +77,7 @@ export async function steps(
   { regions = "on", capacity = batch.capacity, row }: {
     regions?: typeof options.regions;
     capacity?: number;
-    /** Of the tokens of a sequence the one whose logits are asked for; of all unless given. */
+    /** The token of a sequence whose logits are asked for; default all. */
     row?: number;
   } = {},
 ): Promise<Found> {

@@ -1,7 +1,7 @@
 /**
- * Small synthetic models of every family, in the formats that they are published in, and sizes that the fused kernels take among
- * them. Their logits by the reference, for a prompt and the tokens behind it one by one, are in golden/models/families.f32 (see
- * reference/logits.ts).
+ * Small synthetic models of every family, in the formats that they are published in, and sizes that the fused kernels
+ * take among them. Their logits by the reference, for a prompt and the tokens after it one by one, are in
+ * golden/models/families.f32 (see reference/logits.ts).
  */
 
 import type { ModelFormat, ModelShape } from "../../../scripts/synthetic/synthetic.ts";

@@ -1,7 +1,8 @@
 /**
- * Small synthetic models that between them have what the published sizes have and the embedded model has not: a head of its
- * own, other head sizes and ratios of query to key/value heads, other widths and groups, single modules stored otherwise,
- * dense weights, several files. Their logits by the reference are in golden/models/model-shapes.f16 (see reference/logits.ts).
+ * Small synthetic models with what the published sizes have and the embedded model lacks. That is a separate head,
+ * other head sizes and ratios of query to key/value heads, and other widths and groups. Single modules are stored
+ * otherwise, weights are dense, or there are several files. Their logits by the reference are in
+ * golden/models/model-shapes.f16 (see reference/logits.ts).
  */
 
 import type { ModelFormat, ModelShape } from "../../../scripts/synthetic/synthetic.ts";

@@ -1,6 +1,7 @@
 /**
- * A small synthetic model and the cache of a prompt that mlx-lm saved with it, golden/models/mlx_prompt_cache.safetensors, beside the logits that
- * it gives behind that, golden/models/mlx_prompt_cache.json (see reference/prompt_cache.ts).
+ * A small synthetic model and the cache of a prompt that mlx-lm saved with it,
+ * golden/models/mlx_prompt_cache.safetensors. golden/models/mlx_prompt_cache.json has the logits that the model gives
+ * after that cache (see reference/prompt_cache.ts).
  */
 
 import { type ModelFormat, type ModelShape, writeModel } from "../../../scripts/synthetic/synthetic.ts";
@@ -22,10 +23,10 @@ const FORMAT: ModelFormat = { bits: 16, seed: 31 };
 
 /** The prompt that the cache holds. */
 export const PROMPT: readonly number[] = Array.from({ length: 40 }, (_, i) => (i * 97 + 11) % 4000);
-/** The token behind it. */
+/** The token after it. */
 export const NEXT = 5;
 
-/** Logits of {@link NEXT} behind the prompt: one in 64. */
+/** Logits of {@link NEXT} after the prompt: one in 64. */
 export const LOGITS: URL = new URL("../../golden/models/mlx_prompt_cache.json", import.meta.url);
 /** The cache of the prompt as mlx-lm saved it. */
 export const CACHE: URL = new URL("../../golden/models/mlx_prompt_cache.safetensors", import.meta.url);

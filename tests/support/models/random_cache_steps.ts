@@ -1,4 +1,4 @@
-/** Greedy steps behind a cache of random rows, as a loop on the device. */
+/** Greedy steps after a cache of random rows, as a loop on the device. */
 
 import * as mx from "../../../mod.ts";
 import type { ModelShape } from "../../../scripts/synthetic/synthetic.ts";
@@ -6,7 +6,7 @@ import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { type KvCache, StepCache } from "../../../src/llm/kv/cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 
-/** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards, which may be left out. */
+/** Logits of a few greedy steps after a cache of random rows. The rows of the cache afterwards may be left out. */
 export async function steps(
   model: LanguageModel,
   shape: ModelShape,

@@ -29,7 +29,7 @@ const RECENT = [3, 1, 4, 11, 11];
 /** Places of the log. */
 const LOG = 16;
 
-/** How tokens are chosen, and of how many likeliest ones the log probabilities are told, if of any. */
+/** How tokens are chosen, and how many top log probabilities the state has. */
 export type ChoosingSettings = SamplerOptions & Pick<DecodeOptions, "logprobs">;
 
 /** How tokens are chosen under some settings, with draws that repeat. */

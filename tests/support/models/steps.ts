@@ -8,9 +8,9 @@ import { StepCache } from "../../../src/llm/kv/cache.ts";
 export interface Steps {
   /** The tokens from the first position on; those that the cache does not hold follow. */
   readonly ids: readonly number[];
-  /** Sequences of the cache, which all go on with the same tokens. 1 unless given. */
+  /** Sequences of the cache, which all go on with the same tokens. Default 1. */
   readonly sequences?: number;
-  /** What is kept of a row of logits behind the token at a position. */
+  /** The parts that are kept of a row of logits after the token at a position. */
   keep(logits: Float32Array, position: number): Iterable<number>;
 }
 

@@ -135,7 +135,7 @@ export function valueOf(v: unknown, elements: Uint8Array<ArrayBuffer>): unknown 
 /** MLX's name in this library's spelling. */
 export const camel = (name: string): string => name.replaceAll(/_(\w)/g, (_, letter) => letter.toUpperCase());
 
-/** Functions whose arguments are spelled in another way than in order, with keywords in an object behind them. */
+/** Functions with another call form than arguments in order: keywords are in an object after them. */
 const SPELLING: Readonly<Record<string, (a: unknown[], k: Record<string, unknown>) => unknown[]>> = {
   meshgrid: (a, k) => [a, k],
   conv_general: (a, { flip = false }) => [...a, ...new Array(7 - a.length).fill(undefined), flip],

@@ -1,6 +1,6 @@
 /**
- * Cases of tests/golden/arrays/mlx_derivatives.gz: calls with what MLX's transforms give for them, written by
- * tests/reference/mlx_derivatives.py, which says what is in a case and what its values are held to.
+ * Cases of tests/golden/arrays/mlx_derivatives.gz: calls with what MLX's transforms give for them.
+ * tests/reference/mlx_derivatives.py writes them, and says what is in a case and which tolerance its values have.
  */
 
 import * as mx from "../../../mod.ts";
@@ -35,7 +35,7 @@ export function readDerivatives(): MlxCases<DerivativeCase> {
   return readMlxCases<DerivativeCase>("mlx_derivatives.gz");
 }
 
-/** Arguments with other arrays, taken from a list; keywords are an object behind them. */
+/** Arguments with other arrays, taken from a list; keywords are an object after them. */
 function withArrays(tree: unknown, arrays: T[]): unknown {
   if (tree instanceof mx.Tensor) return arrays.shift()!;
   if (Array.isArray(tree)) return tree.map((part) => withArrays(part, arrays));

@@ -1,8 +1,9 @@
 /**
  * What random programs are made of: ops over values that are there, each with the same thing in float64.
  *
- * A value knows its numbers, so that only ops are drawn that keep them moderate. `exact` says that every device must have these
- * very numbers; what turns a small error into a large one (comparisons, sorting, casts to integers) takes exact values only.
+ * A value knows its numbers, so that only ops are drawn that keep them moderate. `exact` says that every device must
+ * have these very numbers. Ops that turn a small error into a large one (comparisons, sorting, casts to integers) take
+ * exact values only.
  */
 
 import type { Library, Tensor, TypeName } from "../../ops/cases/case.ts";
@@ -27,7 +28,7 @@ export type Parameters = readonly (number | string | boolean | null | readonly n
 export interface Chosen {
   readonly args: readonly Value[];
   readonly p: Parameters;
-  /** The dtype of the result; that of the first argument unless given. */
+  /** The dtype of the result; default the first argument's. */
   readonly dtype?: TypeName;
 }
 

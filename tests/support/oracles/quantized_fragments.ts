@@ -9,7 +9,10 @@ import { generator } from "./oracle.ts";
 const next = generator(11);
 const THREADS = 64;
 
-/** What one driver answers: of B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8; of A and sums, the reverse. */
+/**
+ * What one driver answers. For B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8. For A and
+ * sums it is the reverse.
+ */
 export function knownAnswer(): Uint32Array {
   const words = Uint32Array.from({ length: 4 + 3 * 256 }, (_, i) => i === 0 ? 32 : 8);
   for (let lane = 0; lane < 32; lane++) {

@@ -155,7 +155,7 @@ export function failureOf(program: Program, guards?: Guards): string | undefined
   return undefined;
 }
 
-/** The program without some of its steps and all that depend on them, and without leaves that nobody needs. */
+/** The program without some of its steps, the steps that depend on them, and leaves that no step reads. */
 function without(program: Program, gone: ReadonlySet<number>): Program {
   const left = new Set(gone);
   const steps = program.steps.filter((step) => {

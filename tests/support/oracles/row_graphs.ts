@@ -139,7 +139,9 @@ export interface Graph {
   readonly rough: boolean;
 }
 
-/** The graph of a seed: mostly one path, with values that are read again, takes behind it, and sometimes more that is asked for. */
+/**
+ * The graph of a seed: mostly one path, with values that are read again, takes after it, and sometimes more outputs.
+ */
 export function drawGraph(seed: number): Graph {
   const d = new Draw(seed);
   const first = [d.int(1, 2), d.int(1, 3), d.int(2, 6), d.pick([4, 6])].slice(d.int(0, 1));

@@ -1,7 +1,7 @@
 /**
- * Each allocation of the host's memory in the native library fails once, alone and with all behind it: the call answers a typed
- * error, nothing stays behind, and the same work succeeds afterwards. Needs the test build of `deno task test:sanitize`, which counts
- * allocations.
+ * Each allocation of the host's memory in the native library fails once, alone and with all later ones. The call
+ * answers a typed error, no memory stays in use, and the same work succeeds afterwards. Needs the test build of `deno
+ * task test:sanitize`, which counts allocations.
  *
  *     deno run -A tests/support/planted/failing_allocations.ts
  *

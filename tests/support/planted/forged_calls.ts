@@ -2,8 +2,8 @@
  * Calls of the native library as no program should make them: forged and stale handles, NULL, wild offsets and counts, damaged Plans.
  * Each must answer a status, and the library must work as before.
  *
- * What the library cannot know is kept right: memory that is handed over is at least as long as said, and only sound Plans run,
- * because what a kernel does with its parameters is up to who wrote them.
+ * The test keeps what the library cannot know right. A buffer of the caller is at least as long as stated. Only sound
+ * Plans run, because the author of a kernel decides what it does with its parameters.
  *
  *     deno run -A tests/support/planted/forged_calls.ts CALLS SEED
  *
@@ -26,7 +26,7 @@ import {
   slotsOf,
 } from "../devices/vulkan_device.ts";
 
-/** Bytes of everything that is handed over, and most bytes of a buffer. */
+/** Bytes of all arguments, and most bytes of a buffer. */
 const SIZE = 65536;
 
 /** Deterministic draws: mulberry32. */

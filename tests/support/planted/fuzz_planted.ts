@@ -1,6 +1,7 @@
 /**
- * Readers with a defect each, which the fuzzer must find: inputs with an "!" hang, throw what no user can handle, end the process, take
- * too much time or memory, tell more than one line, or give a wrong answer. Without it they are accepted or refused as they should be.
+ * Readers with a defect each, which the fuzzer must find: inputs with an "!" hang, throw what no user can handle, end
+ * the process, or take too much time or memory. Others print more than one line, or give a wrong answer. Without it
+ * they are accepted or refused as they should be.
  */
 
 import process from "node:process";

@@ -27,7 +27,7 @@ const PLANTED: Readonly<Record<string, () => VulkanDevice>> = {
     bytesOf(device, buffer, 100);
     return device;
   },
-  /** A kernel that writes behind a buffer which has memory of its own. */
+  /** A kernel that writes past the end of a buffer which has memory of its own. */
   bounds: () => {
     const device = openWith({}, INDEX);
     const buffer = device.bufferNew(17 * MIB);

@@ -1,7 +1,8 @@
 // A Vulkan layer that gives any device VK_KHR_pipeline_executable_properties, with figures that tests know: software drivers have none.
 //
-// The first pipeline that is compiled with statistics has 41 registers and 11,024 bytes of code, each later one a register and 1,024
-// bytes more; all spill 48 bytes, with the bit above that NVIDIA sets. Asked in a way that the specification forbids, it ends the program.
+// The first pipeline that is compiled with statistics has 41 registers and 11,024 bytes of code. Each later pipeline
+// has a register and 1,024 bytes more. All spill 48 bytes, with the bit above that NVIDIA sets. Asked in a way that the
+// specification forbids, it ends the program.
 
 #define VK_NO_PROTOTYPES
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info, con
 static VkResult VKAPI_CALL list_extensions(VkPhysicalDevice physical, const char *layer, uint32_t *count, VkExtensionProperties *list) {
     uint32_t room = *count;
     VkResult result = next_extensions(physical, layer, count, list);
-    if (list && *count == room) abort(); // nobody asks with less room than there is
+    if (list && *count == room) abort(); // no caller asks with less room than there is
     if (list) strcpy(list[*count].extensionName, NAME);
     ++*count;
     return result;

@@ -171,7 +171,7 @@ function wrongError(error: unknown, names: readonly string[]): string | undefine
     return `throws ${error instanceof Error ? `${error.name}: ${error.message}\n${error.stack}` : error}`;
   }
   const { message } = error;
-  if (error.code === "disposed") return undefined; // of the array, whoever reads it
+  if (error.code === "disposed") return undefined; // of the array, for any reader
   if (!CLASSES.has(error.name)) return `throws ${error.name}: ${message}`;
   if (message.includes("\n")) return `has lines in its message: ${message}`;
   if (message.startsWith("cannot make an array of shape")) return undefined; // too large: where, the shape tells

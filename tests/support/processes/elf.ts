@@ -1,6 +1,6 @@
 /**
- * A shared library for this Linux machine that needs another one, written by hand so that tests of drivers which cannot be loaded
- * need no compiler.
+ * A shared library for this Linux machine that needs another one. It is written by hand, so that tests of drivers which
+ * cannot be loaded need no compiler.
  *
  * @module
  */

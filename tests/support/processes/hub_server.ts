@@ -1,6 +1,6 @@
 /**
- * A Hugging Face Hub on localhost: the two questions of the API, files that redirect to a store on another port, ranges, and whatever
- * goes wrong between them.
+ * A Hugging Face Hub on localhost. It has the two questions of the API, files that redirect to a store on another port,
+ * ranges, and failures of all these.
  *
  * @module
  */

@@ -1,9 +1,9 @@
 /**
- * A registry on localhost that has this tree as the package a release would publish, with the library of this machine in it, and a
- * stand-in for plug. Programs run against it as users of the package do: JSR_URL names it, or they import by URL.
+ * A registry on localhost that has this tree as the package of a release. It has the library of this machine in it, and
+ * a stand-in for plug. Programs run against it as users of the package do: JSR_URL names it, or they import by URL.
  *
- * Each variant of the package lies under a name of its own: "full" has the packaged library, "bare" has none, "damaged" one with a
- * flipped bit, "slow" one that takes its time.
+ * Each variant of the package has a name of its own. "full" has the packaged library, "bare" has none, "damaged" one
+ * with a flipped bit, "slow" one that takes its time.
  *
  * @module
  */
@@ -38,7 +38,7 @@ export async function download({ url, location }) {
 /** How {@link PackageServer.run} runs a program. */
 export interface RunOptions {
   readonly variant: Variant;
-  /** The cache folder; one that is gone afterwards unless given. */
+  /** The cache folder; default a temporary one. */
   readonly cache?: string;
   readonly answer?: Answer;
   readonly env?: Record<string, string>;

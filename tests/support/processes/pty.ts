@@ -88,7 +88,7 @@ export class Pty implements AsyncDisposable {
     this.#child.kill(signal);
   }
 
-  /** Waits for a text in what is written behind the text that was waited for before; gives what stands between. */
+  /** Waits for a text in the output after the text of the last wait; gives the output between them. */
   until(text: string): Promise<string> {
     return this.#wait(`${JSON.stringify(text)} written`, () => {
       const at = this.output.indexOf(text, this.#seen);

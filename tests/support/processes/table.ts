@@ -13,20 +13,20 @@ import { ROOT } from "../../../scripts/tools.ts";
 
 /** A command line and what comes of it. */
 export interface Row {
-  /** What is typed behind `vkmx`. */
+  /** The arguments after `vkmx`. */
   readonly args: readonly string[];
   /** What is typed or piped in; stdin is at its end otherwise. */
   readonly stdin?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** The folder that it runs in; an empty one that is gone afterwards unless given. */
+  /** The folder that it runs in; default a temporary empty one. */
   readonly cwd?: string;
   /** What happens when the first text is on stdout: Ctrl-C, or its reader goes. */
   readonly then?: "Ctrl-C" | "close stdout";
-  /** The exit code; 0 unless given. */
+  /** The exit code; default 0. */
   readonly code?: number;
-  /** Nothing unless given. */
+  /** Default nothing. */
   readonly stdout?: string;
-  /** Nothing unless given. */
+  /** Default nothing. */
   readonly stderr?: string;
 }
 

@@ -1,4 +1,4 @@
-/** Products by letters: the letters behind the arrow say how many axes there are. */
+/** Products by letters: the letters after the arrow say how many axes there are. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";

@@ -1,4 +1,4 @@
-/** XOR by a small network: a module of one's own, its gradients, and Adam. */
+/** XOR by a small network: a custom module, its gradients, and Adam. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
