@@ -8,7 +8,7 @@
 #include "../../shaders/include/sample.h"
 #include "simd.h"
 
-enum { RUN = 512, NEAR_BINS = 64, COPIED = 16384, MAX_RUNS = 262144 / RUN };
+enum { RUN = 512, NEAR_BINS = 64, COPIED = 16384, MAX_RUNS = 524288 / RUN };
 #define NONE 0xffffffffu
 
 // A row of logits. Where there is a mask, bit i % 32 of word i / 32 is set for those that may be chosen; the others are -inf.
@@ -18,6 +18,22 @@ typedef struct Logits {
     size_t base;
     uint32_t cols, dtype;
 } Logits;
+
+// How the token of a row is chosen; see sample.glsl.
+typedef struct Settings {
+    float temperature, top_p, min_p;
+    uint32_t top_k;
+} Settings;
+
+static Settings settings_of(const float *s, uint32_t cols) {
+    float most = (float)cols, top_k = s[TOP_K_AT] < most ? s[TOP_K_AT] : most;
+    return (Settings){
+        .temperature = s[TEMPERATURE_AT],
+        .top_p = s[TOP_P_AT],
+        .min_p = s[MIN_P_AT],
+        .top_k = top_k >= 1.0f && s[TOP_K_AT] >= 1.0f ? (uint32_t)top_k : 0,
+    };
+}
 
 // A run of a row, padded with -inf to a multiple of four.
 typedef struct Run {
@@ -162,12 +178,12 @@ typedef struct Thresholds {
     uint32_t ties; // how many elements equal to count_key pass
 } Thresholds;
 
-static Thresholds find_thresholds(const Logits *row, const struct SamplePush *p, float most, bool by_count, bool by_mass) {
+static Thresholds find_thresholds(const Logits *row, const Settings *s, float most, bool by_count, bool by_mass) {
     Histogram h;
     Select k = {.wanted = by_count}, m = {.wanted = by_mass};
     for (uint32_t bins = NEAR_BINS;; bins = SAMPLE_BINS) { // nearly always the nearest bins suffice
-        uint64_t wanted = mass_fraction(near_histogram(row, most, by_mass, bins, &h), p->top_p);
-        k.target = p->top_k - 1u;
+        uint64_t wanted = mass_fraction(near_histogram(row, most, by_mass, bins, &h), s->top_p);
+        k.target = s->top_k - 1u;
         m.target = wanted ? wanted - 1 : 0;
         k.bin = by_count ? find_bin(&h, true, &k.target) : 0;
         m.bin = by_mass ? find_bin(&h, false, &m.target) : 0;
@@ -263,24 +279,26 @@ static uint32_t draw(const Logits *row, Kept kept, float most, float inverse, fl
 
 void k_sample(const Call *call) {
     PUSH(SamplePush);
-    const float *uniforms = (const float *)call->buffer[1];
-    const uint32_t *masks = (const uint32_t *)call->buffer[3];
+    const float *settings = (const float *)call->buffer[1];
+    const float *uniforms = (const float *)call->buffer[2];
+    const uint32_t *masks = (const uint32_t *)call->buffer[4];
     for (size_t r = 0; r < p->rows && p->cols; r++) {
         const uint32_t *mask = masks ? masks + r * ((p->cols + 31) / 32) : NULL;
         Logits row = {.in = call->buffer[0], .mask = mask, .base = r * p->cols, .cols = p->cols, .dtype = call->spec[1]};
+        Settings s = settings ? settings_of(settings + r * p->settings_stride, p->cols) : (Settings){0};
         float most;
         uint32_t token = find_largest(&row, &most);
-        if (p->temperature > 0.0f && is_finite(most)) {
-            bool by_count = p->top_k > 0 && p->top_k < p->cols, by_mass = p->top_p > 0.0f && p->top_p < 1.0f;
-            Kept kept = {.key = p->min_p > 0.0f ? min_p_key(most, p->min_p) : 0, .last_tie = NONE};
+        if (s.temperature > 0.0f && is_finite(most)) {
+            bool by_count = s.top_k > 0 && s.top_k < p->cols, by_mass = s.top_p > 0.0f && s.top_p < 1.0f;
+            Kept kept = {.key = s.min_p > 0.0f ? min_p_key(most, s.min_p) : 0, .last_tie = NONE};
             if (by_count || by_mass) {
-                Thresholds t = find_thresholds(&row, p, most, by_count, by_mass);
+                Thresholds t = find_thresholds(&row, &s, most, by_count, by_mass);
                 if (t.count_key > kept.key) kept.key = t.count_key;
                 if (t.mass_key > kept.key) kept.key = t.mass_key;
                 if (by_count && kept.key == t.count_key) kept.last_tie = find_tie(&row, kept.key, t.ties);
             }
-            token = draw(&row, kept, most, inverse_temperature(p->temperature), uniforms[r]);
+            token = draw(&row, kept, most, inverse_temperature(s.temperature), uniforms[r]);
         }
-        ((uint32_t *)call->buffer[2])[r] = is_finite(most) ? token : NO_TOKEN;
+        ((uint32_t *)call->buffer[3])[r] = is_finite(most) ? token : NO_TOKEN;
     }
 }

@@ -2,7 +2,7 @@
 // The end of a step that looks at more than the largest logit: the token from what decode/head.comp leaves, as sampling/draw.comp
 // chooses it, the loop's new state, and the next token opened with its embedding. The grid is (slices, sequences).
 
-#define BUFFERS 12
+#define BUFFERS 13
 #define ANY_ACCUMULATORS
 #define PUSH DecodeDrawPush
 #define COLS pc.p.vocabulary
@@ -12,11 +12,12 @@ layout(constant_id = 14) const uint DTYPE_IN = DTYPE_F32; // of the logits
 layout(constant_id = 15) const uint DTYPE_X = DTYPE_F32;
 layout(constant_id = 16) const uint LOG_SIZE = 1; // tokens of the rings
 layout(constant_id = 17) const uint RECENT_SIZE = 1;
-layout(constant_id = 18) const uint FEW = 0;
-layout(constant_id = 19) const uint CHECKED = 0; // see sample.glsl
+layout(constant_id = 18) const uint PER_THREAD = 4; // of a slice, see sample.glsl
+layout(constant_id = 19) const uint COUNTED = 0;    // see sampling/draw.comp
+layout(constant_id = 20) const uint CHECKED = 0;    // see sample.glsl
 
-const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, KEY = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u,
-           SCALES = 10u, BIASES = 11u;
+const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, SETTINGS = 4u, KEY = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u,
+           CODES = 10u, SCALES = 11u, BIASES = 12u;
 
 #include "embed.glsl"
 #include "open.glsl"
@@ -26,7 +27,7 @@ const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, KEY = 4u, NEXT = 5u
 void main() {
     uint row = SEQUENCE, next = U32s(pc.address[POSITION]).v[row] + 1u;
     uint token;
-    if (!choose(row, gl_WorkGroupID.x, 0ul, pc.address[KEY], token)) return;
+    if (!choose(row, gl_WorkGroupID.x, pc.address[SETTINGS], 0ul, pc.address[KEY], token)) return;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         if (quad < QUADS) open_residual(quad, embedding(token, quad));

@@ -22,7 +22,7 @@ const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, LOGITS = 4u, BE
 #include "logits.glsl"
 
 const uint ROUND_WORDS = ROUND_ROWS / 32u; // a bit for each row of a round of this workgroup
-const uint MOST_WORDS = 64u;               // that there is room for: 262,144 rows take no more from 128 workgroups on
+const uint MOST_WORDS = 64u;               // that there is room for: 524,288 rows take no more from 256 workgroups on
 shared uint penalised[RECENT == 0u ? 1u : MOST_WORDS];
 
 // Marks this workgroup's rows among the recent tokens; ends before a barrier.

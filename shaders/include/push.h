@@ -284,16 +284,15 @@ struct RadixPush {
     uint shift;
 };
 
-// Token choice from logits (rows, cols), cols <= 262,144; see sample.glsl for the filters and the last three, which only
-// its kernels know: entries of `best` a row, and the sizes of two rings a row.
+// Token choice from logits (rows, cols), cols <= 524,288; see sample.glsl. `settings_stride` is from the settings of a row to those of the
+// next one. The others are known to GPUs only: entries of `best` a row, the likeliest tokens that are told, and the sizes of two
+// rings a row.
 struct SamplePush {
     uint rows;
     uint cols;
-    float temperature;
-    float top_p;
-    float min_p;
-    uint top_k;
+    uint settings_stride;
     uint bests;
+    uint top;
     uint log_size;
     uint recent_size;
 };
@@ -400,10 +399,7 @@ struct DecodeDrawPush {
     uint capacity;
     uint vocabulary;
     uint layer;
-    float temperature;
-    float top_p;
-    float min_p;
-    uint top_k;
+    uint settings_stride;
     uint bests;
 };
 

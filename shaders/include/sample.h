@@ -1,8 +1,8 @@
 // Arithmetic of kernel `sample` that GLSL and C share: probability masses are integers, so that their sums do not
 // depend on the order and both executors choose the same token (but for the last bit of exp).
 //
-// The weight exp((l - max) / T) of a token is at most 1 and becomes a mass of 41 fraction bits; 2^18 of them sum up in
-// 64 bits, and what the fraction cuts off is 2^-23 of the whole at most.
+// The weight exp((l - max) / T) of a token is at most 1 and becomes a mass of 41 fraction bits; 2^19 of them sum up in
+// 64 bits, and what the fraction cuts off is 2^-22 of the whole at most.
 
 #ifndef VKMX_SAMPLE_H
 #define VKMX_SAMPLE_H
@@ -37,11 +37,16 @@ FN float token_weight(float logit, float most, float inverse) { return m_exp((lo
 // Linear bins of the distance from the maximum, as a rule eight to 1, the last one open: bin 0 holds the largest logits.
 #define SAMPLE_BINS 256
 #define SAMPLE_STEPS 8.0f
-// Logits that a workgroup of a GPU looks at, parts of a row whose largest it compares at most, and the words of its scratch memory
-// that must be zero beforehand (sample.glsl).
-#define SAMPLE_SLICE 1024
+// Parts of a row whose largest logits a workgroup of a GPU compares at most, and the words of its scratch memory that must be zero
+// beforehand (sample.glsl).
 #define SAMPLE_PARTS 768
-#define SAMPLE_CLEARED (4 * SAMPLE_BINS + 2)
+#define SAMPLE_CLEARED (5 * SAMPLE_BINS + 2)
+
+// Places of the settings of a row, which are floats.
+#define TEMPERATURE_AT 0
+#define TOP_P_AT 1
+#define MIN_P_AT 2
+#define TOP_K_AT 3
 
 // What is no token.
 #define NO_TOKEN 0xffffffffu

@@ -1,15 +1,15 @@
 #version 460
-// The token of each row: the first largest logit, or a draw; see sample.glsl. Where nothing is drawn, one workgroup a row serves.
+// The token of each row: the first largest logit, or a draw; see sample.glsl. Where no row draws, one workgroup a row serves.
 //
 // The token goes to `out`, or it ends a step of a loop, whose state this kernel advances: `next` is the token, `position` counts
 // on, and `log` and `recent` are rings that get the token at position modulo their size. The uniform number of the draw comes
 // from `uniforms` or out of `key`, which is split as mx.random.split does: the first half stays, the second is for this draw.
 
-#define BUFFERS 11
-layout(constant_id = 2) const uint FEW = 0;
-layout(constant_id = 3) const uint CHECKED = 0; // see sample.glsl
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, UNIFORMS = 3u, KEY = 4u, OUT = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u,
-           MASK = 10u;
+#define BUFFERS 12
+layout(constant_id = 3) const uint COUNTED = 0; // whether there is a histogram: else top_p and top_k hold only of rows of `few`
+layout(constant_id = 4) const uint CHECKED = 0; // see sample.glsl
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, SETTINGS = 3u, UNIFORMS = 4u, KEY = 5u, OUT = 6u, NEXT = 7u, POSITION = 8u, LOG = 9u,
+           RECENT = 10u, MASK = 11u;
 #include "sample.glsl"
 #include "end.glsl"
 
@@ -17,7 +17,7 @@ void main() {
     uint row = gl_WorkGroupID.y;
     uint position = pc.address[POSITION] != 0ul ? U32s(pc.address[POSITION]).v[row] : 0u;
     uint token;
-    if (!choose(row, gl_WorkGroupID.x, pc.address[UNIFORMS], pc.address[KEY], token) || thread() > 0u) return;
+    if (!choose(row, gl_WorkGroupID.x, pc.address[SETTINGS], pc.address[UNIFORMS], pc.address[KEY], token) || thread() > 0u) return;
     if (pc.address[OUT] != 0ul) U32s(pc.address[OUT]).v[row] = token;
     if (pc.address[NEXT] != 0ul) U32s(pc.address[NEXT]).v[row] = token;
     if (pc.address[POSITION] == 0ul) return;

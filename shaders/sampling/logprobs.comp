@@ -1,11 +1,10 @@
 #version 460
-// out[row] = log probabilities: that of the row's token, those of the top_k likeliest tokens, likelier ones first and lower
+// out[row] = log probabilities: that of the row's token, those of the `top` likeliest tokens, likelier ones first and lower
 // indices first among equals, and then their indices as floats. With `position`, `out` is a ring of log_size such lists for each
 // row, written at position modulo its size. One workgroup a slice, and the one of a row that is done last tells; see sample.glsl.
-// top_k < cols.
+// top < cols.
 
 #define BUFFERS 7
-const uint FEW = 1u;
 const bool DRAWS = false;
 const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, TOKENS = 3u, POSITION = 4u, OUT = 5u, MASK = 6u;
 #include "sample.glsl"
@@ -26,7 +25,10 @@ uvec2 next_of_list(uvec2 last) {
 }
 
 void main() {
-    uint row = gl_WorkGroupID.y, slice = gl_WorkGroupID.x, top = pc.p.top_k;
+    uint row = gl_WorkGroupID.y, slice = gl_WorkGroupID.x, top = pc.p.top;
+    temperature = 1.0;
+    top_k = top;
+    few = true;
     Parts parts = load_parts(row);
     uint64_t row_scratch = scratch(row);
     Slice own = load_slice(row, slice);

@@ -1,5 +1,5 @@
 // What the sampling kernels share: a token drawn from softmax(logits[row] / temperature) after the filters of MLX-LM's sampler.
-// Each filter is on when its parameter is: it judges the whole row's probabilities p = softmax(logits), and a token must pass
+// Each row has its own settings. A filter is on when its setting is: it judges the whole row's probabilities p = softmax(logits), and a token must pass
 // all of them:
 //
 //   top_p  in (0, 1):  the tokens strictly likelier than it have a mass < top_p (tokens of equal logits stay together)
@@ -20,11 +20,12 @@
 //                     done last draws from them, as select.glsl says; one more a row finds the number to draw with
 //   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
 //
-// With FEW, a small top_k and the largest logits of many parts, nobody counts all logits: the top_k largest are not below the
+// Of `few`, a small top_k and the largest logits of many parts, nobody counts all logits: the top_k largest are not below the
 // top_k-th of those, so the list holds what is not below it either.
 //
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
-// All kernels need THREADS = 256, as many as there are bins and slices of a row at most: cols <= 262,144.
+// All kernels need THREADS = 256, as many as there are bins and slices of a row at most. A slice has 1,024 logits, or 2,048 of rows of
+// more than 262,144: cols <= 524,288.
 
 #ifndef COLS // decode/draw.comp has its own
 #define PUSH SamplePush
@@ -32,6 +33,7 @@
 #include "include/common.glsl"
 
 layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
+layout(constant_id = 2) const uint PER_THREAD = 4; // logits of a slice that a thread looks at
 
 uint thread() { return gl_LocalInvocationID.x; }
 
@@ -45,21 +47,44 @@ bool is_allowed(uint row, uint i) { return true; }
 #endif
 #include "include/sample.h"
 
-const uint BINS = SAMPLE_BINS, SLICE = SAMPLE_SLICE;
-const uint PER_THREAD = SLICE / SAMPLE_BINS;
+const uint BINS = SAMPLE_BINS;
+const uint SLICE = PER_THREAD * SAMPLE_BINS;
+const uint MAX_PER_THREAD = 8u; // arrays of a size that is specialized cannot be assigned
+
+// The largest top_k of which `few` holds, and parts to one of it.
+const uint MAX_FEW = 128u, PARTS_TO_ONE = 4u;
 
 // ---- scratch memory of a row: words ---------------------------------------------------------------------------------------
 
-const uint COUNTS = 0u, LIMBS = BINS;              // the histogram: counts, masses in three limbs; cleared by who leaves the best
-const uint LISTED = 4u * BINS;                     // entries of the list; cleared too
+const uint COUNTS = 0u, LIMBS = BINS;              // the histogram: counts, masses in four limbs; cleared by who leaves the best
+const uint LISTED = 5u * BINS;                     // entries of the list; cleared too
 const uint FINISHED = LISTED + 1u;                 // slices that are done; cleared too
 const uint UNIFORM = LISTED + 2u;                  // float bits of the number that a token is drawn with
 const uint SLICE_MASSES = LISTED + 4u;             // the mass of each slice, 64 bits, and of none
 const uint LIST = SLICE_MASSES + 2u * (BINS + 1u); // (index, float bits) of logits
 
 uint slices() { return (COLS + SLICE - 1u) / SLICE; }
-bool by_count() { return pc.p.top_k > 0u && pc.p.top_k < COLS; }
-bool by_mass() { return pc.p.top_p > 0.0 && pc.p.top_p < 1.0; }
+
+// The settings of the row at hand. What is out of range switches its filter off, and a temperature below 0 is 0.
+float temperature = 0.0, top_p = 0.0, min_p = 0.0;
+uint top_k = 0u;
+bool few = false;
+
+bool by_count() { return top_k > 0u && top_k < COLS; }
+bool by_mass() { return top_p > 0.0 && top_p < 1.0; }
+bool draws() { return temperature > 0.0; }
+
+// Takes the settings of a row; without any it takes the largest logit.
+void take_settings(uint row, uint64_t settings) {
+    if (settings == 0ul) return;
+    F32s s = F32s(settings + uint64_t(row * pc.p.settings_stride) * 4ul);
+    temperature = s.v[TEMPERATURE_AT];
+    top_p = s.v[TOP_P_AT];
+    min_p = s.v[MIN_P_AT];
+    float wanted = s.v[TOP_K_AT];
+    top_k = wanted >= 1.0 ? uint(min(wanted, float(COLS))) : 0u;
+    few = top_k > 0u && top_k <= MAX_FEW && top_k * PARTS_TO_ONE <= pc.p.bests;
+}
 
 uint64_t scratch(uint row) { return pc.address[SCRATCH] + uint64_t(row) * uint64_t(LIST + 2u * COLS) * 4ul; }
 
@@ -129,28 +154,32 @@ uint best_index(Parts parts, uint key) {
 // ---- masses -----------------------------------------------------------------------------------------------------------------
 
 shared uint counts[BINS];
-shared uint limbs[3][BINS];
+shared uint limbs[4][BINS];
 
 void clear_bins() {
     barrier();
     counts[thread()] = 0u;
-    [[unroll]] for (uint l = 0; l < 3u; l++)
+    [[unroll]] for (uint l = 0; l < 4u; l++)
         limbs[l][thread()] = 0u;
     barrier();
 }
 
-// Limbs of 13, 14 and 14 bits, of which 2^18 sum up in a uint.
-uvec3 limbs_of(uint64_t mass) { return uvec3(uint(mass >> 28), uint(mass >> 14) & 0x3fffu, uint(mass) & 0x3fffu); }
-uint64_t mass_of_limbs(uvec3 sums) { return (uint64_t(sums.x) << 28) + (uint64_t(sums.y) << 14) + uint64_t(sums.z); }
+// Limbs of 13 bits, of which 2^19 sum up in a uint.
+uvec4 limbs_of(uint64_t mass) {
+    return uvec4(uint(mass >> 39), uint(mass >> 26) & 0x1fffu, uint(mass >> 13) & 0x1fffu, uint(mass) & 0x1fffu);
+}
+uint64_t mass_of_limbs(uvec4 sums) {
+    return (uint64_t(sums.x) << 39) + (uint64_t(sums.y) << 26) + (uint64_t(sums.z) << 13) + uint64_t(sums.w);
+}
 
 // Most masses are small.
 void add_mass(uint bin, uint64_t mass) {
-    uvec3 parts = limbs_of(mass);
-    [[unroll]] for (uint l = 0; l < 3u; l++)
+    uvec4 parts = limbs_of(mass);
+    [[unroll]] for (uint l = 0; l < 4u; l++)
         if (parts[l] != 0u) atomicAdd(limbs[l][bin], parts[l]);
 }
 
-uint64_t bin_mass(uint bin) { return mass_of_limbs(uvec3(limbs[0][bin], limbs[1][bin], limbs[2][bin])); }
+uint64_t bin_mass(uint bin) { return mass_of_limbs(uvec4(limbs[0][bin], limbs[1][bin], limbs[2][bin], limbs[3][bin])); }
 
 const uint RUN = 16u;
 shared uint64_t running[SAMPLE_BINS];

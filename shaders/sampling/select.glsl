@@ -89,7 +89,7 @@ uvec2 select_entry(bool of_counts, uint64_t target, Bounds b) {
 
 // What top_k, top_p and min_p keep.
 Kept find_kept(Bounds b) {
-    Kept kept = Kept(pc.p.min_p > 0.0 ? min_p_key(most, pc.p.min_p) : 0u, NO_TOKEN);
+    Kept kept = Kept(min_p > 0.0 ? min_p_key(most, min_p) : 0u, NO_TOKEN);
     if ((b.wanted & 2u) != 0u) kept.key = max(kept.key, select_entry(false, b.mass_target, b).x);
     if ((b.wanted & 1u) != 0u) {
         uvec2 last = select_entry(true, b.count_target, b);
@@ -101,7 +101,7 @@ Kept find_kept(Bounds b) {
 // The first index whose cumulative mass exceeds the fraction `uniform01` of what is kept.
 uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) {
     Kept kept = find_kept(b);
-    float inverse = inverse_temperature(pc.p.temperature);
+    float inverse = inverse_temperature(temperature);
     clear_bins();
     float x;
     for (uint n = thread(); n < list_size; n += THREADS) {
@@ -114,7 +114,7 @@ uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) 
     uint64_t target = mass_fraction(total, uniform01);
     uint slice = find(upto, own, target);
 
-    uint64_t masses[PER_THREAD];
+    uint64_t masses[MAX_PER_THREAD];
     own = 0ul;
     uint first = slice * SLICE + thread() * PER_THREAD;
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
@@ -166,9 +166,9 @@ uint draw_from_list(Bounds b, float uniform01) {
     float x = uintBitsToFloat(own_entry.y);
     uint key = key_of(x);
     Rank r = rank_in_list(key, index);
-    bool kept = thread() < list_size && r.ahead < pc.p.top_k && (!by_mass() || r.above <= b.mass_target);
-    if (pc.p.min_p > 0.0) kept = kept && key >= min_p_key(most, pc.p.min_p);
-    uint64_t own = kept ? mass_of(token_weight(x, most, inverse_temperature(pc.p.temperature))) : 0ul;
+    bool kept = thread() < list_size && r.ahead < top_k && (!by_mass() || r.above <= b.mass_target);
+    if (min_p > 0.0) kept = kept && key >= min_p_key(most, min_p);
+    uint64_t own = kept ? mass_of(token_weight(x, most, inverse_temperature(temperature))) : 0ul;
     near_entries[thread()].zw = unpack32(own);
     barrier();
     if (kept) {

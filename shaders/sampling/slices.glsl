@@ -3,7 +3,7 @@
 //
 //   without filters that count   the mass of all logits of the slice that pass min_p
 //   with a histogram             the same of those above the bin of the stricter of both thresholds; those in it are listed
-//   FEW                          the mass of all at temperature 1; those are listed that the top_k may be among
+//   few                          the mass of all at temperature 1; those are listed that the top_k may be among
 
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Left1s { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left2s { uvec2 v[]; };
@@ -22,7 +22,7 @@ float most; // the largest logit of the row
 
 // The logits of a slice, a thread's THREADS apart.
 struct Slice {
-    float x[PER_THREAD];
+    float x[MAX_PER_THREAD];
 };
 
 Slice load_slice(uint row, uint slice) {
@@ -43,12 +43,12 @@ Bounds histogram_bounds(uint count, uint64_t mass) {
     uint64_t total;
     if (by_count()) {
         uint64_t upto = running_sum(uint64_t(count), total);
-        b.count_target = min(uint64_t(pc.p.top_k), total) - 1ul;
+        b.count_target = min(uint64_t(top_k), total) - 1ul;
         count_bin = find(upto, uint64_t(count), b.count_target);
     }
     if (by_mass()) {
         uint64_t upto = running_sum(mass, total);
-        b.mass_target = max(mass_fraction(total, pc.p.top_p), 1ul) - 1ul;
+        b.mass_target = max(mass_fraction(total, top_p), 1ul) - 1ul;
         mass_bin = find(upto, mass, b.mass_target);
     }
     b.first = b.last = min(count_bin, mass_bin);
@@ -63,24 +63,24 @@ Bounds few_bounds(Parts parts, float least) {
     [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++)
         if (parts.v[n].x != NO_TOKEN) atomicAdd(counts[bin_of(value_of(parts.v[n].y), b.steps)], 1u);
     barrier();
-    uint64_t target = uint64_t(pc.p.top_k - 1u), own = uint64_t(counts[thread()]), total;
+    uint64_t target = uint64_t(top_k - 1u), own = uint64_t(counts[thread()]), total;
     uint64_t upto = running_sum(own, total);
     b.first = 0u;
     b.last = find(upto, own, target);
     b.wanted = by_mass() ? 3u : 1u;
-    b.count_target = uint64_t(pc.p.top_k - 1u);
+    b.count_target = uint64_t(top_k - 1u);
     b.mass_target = 0ul; // the last workgroup knows the total
     return b;
 }
 
-shared uint mass_limbs[3];
+shared uint mass_limbs[4];
 shared uint own_listed;
 shared uint first_listed;
 shared bool is_last;
 
 // Prepares shared memory, and finds the largest key of the row's parts, which `most` is that of, and the least one.
 uvec2 begin_slice(Parts parts) {
-    if (thread() < 3u) mass_limbs[thread()] = 0u;
+    if (thread() < 4u) mass_limbs[thread()] = 0u;
     if (thread() == 0u) own_listed = 0u;
     counts[thread()] = 0u;
     uint least = NO_TOKEN;
@@ -93,9 +93,9 @@ uvec2 begin_slice(Parts parts) {
 }
 
 void leave_slice(uint64_t row_scratch, uint slice, Slice s, Bounds b) {
-    uint least = pc.p.min_p > 0.0 ? min_p_key(most, pc.p.min_p) : 0u;
-    float inverse = FEW != 0u ? 1.0 : inverse_temperature(pc.p.temperature);
-    uint slot[PER_THREAD];
+    uint least = min_p > 0.0 ? min_p_key(most, min_p) : 0u;
+    float inverse = few ? 1.0 : inverse_temperature(temperature);
+    uint slot[MAX_PER_THREAD];
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
         uint bin = bin_of(s.x[n], b.steps);
         bool listed = bin >= b.first && bin <= b.last && slice * SLICE + n * THREADS + thread() < COLS;
@@ -105,18 +105,18 @@ void leave_slice(uint64_t row_scratch, uint slice, Slice s, Bounds b) {
     barrier();
     uint place = 0u;
     if (thread() == 0u && own_listed > 0u) place = atomicAdd(Left1s(row_scratch).v[LISTED], own_listed); // on its way meanwhile
-    uvec3 sums = uvec3(0);
+    uvec4 sums = uvec4(0);
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
         float x = s.x[n];
-        bool counts_here = FEW != 0u || (bin_of(x, b.steps) < b.first && key_of(x) >= least);
+        bool counts_here = few || (bin_of(x, b.steps) < b.first && key_of(x) >= least);
         if (counts_here && slice * SLICE + n * THREADS + thread() < COLS) sums += limbs_of(mass_of(token_weight(x, most, inverse)));
     }
     sums = subgroupAdd(sums);
     if (subgroupElect()) [[unroll]]
-        for (uint l = 0; l < 3u; l++) atomicAdd(mass_limbs[l], sums[l]);
+        for (uint l = 0; l < 4u; l++) atomicAdd(mass_limbs[l], sums[l]);
     if (thread() == 0u) first_listed = place;
     barrier();
-    uint64_t mass = mass_of_limbs(uvec3(mass_limbs[0], mass_limbs[1], mass_limbs[2]));
+    uint64_t mass = mass_of_limbs(uvec4(mass_limbs[0], mass_limbs[1], mass_limbs[2], mass_limbs[3]));
     if (thread() == 0u) Left64s(row_scratch + SLICE_MASSES * 4u).v[slice] = mass;
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
         if (slot[n] == NO_TOKEN) continue;

@@ -203,14 +203,12 @@ export interface OpAttrs {
   attentionQueryVjp: OpAttrs["attention"];
   /** The same inputs: the gradients of k and v, one after the other in one dimension. */
   attentionKeyVjp: OpAttrs["attention"];
-  /** inputs (logits (rows, cols)[, uniforms (rows,)][, mask uint32 (rows, cols / 32, rounded up)]): uint32 (rows,). */
-  sample: {
-    readonly temperature: number;
-    readonly topP: number;
-    readonly minP: number;
-    readonly topK: number;
-    readonly masked?: boolean;
-  };
+  /**
+   * inputs (logits (rows, cols)[, settings float32 (rows, 4), uniforms (rows,)][, mask uint32 (rows, cols / 32, rounded up)]): uint32
+   * (rows,). Settings are temperature, topP, minP and topK of each row. Only with `draws` are there any: else all rows take their
+   * largest logit. `topK` is that of all rows, 0 where none has one and -1 where it may be any; `topP` says whether a row may have one.
+   */
+  sample: { readonly draws: boolean; readonly topK: number; readonly topP: boolean; readonly masked?: boolean };
   /** inputs (logits (rows, cols), tokens int32 (rows,)[, mask, as of `sample`]): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
   /**

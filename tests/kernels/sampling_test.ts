@@ -279,23 +279,28 @@ interface Sampling {
   readonly topK?: number;
 }
 
-/** Tokens of rows of logits by op `sample`, whose kernels differ from device to device. */
+/** Tokens of rows of logits by op `sample`, whose kernels differ from device to device: of all rows alike, or each in its own way. */
 function sample(
   backend: Backend,
   dtype: Dtype,
   logits: ArrayLike<number>,
   cols: number,
-  s: Sampling,
+  s: Sampling | readonly Sampling[],
   uniforms?: number[],
   mask?: Uint32Array,
 ): number[] {
   const rows = logits.length / cols;
-  const masked = mask !== undefined;
-  const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0, masked };
+  const one = s instanceof Array ? undefined : s;
+  const { topK = 0, topP = 0 } = one ?? { topK: -1, topP: 0.5 };
+  const attrs = { draws: uniforms !== undefined, topK, topP: topP > 0 && topP < 1, masked: mask !== undefined };
+  const settings = (one ? [one] : s as readonly Sampling[])
+    .map(({ temperature, topP = 0, minP = 0, topK = 0 }) => [temperature, topP, minP, topK]);
   return mx.withDevice(backend.name, () =>
     mx.tidy(() => {
       const inputs: mx.Tensor[] = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
-      if (uniforms) inputs.push(mx.array(Float32Array.from(uniforms)));
+      if (uniforms) {
+        inputs.push(mx.broadcastTo(mx.array(settings, mx.float32), [rows, 4]), mx.array(Float32Array.from(uniforms)));
+      }
       if (mask) inputs.push(mx.array(mask).reshape(rows, -1));
       return wrap(makeNode("sample", inputs.map(nodeOf), [rows], uint32, attrs)).tolist() as number[];
     }));
@@ -425,6 +430,58 @@ kernelTest("sample finds the few likeliest wherever they lie among many parts", 
           assertDraw(logits, how, uniforms[i], token, `${JSON.stringify(how)} on ${backend.name}`)
         );
       }
+    }
+  }
+});
+
+kernelTest("sample chooses each row by settings of its own as it does alone", (backend) => {
+  const next = generator(81);
+  const all: Sampling[] = [
+    ...SAMPLINGS,
+    { temperature: 0 },
+    { temperature: 0.7, topK: 300, topP: 0.9 },
+    { temperature: -1, topK: 3 },
+    { temperature: 1, topP: -2, minP: -1, topK: -7 },
+    { temperature: 1, topP: 7, topK: NaN },
+    { temperature: NaN, topP: 0.5 },
+  ];
+  for (const cols of [1, 40, 5003, 30_011]) {
+    const logits = all.map(() => Float32Array.from({ length: cols }, () => next() * 12 - 6));
+    const uniforms = all.map(() => Math.fround(next()));
+    const tokens = sample(backend, float32, logits.flatMap((row) => [...row]), cols, all, uniforms);
+    all.forEach((s, row) => {
+      const what = `${JSON.stringify(s)} of ${cols} on ${backend.name}`;
+      const greedy = !(s.temperature > 0);
+      const [alone] = greedy
+        ? sample(backend, float32, logits[row], cols, { temperature: 0 })
+        : sample(backend, float32, logits[row], cols, inRange(s), [uniforms[row]]);
+      assertEquals(tokens[row], alone, what);
+      if (greedy) assertEquals(alone, logits[row].indexOf(Math.max(...logits[row])), what);
+      else assertDraw(logits[row], inRange(s), uniforms[row], alone, what);
+    });
+  }
+});
+
+/** Settings whose filters are off where they are out of range. */
+function inRange({ temperature, topP = 0, minP = 0, topK = 0 }: Sampling): Sampling {
+  return { temperature, topP: topP > 0 && topP < 1 ? topP : 0, minP: Math.max(minP, 0), topK: topK >= 1 ? topK : 0 };
+}
+
+kernelTest("sample takes rows of 524,288 logits", (backend) => {
+  const next = generator(91);
+  const flat = (): number => 1; // the masses of all but one are equal, and their sums the largest there are
+  const near = (): number => next() * 0.01;
+  const wide = (): number => next() ** 4 * 24 - 12;
+  for (const [cols, of] of [[262_144, near], [262_145, wide], [262_208, near], [524_288, flat]] as const) {
+    const logits = Float32Array.from({ length: cols }, of);
+    logits[cols - 1] = 1 + logits.reduce((a, b) => Math.max(a, b));
+    assertEquals(sample(backend, float32, logits, cols, { temperature: 0 }), [cols - 1]);
+    for (
+      const s of [{ temperature: 1 }, { temperature: 0.8, topK: 50 }, { temperature: 1, topP: 0.6, topK: 300_000 }]
+    ) {
+      const uniform = Math.fround(next());
+      const [token] = sample(backend, float32, logits, cols, s, [uniform]);
+      assertDraw(logits, s, uniform, token, `${JSON.stringify(s)} of ${cols} on ${backend.name}`);
     }
   }
 });

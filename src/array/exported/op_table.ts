@@ -511,15 +511,16 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
       sameShape(shape, [sizeOf(inputs[1].shape) + sizeOf(inputs[2].shape)]),
   },
   sample: {
-    inputs: [1, 3],
-    attrs: { temperature: "number", topP: "number", minP: "number", topK: "integer", masked: "boolean?" },
-    fits({ shape, dtype }, { temperature, topP, minP, topK, masked }, [x, ...rest]) {
+    inputs: [1, 4],
+    attrs: { draws: "boolean", topK: "integer", topP: "boolean", masked: "boolean?" },
+    fits({ shape, dtype }, { draws, topK, masked }, [x, ...rest]) {
       if (x.shape.length !== 2 || x.shape[1] === 0 || !isKernelFloat(x.dtype) || dtype !== uint32) return false;
-      if (!(temperature >= 0 && topP >= 0 && topP <= 1 && minP >= 0 && minP <= 1 && topK >= 0)) return false;
+      if (topK < -1) return false;
       if (masked && !isTokenMask(rest.pop(), x)) return false;
-      const [uniforms, ...more] = rest;
-      const drawn = uniforms !== undefined && uniforms.dtype === float32 && sameShape(uniforms.shape, shape);
-      return sameShape(shape, [x.shape[0]]) && more.length === 0 && (temperature > 0 ? drawn : uniforms === undefined);
+      const [rows] = x.shape;
+      if (!sameShape(shape, [rows]) || rest.length !== (draws ? 2 : 0)) return false;
+      const shapes = [[rows, 4], [rows]];
+      return rest.every((input, i) => input.dtype === float32 && sameShape(input.shape, shapes[i]));
     },
   },
   logprobs: {

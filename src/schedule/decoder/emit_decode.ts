@@ -183,28 +183,28 @@ export class DecoderEmitter {
   /** The choice of the token from what the head left, the state of the loop and the embedding of the next token. */
   draw(x: TokenRow, choice: Choice, head: HeadResults, { key, next, position, rings = [] }: DrawBuffers): void {
     const { layers, vocabulary } = this.#e.ready.decoder;
-    const { few, logits, workgroups } = emitCounts(
+    const { spec, logits, workgroups } = emitCounts(
       this.#e.l,
       choice,
       this.#sequences,
       vocabulary,
       head,
     );
-    const buffers = [logits, head.best, head.scratch, key, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    const { best, scratch, settings } = head;
+    const state = [key, next, position, rings[0], rings[1]];
+    const buffers = [logits, best, scratch, settings, ...state, ...this.#table(x.table)];
     this.#run(
       "draw",
       [this.#e.state, ...buffers],
       workgroups[0],
       {
-        DTYPE_IN: logits?.dtype.code ?? 0,
+        ...spec,
         DTYPE_X: x.dtype.code,
         LOG_SIZE: ringSize(rings[0]),
         RECENT_SIZE: ringSize(rings[1]),
-        FEW: Number(few),
-        ...checkedSpec(choice),
       },
       {
-        ...samplingPush(choice, this.#sequences, vocabulary, head.best.shape[1]),
+        ...samplingPush(this.#sequences, vocabulary, best.shape[1], settings),
         layer: layers.length,
       },
     );

@@ -21,6 +21,7 @@ import {
   looksAtAll,
   ringSize,
   scratchFor,
+  settingsOf,
 } from "../ops/sampling.ts";
 
 /** Whether a step's end needs all logits, not just the largest one. */
@@ -36,6 +37,8 @@ export interface HeadResults {
   readonly best: Value;
   /** Memory of the sampling kernels that the head clears. */
   readonly scratch: Value | undefined;
+  /** How each row draws, where rows do. */
+  readonly settings: Value | undefined;
   /** Tokens to penalise, with the head's constants that say how. */
   readonly recent: Value | undefined;
   readonly spec: Readonly<Record<"DTYPE_OUT" | "RECENT" | "PENALTY" | "SCRATCH_WORDS", number>>;
@@ -60,6 +63,7 @@ export function headResults(
       : l.temporary(logits.shape, logits.dtype),
     best: l.temporary([rows, workgroups, 2], uint32),
     scratch,
+    settings: end?.settings && settingsOf(l, value(end.settings)),
     recent,
     spec: {
       DTYPE_OUT: logits.dtype.code,
@@ -134,8 +138,9 @@ export function emitChoiceStep(
 ): void {
   const buffers = replaced(end, value, done);
   const ring = end.logprobs && ringOf(end.logprobs, value, done);
+  const settings = end.settings && settingsOf(l, value(end.settings));
   const mask = end.mask && l.contiguous(value(end.mask));
-  inTurns(l, { logits, mask }, needsAll(end), (source, rows, cols, part) => {
+  inTurns(l, { logits, settings, mask }, needsAll(end), (source, rows, cols, part) => {
     const { next, position, key, rings = [] } = buffers;
     const own = {
       next: part(next!),

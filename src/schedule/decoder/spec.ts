@@ -102,6 +102,8 @@ export interface TokenRow {
 export interface SamplingTail {
   /** How the token is chosen. */
   readonly choice: Choice;
+  /** float32 (rows, 4), where it draws: the settings of each row, as op `sample` takes them. */
+  readonly settings: Node | undefined;
   /** Which tokens may be chosen, as op `sample` takes it. */
   readonly mask: Node | undefined;
   /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */

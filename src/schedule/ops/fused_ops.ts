@@ -18,7 +18,15 @@ import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { randomWords } from "./random.ts";
 import type { Inputs, Rule } from "./rule.ts";
-import { emitLogprobs, emitSample, hasLogprobsKernel, hasSampleKernel, MOST_COLS, samplingPush } from "./sampling.ts";
+import {
+  emitLogprobs,
+  emitSample,
+  hasLogprobsKernel,
+  hasSampleKernel,
+  MAX_COLS,
+  samplingPush,
+  settingsOf,
+} from "./sampling.ts";
 
 /** A fused op. */
 export interface FusedOp {
@@ -114,15 +122,16 @@ function sample(l: Lowering, node: Node, [x, ...rest]: Inputs): Value {
   const out = l.temporary(node.shape, node.dtype);
   const [rows, cols] = x.shape;
   const logits = l.contiguous(x);
-  const uniforms = choice.temperature > 0 ? l.contiguous(rest[0]) : undefined;
+  const settings = choice.draws ? settingsOf(l, rest[0]) : undefined;
+  const uniforms = choice.draws ? l.contiguous(rest[1]) : undefined;
   const mask = choice.masked ? l.contiguous(rest.at(-1)!) : undefined;
   if (hasSampleKernel(l.backend, cols)) {
-    emitSample(l, choice, { logits, mask }, uniforms, out);
+    emitSample(l, choice, { logits, settings, mask }, uniforms, out);
     return out;
   }
-  l.emit("sample", [logits, uniforms, out, mask], {
+  l.emit("sample", [logits, settings, uniforms, out, mask], {
     spec: { DTYPE_IN: logits.dtype.code },
-    push: samplingPush(choice, rows, cols, 0),
+    push: samplingPush(rows, cols, 0, settings),
     workgroups: rows,
   });
   return out;
@@ -154,7 +163,7 @@ export const FUSED_OPS = {
   sample: {
     kernel({ inputs: [logits] }, backend) {
       const cols = logits.shape[1];
-      return hasSampleKernel(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+      return hasSampleKernel(backend, cols) ? "sample_draw" : cols <= MAX_COLS ? "sample" : undefined;
     },
     rule: sample,
   },

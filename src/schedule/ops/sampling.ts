@@ -8,7 +8,6 @@
 import type { Backend } from "../../backend/backend.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { OpAttrs } from "../../graph/node.ts";
-import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 
@@ -20,16 +19,16 @@ export interface Choice extends Readonly<OpAttrs["sample"]> {
 
 /** Threads of every sampling kernel: as many as a histogram has bins. */
 const THREADS = 256;
-/** Logits of a workgroup. */
-const SLICE = 1024;
+/** Logits of a slice that a thread looks at: of rows that have no more slices than threads, and of longer ones. */
+const PER_THREAD = { short: 4, long: 8 } as const;
 /** Logits of a row that the kernels of all devices take. */
-export const MOST_COLS: number = THREADS * SLICE;
+export const MAX_COLS: number = THREADS * THREADS * PER_THREAD.long;
 /** Rows that are sampled from at once: their scratch memory may be twice as large as they. */
 const ROWS_AT_ONCE = 64;
 /** Words of a row's scratch memory in front of its list. */
-const FIXED_WORDS = 4 * THREADS + 4 + 2 * (THREADS + 1);
-/** The largest `topK` whose tokens are found among what is not below the `topK`-th largest of parts, and parts to one of it. */
-const MOST_FEW = 128;
+const FIXED_WORDS = 5 * THREADS + 4 + 2 * (THREADS + 1);
+/** Those of shaders/sampling/sample.glsl. */
+const MAX_FEW = 128;
 const PARTS_TO_ONE = 4;
 /** Likeliest tokens whose log probabilities the kernel tells at most: it may look at all logits for each of them. */
 const MOST_TOLD = 64;
@@ -41,29 +40,36 @@ export function hasLogprobsKernel(backend: Backend, cols: number, top: number): 
 
 /** Whether the kernels serve rows of that many logits on a device. */
 export function hasSampleKernel(backend: Backend, cols: number): boolean {
-  return backend.has("sample_draw") && backend.limits.maxThreads >= THREADS && cols <= MOST_COLS;
+  return backend.has("sample_draw") && backend.limits.maxThreads >= THREADS && cols <= MAX_COLS;
 }
 
 /** The choice that takes the largest logit, whatever it is. */
-export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0, always: true };
+export const LARGEST: Choice = { draws: false, topK: 0, topP: false, always: true };
 
-/** The constant of kernels that choose: whether rows without a finite largest logit have no token. */
+/** Logits of a slice that a thread looks at. */
+function perThread(cols: number): number {
+  return cols <= THREADS * THREADS * PER_THREAD.short ? PER_THREAD.short : PER_THREAD.long;
+}
+
+/** Slices of a row. */
+function slicesOf(cols: number): number {
+  return Math.ceil(cols / (THREADS * perThread(cols)));
+}
+
+/** The constant of kernels that take the largest logit: whether rows without a finite one have no token. */
 export function checkedSpec({ always }: Choice): { readonly CHECKED: number } {
-  return { CHECKED: always ? 0 : 1 };
+  return { CHECKED: Number(!always) };
 }
 
 /** Whether a choice looks at all logits of a row, not just at the largest one. */
-export function looksAtAll({ temperature }: Choice): boolean {
-  return temperature > 0;
+export function looksAtAll({ draws }: Choice): boolean {
+  return draws;
 }
 
-function hasThresholds({ topK, topP }: Choice, cols: number): boolean {
-  return (topK > 0 && topK < cols) || (topP > 0 && topP < 1);
-}
-
-/** Whether so many parts, whose largest logits are known, tell well enough which logits `topK` may keep. Each part has a logit. */
-function isFew({ topK }: Choice, parts: number): boolean {
-  return topK > 0 && topK <= MOST_FEW && topK * PARTS_TO_ONE <= parts;
+/** Whether the thresholds of a row may need a histogram: its `parts`, whose largest logits are known, do not tell enough of them. */
+function needsHistogram({ topK, topP }: Choice, cols: number, parts: number): boolean {
+  const isFew = topK > 0 && topK <= MAX_FEW && topK * PARTS_TO_ONE <= parts;
+  return !isFew && (topP || topK < 0 || (topK > 0 && topK < cols));
 }
 
 /** Scratch memory of the kernels that look at all logits, to be cleared by who writes the largest ones. */
@@ -87,40 +93,48 @@ export interface DrawBuffers {
   readonly rings?: readonly Value[];
 }
 
-/** Logits (rows, cols), and where tokens are masked a uint32 mask (rows, cols / 32, rounded up). */
-export interface MaskedLogits {
+/** Logits (rows, cols), where rows draw their settings (rows, 4), and where tokens are masked a uint32 mask (rows, cols / 32, rounded up). */
+export interface ChoiceInputs {
   readonly logits: Value;
-  readonly mask: Value | undefined;
+  readonly settings?: Value;
+  readonly mask?: Value;
 }
 
 /** What a token is chosen from: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
-export interface DrawSource extends Partial<MaskedLogits> {
+export interface DrawSource extends Partial<ChoiceInputs> {
   readonly best: Value;
   readonly scratch: Value | undefined;
 }
 
 /** The dispatch that draws. */
 interface Draw {
-  readonly few: boolean;
+  readonly spec: Readonly<Record<"DTYPE_IN" | "PER_THREAD" | "COUNTED" | "CHECKED", number>>;
   readonly logits: Value | undefined;
   readonly workgroups: readonly [number, number, number];
 }
 
 /** Emits what has to be counted in front of a draw, and says how to draw. */
 export function emitCounts(l: Lowering, choice: Choice, rows: number, cols: number, source: DrawSource): Draw {
-  const { logits, mask, best, scratch } = source;
-  if (!looksAtAll(choice) || !logits || !scratch) return { few: false, logits: undefined, workgroups: [1, rows, 1] };
-  const few = isFew(choice, best.shape[1]);
-  const slices = Math.ceil(cols / SLICE);
-  if (hasThresholds(choice, cols) && !few) {
-    l.emit("sample_histogram", [logits, best, scratch, mask], {
+  const { logits, settings, mask, best, scratch } = source;
+  const draws = looksAtAll(choice) && logits !== undefined && scratch !== undefined;
+  const counts = draws && needsHistogram(choice, cols, best.shape[1]);
+  const spec = {
+    DTYPE_IN: draws ? logits.dtype.code : 0,
+    PER_THREAD: perThread(cols),
+    COUNTED: Number(counts),
+    ...checkedSpec(choice),
+  };
+  if (!draws) return { spec, logits: undefined, workgroups: [1, rows, 1] };
+  const slices = slicesOf(cols);
+  if (counts) {
+    l.emit("sample_histogram", [logits, best, scratch, settings, mask], {
       threads: THREADS,
-      spec: { DTYPE_IN: logits.dtype.code },
-      push: samplingPush(choice, rows, cols, best.shape[1]),
+      spec: { DTYPE_IN: logits.dtype.code, PER_THREAD: perThread(cols) },
+      push: samplingPush(rows, cols, best.shape[1], settings),
       workgroups: [slices, rows, 1],
     });
   }
-  return { few, logits, workgroups: [slices + 1, rows, 1] };
+  return { spec, logits, workgroups: [slices + 1, rows, 1] };
 }
 
 /** Tokens that a ring of each row holds. */
@@ -137,13 +151,14 @@ export function emitDraw(
   source: DrawSource,
   { uniforms, key, out, next, position, rings = [] }: DrawBuffers,
 ): void {
-  const { few, logits, workgroups } = emitCounts(l, choice, rows, cols, source);
-  const { mask, best, scratch } = source;
-  l.emit("sample_draw", [logits, best, scratch, uniforms, key, out, next, position, rings[0], rings[1], mask], {
+  const { spec, logits, workgroups } = emitCounts(l, choice, rows, cols, source);
+  const { settings, mask, best, scratch } = source;
+  const buffers = [logits, best, scratch, settings, uniforms, key, out, next, position, rings[0], rings[1], mask];
+  l.emit("sample_draw", buffers, {
     threads: THREADS,
-    spec: { DTYPE_IN: logits?.dtype.code ?? 0, FEW: Number(few), ...checkedSpec(choice) },
+    spec,
     push: {
-      ...samplingPush(choice, rows, cols, best.shape[1]),
+      ...samplingPush(rows, cols, best.shape[1], settings),
       log_size: ringSize(rings[0]),
       recent_size: ringSize(rings[1]),
     },
@@ -155,7 +170,7 @@ export function emitDraw(
 export function emitSample(
   l: Lowering,
   choice: Choice,
-  from: MaskedLogits,
+  from: ChoiceInputs,
   uniforms: Value | undefined,
   out: Value,
 ): void {
@@ -165,7 +180,7 @@ export function emitSample(
 }
 
 /** Emits op `logprobs`: logits (rows, cols) and tokens (rows,) to (rows, 1 + 2 top), some rows at a time. */
-export function emitLogprobs(l: Lowering, top: number, from: MaskedLogits, tokens: Value, out: Value): void {
+export function emitLogprobs(l: Lowering, top: number, from: ChoiceInputs, tokens: Value, out: Value): void {
   inTurns(l, from, true, (source, rows, cols, part) => {
     emitTailLogprobsOf(l, top, rows, cols, source, part(tokens), undefined, part(out));
   });
@@ -185,12 +200,11 @@ export function emitTailLogprobsOf(
   positions: Value | undefined,
   out: Value,
 ): void {
-  const choice = { temperature: 1, topP: 0, minP: 0, topK: top };
   l.emit("logprobs", [logits, best, scratch, tokens, positions, out, mask], {
     threads: THREADS,
-    spec: { DTYPE_IN: logits!.dtype.code },
-    push: { ...samplingPush(choice, rows, cols, best.shape[1]), log_size: positions ? out.shape[1] : 1 },
-    workgroups: [Math.ceil(cols / SLICE), rows, 1],
+    spec: { DTYPE_IN: logits!.dtype.code, PER_THREAD: perThread(cols) },
+    push: { ...samplingPush(rows, cols, best.shape[1]), top, log_size: positions ? out.shape[1] : 1 },
+    workgroups: [slicesOf(cols), rows, 1],
   });
 }
 
@@ -200,17 +214,17 @@ export function emitTailLogprobsOf(
  */
 export function inTurns(
   l: Lowering,
-  { logits, mask }: MaskedLogits,
+  { logits, settings, mask }: ChoiceInputs,
   looks: boolean,
   emit: (source: DrawSource, rows: number, cols: number, part: (v: Value) => Value) => void,
 ): void {
   const [all, cols] = logits.shape;
-  const slices = Math.ceil(cols / SLICE);
+  const slices = slicesOf(cols);
   for (let first = 0; first < all; first += ROWS_AT_ONCE) {
     const rows = Math.min(ROWS_AT_ONCE, all - first);
     const part = (v: Value): Value => ({
       ...v,
-      offset: v.offset + first * sizeOf(v.shape.slice(1)),
+      offset: v.offset + first * v.strides[0],
       shape: [rows, ...v.shape.slice(1)],
     });
     const scratch = looks ? scratchFor(l, rows, cols) : undefined;
@@ -218,16 +232,22 @@ export function inTurns(
     const masks = mask && part(mask);
     l.emit("sample_best", [part(logits), best, scratch, masks], {
       threads: THREADS,
-      spec: { DTYPE_IN: logits.dtype.code },
-      push: samplingPush(LARGEST, rows, cols, slices),
+      spec: { DTYPE_IN: logits.dtype.code, PER_THREAD: perThread(cols) },
+      push: samplingPush(rows, cols, slices),
       workgroups: [slices, rows, 1],
     });
-    emit({ logits: part(logits), mask: masks, best, scratch }, rows, cols, part);
+    emit({ logits: part(logits), settings: settings && part(settings), mask: masks, best, scratch }, rows, cols, part);
   }
 }
 
-/** The push fields of a choice from rows of which the largest logits of `bests` parts are known; rings are left out. */
-export function samplingPush(choice: Choice, rows: number, cols: number, bests: number): Record<string, number> {
-  const { temperature, topP, minP, topK } = choice;
-  return { rows, cols, temperature, top_p: topP, min_p: minP, top_k: topK, bests, log_size: 1, recent_size: 1 };
+/** The push fields of a choice from rows of which the largest logits of `bests` parts are known; `top` and rings are left out. */
+export function samplingPush(rows: number, cols: number, bests: number, settings?: Value): Record<string, number> {
+  const stride = settings && settings.shape[0] > 1 ? settings.strides[0] : 0;
+  return { rows, cols, settings_stride: stride, bests, top: 0, log_size: 1, recent_size: 1 };
+}
+
+/** Settings (rows, 4) as kernels read them: those of a row one after the other, and all rows at one distance. */
+export function settingsOf(l: Lowering, settings: Value): Value {
+  const plain = l.plain(settings);
+  return plain.strides[1] === 1 && plain.strides[0] >= 0 ? plain : l.contiguous(plain);
 }

@@ -47,6 +47,22 @@ for (const device of testDevices()) {
       const tokens = rowsOf(logits).map((row, i) => mx.fast.sample(row, { ...options, key: alone[i] }).tolist());
       assertEquals(mx.fast.sample(logits, { ...options, key: keys }).tolist(), tokens.flat());
     }
+    const temperature = [0.8, 0, 1.3];
+    const [topK, topP, minP] = [[40, 0, 3], [0.9, 1, 0.4], [0, 0, 0.05]];
+    const each = rowsOf(logits).map((row, i) => {
+      const options = { temperature: temperature[i], topK: topK[i], topP: topP[i], minP: minP[i], key: alone[i] };
+      return mx.fast.sample(row, options).tolist();
+    });
+    assertEquals(
+      mx.fast.sample(logits, { temperature: mx.array(temperature), topK, topP, minP, key: keys }).tolist(),
+      each.flat(),
+    );
+    const short = { temperature: mx.array([1, 2]) };
+    assertThrows(
+      () => mx.fast.sample(logits, short),
+      mx.ArrayError,
+      "temperature of shape (3,), one for each row: found shape (2,)",
+    );
     assertThrows(() => mx.random.bits([2, 5], keys), mx.ArrayError, "expected a key");
   });
 

@@ -222,7 +222,7 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
   const { position, norm, head, end } = decoder;
-  const needed = new Set<unknown>([position, norm, end?.fed, ...Object.values(head)]);
+  const needed = new Set<unknown>([position, norm, end?.fed, end?.settings, ...Object.values(head)]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
       needed.add(node);

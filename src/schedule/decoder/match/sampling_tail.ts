@@ -15,7 +15,7 @@ import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { immediateBits } from "../../ops/elementwise_chain.ts";
 
-import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
+import { type Choice, LARGEST, MAX_COLS } from "../../ops/sampling.ts";
 import type { Walk } from "../../plan/pattern.ts";
 import { isSameNumber } from "../../plan/row_position.ts";
 
@@ -32,6 +32,7 @@ interface Chosen {
   /** What it is chosen from. */
   readonly row: Node;
   readonly choice: Choice;
+  readonly settings: Node | undefined;
   readonly mask: Node | undefined;
   readonly penalty: SamplingTail["penalty"];
   /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
@@ -53,7 +54,7 @@ export function findSamplingTail(
   const chosen = findChoice(walk, logits, sizeOf(position.shape));
   const end = chosen && new StateFinder(walk, chosen, position, state).find();
   if (!end) return undefined;
-  const inside = between(updatesOf(end).map((u) => u.value), [logits, end.mask]);
+  const inside = between(updatesOf(end).map((u) => u.value), [logits, end.settings, end.mask]);
   return isClosed(walk, end, inside, late) ? { end, inside, token: chosen.token } : undefined;
 }
 
@@ -76,7 +77,7 @@ class StateFinder {
 
   /** All updates; undefined where one that must be there is not, or the kernels know no room for one. */
   find(): SamplingTail | undefined {
-    const { choice, mask, penalty, split } = this.#chosen;
+    const { choice, settings, mask, penalty, split } = this.#chosen;
     const state = this.#state;
     const next = state.find((u) => this.#isTokenState(u));
     const position = state.find((u) => this.#isPositionState(u));
@@ -85,7 +86,7 @@ class StateFinder {
     const logprobs = state.map((u) => this.#logprobsRing(u)).filter((ring) => ring !== undefined);
     if (!next || !position || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
     const fed = this.#position === position.parameter ? undefined : this.#position;
-    return { choice, mask, penalty, next, position, fed, key, rings, logprobs: logprobs[0] };
+    return { choice, settings, mask, penalty, next, position, fed, key, rings, logprobs: logprobs[0] };
   }
 
   #isTokenState({ parameter, value }: StateUpdate): boolean {
@@ -192,14 +193,15 @@ function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined 
     const readers = walk.readers(row);
     const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
     if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
-      return { token: largest, row, choice: LARGEST, mask: undefined, penalty, split: undefined };
+      return { token: largest, row, choice: LARGEST, settings: undefined, mask: undefined, penalty, split: undefined };
     }
     const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
     if (sample) {
       const choice = attrsOf(sample, "sample");
       const mask = choice.masked ? viewed(sample.inputs.at(-1)!) : undefined;
-      const split = choice.temperature > 0 ? findSplit(sample.inputs[1], rows) : undefined;
-      return split || choice.temperature === 0 ? { token: sample, row, choice, mask, penalty, split } : undefined;
+      const [, settings, uniforms] = choice.draws ? sample.inputs : [];
+      const split = uniforms && findSplit(uniforms, rows);
+      return split || !choice.draws ? { token: sample, row, choice, settings, mask, penalty, split } : undefined;
     }
     if (readers.length !== 1 || readers[0].op !== "reshape") return undefined;
     row = readers[0];
@@ -212,7 +214,7 @@ function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): Sam
   const recent = viewed(indices);
   if (
     attrsOf(scatter, "scatterAlong").fn !== "assign" || recent.op !== "parameter" || !isIndex(recent) ||
-    !hasRows(recent, rows) || sizeOf(logits.shape) > rows * MOST_COLS || !isElementwise(lowered, "select")
+    !hasRows(recent, rows) || sizeOf(logits.shape) > rows * MAX_COLS || !isElementwise(lowered, "select")
   ) return undefined;
   const [less, multiplied, divided] = lowered.inputs;
   const seen = multiplied.inputs[0];
