@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x0e1505c0;
+export const ABI_HASH = 0xa12a846d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -86,8 +86,9 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Installed drivers that cannot be loaded, which Vulkan passes over in silence: "manifest<TAB>library<TAB>reason" a line in `text`
-   * (NUL-terminated, lines that pass `capacity` left out); empty where all can be. */
+  /** Installed drivers that cannot be loaded, which Vulkan skips silently. `text` gets a line
+   * "manifest<TAB>library<TAB>reason" for each, NUL-terminated; lines beyond `capacity` are left out. It is empty if all
+   * drivers can be loaded. */
   vkrt_driver_failures: {
     parameters: [
       "buffer", // text
@@ -95,9 +96,10 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-   * driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
-   * reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open. */
+  /** JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`). Its fields are name, type
+   * ("discrete", "integrated", "cpu", …), driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads,
+   * sharedBytes, features, missingKernels with the reason of each, …. It has "unusable": reason when the device lacks
+   * something. `mask` as for vkrt_device_open. */
   vkrt_device_info: {
     parameters: [
       "u32", // index
@@ -107,9 +109,10 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
-   * one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, chunkBytes= (that buffers share), subgroup=,
-   * separated by commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs. */
+  /** Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides features and lowers limits, so that the
+   * device works like a lesser one. Features are named as in vkrt_device_info. Limits are maxThreads=, sharedBytes=,
+   * maxGrid=, chunkBytes= (that buffers share) and subgroup=, separated by commas. `cache_dir` (NUL-terminated, may be
+   * empty) keeps the pipeline cache between runs. */
   vkrt_device_open: {
     parameters: [
       "u32", // index
@@ -135,8 +138,8 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Messages of the calls that failed lately on `device` (0: without a device), the newest first: "call(): text", the last one of each
-   * call, with line ends between them. Behind those of device 0 stand the texts of validation messages. */
+  /** Messages of recent failed calls on `device` (0: without a device), the newest first. Each is "call(): text", the last
+   * one of each call, with line ends between them. The texts of validation messages follow those of device 0. */
   vkrt_last_error: {
     parameters: [
       "u32", // device
@@ -145,8 +148,9 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging and tables of addresses, the size of the device's memory,
-   * the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them. */
+  /** VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
+   * of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
+   * reports them plus those cached for reuse. The cached bytes and their maximum are the last two. */
   vkrt_memory: {
     parameters: [
       "u32", // device
@@ -160,7 +164,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Most bytes that stay cached for reuse when nothing uses them; what is more goes back to the driver as soon as the work on it is done. */
+  /** Most unused bytes that stay cached for reuse. The rest goes back to the driver as soon as the work on it is done. */
   vkrt_cache_limit: {
     parameters: [
       "u32", // device
@@ -168,7 +172,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** A buffer of `bytes` (> 0), aligned to at least 256 bytes, with 64 bytes of slack behind it for wide loads. Not cleared. */
+  /** A buffer of `bytes` (> 0), aligned to at least 256 bytes, followed by 64 bytes of slack for wide loads. Not cleared. */
   vkrt_buffer_new: {
     parameters: [
       "u32", // device
@@ -219,10 +223,11 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** A kernel made at run time of `count` words of SPIR-V (Vulkan 1.3, entry point "main"), in addition to those of the table: `kernel` is
-   * its id in Plans, for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and
-   * KERNEL_PUSH_WORDS words behind them, its specialization constants 0 to 2 the size of a workgroup. Bit i of `writes`: it writes buffer i; of
-   * `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have been validated. Holds VKRT_MAX_KERNELS. */
+  /** Adds a kernel of `count` words of SPIR-V at run time (Vulkan 1.3, entry point "main"). `kernel` is its id in Plans
+   * for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and then
+   * KERNEL_PUSH_WORDS words. Its specialization constants 0 to 2 are the size of a workgroup. Bit i of `writes`: it
+   * writes buffer i; of `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have
+   * been validated. Holds VKRT_MAX_KERNELS. */
   vkrt_kernel_new: {
     parameters: [
       "u32", // device
@@ -266,9 +271,10 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-   * and replayed while the slots stay the same. `ticket` counts up, once a call; plans of one of the VKRT_STREAMS streams run in the order of
-   * their submission, those of different streams wait for one another where one writes what the other reads or writes. */
+  /** Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`, `count` words in all. A slot has 4 words:
+   * {buffer handle, offset low, offset high, 0}. The recorded command buffer is kept and replayed while the slots stay
+   * the same. `ticket` counts up, once a call. Plans of one of the VKRT_STREAMS streams run in the order of their
+   * submission. Plans of different streams wait for one another if one writes what the other reads or writes. */
   vkrt_plan_run: {
     parameters: [
       "u32", // device
@@ -297,8 +303,8 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Timestamps: with `on`, later submissions record one interval per dispatch; vkrt_profile_read gives those of the last finished run
-   * of `plan` in nanoseconds, one f64 a dispatch, and their number. */
+  /** Timestamps: with `on`, later submissions record one interval per dispatch. vkrt_profile_read gives the intervals of
+   * the last finished run of `plan` in nanoseconds, one f64 a dispatch, and their number. */
   vkrt_profile: {
     parameters: [
       "u32", // device
@@ -326,9 +332,10 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** What the driver tells of the pipeline of a dispatch of `plan`: "name<TAB>value" a line in `text` (NUL-terminated, lines that pass
-   * `capacity` left out), with the driver's names: bytes of code, registers. It is compiled once more for this, so that those which run
-   * are as they are without asking. VKRT_ERROR_UNAVAILABLE where the device lacks "pipelineStatistics". */
+  /** What the driver reports about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
+   * NUL-terminated; lines beyond `capacity` are left out. The names are the driver's: bytes of code, registers. It is
+   * compiled once more for this, so that those which run are as they are without asking. VKRT_ERROR_UNAVAILABLE where the
+   * device lacks "pipelineStatistics". */
   vkrt_plan_statistics: {
     parameters: [
       "u32", // device

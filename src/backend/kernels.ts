@@ -47,7 +47,7 @@ export interface PushField {
   readonly count: number;
 }
 
-/** A buffer of a row, "name:rw?", taken apart: r read, w written, ? optional. */
+/** A buffer of a row, "name:rw?", split: r read, w written, ? optional. */
 export function bufferOf(text: string): KernelBuffer {
   const [name, access] = text.split(":");
   const has = (letter: string): boolean => access.includes(letter);
@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x0e1505c0;
+export const ABI_HASH = 0xa12a846d;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -408,25 +408,25 @@ export const KERNELS = {
     id: 55, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?", "mask:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN"],
+    spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_histogram: {
     id: 56, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r", "best:r", "scratch:rw", "mask:r?"],
+    buffers: ["logits:r", "best:r", "scratch:rw", "settings:r", "mask:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN"],
+    spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_draw: {
     id: 57, push: "SamplePush", needs: "", wasm: false,
-    buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
+    buffers: ["logits:r?", "best:r", "scratch:rw?", "settings:r?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
+    spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   logprobs: {
     id: 58, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w", "mask:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN"],
+    spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   radix_sort: {
     id: 59, push: "RowsPush", needs: "", wasm: true,
@@ -484,7 +484,7 @@ export const KERNELS = {
   },
   sample: {
     id: 68, push: "SamplePush", needs: "", wasm: true,
-    buffers: ["logits:r", "uniforms:r?", "out:w", "mask:r?"],
+    buffers: ["logits:r", "settings:r?", "uniforms:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
@@ -880,27 +880,27 @@ export const KERNELS = {
   },
   decode_draw_u64: {
     id: 134, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_draw_i32: {
     id: 135, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_draw_poll: {
     id: 136, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_draw_rows: {
     id: 137, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_layers: {
     id: 138, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
@@ -1164,11 +1164,9 @@ export const PUSH = {
   SamplePush: [
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
-    { name: "temperature", type: "f32", count: 1 },
-    { name: "top_p", type: "f32", count: 1 },
-    { name: "min_p", type: "f32", count: 1 },
-    { name: "top_k", type: "u32", count: 1 },
+    { name: "settings_stride", type: "u32", count: 1 },
     { name: "bests", type: "u32", count: 1 },
+    { name: "top", type: "u32", count: 1 },
     { name: "log_size", type: "u32", count: 1 },
     { name: "recent_size", type: "u32", count: 1 },
   ],
@@ -1247,10 +1245,7 @@ export const PUSH = {
     { name: "capacity", type: "u32", count: 1 },
     { name: "vocabulary", type: "u32", count: 1 },
     { name: "layer", type: "u32", count: 1 },
-    { name: "temperature", type: "f32", count: 1 },
-    { name: "top_p", type: "f32", count: 1 },
-    { name: "min_p", type: "f32", count: 1 },
-    { name: "top_k", type: "u32", count: 1 },
+    { name: "settings_stride", type: "u32", count: 1 },
     { name: "bests", type: "u32", count: 1 },
   ],
   DecodeLayersPush: [
