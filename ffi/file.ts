@@ -190,11 +190,11 @@ export function inflateRange(path: string, { offset, length, expected, crc }: De
 }
 
 /** Most bytes that the beginning of a deflate stream may grow to. */
-const MOST_BEGINNING = 2 ** 26;
+const MAX_BEGINNING = 2 ** 26;
 
 /** What the beginning of a deflate stream holds. Throws a {@link FileError}. */
 export function inflateBeginning(bytes: Uint8Array): Uint8Array {
-  const out = inflated(bytes, { maxOutputLength: MOST_BEGINNING, finishFlush: zlib.Z_SYNC_FLUSH });
+  const out = inflated(bytes, { maxOutputLength: MAX_BEGINNING, finishFlush: zlib.Z_SYNC_FLUSH });
   if (out) return out;
   throw new FileError("content", "holds a deflate stream that grows without end");
 }

@@ -16,7 +16,7 @@ import { RuntimeError } from "./error.ts";
 /** Options of every call. */
 const OPTIONS = ["--target-env=vulkan1.3", "-fshader-stage=compute", "-O"] as const;
 /** Texts whose SPIR-V stays in memory. */
-const MOST_KEPT = 1024;
+const MAX_KEPT = 1024;
 const DIGEST_BYTES = 32;
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -70,7 +70,7 @@ export function judgeSpirv(spirv: Uint8Array, call: string): string | undefined 
   } catch (error) {
     if (!(error instanceof RuntimeError)) throw error;
   }
-  if (judged.size < MOST_KEPT) judged.add(key);
+  if (judged.size < MAX_KEPT) judged.add(key);
   return undefined;
 }
 
@@ -157,7 +157,7 @@ function folder(): string {
 function keep(key: string, spirv: Bytes): void {
   kept.delete(key); // the one that was used last stands last
   kept.set(key, spirv);
-  if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value!);
+  if (kept.size > MAX_KEPT) kept.delete(kept.keys().next().value!);
 }
 
 /** A file holds the digest of the module, and the module. A damaged one counts as missing. */

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xa12a846d;
+export const ABI_HASH = 0x402dd284;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -57,8 +57,8 @@ static int32_t need(Device *d, const void *pointer, const char *name) {
 }
 
 static int32_t no_handle(Device *d, const HandleTable *table, const char *what) {
-    if (table->live < MOST_HANDLES) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u %s can live at once", MOST_HANDLES, what);
+    if (table->live < MAX_HANDLES) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u %s can live at once", MAX_HANDLES, what);
 }
 
 static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_t bytes, Buffer **out) {

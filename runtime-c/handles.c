@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define GENERATION_BITS 10
-#define INDEX_MASK MOST_HANDLES
+#define INDEX_MASK MAX_HANDLES
 #define GENERATION_MASK ((1u << GENERATION_BITS) - 1)
 #define REST 1024
 #define NONE 0xffffffffu

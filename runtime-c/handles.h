@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define INDEX_BITS 20
-#define MOST_HANDLES ((1u << INDEX_BITS) - 1) // alive at once
+#define MAX_HANDLES ((1u << INDEX_BITS) - 1) // alive at once
 
 typedef struct HandleEntry {
     void *object;

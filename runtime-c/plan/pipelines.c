@@ -13,7 +13,7 @@
 #include "failure.h"
 
 #define CACHE_MAGIC 0x43504b56u // "VKPC"
-#define MOST_THREADS 16
+#define MAX_THREADS 16
 
 typedef struct CacheHeader {
     uint32_t magic, abi, bytes, checksum;
@@ -272,10 +272,10 @@ static void make_some(void *argument) {
 }
 
 static int32_t make_all(Missing *missing) {
-    Thread threads[MOST_THREADS];
+    Thread threads[MAX_THREADS];
     uint32_t started = 0, wanted = processor_count();
     if (wanted > missing->count) wanted = missing->count;
-    if (wanted > MOST_THREADS) wanted = MOST_THREADS;
+    if (wanted > MAX_THREADS) wanted = MAX_THREADS;
     while (started + 1 < wanted && thread_start(&threads[started], make_some, missing)) started++;
     make_some(missing);
     for (uint32_t i = 0; i < started; i++) thread_join(&threads[i]);

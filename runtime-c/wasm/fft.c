@@ -5,10 +5,10 @@
 #define FFT_REAL f4
 #include "../../shaders/include/math/fft.h"
 
-enum { LANES = 8, HALVES = LANES / 4, MOST_FACTOR = 1024 };
+enum { LANES = 8, HALVES = LANES / 4, MAX_FACTOR = 1024 };
 
 typedef float f2 __attribute__((vector_size(8), aligned(4), may_alias));
-typedef f4 Tile[MOST_FACTOR][HALVES][2]; // real and imaginary parts
+typedef f4 Tile[MAX_FACTOR][HALVES][2]; // real and imaginary parts
 
 static uint32_t coarse_count(uint32_t order, uint32_t shift) { return ((order - 1) >> shift) + 1; }
 
@@ -51,7 +51,7 @@ typedef struct Pass {
     bool inverse;
     float scale;
     Roots roots;
-    float own[2 * MOST_FACTOR]; // the roots of order `factor`
+    float own[2 * MAX_FACTOR]; // the roots of order `factor`
 } Pass;
 
 // Where the lanes of a group begin in the input and the output, and the outer index of each.
@@ -174,7 +174,7 @@ static void scatter(float *out, Tile from, const Pass *pass, const Group *g) {
 INLINE void stage(Tile to, Tile from, const Pass *pass, uint32_t radix, uint32_t stride) {
     const uint32_t count = pass->factor / radix, most = count / stride;
     for (uint32_t p = 0; p < most; p++) {
-        f4 wr[FFT_MOST], wi[FFT_MOST];
+        f4 wr[FFT_MAX], wi[FFT_MAX];
         FFT_UNROLL for (uint32_t k = 1; k < radix; k++) {
             wr[k] = f4_splat(pass->own[2 * (size_t)(stride * p * k)]);
             wi[k] = f4_splat(pass->own[2 * (size_t)(stride * p * k) + 1]);
@@ -182,7 +182,7 @@ INLINE void stage(Tile to, Tile from, const Pass *pass, uint32_t radix, uint32_t
         for (uint32_t q = 0; q < stride; q++) {
             const uint32_t in = q + stride * p, out = q + stride * radix * p;
             for (int half = 0; half < HALVES; half++) {
-                f4 re[FFT_MOST], im[FFT_MOST];
+                f4 re[FFT_MAX], im[FFT_MAX];
                 FFT_UNROLL for (uint32_t j = 0; j < radix; j++) {
                     re[j] = from[in + count * j][half][0];
                     im[j] = from[in + count * j][half][1];

@@ -28,7 +28,7 @@ typedef struct Range {
     uint32_t end;
 } Range;
 
-enum { MOST_RANGES = 64, BATCHES = 8 };
+enum { MAX_RANGES = 64, BATCHES = 8 };
 
 typedef struct Shared {
     _Alignas(64) _Atomic uint32_t fork;
@@ -41,7 +41,7 @@ typedef struct Shared {
     _Alignas(64) void (*run_chunks)(const Call *call, uint32_t first, uint32_t last);
     const Call *call;
     uint32_t ranges;
-    Range range[MOST_RANGES];
+    Range range[MAX_RANGES];
 } Shared;
 
 static Shared shared;
@@ -67,7 +67,7 @@ static void wake_sleepers(void) {
 
 void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first, uint32_t last) {
     if (first >= last) return;
-    uint32_t ranges = min_u32(1 + atomic_load_explicit(&shared.workers, memory_order_relaxed), MOST_RANGES);
+    uint32_t ranges = min_u32(1 + atomic_load_explicit(&shared.workers, memory_order_relaxed), MAX_RANGES);
     ranges = min_u32(ranges, last - first);
     if (ranges == 1) {
         run_chunks(call, first, last);

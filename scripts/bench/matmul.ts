@@ -58,7 +58,7 @@ const CANDIDATES: readonly TileShape[] = [
 const VECTOR_THREADS = [32, 64, 128, 256];
 const VECTOR_COLUMNS = [1, 2, 4, 8];
 /** Rows up to which few rows are tried. */
-const MOST_FEW = 32;
+const MAX_FEW = 32;
 
 interface Product {
   readonly name: string;
@@ -95,7 +95,7 @@ if (import.meta.main) {
   for (const { name, n, k } of SHAPES.filter(({ name }) => ONLY?.includes(name) ?? true)) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
-      if (m <= MOST_FEW) {
+      if (m <= MAX_FEW) {
         const few = { ...vectorShape(backend, m, n, k, READS), each: m };
         report(p, `few rows, ${few.rows} at once`, time(backend, p, few));
         if (m > 1) {

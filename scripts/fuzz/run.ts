@@ -59,7 +59,7 @@ export interface FuzzOptions {
 /** Inputs that a process gets at once. */
 const CHUNK = 500;
 /** Inputs of a format that may hang or end the process; each takes seconds, so the rest of a format that does more is left out. */
-const MOST_KILLED = 20;
+const MAX_KILLED = 20;
 /** What making one finding short may take. */
 const EFFORT: Effort = { tries: 400, milliseconds: 20_000 };
 
@@ -100,7 +100,7 @@ export async function fuzz(options: FuzzOptions): Promise<Figures[]> {
     for (let job = jobs.shift(); job; job = jobs.shift()) {
       const format = formats.find(({ name }) => name === job!.format)!;
       const figures = table.find((row) => row.format === format.name)!;
-      if (figures.killed >= MOST_KILLED) continue;
+      if (figures.killed >= MAX_KILLED) continue;
       for await (const answer of watch.read(job)) {
         figures.inputs++;
         if (answer.outcome === "hang" || answer.outcome === "crash") figures.killed++;
@@ -110,7 +110,7 @@ export async function fuzz(options: FuzzOptions): Promise<Figures[]> {
         else if (answer.outcome === "refused") {
           figures.refused.set(answer.detail, (figures.refused.get(answer.detail) ?? 0) + 1);
         } else raw.push({ format, answer });
-        if (figures.killed >= MOST_KILLED) break;
+        if (figures.killed >= MAX_KILLED) break;
       }
       onProgress?.(`${format.name}: ${figures.inputs} inputs`);
     }

@@ -36,7 +36,7 @@ export type Line = Outcome | Passed;
 export const LOG: string = `${TOOLS}/mutants.jsonl`;
 
 /** Share of what a full run catches that the gate has to catch. */
-const LEAST_SHARE = 0.95;
+const MIN_SHARE = 0.95;
 
 /** The lines of a log; one that was cut off is left out. */
 export function readLines(text: string): Line[] {
@@ -78,7 +78,7 @@ export function summarize(outcomes: readonly Outcome[], tiers: readonly Tier[]):
   const figures = `full catches ${all}; the gate catches ${gate}, ${percent.toFixed(1)} % of ${all}`;
   return {
     text: `${outcomes.length} mutants; ${figures}; ${listed("by full only", missed)}; ${survivors}`,
-    ok: gate >= LEAST_SHARE * all,
+    ok: gate >= MIN_SHARE * all,
   };
 }
 

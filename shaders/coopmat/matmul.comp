@@ -70,9 +70,9 @@ const uint GROUPS = STEPS * 64u / GROUP;
 // NVIDIA's driver (580) gives a thread no more registers than let as many workgroups run at once as shared memory does: with less than
 // this, 64 rows get 128 where they want 150, and take 10 to 20 % longer; with 16 KB fewer workgroups run at once, which suits rounds of two
 // steps only, whose x takes as much: they have 190 registers.
-#define LEAST_SHARED (ROWS < 64 ? 640 : 800) // uvec4
+#define MIN_SHARED (ROWS < 64 ? 640 : 800) // uvec4
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
+shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), MIN_SHARED)];
 #include "tiles.glsl"
 MATRIX_SUM sums[ROW_BLOCKS * COLUMN_BLOCKS];
 uvec4 x_next[X_LOADS], codes[COLUMN_BLOCKS * EACH * CODE_LOADS], codes_next[COLUMN_BLOCKS * EACH * CODE_LOADS];

@@ -22,17 +22,17 @@ const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, LOGITS = 4u, BE
 #include "logits.glsl"
 
 const uint ROUND_WORDS = ROUND_ROWS / 32u; // a bit for each row of a round of this workgroup
-const uint MOST_WORDS = 64u;               // that there is room for: 524,288 rows take no more from 256 workgroups on
-shared uint penalised[RECENT == 0u ? 1u : MOST_WORDS];
+const uint MAX_WORDS = 64u;                // that there is room for: 524,288 rows take no more from 256 workgroups on
+shared uint penalised[RECENT == 0u ? 1u : MAX_WORDS];
 
 // Marks this workgroup's rows among the recent tokens; ends before a barrier.
 void mark_recent() {
-    if (thread() < MOST_WORDS) penalised[thread()] = 0u;
+    if (thread() < MAX_WORDS) penalised[thread()] = 0u;
     barrier();
     for (uint i = thread(); i < RECENT; i += THREADS) {
         uint row = U32s(pc.address[RECENT_TOKENS]).v[SEQUENCE * RECENT + i], block = row / ROUND_ROWS;
         uint word = block / gl_NumWorkGroups.y * ROUND_WORDS + row % ROUND_ROWS / 32u;
-        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && word < MOST_WORDS) atomicOr(penalised[word], 1u << row % 32u);
+        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && word < MAX_WORDS) atomicOr(penalised[word], 1u << row % 32u);
     }
 }
 

@@ -31,8 +31,8 @@ uint layer;
 #include "layer.glsl"
 #include "rows.glsl"
 
-const uint MOST_LAYERS = 64u;
-shared uvec2 addresses[MOST_LAYERS * COLUMNS];
+const uint MAX_LAYERS = 64u;
+shared uvec2 addresses[MAX_LAYERS * COLUMNS];
 shared bool failed;
 
 void prefetch_attention(uint pair, uint now); // which qkv calls

@@ -18,9 +18,9 @@ const uint RUN_LANES = 32u / RUN;            // that have the sum of a row
 const uint ROUND_ROWS = THREADS / 32u * RUN; // of a workgroup
 
 // What a lane has asked for: 32 features of each row, of 16 bits two codes to a row.
-const uint MOST_RUN = 8u;
-Codes32 codes[MOST_RUN];
-uvec4 scales_biases[MOST_RUN / 4u];
+const uint MAX_RUN = 8u;
+Codes32 codes[MAX_RUN];
+uvec4 scales_biases[MAX_RUN / 4u];
 
 // Eight `eight` of a row of dense weights; nothing behind its last feature.
 uvec4 load_eight(uint from, uint eight) {
@@ -32,7 +32,7 @@ uvec4 load_eight(uint from, uint eight) {
 void load_row(uint row, uint chunk, uint i) {
     uint from = min(row + i, pc.p.vocabulary - 1u) * CHUNKS;
     if (BITS == 16u) {
-        uint first = chunk / 32u * 128u + lane(), to = 2u * i % MOST_RUN;
+        uint first = chunk / 32u * 128u + lane(), to = 2u * i % MAX_RUN;
         codes[to].first = load_eight(from, first);
         codes[to].second = load_eight(from, first + 32u);
         codes[to + 1u].first = load_eight(from, first + 64u);
@@ -69,7 +69,7 @@ uvec2 best_of_4_lanes(uvec2 best) {
 }
 
 // Of RUN values: lane l gets the sum of value l / RUN_LANES.
-float lane_sums(float x[MOST_RUN]) { return RUN == 4u ? lane_sum4(x[0], x[1], x[2], x[3]) : lane_sum8(x); }
+float lane_sums(float x[MAX_RUN]) { return RUN == 4u ? lane_sum4(x[0], x[1], x[2], x[3]) : lane_sum8(x); }
 
 const uvec2 NONE = uvec2(0xffffffffu, 0u);
 
@@ -106,8 +106,8 @@ uvec2 best_logit() {
     uvec2 best = NONE;
     // As many rounds for every warp: lanes meet in barriers where there are no shuffles.
     for (uint base = gl_WorkGroupID.y * ROUND_ROWS; base < pc.p.vocabulary; base += step) {
-        float sums[MOST_RUN];
-        [[unroll]] for (uint i = 0; i < MOST_RUN; i++)
+        float sums[MAX_RUN];
+        [[unroll]] for (uint i = 0; i < MAX_RUN; i++)
             sums[i] = 0.0;
         [[dont_unroll]] for (uint chunk = lane(); chunk < 32u * CHUNK_ROUNDS; chunk += 32u) {
             // What these rows and the next ones have next takes the place of what is multiplied.
@@ -119,13 +119,13 @@ uvec2 best_logit() {
             if (BITS == 16u) e = eights_get(chunk / 32u);
             else if (!SHORT) c = chunk_get(min(chunk, CHUNKS - 1u));
             if (CHUNKS % 32u != 0u && chunk >= CHUNKS) c.scale = c.sum = 0.0;
-            Codes32 at_hand[MOST_RUN] = codes;
-            uvec4 beside[MOST_RUN / 4u] = scales_biases;
+            Codes32 at_hand[MAX_RUN] = codes;
+            uvec4 beside[MAX_RUN / 4u] = scales_biases;
             if (more) load_scales_biases(next, next_chunk);
             [[unroll]] for (uint i = 0; i < RUN; i++)
                 if (SHORT) load_row(next, next_chunk, i);
             [[unroll]] for (uint i = 0; i < RUN; i++) {
-                if (BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MOST_RUN], at_hand[2u * i % MOST_RUN + 1u], e);
+                if (BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MAX_RUN], at_hand[2u * i % MAX_RUN + 1u], e);
                 else sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c);
                 if (!SHORT && more) load_row(next, next_chunk, i);
             }

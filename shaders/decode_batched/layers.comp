@@ -31,8 +31,8 @@ const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u,
 const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
 
 uint layer;
-const uint MOST_LAYERS = 64u;
-shared uvec2 addresses[WAITS ? MOST_LAYERS * COLUMNS : 1u]; // a dispatch of one phase is one of one layer, and reads its own
+const uint MAX_LAYERS = 64u;
+shared uvec2 addresses[WAITS ? MAX_LAYERS * COLUMNS : 1u]; // a dispatch of one phase is one of one layer, and reads its own
 #define ADDRESS(which) (pack64(WAITS ? addresses[(layer - pc.p.layer) * COLUMNS + (which)] : Weights2(pc.address[TABLE]).v[(which)]))
 
 const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;

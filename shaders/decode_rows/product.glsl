@@ -91,8 +91,8 @@ void OWN(multiply)() {
     const uint runs = HAS_TURN(DEPTH, ROWS, RUN) ? 2u : 1u;
     [[dont_unroll]] for (uint section = 0; section < SECTIONS(DEPTH, ROWS, RUN); section++) {
         if (SECTIONS(DEPTH, ROWS, RUN) > 1u && section > 0u) OWN(ahead)(section);
-        float sum[MOST_RUN], before[MOST_RUN]; // of the run at hand, and of the one before it
-        [[unroll]] for (uint i = 0; i < MOST_RUN; i++)
+        float sum[MAX_RUN], before[MAX_RUN]; // of the run at hand, and of the one before it
+        [[unroll]] for (uint i = 0; i < MAX_RUN; i++)
             sum[i] = before[i] = 0.0;
         uint units = each > flight ? each + (pc.p.capacity >> 31) : each; // + 0: compilers unroll loops of a length that they know
         uint place = (steps - turn) * 16u + thread_lane();
@@ -125,10 +125,10 @@ void OWN(multiply)() {
                 if (each > flight && unit + flight < units) OWN(load)(unit + flight, slot * RUN);
             }
         }
-        float x[2u * MOST_RUN];
-        [[unroll]] for (uint i = 0; i < MOST_RUN; i++) {
+        float x[2u * MAX_RUN];
+        [[unroll]] for (uint i = 0; i < MAX_RUN; i++) {
             x[i] = runs == 2u && turn < each ? before[i] : sum[i];
-            x[MOST_RUN + i] = 0.0;
+            x[MAX_RUN + i] = 0.0;
         }
         if (runs == 2u && folded == 8u) {
             [[unroll]] for (uint i = 0; i < 8u; i++)

@@ -41,8 +41,8 @@ uint thread_lane() { return lane() & 15u; } // among those of a row
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
-const uint MOST_DEPTH = MOST(MOST(HIDDEN, INTERMEDIATE), ALL_Q);
-const uint MOST_CHUNKS = MOST_DEPTH / 32u;
+const uint MAX_DEPTH = MOST(MOST(HIDDEN, INTERMEDIATE), ALL_Q);
+const uint MAX_CHUNKS = MAX_DEPTH / 32u;
 
 const uint TILE = 64u * UNROLL;                            // positions of a round of attention
 const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
@@ -52,8 +52,8 @@ const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, 
 
 // In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come. Attention uses the
 // same memory, which no phase reads any more then: for scratch values, and behind them for the token's own q, k and v.
-shared uvec4 vector[MOST(4u * MOST_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
-shared vec2 vector_scale[MOST_CHUNKS]; // scale of a chunk, sum of its values
+shared uvec4 vector[MOST(4u * MAX_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
+shared vec2 vector_scale[MAX_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;
 shared float squares_of[SQUARES_PARTS];
 
@@ -76,7 +76,7 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     most = max(most, 1e-20);
     float steps = STEPS_16BIT / most;
     uvec4 k = floatBitsToUint(fma(a, vec4(steps), vec4(WHOLE))), l = floatBitsToUint(fma(b, vec4(steps), vec4(WHOLE)));
-    uint chunk = eight / 4u, at = (eight / 2u & 1u) * MOST_CHUNKS + chunk, word = 2u * (eight & 1u);
+    uint chunk = eight / 4u, at = (eight / 2u & 1u) * MAX_CHUNKS + chunk, word = 2u * (eight & 1u);
     if (BITS == 16u) {
         if (stores) vector[eight] = uvec4(pair_of(k.x, k.y), pair_of(k.z, k.w), pair_of(l.x, l.y), pair_of(l.z, l.w));
     } else [[unroll]]
@@ -84,8 +84,8 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
             uint first = BITS == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
             uint second = BITS == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
             if (stores) {
-                vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word] = first;
-                vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word + 1u] = second;
+                vector[(part == 0u ? 2u * MAX_CHUNKS : 0u) + at][word] = first;
+                vector[(part == 0u ? 2u * MAX_CHUNKS : 0u) + at][word + 1u] = second;
             }
             k = (k + 128u) >> 8;
             l = (l + 128u) >> 8;
@@ -160,8 +160,8 @@ struct Chunk {
 Chunk chunk_get(uint chunk) {
     Chunk c;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
-        c.high[i] = vector[i * MOST_CHUNKS + chunk];
-        c.low[i] = vector[(2u + i) * MOST_CHUNKS + chunk];
+        c.high[i] = vector[i * MAX_CHUNKS + chunk];
+        c.low[i] = vector[(2u + i) * MAX_CHUNKS + chunk];
     }
     vec2 s = vector_scale[chunk];
     c.scale = s.x;
@@ -206,12 +206,12 @@ uint team() { return thread() >> 4; }
 
 // 16 lanes leave a sum for as many of them as exchange values.
 const uint TOGETHER = SUBGROUP < 16u ? SUBGROUP : 16u, PIECES = 16u / TOGETHER;
-const uint MOST_RUN = 8u;
+const uint MAX_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 #define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
-const uint MOST_SUMS = MOST(MOST(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
-                            MOST(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
-shared float sums[TEAMS * MOST_SUMS * PIECES];
+const uint MAX_SUMS = MOST(MOST(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
+                           MOST(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+shared float sums[TEAMS * MAX_SUMS * PIECES];
 
 const uint LANE_BYTES = BITS == 16u ? 16u : CODE_WORDS * 16u; // from a lane's codes to those of the next
 const uint IN_FLIGHT = 8u * 4u / BITS;                        // rows whose codes a lane has asked for
@@ -232,7 +232,7 @@ uint turn; // the first unit of the second one
         left = n; \
         m >>= 1; \
     }
-void leave(inout float x[2u * MOST_RUN], const uint values, uint at) {
+void leave(inout float x[2u * MAX_RUN], const uint values, uint at) {
     uint left = values, m = TOGETHER / 2u, row = 0u;
     FOLD(8u)
     FOLD(4u)
@@ -243,7 +243,7 @@ void leave(inout float x[2u * MOST_RUN], const uint values, uint at) {
         if (mask < repeats) x[0] += subgroupShuffleXor(x[0], mask);
     at = (at + row) * PIECES + thread_lane() / TOGETHER;
     if (thread_lane() % repeats == 0u) {
-        [[unroll]] for (uint i = 0; i < 2u * MOST_RUN; i++)
+        [[unroll]] for (uint i = 0; i < 2u * MAX_RUN; i++)
             if (i < left) sums[at + i * PIECES] = x[i];
     }
 }

@@ -13,10 +13,10 @@ export { compileGlsl, digestOf, judgeSpirv } from "../../ffi/glslc.ts";
 const MAGIC = 0x07230203;
 const HEADER_WORDS = 5;
 /** Versions that Vulkan 1.3 takes. */
-const MOST_VERSION = 0x10600;
+const MAX_VERSION = 0x10600;
 /** Largest bound of ids that drivers must take. */
-const MOST_IDS = 4194303;
-const MOST_BYTES = 16 << 20;
+const MAX_IDS = 4194303;
+const MAX_BYTES = 16 << 20;
 
 const OP = {
   entryPoint: 15,
@@ -82,7 +82,7 @@ function missingCapability(number: number, facts: ShaderFacts): string | undefin
 
 /** The words of a module, where it is one. */
 export function spirvWords(bytes: Uint8Array): Uint32Array<ArrayBuffer> | undefined {
-  if (bytes.length % 4 !== 0 || bytes.length <= 4 * HEADER_WORDS || bytes.length > MOST_BYTES) return undefined;
+  if (bytes.length % 4 !== 0 || bytes.length <= 4 * HEADER_WORDS || bytes.length > MAX_BYTES) return undefined;
   return new Uint32Array(bytes.slice().buffer);
 }
 
@@ -95,11 +95,11 @@ export function whyNoKernel(
   facts: ShaderFacts,
   threadgroup: readonly number[],
 ): string | undefined {
-  if (!words) return `expected SPIR-V: 6 to ${MOST_BYTES / 4} words of 4 bytes`;
+  if (!words) return `expected SPIR-V: 6 to ${MAX_BYTES / 4} words of 4 bytes`;
   if (words[0] !== MAGIC) {
     return `expected SPIR-V, which begins with ${MAGIC.toString(16)}: found ${words[0].toString(16)}`;
   }
-  if (words[1] > MOST_VERSION || words[3] === 0 || words[3] > MOST_IDS || words[4] !== 0) {
+  if (words[1] > MAX_VERSION || words[3] === 0 || words[3] > MAX_IDS || words[4] !== 0) {
     return "its header is not that of SPIR-V 1.0 to 1.6";
   }
   let entry = false;

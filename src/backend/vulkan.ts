@@ -41,7 +41,7 @@ const WAIT_MS = 1000;
  */
 const LOOK_MS = { later: 2, soon: 20 } as const;
 /** Submissions that may be on their way; the host waits before it makes more. */
-const MOST_SUBMITTED = 256;
+const MAX_SUBMITTED = 256;
 /** Looks between two turns of the event loop: some microseconds. */
 const LOOKS = 8;
 /** Vendor id. */
@@ -85,7 +85,7 @@ class VulkanBackend implements Backend {
   #buffers = 0;
   /** Ids of kernels made at run time, by all that they are. */
   readonly #kernels = new Map<string, number>();
-  /** Of each stream: runs so far, the ticket of the last one and of half of {@link MOST_SUBMITTED} runs ago. */
+  /** Of each stream: runs so far, the ticket of the last one and of half of {@link MAX_SUBMITTED} runs ago. */
   readonly #streams: { runs: number; last: number; before: number }[] = [];
   /** A wait on another thread, and its ticket. */
   #waiting: { readonly ticket: number; readonly done: Promise<boolean> } | undefined;
@@ -170,7 +170,7 @@ class VulkanBackend implements Backend {
     const ticket = this.#device.planRun(plan, slots, times, number);
     const row = this.#streams[number] ??= { runs: 0, last: 0, before: 0 };
     row.last = ticket;
-    if (++row.runs % (MOST_SUBMITTED / 2) === 0) {
+    if (++row.runs % (MAX_SUBMITTED / 2) === 0) {
       if (row.before > 0) this.wait(row.before);
       row.before = ticket;
     }

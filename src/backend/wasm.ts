@@ -43,9 +43,9 @@ const WORKER_BYTES = 6 << 20;
 /** Submitting works beyond these: entries of the queue, and queued bytes to be freed, or their share of the active memory if larger. */
 const QUEUE = { entries: 4096, bytes: 32 << 20, share: 1 / 4 } as const;
 /** Plans count the bytes of a buffer in 32 bits. */
-const MOST_OFFSET = 2 ** 32;
+const MAX_OFFSET = 2 ** 32;
 /** Most threads: all of them share the memory bandwidth. */
-const MOST_THREADS = 16;
+const MAX_THREADS = 16;
 
 /** Kernels that round activations to integers; VKMX_EXACT=1 does without them. */
 const INTEGER_KERNELS: ReadonlySet<KernelName> = new Set<KernelName>([
@@ -107,7 +107,7 @@ export function createWasmBackend(threads: number = threadCount(), quads?: boole
 
 function threadCount(): number {
   const text = environment("VKMX_THREADS");
-  return text === undefined ? Math.min(navigator.hardwareConcurrency, MOST_THREADS) : Number(text);
+  return text === undefined ? Math.min(navigator.hardwareConcurrency, MAX_THREADS) : Number(text);
 }
 
 class WasmBackend implements Backend {
@@ -145,7 +145,7 @@ class WasmBackend implements Backend {
     this.#most = { total: Math.min(limit, total), available: Math.min(limit, available) };
     this.description = `CPU (WebAssembly SIMD, ${Math.round(limit / 2 ** 30)} GiB of memory at most)`;
     this.limits = {
-      maxBufferBytes: Math.min(limit, MOST_OFFSET) - 256,
+      maxBufferBytes: Math.min(limit, MAX_OFFSET) - 256,
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,

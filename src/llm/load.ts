@@ -90,7 +90,7 @@ export interface Loaded {
 const BATCH_BYTES = 64 * 2 ** 20;
 
 /** Context that must fit beside the weights. */
-const LEAST_CONTEXT = 256;
+const MIN_CONTEXT = 256;
 
 /**
  * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json,
@@ -259,7 +259,7 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
 
 /** Refuses what cannot fit on the default device, before the first byte is read. */
 function checkMemory(dir: string, model: LanguageModel, weights: Weights): void {
-  const cache = model.makeCache().byteLength(LEAST_CONTEXT);
+  const cache = model.makeCache().byteLength(MIN_CONTEXT);
   const need = weights.byteLength + cache;
   const { name, available } = mx.deviceMemory();
   if (need <= available) return;
@@ -268,7 +268,7 @@ function checkMemory(dir: string, model: LanguageModel, weights: Weights): void 
     "memory",
     `${dir} needs ${gigabytes(need)} (${gigabytes(weights.byteLength)} of weights, ${
       gigabytes(cache)
-    } for ${LEAST_CONTEXT} ` +
+    } for ${MIN_CONTEXT} ` +
       `tokens of context). ${name} has only ${
         gigabytes(available)
       } free: take a smaller or more strongly quantized model, or another device`,

@@ -5,15 +5,15 @@
  */
 
 /** Numbers from here on have an exponent in Python. */
-const MOST_DIGITS = 1e16;
+const MAX_DIGITS = 1e16;
 /** Numbers below this have one too. */
-const LEAST_DIGITS = 1e-4;
+const MIN_DIGITS = 1e-4;
 
 /** A floating-point number as Python writes it: 1.0, 1e-05. */
 export function pythonFloat(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   const size = Math.abs(value);
-  if (size === 0 || (size >= LEAST_DIGITS && size < MOST_DIGITS)) {
+  if (size === 0 || (size >= MIN_DIGITS && size < MAX_DIGITS)) {
     return Number.isInteger(value) ? value.toFixed(1) : String(value);
   }
   const [digits, exponent] = value.toExponential().split("e");

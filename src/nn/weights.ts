@@ -16,7 +16,7 @@ const { ShapeError, ValueError } = mx;
 export type NamedWeights = readonly (readonly [name: string, array: Tensor])[];
 
 /** Names in a message at most. */
-const MOST_NAMES = 8;
+const MAX_NAMES = 8;
 
 /** The shapes of parameters by name. */
 export function shapesByName(parameters: readonly (readonly [string, unknown])[]): ReadonlyMap<string, Shape> {
@@ -24,8 +24,8 @@ export function shapesByName(parameters: readonly (readonly [string, unknown])[]
 }
 
 function listed(names: readonly string[]): string {
-  const shown = names.toSorted().slice(0, MOST_NAMES).map(quoted).join(", ");
-  return names.length > MOST_NAMES ? `${shown} and ${names.length - MOST_NAMES} more` : shown;
+  const shown = names.toSorted().slice(0, MAX_NAMES).map(quoted).join(", ");
+  return names.length > MAX_NAMES ? `${shown} and ${names.length - MAX_NAMES} more` : shown;
 }
 
 /** The name here of a parameter that a file names as Python does: "self_attention.query_proj.weight". */

@@ -47,11 +47,11 @@ export function describeProgress(unit: Unit, done: number, total: number, rate: 
   ].join(", ");
 }
 
-const MOST_CELLS = 30;
+const MAX_CELLS = 30;
 
 /** A bar with what stands around it, in fewer than so many columns: a line that wraps would stay on a terminal. */
 export function progressLine(label: string, done: number, total: number, figures: string, columns: number): string {
-  const cells = Math.max(0, Math.min(MOST_CELLS, columns - label.length - figures.length - 5));
+  const cells = Math.max(0, Math.min(MAX_CELLS, columns - label.length - figures.length - 5));
   const filled = total > 0 ? Math.floor(Math.min(1, done / total) * cells) : cells;
   const bar = cells > 0 ? ` [${"#".repeat(filled)}${" ".repeat(cells - filled)}]` : "";
   return `${label}${bar} ${figures}`.slice(0, Math.max(1, columns - 1));

@@ -6,7 +6,7 @@
 
 /** Pieces of a long line, of which each keeps its first, least, greatest and last value. */
 const PIECES = 500;
-const MOST_POINTS = 4000;
+const MAX_POINTS = 4000;
 
 /** Indices of the points of a line that are drawn: all, or of each of some pieces the first, least, greatest and last. */
 export function lineIndices(y: ArrayLike<number>): number[] {
@@ -29,7 +29,7 @@ export function lineIndices(y: ArrayLike<number>): number[] {
 
 /** Indices of the points of a cloud that are drawn: all, or some, evenly taken. */
 export function pointIndices(count: number): number[] {
-  const drawn = Math.min(count, MOST_POINTS);
+  const drawn = Math.min(count, MAX_POINTS);
   return Array.from({ length: drawn }, (_, i) => Math.floor(i * count / drawn));
 }
 

@@ -98,9 +98,9 @@ const [WIDTH, HEIGHT] = [640, 400];
 /** Room around series, as a share of their extent. */
 const MARGIN = 0.04;
 /** Most rows and columns of a matrix that is drawn. */
-const MOST_CELLS = 512;
+const MAX_CELLS = 512;
 /** Most heads that are drawn. */
-const MOST_HEADS = 64;
+const MAX_HEADS = 64;
 
 /** A figure of one panel, whose title is that of the figure. */
 function single(options: PlotOptions, description: string, panel: Omit<Panel, "title">): Plot {
@@ -204,7 +204,7 @@ function cellsPanel(
   const { rows, columns } = matrix;
   const mark: Cells = {
     kind: "cells",
-    matrix: shrink(matrix, MOST_CELLS),
+    matrix: shrink(matrix, MAX_CELLS),
     range: range ?? extent(matrix.values) ?? [0, 1],
     colorMap,
   };
@@ -246,7 +246,7 @@ export function image(x: TensorLike, options: ImageOptions = {}): Plot {
       `image() expected an array of shape (height, width) or (height, width, channels) with 1, 3 or 4 channels: found (${shape})`,
     );
   }
-  const most = 2 * MOST_CELLS;
+  const most = 2 * MAX_CELLS;
   const planes = Array.from({ length: channels }, (_, c) => {
     const plane = Float64Array.from({ length: rows * columns }, (_, i) => values[i * channels + c]);
     return shrink({ rows, columns, values: plane }, most);
@@ -297,7 +297,7 @@ export function attention(weights: TensorLike, options: AttentionOptions = {}): 
     throw new ShapeError(`attention() expected weights of shape (heads, T, S) or (T, S): found (${given})`);
   }
   const [heads, rows, columns] = shape;
-  if (heads > MOST_HEADS) throw new ShapeError(`attention() draws at most ${MOST_HEADS} heads: found ${heads}`);
+  if (heads > MAX_HEADS) throw new ShapeError(`attention() draws at most ${MAX_HEADS} heads: found ${heads}`);
   const { tokens, queryTokens = tokens && rows > 0 ? tokens.slice(-rows) : undefined } = options;
   for (const [name, list, count] of [["tokens", tokens, columns], ["queryTokens", queryTokens, rows]] as const) {
     if (list === undefined || list.length === count || columns * rows === 0) continue;

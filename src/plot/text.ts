@@ -12,7 +12,7 @@ import { position, ticks } from "./ticks.ts";
 const COLUMNS = 60;
 const ROWS = 15;
 /** Panels that are drawn; more are counted. */
-const MOST_PANELS = 4;
+const MAX_PANELS = 4;
 const SHADES = " ░▒▓█";
 const BLOCKS = " ▁▂▃▄▅▆▇█";
 /** Bits of a braille letter's dots, by row and column. */
@@ -26,8 +26,8 @@ function plain(text: string): string {
 
 /** A figure as lines of text. */
 export function toText({ title, panels }: Figure): string {
-  const parts = panels.slice(0, MOST_PANELS).map(panelText);
-  if (panels.length > MOST_PANELS) parts.push(`… and ${panels.length - MOST_PANELS} more`);
+  const parts = panels.slice(0, MAX_PANELS).map(panelText);
+  if (panels.length > MAX_PANELS) parts.push(`… and ${panels.length - MAX_PANELS} more`);
   return [...(title === "" ? [] : [plain(title)]), ...parts].join("\n");
 }
 

@@ -16,7 +16,7 @@ export type VegaLite = Readonly<Record<string, unknown>>;
 export const VEGA_LITE = "application/vnd.vegalite.v5+json";
 
 /** Most rows and columns of a matrix: each cell is an object. */
-const MOST_CELLS = 64;
+const MAX_CELLS = 64;
 
 /** A figure as a specification. */
 export function toVegaLite({ title, description, panels, columns, width, height }: Figure): VegaLite {
@@ -70,7 +70,7 @@ function panelSpec(panel: Panel): Record<string, unknown> {
     };
   }
   if (first?.kind === "cells") {
-    const { rows, columns, values } = shrink(first.matrix, MOST_CELLS);
+    const { rows, columns, values } = shrink(first.matrix, MAX_CELLS);
     const [rowStep, columnStep] = [first.matrix.rows / rows, first.matrix.columns / columns];
     const cells = Array.from({ length: rows * columns }, (_, i) => ({
       row: Math.floor(Math.floor(i / columns) * rowStep),

@@ -18,7 +18,7 @@ import { runOnce } from "./plan/weight_layouts.ts";
 
 /** Columns that a step of the kernels takes, and the longest row that they know. */
 const STEP = 32;
-const MOST_COLUMNS = 16384;
+const MAX_COLUMNS = 16384;
 
 /**
  * Reads a quantized matrix whose codes, scales and biases are leaves in files, packed where the device has use for that;
@@ -35,7 +35,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
   const { bits, groupSize } = quantization;
   const [rows, words] = codes.shape;
   const columns = words * 32 / bits;
-  const fits = (bits === 4 || bits === 8) && rows % TILE === 0 && groupSize % STEP === 0 && columns <= MOST_COLUMNS;
+  const fits = (bits === 4 || bits === 8) && rows % TILE === 0 && groupSize % STEP === 0 && columns <= MAX_COLUMNS;
   if (!fits || !backend.has("pack_quantized") || leaves.some(({ op }) => op !== "file")) return undefined;
 
   const bytes = (node: Node): number => sizeOf(node.shape) * node.dtype.bytes;

@@ -37,8 +37,8 @@ const REMEMBERED: ReadonlySet<OpName> = new Set<OpName>([
 ]);
 
 /** Most nodes of a graph whose Plan is kept, and most Plans of a device. */
-const MOST_NODES = 32;
-const MOST_PLANS = 128;
+const MAX_NODES = 32;
+const MAX_PLANS = 128;
 
 /** What a signature consists of; compared by Object.is, so that -0 is another constant than 0. */
 type Part = string | number | bigint | boolean | Dtype | undefined;
@@ -86,7 +86,7 @@ class Reader {
   #visit(node: Node): number {
     const nodes = this.#nodes;
     for (let i = nodes.length - 1; i >= 0; i--) if (nodes[i] === node) return i;
-    if (this.#met++ >= MOST_NODES || node.gone !== undefined) return -1;
+    if (this.#met++ >= MAX_NODES || node.gone !== undefined) return -1;
     if (node.inputs.length === 0) uploadLeaf(node, this.#backend);
     const { signature } = this;
     const { op, inputs } = node;
@@ -164,7 +164,7 @@ export function lowerOnce(outputs: readonly Node[], backend: Backend): Lowered {
   const kept = withoutStorages(lowered, signature, storages);
   if (kept) {
     plans.set(hash, kept);
-    if (plans.size > MOST_PLANS) plans.delete(plans.keys().next().value!); // the oldest
+    if (plans.size > MAX_PLANS) plans.delete(plans.keys().next().value!); // the oldest
   }
   return lowered;
 }

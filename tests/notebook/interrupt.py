@@ -12,21 +12,21 @@ import time
 from jupyter_client.manager import KernelManager
 
 LATE_SECONDS = 0.3
-MOST_SECONDS = 60
+MAX_SECONDS = 60
 
 manager = KernelManager(kernel_name=sys.argv[1])
 manager.start_kernel(cwd="examples")
 client = manager.client()
 try:
     client.start_channels()
-    client.wait_for_ready(timeout=MOST_SECONDS)
+    client.wait_for_ready(timeout=MAX_SECONDS)
     for cell in json.load(sys.stdin):
         request = client.execute(cell["code"])
         when = cell.get("interrupt_when")
         start = time.time()
         text, notes, error, idle, reply = "", "", None, None, None
         while reply is None or idle is None or time.time() - idle < LATE_SECONDS:
-            if time.time() - start > MOST_SECONDS:
+            if time.time() - start > MAX_SECONDS:
                 raise TimeoutError(f"no end of: {cell['code']}")
             if when is not None and (len(text) > when > 0 or (when == 0 and time.time() - start > 1)):
                 when = None

@@ -24,7 +24,7 @@ import {
 const OUT_OF_DEVICE_MEMORY = -2, LOST = -4, UNKNOWN = -13;
 
 /** Most runs of a plan in a submission, and submissions that keep any GPU busy for longer than wait() polls before it asks the driver. */
-const RUNS = 64, MOST_SUBMISSIONS = 1024;
+const RUNS = 64, MAX_SUBMISSIONS = 1024;
 
 /** A test with a fault of the driver; the device opens again afterwards. */
 function faultTest(name: string, fault: string, body: (device: VulkanDevice) => void): void {
@@ -62,7 +62,7 @@ faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (de
   // wait() polls for a while before it asks the driver, and a fast GPU is done by then. So each try has twice as much
   // work.
   const waits = (): void => {
-    for (let submissions = 1; submissions <= MOST_SUBMISSIONS; submissions *= 2) {
+    for (let submissions = 1; submissions <= MAX_SUBMISSIONS; submissions *= 2) {
       let ticket = 0;
       for (let i = 0; i < submissions; i++) {
         ticket = device.planRun(p, slotsOf(buffer), Math.min(submissions, RUNS));

@@ -89,7 +89,7 @@ double reflector(double *x, size_t n, double *tau) {
     double alpha = x[0], rest = dot(x + 1, x + 1, n - 1);
     x[0] = 1;
     *tau = 0;
-    if (rest == 0 || alpha * alpha + rest < LEAST_SQUARE) return alpha;
+    if (rest == 0 || alpha * alpha + rest < MIN_SQUARE) return alpha;
     double beta = -__builtin_copysign(root(alpha * alpha + rest), alpha);
     *tau = (beta - alpha) / beta;
     for (size_t i = 1; i < n; i++) x[i] /= alpha - beta;

@@ -11,7 +11,7 @@
 
 #define EPSILON 2.220446049250313e-16
 // Vectors whose squares add up to less count as 0 beside a matrix of size 1: the squares would lose digits.
-#define LEAST_SQUARE 1e-280
+#define MIN_SQUARE 1e-280
 #define NOT_A_NUMBER __builtin_nan("")
 
 static inline double absolute(double x) { return __builtin_fabs(x); }

@@ -97,7 +97,7 @@ static inline double z_reflector(Z *x, size_t n, Z *tau) {
     x[0] = z_of(1, 0);
     *tau = z_of(0, 0);
     double square = alpha.re * alpha.re + alpha.im * alpha.im + rest;
-    if ((rest == 0 && alpha.im == 0) || square < LEAST_SQUARE) return alpha.re;
+    if ((rest == 0 && alpha.im == 0) || square < MIN_SQUARE) return alpha.re;
     double beta = -__builtin_copysign(root(square), alpha.re);
     *tau = z_of((beta - alpha.re) / beta, -alpha.im / beta);
     Z scale = z_div(z_of(1, 0), z_sub(alpha, z_of(beta, 0)));

@@ -5,7 +5,7 @@
 
 #include "linalg/dense_complex.h"
 
-enum { MOST_STEPS = 60 };
+enum { MAX_STEPS = 60 };
 
 // a becomes tridiagonal: diagonal d, beside it e[0..n - 2]. Row k of a keeps the vector of reflector k, taus its factor.
 static void tridiagonalise(double *a, size_t n, double *d, double *e, double *taus, double *w) {
@@ -34,7 +34,7 @@ static bool diagonalise(double *d, double *e, size_t n, double *z) {
             size_t m = l;
             while (m + 1 < n && absolute(e[m]) > EPSILON * (absolute(d[m]) + absolute(d[m + 1])) + 1e-290) m++;
             if (m == l) break;
-            if (step == MOST_STEPS) return false;
+            if (step == MAX_STEPS) return false;
             double g = (d[l + 1] - d[l]) / (2 * e[l]), r = hypotenuse(g, 1);
             g = d[m] - d[l] + e[l] / (g + __builtin_copysign(r, g));
             double s = 1, c = 1, p = 0;

@@ -83,7 +83,7 @@ static bool schur_complex(Z *h, size_t n, Z *z, Z *values, Z *v) {
             steps = 0;
             continue;
         }
-        if (++steps > MOST_SCHUR_STEPS) return false;
+        if (++steps > MAX_SCHUR_STEPS) return false;
         Z shift = nearer_value(h, n, last - 1);
         if (steps % UNUSUAL_STEP == 0) shift = z_add(h[last * n + last], z_of(0.75 * z_size(h[last * n + last - 1]), 0));
         shifted_step(h, n, l, last, shift, z);

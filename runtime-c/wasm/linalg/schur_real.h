@@ -7,7 +7,7 @@
 #include "linalg/dense_complex.h"
 
 // Steps after which an eigenvalue is given up; every tenth has shifts of another kind, for matrices that a step only permutes.
-enum { MOST_SCHUR_STEPS = 90, UNUSUAL_STEP = 10 };
+enum { MAX_SCHUR_STEPS = 90, UNUSUAL_STEP = 10 };
 
 // Whether an element beside two diagonal ones counts as 0; the matrix has elements about 1.
 static inline bool negligible(double beside, double diagonals) {
@@ -117,7 +117,7 @@ static bool schur_real(double *h, size_t n, double *z, Z *values, double *v) {
             steps = 0;
             continue;
         }
-        if (++steps > MOST_SCHUR_STEPS) return false;
+        if (++steps > MAX_SCHUR_STEPS) return false;
         francis_step(h, n, l, last, steps % UNUSUAL_STEP == 0, z != NULL, z);
     }
     return true;

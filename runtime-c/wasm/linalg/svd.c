@@ -5,7 +5,7 @@
 
 #include "linalg/dense_complex.h"
 
-enum { MOST_STEPS = 75 };
+enum { MAX_STEPS = 75 };
 
 // The rotation that turns (f, g) into (r, 0).
 static double rotation(double f, double g, double *c, double *s) {
@@ -101,7 +101,7 @@ static bool diagonalise(double *d, double *e, size_t n, double *u, size_t m, dou
             steps = 0;
             continue;
         }
-        if (++steps > MOST_STEPS) return false;
+        if (++steps > MAX_STEPS) return false;
         // A zero on the diagonal: its row, or at the end its column, is turned away.
         size_t zero = left;
         for (size_t i = k; i <= last; i++) {

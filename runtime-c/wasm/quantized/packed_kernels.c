@@ -7,9 +7,9 @@
 #include "quantized/packed_matvec.h"
 
 enum {
-    PART_CODES = 0,        // and 1 scales, 2 biases
-    LEAST_CHUNK = 1 << 16, // multiplications that are worth another thread: about 2 us
-    MOST_CHUNKS = 64,      // of one matrix-vector product, unless they grow longer than this:
+    PART_CODES = 0,      // and 1 scales, 2 biases
+    MIN_CHUNK = 1 << 16, // multiplications that are worth another thread: about 2 us
+    MAX_CHUNKS = 64,     // of one matrix-vector product, unless they grow longer than this:
     LONGEST_CHUNK = 1 << 20,
     BLOCK_ROWS = 128, // rows of x that stay in the cache
 };
@@ -148,8 +148,8 @@ void k_quantize_activations(const Call *call, uint32_t first, uint32_t last) {
 
 // Tiles of w that one chunk of a matrix-vector product takes.
 static uint32_t matvec_grain(const struct PackedPush *p) {
-    uint32_t tiles = p->rows / TILE, work = TILE * p->columns, least = LEAST_CHUNK / work;
-    uint32_t grain = (tiles + MOST_CHUNKS - 1) / MOST_CHUNKS, most = LONGEST_CHUNK / work;
+    uint32_t tiles = p->rows / TILE, work = TILE * p->columns, least = MIN_CHUNK / work;
+    uint32_t grain = (tiles + MAX_CHUNKS - 1) / MAX_CHUNKS, most = LONGEST_CHUNK / work;
     grain = grain > most ? most : grain;
     grain = grain < least ? least : grain;
     return grain ? grain : 1;

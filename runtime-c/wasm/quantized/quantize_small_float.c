@@ -4,7 +4,7 @@
 
 #include "../../../shaders/include/math/small_float.h"
 
-enum { LEAST_EXPONENT = -127 }; // of a scale of one byte
+enum { MIN_EXPONENT = -127 }; // of a scale of one byte
 
 INLINE uint32_t group_of(const Call *call) { return call->spec[1] == MODE_NVFP4 ? 16 : 32; }
 
@@ -39,7 +39,7 @@ INLINE void quantize_group(const float *w, uint8_t *codes, uint8_t *scale, float
         step = e4m3_value(*scale);
     } else {
         int exponent = most == 0 || lost ? 0 : ceil_log2(most);
-        exponent = exponent < LEAST_EXPONENT ? LEAST_EXPONENT : exponent;
+        exponent = exponent < MIN_EXPONENT ? MIN_EXPONENT : exponent;
         *scale = (uint8_t)(lost ? (dtype == DTYPE_F32 ? 128 : 0) : exponent + 127);
         step = m_scale(1, exponent);
     }

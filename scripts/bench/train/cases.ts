@@ -170,7 +170,7 @@ interface LoraSizes {
 }
 
 /** Ids that every vocabulary has. */
-const LEAST_VOCABULARY = 1000;
+const MIN_VOCABULARY = 1000;
 
 /** A model directory, and what ends it. */
 type Directory = () => Promise<{ readonly path: string; remove(): Promise<void> }>;
@@ -212,7 +212,7 @@ function lora(
         model.freeze();
         mx.lm.tuner.linearToLoraLayers(model, layers, { rank, scale: 20, dropout: 0 });
         if (checkpoint) checkpointLayers(model);
-        const draw = (): mx.Tensor => mx.random.randint(0, LEAST_VOCABULARY, [batch, length]);
+        const draw = (): mx.Tensor => mx.random.randint(0, MIN_VOCABULARY, [batch, length]);
         const loss = (x: mx.Tensor, y: mx.Tensor): mx.Tensor => mx.mean(mx.fast.crossEntropy(model.forward(x), y));
         return { model, optimizer: new optimizers.Adam(1e-5), batch: [draw(), draw()], loss, half };
       } finally {

@@ -7,7 +7,7 @@
 #define VKMX_FFT_H
 #include "int64.h"
 
-#define FFT_MOST 16 // largest radix
+#define FFT_MAX 16 // largest radix
 
 // cos(2 pi e / order), accurate to a rounding: the angle is reduced to an octant in whole numbers.
 FN float fft_octant(uint octant, float r, float mirrored) {
@@ -32,7 +32,7 @@ FN uint fft_chirp(uint k, uint n) { return UINT(U64(k) * U64(k) % (U64(n) * U64(
 
 #ifdef GL_core_profile
 #define FFT_REAL float
-#define FFT_ARRAYS inout float re[FFT_MOST], inout float im[FFT_MOST]
+#define FFT_ARRAYS inout float re[FFT_MAX], inout float im[FFT_MAX]
 #define FFT_FN
 #define FFT_LIST(n) float[n](
 #define FFT_END )

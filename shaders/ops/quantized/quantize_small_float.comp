@@ -18,7 +18,7 @@
 layout(constant_id = 1) const uint MODE = MODE_MXFP4;
 layout(constant_id = 2) const uint DTYPE = DTYPE_F32;
 
-const int LEAST_EXPONENT = -127; // of a scale of one byte
+const int MIN_EXPONENT = -127; // of a scale of one byte
 const uint CODE_BITS = MODE == MODE_MXFP8 ? 8 : 4;
 const uint GROUP = MODE == MODE_NVFP4 ? 16 : 32;
 
@@ -45,16 +45,16 @@ void main() {
         scale = e4m3_code(encoded);
         step = e4m3_value(scale);
     } else {
-        int exponent = most == 0.0 ? 0 : max(ceil_log2(most), LEAST_EXPONENT);
+        int exponent = most == 0.0 ? 0 : max(ceil_log2(most), MIN_EXPONENT);
         scale = lost ? (DTYPE == DTYPE_F32 ? 128u : 0u) : uint(exponent + 127) & 255u;
-        least = exponent == LEAST_EXPONENT;
+        least = exponent == MIN_EXPONENT;
         step = m_scale(1.0, exponent);
     }
     for (uint i = 0; i < GROUP; i += 32 / CODE_BITS) {
         uint word = 0;
         for (uint j = 0; j < 32 / CODE_BITS; j++) {
             float w = load_float(pc.address[0], first + i + j, DTYPE);
-            float quotient = as_dtype(least ? w * m_scale(1.0, -LEAST_EXPONENT) : divide(w, step), DTYPE);
+            float quotient = as_dtype(least ? w * m_scale(1.0, -MIN_EXPONENT) : divide(w, step), DTYPE);
             precise float number = MODE == MODE_NVFP4 ? quotient * unit : quotient;
             uint code = 0;
             if (MODE == MODE_NVFP4) code = step == 0.0 ? 0u : e2m1_code(number, DTYPE_F32);

@@ -41,7 +41,7 @@ void stage(uint index, uint stride, uint column0, uint columns) {
         uint column = column0 + local;
         if (column >= columns) continue;
         uint row = column / per_row, i = column % per_row;
-        float re[FFT_MOST], im[FFT_MOST];
+        float re[FFT_MAX], im[FFT_MAX];
         [[unroll]] for (uint j = 0; j < radix; j++) {
             uint element = t + count * j;
             vec2 x =

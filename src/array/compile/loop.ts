@@ -210,7 +210,7 @@ export class DeviceLoop<S> implements Disposable {
 }
 
 /** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
-const MOST_TRACES = 32;
+const MAX_TRACES = 32;
 
 /** Names a step as the switches of the scheduler now have it lowered. */
 function keyOf(name: string): string {
@@ -259,7 +259,7 @@ export class TracedSteps implements Disposable {
       ? kept.splice(at, 1)[0]
       : { key, trace: new TracedStep(state, step, this.#scratch) as TracedStep<unknown> };
     kept.push(found);
-    if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
+    if (kept.length > MAX_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return found.trace as TracedStep<S>;
   }
 

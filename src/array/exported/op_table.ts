@@ -47,9 +47,9 @@ interface Row<K extends OpName> {
 
 const MANY = 2 ** 20;
 /** Largest number of elements that a window of a convolution may go at once. */
-const MOST_STEP = 2 ** 24;
+const MAX_STEP = 2 ** 24;
 /** Most inputs of a step in a message. */
-const MOST_SHOWN = 4;
+const MAX_SHOWN = 4;
 /** Most axes of an array. */
 export const MAX_RANK = 32;
 
@@ -357,7 +357,7 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
       const { stride, paddingLow, paddingHigh, kernelDilation, inputDilation, groups } = attrs;
       const lists = [stride, paddingLow, paddingHigh, kernelDilation, inputDilation];
       if (!isFloat(x) || x.dtype !== dtype || w.dtype !== dtype || stride.length < 1 || stride.length > 3) return false;
-      if (lists.some((list) => list.length !== stride.length || list.some((v) => Math.abs(v) > MOST_STEP))) {
+      if (lists.some((list) => list.length !== stride.length || list.some((v) => Math.abs(v) > MAX_STEP))) {
         return false;
       }
       if ([groups, ...stride, ...kernelDilation, ...inputDilation].some((v) => v < 1)) return false;
@@ -625,8 +625,8 @@ export function checkStep(
   const fits = row !== undefined && inputs.length >= row.inputs[0] && inputs.length <= row.inputs[1] &&
     (step.op === "part" || inputs.every((x) => x.op !== "quantize")) && row.fits(step, step.attrs, inputs);
   if (fits) return;
-  const shown = inputs.slice(0, MOST_SHOWN).map((x) => `${x.dtype.name} ${formatShape(x.shape)}`);
-  const found = [...shown, ...(inputs.length > MOST_SHOWN ? ["…"] : [])].join(", ");
+  const shown = inputs.slice(0, MAX_SHOWN).map((x) => `${x.dtype.name} ${formatShape(x.shape)}`);
+  const found = [...shown, ...(inputs.length > MAX_SHOWN ? ["…"] : [])].join(", ");
   throw new ValueError(
     `${what} has a ${step.op} to ${step.dtype.name} ${
       formatShape(step.shape)

@@ -19,7 +19,7 @@ import { kindOf, quoted, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
-import { MOST_ARRAYS } from "../../schedule/ops/custom_kernel.ts";
+import { MAX_ARRAYS } from "../../schedule/ops/custom_kernel.ts";
 import { type TensorLike, toNode, toShape } from "../tensor/convert.ts";
 import {
   checkDistinct,
@@ -105,7 +105,7 @@ const CALL_OPTIONS = {
 /** Outputs begin at multiples of so many bytes. */
 const ALIGN = 64;
 /** Most threads along an axis. */
-const MOST_THREADS = 2 ** 32 - 1;
+const MAX_THREADS = 2 ** 32 - 1;
 
 function checkFlag(what: string, value: unknown): boolean {
   if (typeof value === "boolean") return value;
@@ -122,8 +122,8 @@ function kernelOf(options: VulkanKernelOptions): CustomKernel {
   const names = [...inputNames, ...outputNames];
   checkDistinct(names);
   if (outputNames.length === 0) throw new ValueError(`${OP}() expected at least one output`);
-  if (names.length > MOST_ARRAYS) {
-    throw new ValueError(`${OP}() takes at most ${MOST_ARRAYS} inputs and outputs together: found ${names.length}`);
+  if (names.length > MAX_ARRAYS) {
+    throw new ValueError(`${OP}() takes at most ${MAX_ARRAYS} inputs and outputs together: found ${names.length}`);
   }
   if (spirv !== undefined && typeof spirv !== "function" && !(spirv instanceof Uint8Array)) {
     throw new ValueError(
@@ -151,10 +151,10 @@ function kernelOf(options: VulkanKernelOptions): CustomKernel {
 
 function checkTriple(what: string, value: unknown, least: number): Triple {
   const fits = Array.isArray(value) && value.length === 3 &&
-    value.every((n) => Number.isInteger(n) && n >= least && n <= MOST_THREADS);
+    value.every((n) => Number.isInteger(n) && n >= least && n <= MAX_THREADS);
   if (fits) return [value[0], value[1], value[2]];
   throw new ValueError(
-    `${OP}() expected ${what} to be three whole numbers from ${least} to ${MOST_THREADS}: found ${quoted(value)}`,
+    `${OP}() expected ${what} to be three whole numbers from ${least} to ${MAX_THREADS}: found ${quoted(value)}`,
   );
 }
 

@@ -11,8 +11,8 @@ import { THREAD_NAMES, usesOf } from "../../schedule/ops/custom_glsl.ts";
 export const OP = "vulkanKernel";
 
 /** Most characters of a source with its header. */
-const MOST_TEXT = 1 << 20;
-const MOST_NAME = 64;
+const MAX_TEXT = 1 << 20;
+const MAX_NAME = 64;
 
 /** Words with a fixed meaning in a body; others, such as `out`, may be names of buffers. */
 const WORDS = new Set(
@@ -23,14 +23,14 @@ const WORDS = new Set(
 );
 
 function isName(name: unknown): name is string {
-  return typeof name === "string" && name.length <= MOST_NAME && /^[A-Za-z_]\w*$/.test(name);
+  return typeof name === "string" && name.length <= MAX_NAME && /^[A-Za-z_]\w*$/.test(name);
 }
 
 /** The name of a kernel. */
 export function checkKernelName(name: unknown): string {
   if (isName(name)) return name;
   throw new ValueError(
-    `${OP}() expected name to be up to ${MOST_NAME} letters, digits and _: found ${quoted(name)}`,
+    `${OP}() expected name to be up to ${MAX_NAME} letters, digits and _: found ${quoted(name)}`,
   );
 }
 
@@ -39,7 +39,7 @@ export function checkName(what: string, name: unknown): string {
   const fits = isName(name) && !/^(gl_|vkmx_)|__/.test(name) && !WORDS.has(name) && !Object.hasOwn(THREAD_NAMES, name);
   if (fits) return name;
   throw new ValueError(
-    `${OP}() expected ${what} to be up to ${MOST_NAME} letters, digits and _, and no word of GLSL: found ${
+    `${OP}() expected ${what} to be up to ${MAX_NAME} letters, digits and _, and no word of GLSL: found ${
       quoted(name)
     }`,
   );
@@ -56,8 +56,8 @@ export function checkNames(what: string, names: unknown): readonly string[] {
 /** A text that a shader is made of. */
 export function checkText(what: string, text: unknown): string {
   if (typeof text !== "string") throw new ValueError(`${OP}() expected ${what} to be a text: found ${kindOf(text)}`);
-  if (text.length > MOST_TEXT) {
-    throw new ValueError(`${OP}() expected ${what} to have at most ${MOST_TEXT} characters: found ${text.length}`);
+  if (text.length > MAX_TEXT) {
+    throw new ValueError(`${OP}() expected ${what} to have at most ${MAX_TEXT} characters: found ${text.length}`);
   }
   if (/^[ \t]*#[ \t]*(include|version)\b/m.test(text)) {
     throw new ValueError(`${OP}() expected no #include and no #version in ${what}: put the text itself into header`);
@@ -100,14 +100,14 @@ export function checkReads(kernel: string, source: string, inputs: readonly stri
 }
 
 /** Most characters of an index. */
-const MOST_INDEX = 512;
+const MAX_INDEX = 512;
 
 /** Where the index in brackets ends that begins at a place, or that place. */
 function behindIndex(code: string, at: number): number {
   const from = at + /^\s*/.exec(code.slice(at, at + 64))![0].length;
   if (code[from] !== "[") return at;
   let depth = 0;
-  for (let i = from; i < Math.min(code.length, from + MOST_INDEX); i++) {
+  for (let i = from; i < Math.min(code.length, from + MAX_INDEX); i++) {
     if (code[i] === "[") depth++;
     else if (code[i] === "]" && --depth === 0) return i + 1;
   }

@@ -18,7 +18,7 @@ const MAX_HEADER = 100_000_000;
 /** Most tensors of a file, and of all files of a model. */
 export const MAX_TENSORS = 100_000;
 /** Fewest bytes of a header that a tensor takes. */
-const LEAST_ENTRY = '"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}'.length;
+const MIN_ENTRY = '"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}'.length;
 /** Bytes in which tensors are counted before they are read. */
 const COUNTED = 2 ** 23;
 /** Most bytes of a name as it is written in a header. */
@@ -136,7 +136,7 @@ function parse(given: string, file: InputFile): Header {
   const tooMany = `has more than ${MAX_TENSORS} tensors`;
   // Beside those of the tensors there are the objects of the header and the metadata.
   const counted = Math.min(dataStart, 8 + COUNTED);
-  if (counted > MAX_TENSORS * LEAST_ENTRY && exceedsObjects(file, 8, counted, MAX_TENSORS + 2)) {
+  if (counted > MAX_TENSORS * MIN_ENTRY && exceedsObjects(file, 8, counted, MAX_TENSORS + 2)) {
     failFile(given, tooMany);
   }
   const available = size - dataStart;

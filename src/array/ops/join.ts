@@ -70,7 +70,7 @@ export function unstack<A extends TensorLike>(a: A, axis: number = 0): Tensor<Na
 }
 
 /** Most pieces of an axis without elements. */
-const MOST_EMPTY_PIECES = 2 ** 16;
+const MAX_EMPTY_PIECES = 2 ** 16;
 
 /** Pieces along an axis: a number of equal ones, or cut at the given indices. */
 export function split<A extends TensorLike>(
@@ -84,7 +84,7 @@ export function split<A extends TensorLike>(
   let cuts: number[];
   if (typeof indicesOrSections === "number") {
     const each = size / toInteger("split", "sections", indicesOrSections);
-    if (indicesOrSections < 1 || !Number.isInteger(each) || indicesOrSections > Math.max(size, MOST_EMPTY_PIECES)) {
+    if (indicesOrSections < 1 || !Number.isInteger(each) || indicesOrSections > Math.max(size, MAX_EMPTY_PIECES)) {
       throw new ShapeError(
         `split() cannot cut axis ${axis} of ${formatShape(node.shape)} into ${indicesOrSections} equal pieces`,
       );

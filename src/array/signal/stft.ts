@@ -19,7 +19,7 @@ import { scoped } from "../tensor/scope.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 
 /** The least that an envelope of windows is taken for, as in MLX. */
-const LEAST_ENVELOPE = 1e-8;
+const MIN_ENVELOPE = 1e-8;
 
 /** Sizes of frames, and the window of each, in the middle of its frame. */
 interface Frames {
@@ -162,7 +162,7 @@ export function istft(
     const frames = half ? irfft(spectra, size, -1, norm) : real(ifft(spectra, size, -1, norm));
     const signal = overlapped(multiply(frames, weights), hop);
     const envelope = overlapped(broadcastTo(multiply(weights, weights), [count, size]), hop);
-    const even = divide(signal, maximum(envelope, LEAST_ENVELOPE)) as AnyTensor;
+    const even = divide(signal, maximum(envelope, MIN_ENVELOPE)) as AnyTensor;
     const from = center ? Math.floor(size / 2) : 0;
     return part(even, from, length ?? Math.max(0, even.shape.at(-1)! - 2 * from));
   });

@@ -18,11 +18,11 @@ import { elements } from "./values.ts";
 /** Larger arrays are cut, to the first and last three of each axis. */
 const WHOLE_SIZE = 1000;
 /** Most tables of an array with more than two axes. */
-const MOST_TABLES = 24;
+const MAX_TABLES = 24;
 /** Pixels of a side of the heat map's picture; larger matrices are made smaller. */
 const MAP_PIXELS = 96;
 /** Larger matrices get no heat map: each of their values would be looked at. */
-const MOST_MAPPED = 2 ** 24;
+const MAX_MAPPED = 2 ** 24;
 
 /** The entries of an axis that are shown; -1 stands for those between. */
 function shown(count: number, whole: boolean): number[] {
@@ -47,7 +47,7 @@ export function arrayHtml(node: Node): string {
   };
   let tables = 0;
   const block = (axis: number, start: number, size: number, index: string): string => {
-    if (tables >= MOST_TABLES) return tables++ === MOST_TABLES ? "<div>⋮</div>" : "";
+    if (tables >= MAX_TABLES) return tables++ === MAX_TABLES ? "<div>⋮</div>" : "";
     if (shape.length - axis <= 2) {
       tables++;
       const [rows, columns] = shape.length - axis === 2 ? shape.slice(-2) : [1, shape.at(-1) ?? 1];
@@ -57,7 +57,7 @@ export function arrayHtml(node: Node): string {
     // Tables take room, so that only few are shown even of a small array.
     return shown(shape[axis], false).map((i) =>
       i < 0
-        ? (tables < MOST_TABLES ? "<div>⋮</div>" : "")
+        ? (tables < MAX_TABLES ? "<div>⋮</div>" : "")
         : block(axis + 1, start + i * step, step, index === "" ? `${i}` : `${index}, ${i}`)
     ).join("");
   };
@@ -69,7 +69,7 @@ export function arrayHtml(node: Node): string {
 function heatMap(shape: readonly number[], dtype: Dtype, view: HostArray): string {
   const [rows, columns] = shape;
   if (
-    shape.length !== 2 || rows < 2 || columns < 2 || view.length > MOST_MAPPED || dtype.kind === "bool" ||
+    shape.length !== 2 || rows < 2 || columns < 2 || view.length > MAX_MAPPED || dtype.kind === "bool" ||
     dtype.kind === "complex"
   ) return "";
   const values = Float64Array.from({ length: view.length }, (_, i) => Number(hostValue(dtype, view, i)));

@@ -61,18 +61,18 @@ export function printoptions(options: PrintOptions = {}): Disposable {
 function checkPrintOptions(op: string, options: PrintOptions): number {
   checkOptions(op, options, PRINT_OPTIONS);
   const { precision = -1 } = options;
-  if (Number.isInteger(precision) && precision >= -1 && precision <= MOST_PLACES) return precision;
-  throw new ValueError(`${op}() expected precision to be whole, from -1 to ${MOST_PLACES}: found ${quoted(precision)}`);
+  if (Number.isInteger(precision) && precision >= -1 && precision <= MAX_PLACES) return precision;
+  throw new ValueError(`${op}() expected precision to be whole, from -1 to ${MAX_PLACES}: found ${quoted(precision)}`);
 }
 
 /** Most digits that JavaScript writes after a point. A number exactly between two shorter ones has fewer. */
-const MOST_PLACES = 99;
+const MAX_PLACES = 99;
 
 /** A magnitude with `places` decimals. Ties go to the even one, as in C; JavaScript rounds them up. */
 function toPlaces(size: number, places: number): string {
   // JavaScript writes large numbers, which are whole, with an exponent.
   if (size >= 1e21) return BigInt(size).toString() + (places > 0 ? `.${"0".repeat(places)}` : "");
-  const all = size.toFixed(MOST_PLACES + 1);
+  const all = size.toFixed(MAX_PLACES + 1);
   const end = all.indexOf(".") + 1 + places;
   const down = all.slice(0, places === 0 ? end - 1 : end);
   return /^50*$/.test(all.slice(end)) && /[02468]$/.test(down) ? down : size.toFixed(places);
@@ -80,7 +80,7 @@ function toPlaces(size: number, places: number): string {
 
 /** A magnitude in scientific notation with `places` decimals, rounded as {@link toPlaces} does. */
 function toScientific(size: number, places: number): string {
-  const [mantissa, exponent] = size.toExponential(MOST_PLACES + 1).split("e");
+  const [mantissa, exponent] = size.toExponential(MAX_PLACES + 1).split("e");
   const down = mantissa.slice(0, places + 2);
   const even = /^50*$/.test(mantissa.slice(places + 2)) && /[02468]$/.test(down);
   return even ? `${down}e${exponent}` : size.toExponential(places);

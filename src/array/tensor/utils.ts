@@ -36,7 +36,7 @@ export type LeafOf<T> = IsAny<T> extends true ? any
 export type Named<V = any> = [path: string, leaf: V];
 
 /** Positions in lists that paths may name; beyond, a name of a file would have a list of any size made. */
-const MOST_PARTS = 1 << 24;
+const MAX_PARTS = 1 << 24;
 
 type Branch = readonly unknown[] | Readonly<Record<string, unknown>>;
 
@@ -234,8 +234,8 @@ function unflatten(items: readonly (readonly [string, unknown])[]): unknown {
   const isList = !numbers.some(Number.isNaN) && new Set(numbers).size === numbers.length;
   if (!isList) return Object.fromEntries([...children].map(([key, parts]) => [key, unflatten(parts)]));
   const length = Math.max(-1, ...numbers) + 1;
-  if (length > MOST_PARTS) {
-    throw new ValueError(`treeUnflatten() makes lists of up to ${MOST_PARTS} parts: found position ${length - 1}`);
+  if (length > MAX_PARTS) {
+    throw new ValueError(`treeUnflatten() makes lists of up to ${MAX_PARTS} parts: found position ${length - 1}`);
   }
   const list: unknown[] = Array.from({ length }, () => ({}));
   [...children.values()].forEach((parts, i) => list[numbers[i]] = unflatten(parts));

@@ -34,7 +34,7 @@ export interface Saved {
 
 const FORMAT = "vkmx chat";
 const VERSION = 1;
-const MOST_BYTES = 64 * 2 ** 20;
+const MAX_BYTES = 64 * 2 ** 20;
 
 interface Kind {
   readonly called: string;
@@ -84,7 +84,7 @@ export function load(path: string): Saved {
   };
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(readFile(path, MOST_BYTES)));
+    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(readFile(path, MAX_BYTES)));
   } catch (cause) {
     if (cause instanceof FileError) fail(cause.message, cause);
     fail("is no JSON: /load reads what /save wrote", cause);

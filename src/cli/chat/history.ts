@@ -11,10 +11,10 @@ import { cacheFolder, mayKeep } from "../../../ffi/cache_folder.ts";
 import { readFile } from "../../../ffi/file.ts";
 
 /** Lines that are kept. */
-const MOST_LINES = 1000;
+const MAX_LINES = 1000;
 /** Longer ones are not kept: a pasted file is not what arrows look for. */
 const LONGEST_LINE = 20_000;
-const MOST_BYTES = 64 * 2 ** 20;
+const MAX_BYTES = 64 * 2 ** 20;
 
 /** The history of one person. */
 export class History {
@@ -25,8 +25,8 @@ export class History {
   constructor(path?: string) {
     this.#path = path ?? (mayKeep() && cacheFolder() !== "" ? join(cacheFolder(), "chat_history") : undefined);
     const lines = this.#read();
-    this.#lines = lines.slice(-MOST_LINES);
-    if (lines.length > 2 * MOST_LINES) this.#shorten();
+    this.#lines = lines.slice(-MAX_LINES);
+    if (lines.length > 2 * MAX_LINES) this.#shorten();
   }
 
   /** The lines, the oldest first. */
@@ -38,7 +38,7 @@ export class History {
   add(line: string): void {
     if (line.trim() === "" || line === this.#lines.at(-1) || line.length > LONGEST_LINE) return;
     this.#lines.push(line);
-    if (this.#lines.length > MOST_LINES) this.#lines.shift();
+    if (this.#lines.length > MAX_LINES) this.#lines.shift();
     this.#quietly((path) => {
       Deno.mkdirSync(join(path, ".."), { recursive: true });
       Deno.writeTextFileSync(path, `${JSON.stringify(line)}\n`, { append: true, mode: 0o600 });
@@ -46,7 +46,7 @@ export class History {
   }
 
   #read(): string[] {
-    const text = this.#quietly((path) => new TextDecoder().decode(readFile(path, MOST_BYTES))) ?? "";
+    const text = this.#quietly((path) => new TextDecoder().decode(readFile(path, MAX_BYTES))) ?? "";
     return text.split("\n").flatMap((row) => {
       try {
         const line: unknown = JSON.parse(row);

@@ -12,11 +12,11 @@ import { describeBytes } from "../table.ts";
 import { type Check, fail, ok, reasonOf, warn } from "./check.ts";
 
 /** The oldest Deno that is tested. */
-const LEAST_DENO = [2, 9] as const;
+const MIN_DENO = [2, 9] as const;
 /** A thread that is not there by then does not come. */
 const THREAD_MS = 3000;
 /** Less than this is not enough for any model but the smallest. */
-const LEAST_MEMORY = 2e9;
+const MIN_MEMORY = 2e9;
 
 /** Checks the engine and the machine. */
 export async function checkEngine(): Promise<Check[]> {
@@ -25,8 +25,8 @@ export async function checkEngine(): Promise<Check[]> {
 
 function checkDeno(found: string = Deno.version.deno): Check {
   const [major, minor] = found.split(".").map(Number);
-  const least = LEAST_DENO.join(".");
-  const old = major < LEAST_DENO[0] || (major === LEAST_DENO[0] && minor < LEAST_DENO[1]);
+  const least = MIN_DENO.join(".");
+  const old = major < MIN_DENO[0] || (major === MIN_DENO[0] && minor < MIN_DENO[1]);
   const text = `${found} on ${Deno.build.os} ${Deno.build.arch}`;
   return old ? fail("Deno", `${text}, which is older than ${least}`, "deno upgrade") : ok("Deno", text);
 }
@@ -65,7 +65,7 @@ async function checkWasm(): Promise<Check[]> {
 function checkMemory(): Check {
   const { available, total } = Deno.systemMemoryInfo();
   const text = `${describeBytes(available)} of ${describeBytes(total)} free`;
-  return available < LEAST_MEMORY
+  return available < MIN_MEMORY
     ? warn("memory", text, "end other programs, or take a smaller model")
     : ok("memory", text);
 }

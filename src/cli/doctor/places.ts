@@ -17,7 +17,7 @@ import { type Check, ok, reasonOf, warn } from "./check.ts";
 /** The hub that has not answered by then counts as not reached. */
 const HUB_MS = 3000;
 /** Less than this is soon full. */
-const LEAST_DISK = 2e9;
+const MIN_DISK = 2e9;
 
 /** Variables of vkmx for users; docs/variables.md says what each sets. */
 export const VARIABLES: readonly string[] = [
@@ -100,7 +100,7 @@ function checkModels(): Check {
     const size = models.reduce((sum, { size }) => sum + size, 0);
     const text = `${shownPath(folder)}, ${models.length} models of ${describeBytes(size)}${room(folder)}`;
     const free = freeBytes(folder);
-    if (free !== undefined && free < LEAST_DISK) return warn("models", text, "make room, or set HF_HUB_CACHE");
+    if (free !== undefined && free < MIN_DISK) return warn("models", text, "make room, or set HF_HUB_CACHE");
     return ok("models", text);
   } catch (error) {
     return warn("models", reasonOf(error), "set HF_HUB_CACHE to a folder that can be written");

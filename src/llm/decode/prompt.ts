@@ -25,7 +25,7 @@ import type { PromptSubmitter } from "./submit.ts";
 import type { Submission } from "./submission_sizer.ts";
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. One where a device reads many in the time of a few. */
-const MOST_FED = { alone: 3, tiles: 1 } as const;
+const MAX_FED = { alone: 3, tiles: 1 } as const;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
 
@@ -94,7 +94,7 @@ export class PromptReader {
   /** Submits the rest of the prompt, once; that chooses the first token. */
   open(): Promise<Submission> {
     const { cache, rows, model: { device } } = this.#context;
-    const most = MOST_FED[device.readsTiles ? "tiles" : "alone"];
+    const most = MAX_FED[device.readsTiles ? "tiles" : "alone"];
     const feeds = this.#prompt.length <= most && cache.fused && !rows.constrained;
     if (!this.#opening) {
       this.#rest = this.#prompt;

@@ -54,7 +54,7 @@ const EMBED_OPTIONS = {
 const POOLINGS: readonly string[] = ["last", "cls", "mean"] satisfies readonly Pooling[];
 
 /** What makes lengths of 0 into ones that can be divided by. */
-const LEAST_LENGTH = 1e-12;
+const MIN_LENGTH = 1e-12;
 
 /**
  * One vector for each text: float32 (texts, hidden size), evaluated. Tokens that the tokenizer adds around a text count too. For
@@ -105,7 +105,7 @@ async function embedAll(
       if (vectors.length === 0) return mx.zeros([0, 0]);
       const rows = mx.stack(vectors);
       if (!normalize) return rows;
-      return mx.divide(rows, mx.maximum(mx.linalg.norm(rows, 2, -1, true), LEAST_LENGTH));
+      return mx.divide(rows, mx.maximum(mx.linalg.norm(rows, 2, -1, true), MIN_LENGTH));
     }) as Tensor<"float32", 2>;
     await mx.asyncEval(result);
     return result;

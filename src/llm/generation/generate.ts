@@ -30,7 +30,7 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
 /** Most tokens of a forward pass that may be aborted, on a device that is slow. */
-const MOST_ABORTABLE = 512;
+const MAX_ABORTABLE = 512;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
 /** Caches that a generation writes to. */
@@ -120,7 +120,7 @@ export async function openPrompt(
   try {
     // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
     const { drops, concurrent } = decodingModel(model).device;
-    const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MOST_ABORTABLE : Infinity);
+    const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MAX_ABORTABLE : Infinity);
     while (session.unread > count) {
       await session.read(count);
       await setImmediate();

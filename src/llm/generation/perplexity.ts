@@ -66,7 +66,7 @@ export interface Perplexity {
 /** Tokens of windows that go through the model together on a GPU. */
 const TOGETHER = 2048;
 /** Most logits that are there at once, and what rows of them are a multiple of. */
-const MOST_LOGITS = 2 ** 24;
+const MAX_LOGITS = 2 ** 24;
 const TILE = 16;
 
 /** A window of the text: tokens `from` to `to`, of which those from `scored` on count. */
@@ -245,7 +245,7 @@ function step(model: LanguageModel, now: State, windows: number, skip: number): 
   const [, length, width] = hidden.shape;
   // Token i is predicted by the row of the token before it.
   const rows = hidden.index(mx.Slice(null), mx.Slice(skip - 1, length - 1)).reshape([-1, width]);
-  const most = Math.max(TILE, Math.floor(MOST_LOGITS / model.config.vocabSize / TILE) * TILE);
+  const most = Math.max(TILE, Math.floor(MAX_LOGITS / model.config.vocabSize / TILE) * TILE);
   const parts: Tensor[] = [];
   for (let at = 0; at < rows.shape[0]; at += most) {
     const range = mx.Slice(at, Math.min(at + most, rows.shape[0]));

@@ -33,7 +33,7 @@ export interface LayerBufferSizes {
 }
 
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
-const MOST_BYTES = 2 ** 30;
+const MAX_BYTES = 2 ** 30;
 
 /** The buffers of all layers, of a number of rows. They are made when somebody asks for them. */
 export class LayerBuffers {
@@ -203,7 +203,7 @@ export class LayerBuffers {
   /** Layers that may be one array where each has `rows` rows. */
   #together(rows: number): number {
     const { batch, heads, headDim, dtype } = this.#sizes;
-    return Math.max(1, Math.floor(MOST_BYTES / (batch * heads * rows * headDim * dtype.bytes)));
+    return Math.max(1, Math.floor(MAX_BYTES / (batch * heads * rows * headDim * dtype.bytes)));
   }
 
   /** The arrays, cut into as many layers as may be one array of `rows` rows. */

@@ -21,12 +21,12 @@ export interface Logprobs {
 }
 
 /** Most tokens of {@link Logprobs.top}. */
-const MOST_TOP = 20;
+const MAX_TOP = 20;
 
 /** Throws unless `top` is a number of tokens for which log probabilities can be given; `undefined` asks for none. */
 export function checkLogprobs(top: number | undefined): void {
-  if (top === undefined || (Number.isSafeInteger(top) && top >= 0 && top <= MOST_TOP)) return;
-  throw optionError("logprobs", top, `an integer from 0 to ${MOST_TOP}`);
+  if (top === undefined || (Number.isSafeInteger(top) && top >= 0 && top <= MAX_TOP)) return;
+  throw optionError("logprobs", top, `an integer from 0 to ${MAX_TOP}`);
 }
 
 /** Floats that `mx.fast.logprobs` gives for each row. */

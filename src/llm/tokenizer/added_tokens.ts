@@ -40,9 +40,9 @@ export interface TextRun {
 export type Found = TextRun[] | number;
 
 /** Most added tokens; published files have up to 66,000. */
-const MOST_TOKENS = 100_000;
+const MAX_TOKENS = 100_000;
 /** Most characters of all of them. */
-const MOST_CHARS = 2 ** 21;
+const MAX_CHARS = 2 ** 21;
 
 /** Passes the list of tokens in `json`, which may be null. */
 export function readAddedTokens(json: JsonBytes): AddedToken[] {
@@ -54,9 +54,9 @@ export function readAddedTokens(json: JsonBytes): AddedToken[] {
     const token = json.value() as AddedToken | null;
     if (token === null || !isToken(token)) return json.fail('"added_tokens" is not a list of tokens');
     const { content, id } = token;
-    if (tokens.size === MOST_TOKENS) json.fail(`there are more than ${MOST_TOKENS} added tokens`);
-    if ((chars += content.length) > MOST_CHARS) {
-      json.fail(`the added tokens have more than ${MOST_CHARS} characters in all`);
+    if (tokens.size === MAX_TOKENS) json.fail(`there are more than ${MAX_TOKENS} added tokens`);
+    if ((chars += content.length) > MAX_CHARS) {
+      json.fail(`the added tokens have more than ${MAX_CHARS} characters in all`);
     }
     const owner = owners.get(id) ?? content;
     if (owner !== content) json.fail(`the added tokens ${quoted(owner)} and ${quoted(content)} have the same id ${id}`);

@@ -7,15 +7,15 @@
 import { quoted } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
 import type { JsonBytes } from "./json_bytes.ts";
-import { ALPHABET, MOST_BYTES, type Vocabulary } from "./vocabulary.ts";
+import { ALPHABET, MAX_BYTES, type Vocabulary } from "./vocabulary.ts";
 
-/** The queue holds rank * MOST_POSITIONS + position: the lowest rank comes first, and of equal ones the leftmost. */
-const MOST_POSITIONS = 2 ** 28;
+/** The queue holds rank * MAX_POSITIONS + position: the lowest rank comes first, and of equal ones the leftmost. */
+const MAX_POSITIONS = 2 ** 28;
 /** Most pairs of a file: twice as many as the largest published vocabularies have, which list every way to make a token. */
-const MOST_MERGES = 1_000_000;
+const MAX_MERGES = 1_000_000;
 /** Words whose ids are kept, and the longest of them; a longer string may be a part that keeps all of its text. */
-const MOST_KNOWN = 20_000;
-const MOST_KNOWN_CHARS = 12;
+const MAX_KNOWN = 20_000;
+const MAX_KNOWN_CHARS = 12;
 /** Pairs whose merges are kept. */
 const PAIRS = 1 << 12;
 const NONE = -1;
@@ -38,7 +38,7 @@ export class Merges {
   constructor(json: JsonBytes, vocabulary: Vocabulary) {
     this.#vocabulary = vocabulary;
     this.#rank = new Int32Array(vocabulary.size).fill(NONE);
-    const text = new Uint8Array(2 * MOST_BYTES);
+    const text = new Uint8Array(2 * MAX_BYTES);
     let id = NONE; // most vocabularies number tokens in the order in which they are merged
     json.array(() => {
       let [parts, left, end] = [0, 0, 0];
@@ -58,7 +58,7 @@ export class Merges {
         const pair = quoted(new TextDecoder().decode(text.subarray(0, end)));
         json.fail(`merge ${this.#left.length} gives ${pair}, which is no token`);
       }
-      if (this.#left.length === MOST_MERGES) json.fail(`there are more than ${MOST_MERGES} merges`);
+      if (this.#left.length === MAX_MERGES) json.fail(`there are more than ${MAX_MERGES} merges`);
       if (this.#rank[id] >= 0) this.#forget(id, left);
       this.#other.push(this.#rank[id]);
       this.#rank[id] = this.#left.length;
@@ -121,11 +121,11 @@ export class Bpe {
 
   /** Adds the ids of a word to `ids`. */
   encode(word: string, ids: number[]): void {
-    if (word.length > MOST_KNOWN_CHARS) return this.#encode(word, ids);
+    if (word.length > MAX_KNOWN_CHARS) return this.#encode(word, ids);
     let known = this.#known.get(word);
     if (known === undefined) {
       this.#encode(word, known = []);
-      if (this.#known.size === MOST_KNOWN) this.#known.clear();
+      if (this.#known.size === MAX_KNOWN) this.#known.clear();
       this.#known.set(word, known);
     }
     for (const id of known) ids.push(id);
@@ -148,8 +148,8 @@ export class Bpe {
     }
     for (let at = 0; at < count; at++) this.#rankPair(at, count);
     for (let entry = this.#queue.pop(); entry !== undefined; entry = this.#queue.pop()) {
-      const at = entry % MOST_POSITIONS;
-      if (this.#ranks[at] === Math.floor(entry / MOST_POSITIONS)) this.#merge(at, count); // else it has changed since
+      const at = entry % MAX_POSITIONS;
+      if (this.#ranks[at] === Math.floor(entry / MAX_POSITIONS)) this.#merge(at, count); // else it has changed since
     }
     for (let at = 0; at < count; at = this.#following[at]) ids.push(this.#ids[at]);
   }
@@ -176,7 +176,7 @@ export class Bpe {
     if (rank < 0) return;
     this.#ranks[at] = rank;
     this.#makes[at] = this.#found[pair + 1];
-    this.#queue.push(rank * MOST_POSITIONS + at);
+    this.#queue.push(rank * MAX_POSITIONS + at);
   }
 
   /** Where rank and product of a pair of ids lie in `#found`. */

@@ -15,9 +15,9 @@ const [SPACE, QUOTE, COMMA, COLON, BACKSLASH, LETTER_U] = Array.from(' ",:\\u', 
 const [BRACKET, BRACKET_END, BRACE, BRACE_END] = Array.from("[]{}", (char) => char.charCodeAt(0));
 
 /** Deepest nesting of a value. */
-const MOST_DEPTH = 64;
+const MAX_DEPTH = 64;
 /** Longest string, and longest value that is parsed whole, in bytes. */
-const MOST_VALUE_BYTES = 2 ** 20;
+const MAX_VALUE_BYTES = 2 ** 20;
 
 /** The byte order mark that editors on Windows write before UTF-8. */
 const MARK = [0xef, 0xbb, 0xbf];
@@ -166,7 +166,7 @@ export class JsonBytes {
 
   /** Passes any value. */
   skip(depth = 0): void {
-    if (depth > MOST_DEPTH) this.fail(`values are nested deeper than ${MOST_DEPTH} levels at byte ${this.at}`);
+    if (depth > MAX_DEPTH) this.fail(`values are nested deeper than ${MAX_DEPTH} levels at byte ${this.at}`);
     const byte = this.#bytes[this.at];
     if (byte === BRACE) {
       return this.object(() => {
@@ -190,8 +190,8 @@ export class JsonBytes {
   }
 
   #parse(from: number, to: number): unknown {
-    if (to - from > MOST_VALUE_BYTES) {
-      this.fail(`the value at byte ${from} has ${to - from} bytes, at most ${MOST_VALUE_BYTES}`);
+    if (to - from > MAX_VALUE_BYTES) {
+      this.fail(`the value at byte ${from} has ${to - from} bytes, at most ${MAX_VALUE_BYTES}`);
     }
     try {
       return JSON.parse(UTF8.decode(this.#bytes.subarray(from, to)));
@@ -218,7 +218,7 @@ export class JsonBytes {
   #stringEnd(start: number): number {
     const bytes = this.#bytes;
     if (bytes[start] !== QUOTE) this.expected("a string");
-    const last = Math.min(bytes.length, start + MOST_VALUE_BYTES);
+    const last = Math.min(bytes.length, start + MAX_VALUE_BYTES);
     let at = start + 1;
     for (; at < last && bytes[at] !== QUOTE; at++) {
       if (bytes[at] < SPACE) break;
@@ -227,7 +227,7 @@ export class JsonBytes {
     if (bytes[at] === QUOTE) return at + 1;
     this.#at = at;
     if (at < last) this.expected("a character or an escape in a string");
-    if (at < bytes.length) this.fail(`the string at byte ${start} has more than ${MOST_VALUE_BYTES} bytes`);
+    if (at < bytes.length) this.fail(`the string at byte ${start} has more than ${MAX_VALUE_BYTES} bytes`);
     return this.expected('"');
   }
 }

@@ -17,7 +17,7 @@ export interface Around {
 }
 
 /** Most ids around a text. */
-const MOST_IDS = 64;
+const MAX_IDS = 64;
 
 /** Reads the field of the tokenizer.json `file`. Throws an {@link LlmError} that names what is not supported. */
 export function readPostProcessor(json: Readonly<Record<string, unknown>>, file: string): Around {
@@ -47,12 +47,12 @@ function readTemplate(step: Readonly<Record<string, unknown>>, fail: (what: stri
     if (piece?.Sequence?.id === "A" && sides.length === 1) sides.push([]);
     else if (typeof special === "string" && Object.hasOwn(tokens, special)) {
       const ids = tokens[special]?.ids;
-      if (!Array.isArray(ids) || ids.length > MOST_IDS || !ids.every((id) => Number.isInteger(id) && id >= 0)) {
+      if (!Array.isArray(ids) || ids.length > MAX_IDS || !ids.every((id) => Number.isInteger(id) && id >= 0)) {
         return fail(`post_processor has no ids for ${quoted(special)}`);
       }
       sides.at(-1)!.push(...ids);
     } else return fail(`post_processor has ${quoted(piece)} in the template "single"`);
-    if (sides.at(-1)!.length > MOST_IDS) return fail(`post_processor adds more than ${MOST_IDS} ids`);
+    if (sides.at(-1)!.length > MAX_IDS) return fail(`post_processor adds more than ${MAX_IDS} ids`);
   }
   if (sides.length === 1) fail(`post_processor has no sequence "A" in the template "single"`);
   return { before: sides[0], behind: sides[1] };

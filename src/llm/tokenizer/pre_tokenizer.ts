@@ -30,7 +30,7 @@ interface Step {
 type Piece = readonly [text: string, matches: boolean];
 
 /** Most steps of a pipeline. */
-const MOST_STEPS = 64;
+const MAX_STEPS = 64;
 
 /** Where "ByteLevel" splits unless "use_regex" is false: GPT-2's pattern. */
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -67,7 +67,7 @@ export function stepsOf(json: Readonly<Record<string, unknown>>, field: string, 
     return Array.isArray(steps) ? steps.flatMap(flat) : fail(`"${list}" of a "Sequence" is not a list`);
   };
   const steps = flat(json[field]);
-  return steps.length <= MOST_STEPS ? steps : fail(`${field} has ${steps.length} steps, at most ${MOST_STEPS}`);
+  return steps.length <= MAX_STEPS ? steps : fail(`${field} has ${steps.length} steps, at most ${MAX_STEPS}`);
 }
 
 function splitterOf(step: Step, fail: Fail): Splitter {

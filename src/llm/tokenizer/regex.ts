@@ -17,7 +17,7 @@ const STEPS = 20_000;
 const STEPS_PER_CHAR = 500;
 /** Numbers on the stack: those it starts with, and most, 32 MiB. */
 const SOME_STACK = 2 ** 10;
-const MOST_STACK = 2 ** 23;
+const MAX_STACK = 2 ** 23;
 
 /** The limits were reached. */
 export class RegexLimit extends Error {}
@@ -217,7 +217,7 @@ export class Regex {
   }
 
   #grow(): Int32Array<ArrayBuffer> {
-    if (this.#stack.length >= MOST_STACK) throw new RegexLimit("too much memory");
+    if (this.#stack.length >= MAX_STACK) throw new RegexLimit("too much memory");
     const stack = new Int32Array(2 * this.#stack.length);
     stack.set(this.#stack);
     return this.#stack = stack;

@@ -32,9 +32,9 @@ export const OP = {
 } as const;
 
 /** Most numbers of code: groups that are repeated a number of times are written out. */
-const MOST_CODE = 50_000;
+const MAX_CODE = 50_000;
 /** Most sets of characters: each may have a table of a megabyte. */
-const MOST_SETS = 48;
+const MAX_SETS = 48;
 const NO_END = 2 ** 31 - 1;
 
 /** A pattern that can be run. */
@@ -60,7 +60,7 @@ class Compiler {
 
   /** Appends numbers; returns where the last one lies. */
   emit(...numbers: number[]): number {
-    if (this.code.length + numbers.length > MOST_CODE) throw new Error("it is too large");
+    if (this.code.length + numbers.length > MAX_CODE) throw new Error("it is too large");
     return this.code.push(...numbers) - 1;
   }
 
@@ -86,7 +86,7 @@ class Compiler {
   /** Number of the set of a character's node. */
   #set({ test, key }: RegexNode & { kind: "char" }): number {
     if (!this.sets.has(key)) {
-      if (this.sets.size === MOST_SETS) throw new Error(`it has more than ${MOST_SETS} classes`);
+      if (this.sets.size === MAX_SETS) throw new Error(`it has more than ${MAX_SETS} classes`);
       this.sets.set(key, new CharSet(test));
     }
     return [...this.sets.keys()].indexOf(key);

@@ -21,11 +21,11 @@ import {
 import { type Assertion, type RegexNode, widthOf } from "./regex_tree.ts";
 
 /** Longest pattern, in characters: published ones have up to 400. */
-const MOST_CHARS = 10_000;
+const MAX_CHARS = 10_000;
 /** Deepest nesting of groups and classes. */
-const MOST_DEPTH = 50;
+const MAX_DEPTH = 50;
 /** Most repetitions that a pattern may count. */
-const MOST_COUNT = 1000;
+const MAX_COUNT = 1000;
 
 const ASSERTIONS: Readonly<Record<string, Assertion>> = {
   A: "start",
@@ -53,7 +53,7 @@ interface Flags {
 
 /** Reads a pattern. Throws an `Error` whose message says what is not supported and where. */
 export function parseRegex(pattern: string): RegexNode {
-  if (pattern.length > MOST_CHARS) throw new Error(`it has ${pattern.length} characters, at most ${MOST_CHARS}`);
+  if (pattern.length > MAX_CHARS) throw new Error(`it has ${pattern.length} characters, at most ${MAX_CHARS}`);
   return new Parser(pattern).all();
 }
 
@@ -95,7 +95,7 @@ class Parser {
   }
 
   #nest<T>(read: () => T): T {
-    if (++this.#depth > MOST_DEPTH) this.#fail(`groups deeper than ${MOST_DEPTH} levels`);
+    if (++this.#depth > MAX_DEPTH) this.#fail(`groups deeper than ${MAX_DEPTH} levels`);
     const result = read();
     this.#depth--;
     return result;
@@ -147,7 +147,7 @@ class Parser {
         const [, low, comma, high, most] = counts;
         min = Number(low ?? 0);
         max = most ? Number(most) : comma ? Number(high || Infinity) : min;
-        if (min > max || min > MOST_COUNT || (max > MOST_COUNT && max !== Infinity)) this.#fail("such a count");
+        if (min > max || min > MAX_COUNT || (max > MAX_COUNT && max !== Infinity)) this.#fail("such a count");
       }
       // "{n}?" is an optional "{n}", and "{n,m}+" repeats it.
       const lazy = !(counts && min === max) && this.#passes("?");

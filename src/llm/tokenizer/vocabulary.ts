@@ -11,9 +11,9 @@ import { LlmError } from "../error.ts";
 import type { JsonBytes } from "./json_bytes.ts";
 
 /** Longest token, in bytes of its spelling: work on a token grows with its length. */
-export const MOST_BYTES = 1 << 12;
+export const MAX_BYTES = 1 << 12;
 /** Most ids: four times as many as the largest published vocabularies have. */
-const MOST_IDS = 1_000_000;
+const MAX_IDS = 1_000_000;
 
 /** Characters of the bytes: 33–126, 161–172 and 174–255 stand for themselves, the others follow from 256 on. */
 export const ALPHABET: readonly string[] = (() => {
@@ -26,10 +26,10 @@ export const ALPHABET: readonly string[] = (() => {
 
 /** Throws if an id of `file` has no row in the embedding. */
 export function checkIds(largest: number, embeddings: number, file: string): void {
-  if (largest < Math.min(embeddings, MOST_IDS)) return;
-  const why = embeddings <= MOST_IDS
+  if (largest < Math.min(embeddings, MAX_IDS)) return;
+  const why = embeddings <= MAX_IDS
     ? `the model has only ${embeddings} embeddings: take the tokenizer files that belong to the model`
-    : `at most ${MOST_IDS} ids are supported`;
+    : `at most ${MAX_IDS} ids are supported`;
   throw new LlmError("tokenizer", `${file} has ids up to ${largest} but ${why}`);
 }
 
@@ -42,7 +42,7 @@ export class Vocabulary {
   readonly #text: Uint8Array; // UTF-8 of all tokens
   readonly #bounds: Uint32Array; // where the token of an id begins and ends in it
   readonly #slots: Int32Array; // hash table of ids, -1 where free
-  readonly #joined = new Uint8Array(2 * MOST_BYTES);
+  readonly #joined = new Uint8Array(2 * MAX_BYTES);
 
   private constructor(size: number, text: Uint8Array, bounds: Uint32Array, slots: Int32Array) {
     this.size = size;
@@ -56,7 +56,7 @@ export class Vocabulary {
    * token occurs twice, is too large or has no embedding.
    */
   static read(json: JsonBytes, embeddings: number): Vocabulary {
-    const most = Math.min(embeddings, MOST_IDS);
+    const most = Math.min(embeddings, MAX_IDS);
     const text = new Uint8Array(json.length - json.at + 1); // spellings are no longer than their JSON
     const bounds = new Uint32Array(2 * most);
     const slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
@@ -68,7 +68,7 @@ export class Vocabulary {
       const to = json.copyString(text, from);
       json.colon();
       const id = json.count();
-      if (to - from > MOST_BYTES) json.fail(`the token ${spelling(to)} has ${to - from} bytes, at most ${MOST_BYTES}`);
+      if (to - from > MAX_BYTES) json.fail(`the token ${spelling(to)} has ${to - from} bytes, at most ${MAX_BYTES}`);
       largest = Math.max(largest, id);
       if (id >= most) return; // told below, with the largest one
       const slot = reading.#slot(text, from, to);

@@ -43,7 +43,7 @@ export interface Emission {
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
 
 /** Positions that a thread has in flight at most. */
-const MOST_POSITIONS = 8;
+const MAX_POSITIONS = 8;
 /** Positions of a thread that are worth no rounds. */
 const WITHOUT_ROUNDS = 6;
 
@@ -51,13 +51,13 @@ const WITHOUT_ROUNDS = 6;
 export function walkOf(capacity: number): { readonly unroll: number; readonly rounds: number } {
   const positions = Math.ceil(capacity / THREADS);
   if (positions <= WITHOUT_ROUNDS) return { unroll: positions, rounds: 1 };
-  return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
+  return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MAX_POSITIONS))), rounds: 65536 };
 }
 
 /** Prefetch threads of the kernel of all layers. */
 const PREFETCH_THREADS = 64;
 /** Positions that a thread has in flight at most where a workgroup has prefetch threads. */
-const MOST_WITH_PREFETCH = 6;
+const MAX_WITH_PREFETCH = 6;
 
 /**
  * Prefetch threads in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay in
@@ -70,7 +70,7 @@ export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backe
   const fits = backend.has("decode_layers_prefetch") && limits.concurrent && limits.subgroup === LANES &&
     limits.maxThreads >= THREADS + PREFETCH_THREADS;
   const isSmall = weights * s.bits / 8 / workgroupsOf(s) <= tuningOf(backend).decode.maxPrefetchBytes;
-  return fits && unroll <= MOST_WITH_PREFETCH && isSmall ? PREFETCH_THREADS : 0;
+  return fits && unroll <= MAX_WITH_PREFETCH && isSmall ? PREFETCH_THREADS : 0;
 }
 
 /** Workgroups of qkv, attention and mlp. */

@@ -28,7 +28,7 @@ import type { KernelName } from "../../backend/kernels.ts";
 import { DENSE } from "../../graph/quantization.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, headRowsOf, isDense, MOST_SEQUENCES, rowsOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, headRowsOf, isDense, MAX_SEQUENCES, rowsOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -48,18 +48,18 @@ const BEGIN_WORKGROUPS = 16;
 /** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
 /** Most features of the residual: registers hold their share of it. */
-const MOST_HIDDEN = 4096;
+const MAX_HIDDEN = 4096;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
 /** Most rows, by the bits of a weight: registers hold both. */
-const MOST_ROWS: Readonly<Record<number, number>> = { 4: MOST_SEQUENCES, 8: BLOCK, [DENSE.bits]: BLOCK };
+const MAX_ROWS: Readonly<Record<number, number>> = { 4: MAX_SEQUENCES, 8: BLOCK, [DENSE.bits]: BLOCK };
 /** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
 const PHASE_COUNT = 5;
 /** Depth of a step of the products. */
 const STEP = 64;
-const MOST_HEAD_DIM = 128;
+const MAX_HEAD_DIM = 128;
 /** Query heads to a key head. */
-const MOST_HEADS = 8;
+const MAX_HEADS = 8;
 
 /** The kernels that serve a device: on matrix units, or emulated ones that do the same sums slowly and are there for tests. */
 interface BatchKernels {
@@ -96,7 +96,7 @@ export function batchUnsupportedReason(
   const forced = options.batch === "on";
   return firstReason([
     [options.batch !== "off", "they are switched off"],
-    [rows <= MOST_SEQUENCES, `${what} are more than ${MOST_SEQUENCES}`],
+    [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, s, form), `${what} are faster that way`],
     [
       forced || !isDense(s) || d.layers[0].keys.dtype.bytes === 2,
@@ -108,8 +108,8 @@ export function batchUnsupportedReason(
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
-    [s.bits in MOST_ROWS, `weights have ${s.bits} bits, not 4, 8 or 16`],
-    [rows <= MOST_ROWS[s.bits], `${what} of ${s.bits} bits are more than ${MOST_ROWS[s.bits]}`],
+    [s.bits in MAX_ROWS, `weights have ${s.bits} bits, not 4, 8 or 16`],
+    [rows <= MAX_ROWS[s.bits], `${what} of ${s.bits} bits are more than ${MAX_ROWS[s.bits]}`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
       `${backend.name} has no matrices that they know`,
@@ -118,9 +118,9 @@ export function batchUnsupportedReason(
     [s.hidden % STEP === 0, `the hidden size ${s.hidden} is no multiple of ${STEP}`],
     [s.intermediate % STEP === 0, `the intermediate size ${s.intermediate} is no multiple of ${STEP}`],
     [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
-    [s.headDim <= MOST_HEAD_DIM, `the head size ${s.headDim} is more than ${MOST_HEAD_DIM}`],
-    [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
-    [s.hidden <= MOST_HIDDEN, `${s.hidden} hidden features are more than ${MOST_HIDDEN}`],
+    [s.headDim <= MAX_HEAD_DIM, `the head size ${s.headDim} is more than ${MAX_HEAD_DIM}`],
+    [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
+    [s.hidden <= MAX_HIDDEN, `${s.hidden} hidden features are more than ${MAX_HIDDEN}`],
   ]);
 }
 

@@ -63,9 +63,9 @@ const HEAD_ROWS = 32;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
 /** Layers of the largest decoder that runs in one dispatch: rows of the table in decode/layers.comp and decode_batched/layers.comp. */
-export const MOST_LAYERS = 64;
+export const MAX_LAYERS = 64;
 /** Workgroups of the largest one: a sum counts its additions in 8 bits. */
-export const MOST_WORKGROUPS = 255;
+export const MAX_WORKGROUPS = 255;
 /** Bits of the phases in decode/layers.comp. */
 const PHASES = { qkv: 1, attention: 2, mlp: 4 } as const;
 

@@ -37,9 +37,9 @@ const FEW_HEADS = 4;
 /** Groups of features whose parts of a score are added up, as shaders/decode_rows/rows.glsl has them. */
 const FEATURE_GROUPS = 8;
 /** Query heads to a key head. */
-const MOST_HEADS = 8;
+const MAX_HEADS = 8;
 /** Subgroups that the kernels exchange values in at least. */
-const LEAST_SUBGROUP = 4;
+const MIN_SUBGROUP = 4;
 /** Bytes of a layer in the table of addresses in the kernel of all layers. */
 const TABLE_BYTES = 14 * 8;
 /** Bits of the phases, in the order in which a layer has them. */
@@ -95,11 +95,11 @@ export function rowsUnsupportedReason(
     ],
     [backend.has("decode_rows_phase"), `${backend.name} has no kernels for rows`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
-    [subgroup >= LEAST_SUBGROUP, `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
+    [subgroup >= MIN_SUBGROUP, `subgroups of ${subgroup} are less than ${MIN_SUBGROUP}`],
     [dividing, `sizes are no multiples of ${MULTIPLE}`],
     [[32, 64, 128].includes(s.groupSize), `groups of ${s.groupSize} are not of 32, 64 or 128`],
     [[64, 128].includes(s.headDim), `heads have ${s.headDim} features, not 64 or 128`],
-    [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
+    [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
     [
       bytes <= most,

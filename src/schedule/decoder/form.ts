@@ -8,7 +8,7 @@
  *
  * A megakernel ends only where all of its workgroups run at the same time, which Vulkan does not promise. So a probe compares it with
  * barriers while decoding already goes on with those, and its result is kept on disk. Probes that were begun and never ended may
- * have taken the program or the device with them: after {@link MOST_ATTEMPTS} of these no more is begun.
+ * have taken the program or the device with them: after {@link MAX_ATTEMPTS} of these no more is begun.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export function nextState(state: FormState, event: FormEvent): FormState {
 }
 
 /** Probes that were begun and not ended, after which no more is begun. */
-export const MOST_ATTEMPTS = 3;
+export const MAX_ATTEMPTS = 3;
 
 /** What other processes found, and what this one leaves them. */
 export interface Findings {
@@ -93,7 +93,7 @@ export class Forms {
     if (state !== "unknown") return state;
     const answer = this.#findings.recall(key);
     const attempts = attemptsIn(answer);
-    if (answer !== "works" && answer !== "fails" && attempts < MOST_ATTEMPTS) return "unknown";
+    if (answer !== "works" && answer !== "fails" && attempts < MAX_ATTEMPTS) return "unknown";
     const what = attempts > 0 ? `was tested ${attempts} times without an end` : `${answer} (known)`;
     this.#findings.explain(`one dispatch for all layers ${what}`);
     return this.#happen(key, answer === "works" ? "recalled works" : "recalled fails");

@@ -18,7 +18,7 @@ import type { Better, Lowering, Probe } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
-import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
+import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { rowsGainWhole, rowsUnsupportedReason, rowsWalkOf } from "./emit_rows.ts";
 import { type DecoderForm, Forms } from "./form.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
@@ -48,14 +48,14 @@ function formsOf(backend: Backend): Forms {
 /** Whether the kernels of all layers serve a decoder. */
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
-  if (layers.length > MOST_LAYERS) return false;
+  if (layers.length > MAX_LAYERS) return false;
   if (kernels === "batch") return true;
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
   if (kernels === "rows") {
     const unsupported = rowsUnsupportedReason(backend, decoder, "whole");
     return backend.has("decode_rows_layers") && rowsGainWhole(decoder) && unsupported === undefined;
   }
-  return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;
+  return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
 
 /** The form of a decoder in certain kernels; undefined where only a probe can tell. */

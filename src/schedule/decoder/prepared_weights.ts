@@ -17,7 +17,7 @@ import {
   decoderUnsupportedReason,
   isDense,
   type LayerKernels,
-  MOST_SEQUENCES,
+  MAX_SEQUENCES,
   rowsOf,
   sequencesOf,
   widenedBits,
@@ -86,7 +86,7 @@ export function readyDecoder(
   if (d.layout.keys !== keys || d.layout.values !== values) {
     return `the cache is not in blocks of ${keys} and ${values}`;
   }
-  if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
+  if (sequencesOf(d) > MAX_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MAX_SEQUENCES}`;
   for (const { keys, values } of d.layers) {
     for (const update of [keys, values]) {
       const base = leafOf(update.inputs[0]);

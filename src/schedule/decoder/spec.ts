@@ -116,7 +116,7 @@ export interface SamplingTail {
   readonly fed: Node | undefined;
   /** Random key: the half of it that is not for this draw. */
   readonly key: StateUpdate | undefined;
-  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
+  /** Arrays with the token written at position + 1 modulo their size, at most {@link MAX_RINGS}. */
   readonly rings: readonly StateUpdate[];
   /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
   readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
@@ -128,7 +128,7 @@ export function updatesOf({ next, position, key, rings, logprobs }: SamplingTail
 }
 
 /** Rings that a step can end with. */
-export const MOST_RINGS = 2;
+export const MAX_RINGS = 2;
 
 /** Consecutive tokens of one sequence that go through the layers together, the first at the position of the step. */
 export interface TokenChunk {
@@ -177,7 +177,7 @@ export function ropeNumbers(layers: readonly Pick<DecoderLayer, "rope">[]): read
 }
 
 /** Sequences, or tokens of a chunk, that are decoded together at most: products that take many rows at once serve more of them. */
-export const MOST_SEQUENCES = 16;
+export const MAX_SEQUENCES = 16;
 /** Threads of a workgroup. */
 export const THREADS = 256;
 /** Threads that the kernels want to exchange values by shuffles. */

@@ -50,7 +50,7 @@ export function decodeState(
 export function rowsState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
-  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MOST_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
+  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
@@ -58,7 +58,7 @@ export function rowsState(
   const ALL_KV = KV_HEADS * HEAD_DIM;
   const ALL_Q = ALL_KV * HEADS;
   const ALL_QKV = ALL_Q + 2 * ALL_KV;
-  const MOST_PARTS = Math.floor(128 / KV_HEADS);
+  const MAX_PARTS = Math.floor(128 / KV_HEADS);
   const position = 0;
   const counter = position + 4;
   const best = counter + 4;
@@ -73,10 +73,10 @@ export function rowsState(
   const after = attended + ALL_Q * 4;
   const gated = after + HIDDEN * 4;
   const attendedParts = gated + INTERMEDIATE * 4;
-  const massParts = attendedParts + MOST_PARTS * ALL_Q * 4;
-  const bytes = aligned(massParts + MOST_PARTS * KV_HEADS * HEADS * 4, 256);
+  const massParts = attendedParts + MAX_PARTS * ALL_Q * 4;
+  const bytes = aligned(massParts + MAX_PARTS * KV_HEADS * HEADS * 4, 256);
   return {
-    ROPES, ALL_KV, ALL_Q, ALL_QKV, MOST_PARTS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
+    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
   };
 }
 

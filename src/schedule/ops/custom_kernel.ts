@@ -23,7 +23,7 @@ import { fillInto } from "./fill.ts";
 import type { Inputs } from "./rule.ts";
 
 /** Arrays that a kernel may have: the last address is that of shapes and strides. */
-export const MOST_ARRAYS = PLAN_MAX_BUFFERS - 1;
+export const MAX_ARRAYS = PLAN_MAX_BUFFERS - 1;
 
 const CALL = "vulkanKernel";
 

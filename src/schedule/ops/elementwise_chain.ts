@@ -31,7 +31,7 @@ const MAX_RANK = 4;
 const FIRST_IMMEDIATE = 3;
 const FIRST_STEP = 5;
 /** Elements of a result from which on a thread of the kernel takes four: smaller ones make do with one pipeline. */
-const LEAST_FOURS = 1 << 16;
+const MIN_FOURS = 1 << 16;
 
 /** How many operands each function of elementwise nodes has, `cast` included. */
 export const ARITIES: ReadonlyMap<string, number> = new Map([
@@ -228,7 +228,7 @@ export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
   const last = walk.shape.length - 1;
   const neighbours = (v: Value, strides: readonly number[]): boolean =>
     strides[last] === 1 && [v.offset, ...strides.slice(0, -1)].every((n) => n % 4 === 0);
-  const fours = count >= LEAST_FOURS && lowering.backend.limits.subgroup > 1 && out.offset % 4 === 0 &&
+  const fours = count >= MIN_FOURS && lowering.backend.limits.subgroup > 1 && out.offset % 4 === 0 &&
     (dense || walk.shape[last] % 4 === 0);
   // The last dimension is the kernel's last one too.
   const aligned = (list: readonly number[], fill: number): readonly number[] =>

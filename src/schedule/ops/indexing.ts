@@ -16,9 +16,9 @@ import type { Rule, RuleName } from "./rule.ts";
 /** Indices of one scatter dispatch: each thread walks all of them. */
 const SCATTER_INDICES = 32768;
 /** Indices from which on those of a scatter are sorted, where a device sorts: threads that walk all of them would take longer. */
-const LEAST_SORTED = 128;
+const MIN_SORTED = 128;
 /** Indices from which on a thread of gather takes four. */
-const LEAST_FOURS = 1 << 16;
+const MIN_FOURS = 1 << 16;
 
 /** Outer, axis and inner sizes around an axis of a contiguous array, as gather and scatter see it. */
 function around(shape: Shape, axis: number): { outer: number; axis: number; inner: number } {
@@ -58,7 +58,7 @@ function gatherRule(along: boolean): Rule {
       bytes = wide;
     }
     const single = push.outer === 1 && push.inner === 1 && bytes === 4 && indices.dtype.bytes === 4;
-    const fours = single && push.n >= LEAST_FOURS && index.offset % 4 === 0 && l.backend.limits.subgroup > 1;
+    const fours = single && push.n >= MIN_FOURS && index.offset % 4 === 0 && l.backend.limits.subgroup > 1;
     l.emit("gather", [dense, index, out], {
       spec: { ELEMENT_BYTES: bytes, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0, FOURS: fours ? 1 : 0 },
       push,
@@ -105,7 +105,7 @@ function scatterRule(along: boolean): Rule {
       };
       const push = { outer, axis: size, inner, n };
       const places = along ? piece(index, axis) : piece(view(index, [total], [1]), 0);
-      if (!along && n >= LEAST_SORTED && !isWide(node.dtype) && l.backend.has("scatter_sorted")) {
+      if (!along && n >= MIN_SORTED && !isWide(node.dtype) && l.backend.has("scatter_sorted")) {
         scatterSorted(l, fn, piece(updates, axis), places, out, push);
         continue;
       }

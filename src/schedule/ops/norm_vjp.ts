@@ -15,7 +15,7 @@ import type { Inputs } from "./rule.ts";
 
 /** Rows of a part of the gradient of a weight, and the most parts there are. */
 const PART_ROWS = 16;
-const MOST_PARTS = 1024;
+const MAX_PARTS = 1024;
 
 /** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
 export function rowThreads(l: Lowering, cols: number): number {
@@ -52,7 +52,7 @@ export function normWeightVjp(l: Lowering, node: Node, inputs: Inputs): Value {
   const { rows, cols } = rowsOf(x.shape);
   if (rows * cols === 0) return zeros(l, node.shape, node.dtype);
   const out = l.temporary(node.shape, node.dtype);
-  const parts = Math.min(MOST_PARTS, Math.ceil(rows / PART_ROWS));
+  const parts = Math.min(MAX_PARTS, Math.ceil(rows / PART_ROWS));
   const sums = parts > 1 ? l.temporary([parts, cols], float32) : out;
   const threads = rowThreads(l, cols);
   l.emit("norm_weight_vjp", [x, cotangent, sums], {

@@ -31,11 +31,11 @@ const FIXED_WORDS = 5 * THREADS + 4 + 2 * (THREADS + 1);
 const MAX_FEW = 128;
 const PARTS_TO_ONE = 4;
 /** Likeliest tokens whose log probabilities the kernel tells at most: it may look at all logits for each of them. */
-const MOST_TOLD = 64;
+const MAX_TOLD = 64;
 
 /** Whether a kernel tells log probabilities of tokens and of the `top` likeliest on a device. */
 export function hasLogprobsKernel(backend: Backend, cols: number, top: number): boolean {
-  return hasSampleKernel(backend, cols) && top <= MOST_TOLD && top < cols;
+  return hasSampleKernel(backend, cols) && top <= MAX_TOLD && top < cols;
 }
 
 /** Whether the kernels serve rows of that many logits on a device. */

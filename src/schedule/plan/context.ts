@@ -117,7 +117,7 @@ export const COPY_RANK = 5;
 /** Side of a tile of copy_transposed by the bytes of an element. */
 const TRANSPOSED_TILES: Readonly<Record<number, number>> = { 1: 32, 2: 32, 4: 64, 8: 32 };
 /** Elements along both sides from which on a transposed copy is worth tiles. */
-const LEAST_TRANSPOSED = 16;
+const MIN_TRANSPOSED = 16;
 
 /**
  * The order of dimensions in which copy_transposed takes a copy: the one that elements of the input are neighbours along comes in front
@@ -131,7 +131,7 @@ function transposedOrder(
   const last = shape.length - 1;
   const run = inStrides.indexOf(1);
   if (run < 0 || run === last || inStrides[last] === 1 || outStrides[last] !== 1) return undefined;
-  if (Math.min(shape[run], shape[last]) < LEAST_TRANSPOSED) return undefined;
+  if (Math.min(shape[run], shape[last]) < MIN_TRANSPOSED) return undefined;
   return [...shape.keys()].filter((d) => d !== run && d !== last).concat(run, last);
 }
 

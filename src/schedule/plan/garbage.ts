@@ -23,27 +23,27 @@ import { engine, scavenge, scavenged, watch } from "./collector.ts";
  * Young results are checked after a minor GC once they exceed `bytes` and `share` of live memory. At twice that a GC is forced; `most`
  * replaces `bytes` while GCs take long.
  */
-const LEAST_YOUNG = { bytes: 4 << 20, most: 12 << 20, share: 1 / 4 } as const;
+const MIN_YOUNG = { bytes: 4 << 20, most: 12 << 20, share: 1 / 4 } as const;
 /** Bytes of long-lived results since the last full GC that do not start another one. */
-const LEAST_MIDDLE = 8 << 20;
+const MIN_MIDDLE = 8 << 20;
 /** Bytes of results of any age that do not start a full GC. */
-const LEAST_BYTES = 48 << 20;
+const MIN_BYTES = 48 << 20;
 /** Bytes of results that are a reason to look for young arrays, and then to collect, when nothing else runs. */
 const IDLE_BYTES = 2 << 20;
 /** Arrays after which the list of what lives until a checkpoint is cleared, between evaluations and at all. */
 const CHECKPOINT_ARRAYS = { evaluated: 256, made: 50_000 } as const;
 /** Arrays that are a reason to collect. */
-const LEAST_ARRAYS = 200_000;
+const MIN_ARRAYS = 200_000;
 /** Old arrays that are looked at with the young: V8 collects them at times, and few take no time. */
-const MOST_OLD = 10_000;
+const MAX_OLD = 10_000;
 /** Milliseconds from a reason to collect until it happens between tasks: a few collections' time, longer where they find nothing. */
 const IDLE_MS = { least: 20, most: 50, useless: 2000 } as const;
 /** Share of the bytes of JavaScript's heap that counts too: collecting takes as long as that is large. */
 const HEAP_SHARE = 1 / 8;
 /** How often in a row the scavenger may fail to run: engines differ in what it does with WeakRefs. */
-const MOST_VAIN = 3;
+const MAX_VAIN = 3;
 /** Share of the time that having it run may take before more arrays are waited for. */
-const MOST_COST = 1 / 10;
+const MAX_COST = 1 / 10;
 
 /** One Tensor's reference of a node, which it lets go when it is disposed of or was forgotten. */
 export class Hold {
@@ -122,7 +122,7 @@ const bytes = { young: 0, middle: 0, old: 0 };
 /** How often arrays were looked for, and how often until the last whole collection. */
 let generation = 0;
 let collected = 0;
-const limit = { young: LEAST_YOUNG.bytes as number, middle: LEAST_MIDDLE as number, all: LEAST_BYTES as number };
+const limit = { young: MIN_YOUNG.bytes as number, middle: MIN_MIDDLE as number, all: MIN_BYTES as number };
 
 /** Counts the bytes of a result; gives what {@link uncount} takes when they are freed. */
 export function count(size: number): number {
@@ -142,11 +142,11 @@ export function collectWhenDue(): void {
   if (bytes.young > limit.young) {
     const ran = scavenged();
     if (ran) vain = 0;
-    if (ran || (bytes.young > patience && vain < MOST_VAIN)) sweep(ran);
+    if (ran || (bytes.young > patience && vain < MAX_VAIN)) sweep(ran);
   }
   const arrays = young.size + middle.size + old.size;
   const due = bytes.middle > limit.middle || bytes.young + bytes.middle > limit.all ||
-    arrays > survivors + Math.max(LEAST_ARRAYS, survivors);
+    arrays > survivors + Math.max(MIN_ARRAYS, survivors);
   if (due) collect();
   // What is forgotten from now on the next scavenge finds, when nothing else keeps it alive.
   if (made - cleared >= CHECKPOINT_ARRAYS.evaluated) checkpoint();
@@ -162,7 +162,7 @@ function checkpoint(): void {
 let vain = 0;
 /** When that last was done, the least bytes of the young that are a reason to, and those that are one now. */
 let forced = 0;
-let least = LEAST_YOUNG.bytes as number;
+let least = MIN_YOUNG.bytes as number;
 let patience = 2 * least;
 
 /** Releases what arrays that are gone held. */
@@ -174,7 +174,7 @@ function release(...among: readonly Set<Hold>[]): void {
 function sweep(ran: boolean): void {
   if (!engine()) return;
   const start = performance.now();
-  const among = old.size < MOST_OLD ? [young, middle, old] : [young, middle];
+  const among = old.size < MAX_OLD ? [young, middle, old] : [young, middle];
   if (ran) release(...among);
   if (!ran || bytes.young > patience / 2) {
     if (!scavenge()) {
@@ -185,8 +185,8 @@ function sweep(ran: boolean): void {
     release(...among);
     const now = performance.now(), cost = (now - start) / (now - forced);
     forced = now;
-    if (cost > MOST_COST) least = Math.min(2 * least, LEAST_YOUNG.most);
-    else if (cost < MOST_COST / 2) least = Math.max(least / 2, LEAST_YOUNG.bytes);
+    if (cost > MAX_COST) least = Math.min(2 * least, MIN_YOUNG.most);
+    else if (cost < MAX_COST / 2) least = Math.max(least / 2, MIN_YOUNG.bytes);
   }
   for (const hold of middle) hold.age();
   for (const hold of young) hold.age();
@@ -199,8 +199,8 @@ function sweep(ran: boolean): void {
 
 /** Sets when arrays are next looked for among the young: where the scavenger ran, and in any case. */
 function setLimits(): void {
-  const share = LEAST_YOUNG.share * (bytes.middle + bytes.old);
-  limit.young = Math.max(LEAST_YOUNG.bytes, share);
+  const share = MIN_YOUNG.share * (bytes.middle + bytes.old);
+  limit.young = Math.max(MIN_YOUNG.bytes, share);
   patience = 2 * Math.max(least, share);
 }
 
@@ -227,8 +227,8 @@ export function collect(): boolean {
   watch();
   took = performance.now() - start;
   const heap = HEAP_SHARE * v8.heap();
-  limit.middle = Math.max(LEAST_MIDDLE, all / 2, heap);
-  limit.all = Math.max(LEAST_BYTES, all, heap);
+  limit.middle = Math.max(MIN_MIDDLE, all / 2, heap);
+  limit.all = Math.max(MIN_BYTES, all, heap);
   setLimits();
   return all < before;
 }

@@ -8,7 +8,7 @@ import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { batchUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
-import { type DecoderSpec, MOST_SEQUENCES } from "../../../src/schedule/decoder/spec.ts";
+import { type DecoderSpec, MAX_SEQUENCES } from "../../../src/schedule/decoder/spec.ts";
 import { H200 } from "../../../src/schedule/tuning/h200.ts";
 import {
   assertAgrees,
@@ -234,7 +234,7 @@ for (const device of DEVICES) {
   for (const [name, batch] of Object.entries(PRODUCTS)) {
     // Devices with matrices give little work to a grid of the kernels of one, as far as that goes.
     const count = batch.positions.length;
-    const few = count <= MOST_SEQUENCES && count * batch.shape.hidden < H200.decode.minProductFeatures;
+    const few = count <= MAX_SEQUENCES && count * batch.shape.hidden < H200.decode.minProductFeatures;
     Deno.test({
       name: `sequences that are rows of products agree with themselves alone: ${name} on ${device}`,
       ignore: matrices === "emulated" ? batch.large : few,

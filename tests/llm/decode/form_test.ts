@@ -7,7 +7,7 @@ import {
   type FormQuestion,
   Forms,
   type FormState,
-  MOST_ATTEMPTS,
+  MAX_ATTEMPTS,
   nextState,
 } from "../../../src/schedule/decoder/form.ts";
 
@@ -130,7 +130,7 @@ Deno.test("a probe that cannot be made leaves nothing on disk, and is not made a
 
 Deno.test("a program that ends by itself while it probes is no attempt, one that is killed is", () => {
   const memory = new Memory();
-  for (let killed = 1; killed <= MOST_ATTEMPTS; killed++) {
+  for (let killed = 1; killed <= MAX_ATTEMPTS; killed++) {
     const forms = new Forms(memory);
     assertEquals(forms.formOf(LOOP, key), undefined, `${killed - 1} attempts`);
     const never = new Promise<boolean>(() => {});
@@ -141,7 +141,7 @@ Deno.test("a program that ends by itself while it probes is no attempt, one that
     memory.remember("a", `trying ${killed}`); // killed instead
   }
   assertEquals(new Forms(memory).formOf(LOOP, key), "barriers");
-  assert(memory.lines.some((line) => line.includes(`tested ${MOST_ATTEMPTS} times without an end`)));
+  assert(memory.lines.some((line) => line.includes(`tested ${MAX_ATTEMPTS} times without an end`)));
 });
 
 Deno.test("a failed loop ends it for all decoders of the device; only what tells of the device is kept", async () => {

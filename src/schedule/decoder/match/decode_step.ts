@@ -21,7 +21,7 @@ import {
   type DecoderSpec,
   headRowsOf,
   MAX_ROPES,
-  MOST_SEQUENCES,
+  MAX_SEQUENCES,
   ropesOf,
   type TokenChunk,
   updatesOf,
@@ -93,7 +93,7 @@ export function findDecoder(
 /** Whether a node writes a chunk into a cache. */
 function writesChunk(node: Node): boolean {
   const update = updateOf(node);
-  return update !== undefined && node.shape[0] === 1 && update.count > 1 && update.count <= MOST_SEQUENCES;
+  return update !== undefined && node.shape[0] === 1 && update.count > 1 && update.count <= MAX_SEQUENCES;
 }
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {

@@ -31,9 +31,9 @@ import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from
  * Rows of a prompt from which on whole matrices pay: prompts are padded to no fewer. They come here where the kernels of a chunk do not serve
  * them, as do sequences of a step, which may be fewer.
  */
-const LEAST_ROWS = 8;
+const MIN_ROWS = 8;
 /** Widest residual. */
-const MOST_WIDTH = 16384;
+const MAX_WIDTH = 16384;
 
 /** Quantized matrices that are multiplied as one. */
 export interface Joint {
@@ -148,7 +148,7 @@ function rowsOfEach({ shape }: Node): number {
 
 function isMany(node: Node): boolean {
   const rows = rowsOf(node);
-  return rows >= LEAST_ROWS || (rows > 1 && rowsOfEach(node) === 1);
+  return rows >= MIN_ROWS || (rows > 1 && rowsOfEach(node) === 1);
 }
 
 /** Several products with the same x as one. */
@@ -209,7 +209,7 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
     inside: walk.inside,
   };
   expect(region.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
-  expect(region.down.columns[0] <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
+  expect(region.down.columns[0] <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
   expect([norm.weight, x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
   checkInside(walk, new Set([region.out]));
   return region;
@@ -317,7 +317,7 @@ function checkSizes(qkv: Joint, heads: number, kvHeads: number, headDim: number)
   expect([16, 32, 64, 128].includes(headDim), `heads have ${headDim} features`);
   const columns = [...(heads > 0 ? [heads] : []), kvHeads, kvHeads].map((count) => count * headDim);
   expect(sameShape(qkv.columns, columns), "the matrices are no heads of q, k and v");
-  expect(qkv.k <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
+  expect(qkv.k <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
 }
 
 /** What writes heads into a cache, if anything does. Views that only it reads are taken. */

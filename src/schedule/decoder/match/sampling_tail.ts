@@ -9,7 +9,7 @@
  */
 
 import type { StateUpdate } from "../../plan/fusion.ts";
-import { MOST_RINGS, type SamplingTail, updatesOf } from "../spec.ts";
+import { MAX_RINGS, type SamplingTail, updatesOf } from "../spec.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
@@ -84,7 +84,7 @@ class StateFinder {
     const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
     const rings = state.filter((u) => this.#isTokenRing(u));
     const logprobs = state.map((u) => this.#logprobsRing(u)).filter((ring) => ring !== undefined);
-    if (!next || !position || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
+    if (!next || !position || (split && !key) || rings.length > MAX_RINGS || logprobs.length > 1) return undefined;
     const fed = this.#position === position.parameter ? undefined : this.#position;
     return { choice, settings, mask, penalty, next, position, fed, key, rings, logprobs: logprobs[0] };
   }

@@ -27,7 +27,7 @@ const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", Kernel
 /** Numbers that the kernels load at once: 16 bytes. */
 const RUN = 8;
 /** Bytes of what terms give, at most: it lies in memory until it is added up. */
-const MOST_TERM_BYTES = 1 << 30;
+const MAX_TERM_BYTES = 1 << 30;
 /** Parts of the depth that workgroups share, at most, and how deep each is at least. */
 const MAX_SPLITS = 32;
 const MIN_DEPTH = 256;
@@ -83,7 +83,7 @@ export function suitsTerms(
 ): boolean {
   const terms = termsOf(b);
   if (a !== float32 || terms === undefined || sizes.batch > 1 || sizes.k % RUN !== 0) return false;
-  if (terms * sizes.m * sizes.n * float32.bytes > MOST_TERM_BYTES) return false;
+  if (terms * sizes.m * sizes.n * float32.bytes > MAX_TERM_BYTES) return false;
   return backend.has("half_rows") && backend.has("sum_splits") && suitsMatrices(backend, "product", [b, b, out], sizes);
 }
 

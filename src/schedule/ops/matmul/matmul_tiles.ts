@@ -88,7 +88,7 @@ export function isFewRows(backend: Backend, m: number, alongK: boolean): boolean
 }
 
 /** Fewest threads of a workgroup: a subgroup of most GPUs. */
-const LEAST_THREADS = 32;
+const MIN_THREADS = 32;
 
 /**
  * How a product of `m` rows and depth `k` is cut: rows that share one reading of the weights, threads and columns of a workgroup.
@@ -108,7 +108,7 @@ export function vectorShape(
   const { threads: most, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
   const loads = k / DEPTHS[reads];
   let threads = most;
-  while (threads > LEAST_THREADS && threads / 2 >= loads) threads /= 2; // the others would have nothing to read
+  while (threads > MIN_THREADS && threads / 2 >= loads) threads /= 2; // the others would have nothing to read
   return { rows, threads, columns };
 }
 
