@@ -133,7 +133,7 @@ fn generateStates(b: *Build, generator: *Build.Step.Compile) States {
     run.addFileArg(b.path("shaders/states.zon"));
     const typescript = run.addOutputFileArg("states.ts");
     const folder = b.addWriteFiles();
-    for ([_][]const u8{ "decode", "rows", "batch" }) |name| {
+    for ([_][]const u8{ "decode", "gemv", "batch" }) |name| {
         run.addArg(name);
         const file = b.fmt("{s}_state.glsl", .{name});
         _ = folder.addCopyFile(run.addOutputFileArg(file), b.fmt("generated/{s}", .{file}));

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x402dd284;
+export const ABI_HASH = 0x1771fc53;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -261,7 +261,7 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing. */
-  vkrt_buffer_peek: {
+  vkrt_buffer_read_mapped: {
     parameters: [
       "u32", // device
       "u32", // buffer

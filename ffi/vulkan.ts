@@ -242,9 +242,9 @@ export class VulkanDevice implements Disposable {
   }
 
   /** Reads a buffer of the host kind as it is, without waiting. */
-  bufferPeek(buffer: number, offset: number, out: Uint8Array<ArrayBuffer>): void {
-    const status = this.#symbols.vkrt_buffer_peek(this.#handle, buffer, BigInt(offset), out, BigInt(out.length));
-    this.#check(status, "vkrt_buffer_peek");
+  bufferReadMapped(buffer: number, offset: number, out: Uint8Array<ArrayBuffer>): void {
+    const status = this.#symbols.vkrt_buffer_read_mapped(this.#handle, buffer, BigInt(offset), out, BigInt(out.length));
+    this.#check(status, "vkrt_buffer_read_mapped");
   }
 
   /** Reads a range of a file into a buffer. */

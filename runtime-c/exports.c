@@ -226,7 +226,7 @@ int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t offset, void
     return transfer_read(d, b, offset, data, bytes);
 }
 
-int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes) {
+int32_t vkrt_buffer_read_mapped(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes) {
     Device *d;
     TRY(enter(__func__, device, &d));
     Buffer *b;

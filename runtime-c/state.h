@@ -234,7 +234,7 @@ typedef struct Dispatch {
     const uint32_t *spec, *push;
     VkPipeline pipeline;
     uint32_t grid[3];
-    bool disjoint, opening;
+    bool disjoint, preamble;
     uint32_t rows;         // of the table of addresses
     const uint32_t *table; // its pairs {slot, byte offset}, row by row
 } Dispatch;
@@ -250,8 +250,8 @@ typedef struct Binding {
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
-    VkCommandBuffer opening, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
-    bool opens;                        // whether they are
+    VkCommandBuffer preamble, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
+    bool opens;                         // whether they are
     VkQueryPool queries;
     uint64_t *places; // of the slots
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
@@ -266,7 +266,7 @@ typedef struct Recording {
 typedef struct Plan {
     uint32_t *words;
     uint32_t slots, dispatches;
-    uint32_t opening; // dispatches in front that only the first of several runs needs
+    uint32_t preamble; // dispatches in front that only the first of several runs needs
     Dispatch *dispatch;
     uint32_t table_entries;            // of all dispatches together
     uint8_t *access;                   // per slot: whether dispatches read (1) and write (2) it

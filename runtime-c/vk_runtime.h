@@ -134,7 +134,7 @@ VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t 
 VKRT_API int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count);
 
 // Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
-VKRT_API int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
+VKRT_API int32_t vkrt_buffer_read_mapped(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
 
 // Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`, `count` words in all. A slot has 4 words:
 // {buffer handle, offset low, offset high, 0}. The recorded command buffer is kept and replayed while the slots stay

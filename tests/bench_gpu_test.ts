@@ -3,7 +3,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../mod.ts";
 import type { Case } from "../scripts/bench/compare.ts";
-import { formOf, inSteps } from "../scripts/bench/forms.ts";
+import { inSteps, variantOf } from "../scripts/bench/step_variants.ts";
 import { DEFAULT_GROUPS, type Effort, FULL, gpuCases, type Group, GROUPS } from "../scripts/bench/gpu/cases.ts";
 import { attentionWork, bytesOfWeight, floorOf, positionBytes, productWork } from "../scripts/bench/gpu/floors.ts";
 import { describeRow, type GpuRow, gpuRow, HEAD } from "../scripts/bench/gpu/table.ts";
@@ -43,11 +43,11 @@ Deno.test("a step of several sequences is one dispatch or several for each layer
       .map(([kernel, calls]) => ({ region: "decoder step", kernel: kernel as string, calls: calls as number }));
   const [whole, barriers] = [[calls(128, 128), calls(1, 1)], [calls(2560, 128), calls(20, 1)]];
   for (const few of [whole[1], barriers[1]]) {
-    assertEquals(formOf(inSteps(whole[0], few), 8), "batch, one dispatch");
-    assertEquals(formOf(inSteps(barriers[0], few), 8), "batch, barriers");
+    assertEquals(variantOf(inSteps(whole[0], few), 8), "batched, persistent");
+    assertEquals(variantOf(inSteps(barriers[0], few), 8), "batched, barriers");
   }
   const prompt = [{ region: "prompt layer", kernel: "coopmat_qkv_32", calls: 3 }];
-  assertEquals(formOf([...prompt, ...calls(1, 1)], 8), "products");
+  assertEquals(variantOf([...prompt, ...calls(1, 1)], 8), "products");
 });
 
 Deno.test("floors of prompts are their products and causal attention, of the last layer keys and values only", () => {
@@ -72,14 +72,18 @@ Deno.test("rows say how a figure stands to its floor, its aim and the peer", () 
   assertEquals([time.share, time.aim, time.of_aim, time.peer, time.ratio], [0.25, 2, 1.25, null, null]);
   const code = gpuRow({ shape: "x", case: "code of a layer", value: 160, unit: "KB", aim: 128 }, "p");
   assertEquals([code.of_aim, code.floor], [0.8, null]);
-  const forced = { case: "decode @128", form: "columns, barriers", target: "decode @128, columns, barriers" } as const;
+  const forced = {
+    case: "decode @128",
+    variant: "split_k, barriers",
+    target: "decode @128, split_k, barriers",
+  } as const;
   assertEquals(gpuRow({ ...forced, shape: "qwen3-0.6b", value: 1, unit: "tok/s" }, "p").aim, 2250);
   const none = gpuRow(
     { shape: "tiny", case: "64 sequences @128", value: null, unit: "tok/s", note: "not supported" },
     "",
   );
   assertEquals([none.of_aim, none.ratio, none.share], [null, null, null]);
-  assertMatch(HEAD, /^shape +case +form +vkmx +floor +share +aim +of aim +peer +ratio\n$/);
+  assertMatch(HEAD, /^shape +case +variant +vkmx +floor +share +aim +of aim +peer +ratio\n$/);
   assertMatch(
     describeRow(row),
     /^qwen3-8b +decode @128 +- +528\.0 tok\/s +1056 tok\/s +50 % +660\.0 tok\/s +0\.80 +52\.8 tok\/s +10\.00\n$/,
@@ -89,9 +93,9 @@ Deno.test("rows say how a figure stands to its floor, its aim and the peer", () 
 
 Deno.test("cases have names of their own, those that are taken come before those that are forced, and every aim is of one", () => {
   const groups = Object.keys(GROUPS) as Group[];
-  const cases = gpuCases(groups, { ...FULL, forms: true });
+  const cases = gpuCases(groups, { ...FULL, variants: true });
   assertEquals(new Set(cases.map(({ name }) => name)).size, cases.length);
-  const forced = cases.map(({ form }) => form !== undefined && form !== "any");
+  const forced = cases.map(({ variant }) => variant !== undefined && variant !== "any");
   assertEquals(forced, forced.toSorted((a, b) => Number(a) - Number(b)));
   for (const group of ["decode", "batch", "prompt", "columns"] as const) {
     assert(cases.some((c) => c.group === group));
@@ -150,7 +154,7 @@ for (const device of DEVICES) {
       "2 columns @8",
     ]);
     for (const row of taken) assert(row.vkmx! > 0 && row.share! > 0 && row.note === null, JSON.stringify(row));
-    assert(taken[0].form !== null && taken[2].form !== null && taken[3].form === null);
+    assert(taken[0].variant !== null && taken[2].variant !== null && taken[3].variant === null);
     assert(others.some((r) => r.case === "code of a layer"));
   });
 

@@ -1,11 +1,11 @@
-/** The benchmarks' common part: ratios, the table, the forms of steps, and both sides as processes. */
+/** The benchmarks' common part: ratios, the table, the variants of steps, and both sides as processes. */
 
 import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { median, readCounts } from "../src/cli/bench/figures.ts";
 import { UsageError } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
-import { type Form, formOf, FORMS, inSteps, LAYER_KERNELS } from "../scripts/bench/forms.ts";
+import { inSteps, LAYER_KERNELS, type StepVariant, variantOf, VARIANTS } from "../scripts/bench/step_variants.ts";
 import {
   type Case,
   describeRows,
@@ -83,54 +83,55 @@ Deno.test("readCounts() reads whole numbers and refuses all else with the flag's
   }
 });
 
-Deno.test("formOf() tells by the kernels of a step how it was computed", () => {
+Deno.test("variantOf() tells by the kernels of a step how it was computed", () => {
   const kernels = (region: string | undefined, calls: Readonly<Record<string, number>>) =>
     Object.entries(calls).map(([kernel, calls]) => ({ region, kernel, calls }));
   const prompt = kernels("prompt end", { decode_mlp_u64: 1, batch_head: 1 });
   const of = (sequences: number, calls: Readonly<Record<string, number>>) =>
-    formOf([...prompt, ...kernels("decoder step", calls)], sequences);
+    variantOf([...prompt, ...kernels("decoder step", calls)], sequences);
   const read = kernels("prompt layer", { coopmat_qkv: 56, coopmat_matmul: 112 });
   const steps = kernels("prompt layer", { coopmat_qkv: 28 });
   const more = inSteps([...read, ...steps, ...prompt], [...prompt, ...read]);
   assertEquals(more, steps);
-  assertEquals([formOf(more, 32), formOf(inSteps(read, read), 32)], ["products", undefined]);
-  assertEquals(of(8, { batch_begin: 1, batch_layers: 12, batch_head: 12 }), "batch, one dispatch");
-  assertEquals(of(8, { batch_begin: 1, batch_layers: 12 * 5 * 28, batch_head: 12 }), "batch, barriers");
-  assertEquals(of(8, { batch_begin: 2, batch_layers: 6 + 6 * 140, batch_head: 12 }), "batch, barriers"); // changed over between
+  assertEquals([variantOf(more, 32), variantOf(inSteps(read, read), 32)], ["products", undefined]);
+  assertEquals(of(8, { batch_begin: 1, batch_layers: 12, batch_head: 12 }), "batched, persistent");
+  assertEquals(of(8, { batch_begin: 1, batch_layers: 12 * 5 * 28, batch_head: 12 }), "batched, barriers");
+  assertEquals(of(8, { batch_begin: 2, batch_layers: 6 + 6 * 140, batch_head: 12 }), "batched, barriers"); // changed over between
   assertEquals(of(2, { decode_qkv_u64: 28, decode_mlp_u64: 28 }), "grid");
-  assertEquals(of(1, { decode_qkv_u64: 28, decode_mlp_u64: 28 }), "columns, barriers");
-  assertEquals(of(1, { decode_layers: 1, decode_greedy_u64: 1 }), "columns, one dispatch");
-  assertEquals(of(1, { decode_rows_phase: 140, decode_rows_layers: 1 }), "rows, barriers");
-  assertEquals(of(1, { decode_rows_layers: 1, decode_greedy_u64: 1 }), "rows, one dispatch");
-  assertEquals(formOf([...prompt, ...kernels(undefined, { matmul: 9 })], 1), undefined);
+  assertEquals(of(1, { decode_qkv_u64: 28, decode_mlp_u64: 28 }), "split_k, barriers");
+  assertEquals(of(1, { decode_layers: 1, decode_greedy_u64: 1 }), "split_k, persistent");
+  assertEquals(of(1, { decode_gemv_phase: 140, decode_gemv_layers: 1 }), "gemv, barriers");
+  assertEquals(of(1, { decode_gemv_layers: 1, decode_greedy_u64: 1 }), "gemv, persistent");
+  assertEquals(variantOf([...prompt, ...kernels(undefined, { matmul: 9 })], 1), undefined);
 });
 
 Deno.test("every kernel of a layer that there is counts as one", () => {
   const layers = Object.keys(KERNELS).filter((name) => LAYER_KERNELS.test(name));
   const others = Object.keys(KERNELS).filter((name) => /^(decode|batch)_/.test(name) && !LAYER_KERNELS.test(name));
-  for (const name of ["decode_qkv", "decode_attention", "decode_mlp", "decode_layers", "decode_rows", "batch_layers"]) {
+  for (const name of ["decode_qkv", "decode_attention", "decode_mlp", "decode_layers", "decode_gemv", "batch_layers"]) {
     assert(layers.some((kernel) => kernel.startsWith(name)), name);
   }
   assert(others.every((name) => /begin|greedy|draw|head|logits|logprobs|finish|tail/.test(name)), String(others));
 });
 
 for (const device of testDevices()) {
-  Deno.test(`sideLines() times sequences in the forms that there are on ${device}, and says what there is not`, async () => {
+  Deno.test(`sideLines() times sequences in the variants that there are on ${device}, and says what there is not`, async () => {
     const { pairs } = matrixMap(mx.withDevice(device, getBackend));
     const { concurrent } = mx.withDevice(device, getBackend).limits;
-    const serves = (form: Form): boolean =>
-      device !== "wasm" && (pairs || !form.startsWith("batch")) && (concurrent || !form.endsWith("one dispatch")) &&
-      form !== "products"; // of a small model
+    const serves = (variant: StepVariant): boolean =>
+      device !== "wasm" && (pairs || !variant.startsWith("batched")) &&
+      (concurrent || !variant.endsWith("persistent")) &&
+      variant !== "products"; // of a small model
     const like: Case = { name: "", kind: "decode", prompt: 4, tokens: 3, rows: 2, warmUps: 1, repeats: 1 };
-    const cases = (["any", ...FORMS.several] as const).map((form) => ({ ...like, name: form, form }));
+    const cases = (["any", ...VARIANTS.several] as const).map((variant) => ({ ...like, name: variant, variant }));
     const lines = await Array.fromAsync(
       sideLines(fileURLToPath(TINY_DIR), { device, dtype: "float16", cases, rates: true }),
     );
     const results = lines.flatMap((line) => "result" in line ? [line.result] : []);
     assertEquals(results.map((result) => result.case), cases.map(({ name }) => name)); // in their order
-    assertEquals(results.map(({ times }) => times.length > 0), [true, ...FORMS.several.map(serves)]);
-    for (const { case: form, times, why, form: found } of results.slice(1)) {
-      if (times.length > 0) assertEquals([why, found], [undefined, form]);
+    assertEquals(results.map(({ times }) => times.length > 0), [true, ...VARIANTS.several.map(serves)]);
+    for (const { case: variant, times, why, variant: found } of results.slice(1)) {
+      if (times.length > 0) assertEquals([why, found], [undefined, variant]);
       else assertEquals(why, "not supported");
     }
     const rates = lines.flatMap((line) => "rates" in line ? [line.rates] : []);

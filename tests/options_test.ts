@@ -19,7 +19,7 @@ Deno.test("withOptions() holds for a scope, nests, and brings everything back", 
     }
     assertEquals(options, { ...before, fuse: false, regions: "on" });
     assertEquals(Deno.env.get(NAME), "outer");
-    options.batch = "off";
+    options.batched = "off";
   }
   assertEquals(options, before);
   assertEquals(Deno.env.has(NAME), false);

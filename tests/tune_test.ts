@@ -26,11 +26,11 @@ Deno.test("a fit finds the cost that measurements follow", () => {
   for (const [residentWorkgroups, usPerKStep, usFixed] of [[1, 0.35, 3], [4, 0.88, 2], [3, 1.28, 0]]) {
     const samples = [6, 24, 96, 300, 1000].flatMap((tiles) =>
       [[16, 1], [48, 1], [48, 4]].map(([steps, splits]) => {
-        // By hand, as workgroups that come in waves: whole ones, then one of which a unit has fewer.
+        // By hand, as workgroups that come in waves: persistent ones, then one of which a unit has fewer.
         const groups = tiles * splits;
-        const whole = Math.floor(groups / (24 * residentWorkgroups));
-        const left = Math.ceil((groups - whole * 24 * residentWorkgroups) / 24);
-        const waves = whole + (left > 0 ? (left + 1) / (residentWorkgroups + 1) : 0);
+        const persistent = Math.floor(groups / (24 * residentWorkgroups));
+        const left = Math.ceil((groups - persistent * 24 * residentWorkgroups) / 24);
+        const waves = persistent + (left > 0 ? (left + 1) / (residentWorkgroups + 1) : 0);
         return { tiles, steps, splits, us: waves * (steps / splits * usPerKStep + usFixed) };
       })
     );
@@ -51,23 +51,23 @@ Deno.test("a crossover is the size from which on the challenger always wins", ()
   assertEquals(crossoverOf([race(1, 1), race(2, undefined, 2)]), undefined);
   assertEquals(
     batchEntries([
-      { hidden: 2560, whole: 2, barriers: 2 },
-      { hidden: 1024, whole: 3, barriers: 6 },
-      { hidden: 2048, whole: 2, barriers: 2 },
+      { hidden: 2560, persistent: 2, barriers: 2 },
+      { hidden: 1024, persistent: 3, barriers: 6 },
+      { hidden: 2048, persistent: 2, barriers: 2 },
     ]),
-    [{ minHidden: 2048, whole: 2, barriers: 2 }, { minHidden: 0, whole: 3, barriers: 6 }],
+    [{ minHidden: 2048, persistent: 2, barriers: 2 }, { minHidden: 0, persistent: 3, barriers: 6 }],
   );
 });
 
 Deno.test("times of steps give the bounds of a decoder; what was not measured stays", () => {
   const one = (rows: number, columns: number) => ({
-    1: { "rows, barriers": rows, "columns, barriers": columns },
-    2: { "grid": 3, "batch, barriers": 4 },
-    4: { "grid": 6, "batch, barriers": 4 },
+    1: { "gemv, barriers": rows, "split_k, barriers": columns },
+    2: { "grid": 3, "batched, barriers": 4 },
+    4: { "grid": 6, "batched, barriers": 4 },
   });
   assertEquals(readSteps({ 1024: one(3, 2), 2048: one(2, 3) }, H200.decode), {
-    gemvMinHidden: { whole: 2048, barriers: 2048 }, // no times of one dispatch
-    batchMinSequences: [{ minHidden: 2048, whole: 2, barriers: 4 }, { minHidden: 0, whole: 3, barriers: 4 }],
+    gemvMinHidden: { persistent: 2048, barriers: 2048 }, // no times of one dispatch
+    batchMinSequences: [{ minHidden: 2048, persistent: 2, barriers: 4 }, { minHidden: 0, persistent: 3, barriers: 4 }],
   });
   assertEquals(readSteps({}, H200.decode), {
     gemvMinHidden: H200.decode.gemvMinHidden,
@@ -137,8 +137,8 @@ Deno.test("a record that is printed is TypeScript with what was measured, over t
     costs: [{ kernel: "coopmat_qkv_32", cost, error: 0.01 }],
     cuts: { targetWorkgroups: 96, maxRows: 16 },
     decode: {
-      gemvMinHidden: { whole: Infinity, barriers: 1024 },
-      batchMinSequences: [{ minHidden: 0, whole: 2, barriers: 3 }],
+      gemvMinHidden: { persistent: Infinity, barriers: 1024 },
+      batchMinSequences: [{ minHidden: 0, persistent: 2, barriers: 3 }],
     },
     copy: 250,
   };
@@ -178,7 +178,7 @@ for (const device of testDevices().filter((name) => name !== "wasm")) {
     assert(name.length > 0 && tiles.targetWorkgroups >= 1);
     assert(decode.gemvMinHidden.barriers > 0);
     for (const rows of SMALL_SIZES.fewRows) assertStringIncludes(stderr, `${rows} rows: `);
-    assertStringIncludes(stderr, "256 hidden features, one sequence, rows, barriers: ");
+    assertStringIncludes(stderr, "256 hidden features, one sequence, gemv, barriers: ");
   });
 }
 

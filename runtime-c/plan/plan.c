@@ -95,7 +95,7 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     if (!row) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: there is no kernel %u", number, id);
     const char *missing = id < kernel_count ? kernel_missing(row, &r->d->facts) : NULL;
     if (missing) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: kernel %s cannot run here: %s", number, row->name, missing);
-    if (flags & ~(PLAN_DISJOINT | PLAN_OPENING))
+    if (flags & ~(PLAN_DISJOINT | PLAN_PREAMBLE))
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
     TRY(check_counts(r, number, row, w[1]));
     TRY(check_grid(r, number, row, w + 2));
@@ -103,7 +103,7 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
                       .id = id,
                       .grid = {w[2], w[3], w[4]},
                       .disjoint = (flags & PLAN_DISJOINT) != 0,
-                      .opening = (flags & PLAN_OPENING) != 0};
+                      .preamble = (flags & PLAN_PREAMBLE) != 0};
     out->buffers = w + PLAN_DISPATCH_WORDS;
     out->spec = out->buffers + 2 * row->buffers;
     out->push = out->spec + row->spec;
@@ -132,7 +132,7 @@ static int32_t read_plan(Reader *r, Plan *plan) {
     for (uint32_t i = 0; i < plan->dispatches; i++) {
         Dispatch *dispatch = &plan->dispatch[i];
         TRY(read_dispatch(r, i, dispatch));
-        if (dispatch->opening && plan->opening++ < i)
+        if (dispatch->preamble && plan->preamble++ < i)
             return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs after one that does not", i);
         uint32_t entries = dispatch->rows * dispatch->kernel->columns;
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);

@@ -40,7 +40,7 @@ static Recording *take_retired(Device *d) {
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
     free(r->places);
-    *r = (Recording){.commands = r->commands, .opening = r->opening, .together = r->together};
+    *r = (Recording){.commands = r->commands, .preamble = r->preamble, .together = r->together};
 }
 
 static int32_t recording_new(Device *d, Recording **out) {
@@ -160,11 +160,11 @@ static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
 }
 
 // What opens runs.
-static int32_t record_opening(Device *d, const Plan *plan, Recording *r, Progress *p) {
-    if (!r->opening) TRY(commands_new(d, &r->opening));
-    TRY(begin_behind_all(d, r->opening));
-    record_dispatches(d, r->opening, plan, 0, plan->opening, r, p);
-    return VK(d, EndCommandBuffer, r->opening);
+static int32_t record_preamble(Device *d, const Plan *plan, Recording *r, Progress *p) {
+    if (!r->preamble) TRY(commands_new(d, &r->preamble));
+    TRY(begin_behind_all(d, r->preamble));
+    record_dispatches(d, r->preamble, plan, 0, plan->preamble, r, p);
+    return VK(d, EndCommandBuffer, r->preamble);
 }
 
 // Some runs, which the host sees where it can see a slot.
@@ -178,16 +178,16 @@ static int32_t record_runs(Device *d, VkCommandBuffer commands, const Plan *plan
     for (uint32_t run = 0; run < runs; run++) {
         if (run > 0) commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
         p->table = table;
-        record_dispatches(d, commands, plan, r->opens ? plan->opening : 0, plan->dispatches, r, p);
+        record_dispatches(d, commands, plan, r->opens ? plan->preamble : 0, plan->dispatches, r, p);
     }
     if (host) commands_barrier(d, commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
     return VK(d, EndCommandBuffer, commands);
 }
 
 static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p) {
-    r->opens = plan->opening > 0 && !r->queries; // timed runs are whole
+    r->opens = plan->preamble > 0 && !r->queries; // timed runs are whole
     if (r->opens) {
-        TRY(record_opening(d, plan, r, p));
+        TRY(record_preamble(d, plan, r, p));
         uint32_t table = p->table;
         if (!r->together) TRY(commands_new(d, &r->together));
         TRY(record_runs(d, r->together, plan, TOGETHER, r, p));
@@ -297,7 +297,7 @@ static int32_t recording_make(Device *d, Plan *plan, Recording **out) {
 static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *out) {
     uint32_t count = 0;
     if (r->opens) {
-        out[count++] = r->opening;
+        out[count++] = r->preamble;
         for (; times >= TOGETHER; times -= TOGETHER) out[count++] = r->together;
     }
     for (; times > 0; times--) out[count++] = r->commands;

@@ -4,7 +4,7 @@
 // steps of a chain. Contiguous 4-byte operands are read in place and 4-byte results are written in place. Indices are
 // 32 bits: up to 2^31 elements.
 
-#include "../../shaders/far.h"
+#include "../../shaders/slow_path.h"
 #include "simd.h"
 #include "strided.h"
 
@@ -33,25 +33,25 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define INT_ROW(id, name, arity, result, body) LOOP(int_##name, Int, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body) LOOP(uint_##name, Uint, arity, result, body)
 // Few blocks hold numbers so large: those that do are gone through once more, one number at a time.
-static bool any_far(const Uint *pa, uint32_t n) {
+static bool any_slow(const Uint *pa, uint32_t n) {
     Uint any = 0;
-    for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]);
+    for (uint32_t i = 0; i < n; i++) any |= m_is_slow(((const Float *)pa)[i]);
     return any != 0;
 }
-#define FAR_ROW(id, name, body) \
-    static void far_##name(Uint *restrict out, const Uint *pa, uint32_t n) { \
-        for (uint32_t i = 0; i < n; i++) { OPERANDS_1(Float) if (m_is_far(a)) float_result = body; } \
+#define SLOW_ROW(id, name, body) \
+    static void slow_##name(Uint *restrict out, const Uint *pa, uint32_t n) { \
+        for (uint32_t i = 0; i < n; i++) { OPERANDS_1(Float) if (m_is_slow(a)) float_result = body; } \
     }
-// A block of numbers that are near takes the short body: most are.
-#define NEAR_ROW(id, name, arity, test, body) \
-    static bool is_near_##name(const Uint *pa, const Uint *pb, uint32_t n) { \
+// A block takes the fast path if all of its numbers allow it: most do.
+#define FAST_ROW(id, name, arity, test, body) \
+    static bool is_fast_##name(const Uint *pa, const Uint *pb, uint32_t n) { \
         const Uint *pc = pb; \
         Uint other = 0; \
         (void)pb, (void)pc; \
         for (uint32_t i = 0; i < n; i++) { OPERANDS_##arity(Float) other |= !(test); } \
         return !other; \
     } \
-    LOOP(near_##name, Float, arity, float_result, body)
+    LOOP(fast_##name, Float, arity, float_result, body)
 #include "../../shaders/include/elementwise.h"
 
 enum { KIND_FLOAT, KIND_INT, KIND_UINT }; // domains and kinds of results
@@ -69,22 +69,22 @@ static const struct {
 #include "../../shaders/include/elementwise.h"
 };
 
-static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
+static void (*const SLOW[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
 #define FLOAT_ROW(id, name, arity, result, body)
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
-#define FAR_ROW(id, name, body) [id] = far_##name,
+#define SLOW_ROW(id, name, body) [id] = slow_##name,
 #include "../../shaders/include/elementwise.h"
 };
 
 static const struct {
     bool (*test)(const Uint *a, const Uint *b, uint32_t n);
     Row run;
-} NEAR[128] = {
+} FAST[128] = {
 #define FLOAT_ROW(id, name, arity, result, body)
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
-#define NEAR_ROW(id, name, arity, test, body) [id] = {is_near_##name, near_##name},
+#define FAST_ROW(id, name, arity, test, body) [id] = {is_fast_##name, fast_##name},
 #include "../../shaders/include/elementwise.h"
 };
 
@@ -230,11 +230,11 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             const Uint *a = registers[word >> 12 & 15u], *b = registers[word >> 16 & 15u];
             const Uint *c = registers[word >> 20 & 15u];
             Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
-            const bool near = domain == KIND_FLOAT && NEAR[id].test && NEAR[id].test(a, b, n);
-            const bool far = domain == KIND_FLOAT && !near && FAR[id] && any_far(a, n);
-            if (far) a = __builtin_memcpy(kept, a, n * sizeof(Uint)); // the result may lie where the operand does
-            (near ? NEAR[id].run : ROWS[domain][id].run)(to, a, b, c, n);
-            if (far) FAR[id](to, a, n);
+            const bool fast = domain == KIND_FLOAT && FAST[id].test && FAST[id].test(a, b, n);
+            const bool slow = domain == KIND_FLOAT && !fast && SLOW[id] && any_slow(a, n);
+            if (slow) a = __builtin_memcpy(kept, a, n * sizeof(Uint)); // the result may lie where the operand does
+            (fast ? FAST[id].run : ROWS[domain][id].run)(to, a, b, c, n);
+            if (slow) SLOW[id](to, a, n);
             // What is stored as the dtype that it rounds to is rounded then.
             const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
             if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);

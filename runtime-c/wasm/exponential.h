@@ -20,17 +20,17 @@ INLINE float sum_floats(const float *run, size_t n) {
 
 // y[i] = exp(x[i] - most); gives their sum.
 static inline float sum_exponentials(float *y, const float *x, size_t n, float most) {
-    uint32_t far = 0;
+    uint32_t slow = 0;
     for (size_t i = 0; i < n; i++) {
         y[i] = x[i] - most;
-        far |= !m_exp_is_near(y[i]);
+        slow |= !m_exp_is_fast(y[i]);
     }
-    if (far) {
+    if (slow) {
 #pragma clang loop interleave_count(2)
         for (size_t i = 0; i < n; i++) y[i] = m_exp(y[i]);
     } else {
 #pragma clang loop interleave_count(2)
-        for (size_t i = 0; i < n; i++) y[i] = m_exp_near(y[i]);
+        for (size_t i = 0; i < n; i++) y[i] = m_exp_fast(y[i]);
     }
     return sum_floats(y, n);
 }

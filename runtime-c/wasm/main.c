@@ -43,7 +43,7 @@ static int32_t dispatch_check(const uint32_t *words, uint32_t left, uint32_t slo
     if (left < PLAN_DISPATCH_WORDS) return PLAN_TRUNCATED;
     uint32_t id = words[0] & 0xffffu;
     if (id >= kernel_count || !(kernel_table[id].run || kernel_table[id].chunks)) return PLAN_BAD_KERNEL;
-    if (words[0] >> 16 & ~(PLAN_DISJOINT | PLAN_OPENING)) return PLAN_BAD_FLAGS;
+    if (words[0] >> 16 & ~(PLAN_DISJOINT | PLAN_PREAMBLE)) return PLAN_BAD_FLAGS;
     const KernelRow *kernel = &kernel_table[id];
     uint32_t counts = kernel->buffers | (uint32_t)kernel->spec << 8 | (uint32_t)kernel->push_words << 16;
     if (words[1] != counts) return PLAN_BAD_COUNTS;

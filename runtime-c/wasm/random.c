@@ -33,15 +33,15 @@ static void store_words(uint32_t *to, const uint32_t *words, uint32_t n) { __bui
 // Few numbers lie near the ends: they are made once more, one at a time.
 static void store_normals(uint32_t *restrict to, const uint32_t *words, uint32_t n) {
     float x[RUN];
-    uint32_t far = 0;
+    uint32_t slow = 0;
     for (uint32_t i = 0; i < n; i++) {
         x[i] = normal_uniform(words[i]);
-        far |= !m_erfinv_is_near(x[i]);
+        slow |= !m_erfinv_is_fast(x[i]);
     }
 #pragma clang loop interleave_count(2)
-    for (uint32_t i = 0; i < n; i++) to[i] = float_bits(m_erfinv_near(x[i]) * 1.41421356f);
-    for (uint32_t i = 0; i < n && far; i++)
-        if (!m_erfinv_is_near(x[i])) to[i] = float_bits(normal_number(words[i]));
+    for (uint32_t i = 0; i < n; i++) to[i] = float_bits(m_erfinv_fast(x[i]) * 1.41421356f);
+    for (uint32_t i = 0; i < n && slow; i++)
+        if (!m_erfinv_is_fast(x[i])) to[i] = float_bits(normal_number(words[i]));
 }
 
 typedef void Store(uint32_t *to, const uint32_t *words, uint32_t n);

@@ -10,7 +10,7 @@
 
 import { note } from "../../src/cli/output.ts";
 import type { PipelineCode, Profile } from "../../mod.ts";
-import type { Form } from "./forms.ts";
+import type { StepVariant } from "./step_variants.ts";
 import { writeGguf } from "../synthetic/gguf.ts";
 import { SHAPES, writeModel } from "../synthetic/synthetic.ts";
 import { exists, ROOT, run, TOOLS } from "../tools.ts";
@@ -30,8 +30,8 @@ export interface Case {
   readonly rows?: number;
   /** Tokens that a prompt stands behind. 0 unless given; of vkmx only. */
   readonly behind?: number;
-  /** The form of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
-  readonly form?: Form | "any";
+  /** The variant of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
+  readonly variant?: StepVariant | "any";
   /** Only where the steps that are taken have kernels of the same kind. */
   readonly sameKind?: boolean;
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
@@ -50,8 +50,8 @@ export interface SideSettings {
   readonly dtype?: "float32" | "float16" | "bfloat16";
   /** Whether what the device can do is measured before the cases. */
   readonly rates?: boolean;
-  /** Forms whose code is asked for behind them; of one sequence those with kernels of the kind that is taken, or of every kind. */
-  readonly code?: readonly Form[];
+  /** Variants whose code is asked for behind them; of one sequence those with kernels of the kind that is taken, or of every kind. */
+  readonly code?: readonly StepVariant[];
   readonly everyKind?: boolean;
   /** Adds {@link HostTimes}. */
   readonly host?: boolean;
@@ -106,8 +106,8 @@ export interface TimedRun {
 export interface CaseResult {
   readonly case: string;
   readonly times: readonly number[];
-  /** Of a case that has a form, the one that ran; null of steps that were not fused. */
-  readonly form?: Form | null;
+  /** Of a case that has a variant, the one that ran; null of steps that were not fused. */
+  readonly variant?: StepVariant | null;
   /** Why there are no times: "not supported" where kernels do not serve it, "left out", or an error. */
   readonly why?: string;
 }
@@ -117,7 +117,7 @@ export type Line =
   | { readonly load: { readonly device: string; readonly times: Times; readonly memory: number } }
   | { readonly rates: Rates }
   | { readonly result: CaseResult }
-  | { readonly code: { readonly form: Form; readonly pipelines: readonly PipelineCode[] } }
+  | { readonly code: { readonly variant: StepVariant; readonly pipelines: readonly PipelineCode[] } }
   | { readonly host: HostTimes }
   | { readonly profiles: readonly TimedRun[] };
 

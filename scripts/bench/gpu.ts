@@ -5,7 +5,7 @@
  *     deno task bench:gpu --shapes 0.6b,1.7b,4b,8b --no-peer     several shapes, each in a process of its own
  *     deno task bench:gpu --shapes 8b --rows decode,code         only some groups of rows (--help lists them)
  *     deno task bench:gpu --shapes 8b:16,8b:8                    weights of 16 bits, which are dense, and of 8
- *     deno task bench:gpu --rows batch --forms --sequences 2,8   so many sequences together, in every form that vkmx has
+ *     deno task bench:gpu --rows batch --variants --sequences 2,8   so many sequences together, in every variant that vkmx has
  *     deno task bench:gpu --budget 300 --json                    what is there after 300 seconds, as an array of rows
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it: decode counts
@@ -42,7 +42,7 @@ const FLAGS = {
   "columns": { value: "LIST", help: `tokens of one sequence at once (${FULL.columns})` },
   "tokens": { value: "N", help: `tokens to decode (${FULL.tokens})`, range: [2, 4096], whole: true },
   "repeats": { value: "N", help: `runs of a figure (${FULL.repeats})`, range: [1, 100], whole: true },
-  "forms": { help: "every form, also in kernels that a shape does not take" },
+  "variants": { help: "every variant, also in kernels that a shape does not take" },
   "rounds": { value: "N", help: "turns of both sides (1)", range: [1, 100], whole: true },
   "budget": { value: "SECONDS", help: "end by then, with what is there", range: [1, 86400] },
   "patience": {
@@ -137,7 +137,7 @@ function effortOf(values: Values<typeof FLAGS>): Effort {
     prompts: counts("prompts", 1),
     columns: counts("columns", 1),
     tokens: values.tokens ?? FULL.tokens,
-    forms: values.forms ?? false,
+    variants: values.variants ?? false,
     repeats: values.repeats ?? FULL.repeats,
   };
 }

@@ -8,7 +8,7 @@
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { matrixMap } from "../../src/schedule/ops/matmul/coopmat.ts";
-import { FORCED, type Form, formOf, FORMS, inSteps, kindOf } from "./forms.ts";
+import { FORCED, inSteps, kindOf, type StepVariant, variantOf, VARIANTS } from "./step_variants.ts";
 import {
   type Case,
   type CaseResult,
@@ -31,7 +31,7 @@ const FIRST_PROMPT = 16;
 const TIMED = 32;
 const POSITION = 128;
 const PROMPTS = [64, 512, 2048];
-/** Tokens after which it is known in which form steps run. */
+/** Tokens after which it is known in which variant steps run. */
 const FEW = 4;
 /** Tokens of an answer behind which a chunk in front of it is tested in one dispatch. */
 const TESTED = 40;
@@ -124,60 +124,65 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
   return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
-/** The form of a case's steps; null where they are not fused. */
-async function formOfCase(c: Case, tokens?: number): Promise<Form | null> {
+/** The variant of a case's steps; null where they are not fused. */
+async function variantOfCase(c: Case, tokens?: number): Promise<StepVariant | null> {
   const { rows = 1, tokens: all = 1 } = c;
   const kernels = async (count: number): Promise<readonly mx.KernelTime[]> =>
     (await mx.profile(() => time(c, count), { timed: false })).kernels;
   const many = await kernels(tokens ?? all);
-  return formOf(rows > 1 ? inSteps(many, await kernels(1)) : many, rows) ?? null;
+  return variantOf(rows > 1 ? inSteps(many, await kernels(1)) : many, rows) ?? null;
 }
 
-/** The form that steps of one sequence take. */
-let alone: Promise<Form | null> | undefined;
+/** The variant that steps of one sequence take. */
+let alone: Promise<StepVariant | null> | undefined;
 
-function formAlone(): Promise<Form | null> {
-  return alone ??= formOfCase({ name: "", kind: "decode", prompt: POSITION, warmUps: 0, repeats: 0 }, FEW);
+function variantAlone(): Promise<StepVariant | null> {
+  return alone ??= variantOfCase({ name: "", kind: "decode", prompt: POSITION, warmUps: 0, repeats: 0 }, FEW);
 }
 
 /**
- * Whether a device serves a form. Kernels of several sequences that need no matrix units, and those whose workgroups wait for each other
+ * Whether a device serves a variant. Kernels of several sequences that need no matrix units, and those whose workgroups wait for each other
  * on devices that may not run all of them at once, are there for tests, and are not measured.
  */
-function serves(form: Form): boolean {
+function serves(variant: StepVariant): boolean {
   const backend = getBackend(device);
-  if (form.startsWith("batch") && !matrixMap(backend).pairs) return false;
-  if (form === "products" && !matrixMap(backend).weights) return false;
-  return !form.endsWith("one dispatch") || backend.limits.concurrent;
+  if (variant.startsWith("batched") && !matrixMap(backend).pairs) return false;
+  if (variant === "products" && !matrixMap(backend).weights) return false;
+  return !variant.endsWith("persistent") || backend.limits.concurrent;
 }
 
-/** The times of a case and the form of its steps, or why there are none. */
+/** The times of a case and the variant of its steps, or why there are none. */
 async function measureCase(c: Case): Promise<CaseResult> {
-  const { name, form, rows = 1 } = c;
-  const none = (why: string, found?: Form | null): CaseResult => ({ case: name, times: [], why, form: found });
-  const forced = form === "any" ? undefined : form;
+  const { name, variant, rows = 1 } = c;
+  const none = (why: string, found?: StepVariant | null): CaseResult => ({
+    case: name,
+    times: [],
+    why,
+    variant: found,
+  });
+  const forced = variant === "any" ? undefined : variant;
   if (forced && c.sameKind) {
-    const taken = await formAlone();
+    const taken = await variantAlone();
     if (!taken || kindOf(taken) !== kindOf(forced)) return none("left out");
   }
   if (forced && !serves(forced)) return none("not supported");
   if (forced) empty(); // its layout may be another one
   using _options = withOptions(forced ? FORCED[forced] : {});
   // Op by op many sequences take long, which is found out with few tokens.
-  if (form && rows > 1 && await formOfCase(c, FEW) === null && (forced || await formAlone())) {
+  if (variant && rows > 1 && await variantOfCase(c, FEW) === null && (forced || await variantAlone())) {
     return none("not supported", null);
   }
   if (c.behind) await generate(await filledWith(c.behind, ids(c.prompt), TESTED), ids(c.prompt), TESTED);
   for (let i = 0; i < c.warmUps; i++) await time(c);
   await model.traces.idle(); // a step that is still being tested would change in the middle
   const warm = getBackend(device).limits.concurrent ? performance.now() + WARM_MS : 0;
-  const found = form ? await formOfCase(c) : undefined;
+  const found = variant ? await variantOfCase(c) : undefined;
   while (performance.now() < warm) await time(c);
   if (forced && found !== forced) return none("not supported", found);
   const times: number[] = [];
   for (let i = 0; i < c.repeats; i++) times.push(await time(c));
   if (forced) empty();
-  return { case: name, times, form: found };
+  return { case: name, times, variant: found };
 }
 
 async function measure(): Promise<void> {
@@ -198,21 +203,21 @@ async function measure(): Promise<void> {
   }
   if (settings.host) say({ host: await hostTimes() });
   if (settings.profiles) say({ profiles: await timedRuns() });
-  for (const form of settings.code ?? []) await sayCode(form);
+  for (const variant of settings.code ?? []) await sayCode(variant);
   empty();
 }
 
-/** The code of a form's kernels, where the device serves it. */
-async function sayCode(form: Form): Promise<void> {
-  const rows = FORMS.several.includes(form) ? TOGETHER : 1;
+/** The code of a variant's kernels, where the device serves it. */
+async function sayCode(variant: StepVariant): Promise<void> {
+  const rows = VARIANTS.several.includes(variant) ? TOGETHER : 1;
   const c: Case = { name: "", kind: "decode", prompt: POSITION, rows, warmUps: 0, repeats: 0 };
-  const taken = settings.everyKind || rows > 1 ? form : await formAlone();
-  if (!serves(form) || taken === null || kindOf(taken) !== kindOf(form)) return;
+  const taken = settings.everyKind || rows > 1 ? variant : await variantAlone();
+  if (!serves(variant) || taken === null || kindOf(taken) !== kindOf(variant)) return;
   empty();
-  using _options = withOptions(FORCED[form]);
+  using _options = withOptions(FORCED[variant]);
   const { kernels, pipelines } = await mx.profile(() => time(c, FEW), { timed: false, code: true });
-  const steps = rows > 1 ? kernels.filter(({ region }) => region !== "prompt layer") : kernels; // of these forms none has such
-  if (formOf(steps, rows) === form) say({ code: { form, pipelines } });
+  const steps = rows > 1 ? kernels.filter(({ region }) => region !== "prompt layer") : kernels; // of these variants none has such
+  if (variantOf(steps, rows) === variant) say({ code: { variant, pipelines } });
   empty();
 }
 

@@ -28,8 +28,8 @@ export const GENERATION = [
   {
     name: "tokens of a second sequence are read from the log of the first where the log turns",
     file: "src/llm/decode/state.ts",
-    find: "tokens.set(peek(log, row * LOG, count - until), until);",
-    replace: "tokens.set(peek(log, 0, count - until), until);",
+    find: "tokens.set(readMapped(log, row * LOG, count - until), until);",
+    replace: "tokens.set(readMapped(log, 0, count - until), until);",
     tests: ["tests/llm/generation/batch_generate_test.ts", "tests/llm/decode/batched_decode_test.ts"],
   },
   {

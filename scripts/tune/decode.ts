@@ -7,7 +7,7 @@
 
 import type { PerLaunchMode, Tuning } from "../../src/schedule/tuning/tuning.ts";
 import { type Case, sideLines } from "../bench/compare.ts";
-import { type Form, FORMS } from "../bench/forms.ts";
+import { type StepVariant, VARIANTS } from "../bench/step_variants.ts";
 import { median } from "../../src/cli/bench/figures.ts";
 import { type ModelShape, writeModel } from "../synthetic/synthetic.ts";
 import { batchEntries, crossoverOf } from "./fit.ts";
@@ -26,8 +26,10 @@ export interface DecodeEffort {
   readonly say: (line: string) => void;
 }
 
-/** Milliseconds of a step by hidden features, sequences and form. */
-export type StepTimes = Readonly<Record<number, Readonly<Record<number, Readonly<Partial<Record<Form, number>>>>>>>;
+/** Milliseconds of a step by hidden features, sequences and variant. */
+export type StepTimes = Readonly<
+  Record<number, Readonly<Record<number, Readonly<Partial<Record<StepVariant, number>>>>>>
+>;
 
 /** Rows of the vocabulary, positions before the first token, and milliseconds that a case may take. */
 const VOCABULARY = 4096;
@@ -39,7 +41,7 @@ export async function measureSteps(
   effort: DecodeEffort,
 ): Promise<{ readonly times: StepTimes; readonly copy?: number }> {
   const { device, shapes, sequences, tokens, repeats, until, say } = effort;
-  const times: Record<number, Record<number, Partial<Record<Form, number>>>> = {};
+  const times: Record<number, Record<number, Partial<Record<StepVariant, number>>>> = {};
   let copy: number | undefined;
   const folder = await Deno.makeTempDir();
   try {
@@ -48,12 +50,12 @@ export async function measureSteps(
       const dir = `${folder}/${hidden}`;
       await writeModel(dir, { ...shape, layers: 2, vocab: VOCABULARY });
       const cases = [1, ...sequences].flatMap((rows) =>
-        FORMS[rows === 1 ? "one" : "several"].map((form): Case & { readonly form: Form } => ({
-          name: `${rows} ${form}`,
+        VARIANTS[rows === 1 ? "one" : "several"].map((variant): Case & { readonly variant: StepVariant } => ({
+          name: `${rows} ${variant}`,
           kind: "decode",
           prompt: POSITIONS,
           rows,
-          form,
+          variant,
           tokens,
           warmUps: 1,
           repeats,
@@ -67,11 +69,11 @@ export async function measureSteps(
           if ("rates" in line) copy = line.rates.copy;
           if (!("result" in line)) continue;
           const ms = median(line.result.times);
-          const { rows = 1, form } = byName.get(line.result.case)!;
+          const { rows = 1, variant } = byName.get(line.result.case)!;
           if (ms === null) continue;
-          ((times[hidden] ??= {})[rows] ??= {})[form] = ms;
+          ((times[hidden] ??= {})[rows] ??= {})[variant] = ms;
           say(
-            `${hidden} hidden features, ${rows === 1 ? "one sequence" : `${rows} sequences`}, ${form}: ${
+            `${hidden} hidden features, ${rows === 1 ? "one sequence" : `${rows} sequences`}, ${variant}: ${
               (1000 * ms).toFixed(0)
             } us`,
           );
@@ -87,9 +89,6 @@ export async function measureSteps(
   return { times, copy };
 }
 
-/** Launch modes by the ends of their forms' names. */
-const MODES = { whole: "one dispatch", barriers: "barriers" } as const;
-
 /** What times of steps say of a record; `base` stays where nothing was measured. */
 export function readSteps(
   times: StepTimes,
@@ -98,30 +97,30 @@ export function readSteps(
   const hidden = Object.keys(times).map(Number);
   const gemv = (mode: keyof PerLaunchMode): number =>
     crossoverOf(hidden.map((size) => {
-      const { [`rows, ${MODES[mode]}` as Form]: challenger, [`columns, ${MODES[mode]}` as Form]: champion } =
+      const { [`gemv, ${mode}` as StepVariant]: challenger, [`split_k, ${mode}` as StepVariant]: champion } =
         times[size][1] ?? {};
       return { size, challenger, champion };
     })) ?? base.gemvMinHidden[mode];
   const batch = (size: number, mode: keyof PerLaunchMode): number | undefined =>
     crossoverOf(
-      Object.entries(times[size]).filter(([rows]) => Number(rows) > 1).map(([rows, forms]) => ({
+      Object.entries(times[size]).filter(([rows]) => Number(rows) > 1).map(([rows, variants]) => ({
         size: Number(rows),
-        challenger: forms[`batch, ${MODES[mode]}` as Form],
-        champion: forms.grid,
+        challenger: variants[`batched, ${mode}` as StepVariant],
+        champion: variants.grid,
       })),
     );
   const batches = hidden.map((size) => ({
     hidden: size,
-    whole: batch(size, "whole"),
+    persistent: batch(size, "persistent"),
     barriers: batch(size, "barriers"),
   }));
-  const measured = batches.filter(({ whole, barriers }) => whole !== undefined || barriers !== undefined);
+  const measured = batches.filter(({ persistent, barriers }) => persistent !== undefined || barriers !== undefined);
   const usual = (size: number): PerLaunchMode => base.batchMinSequences.find(({ minHidden }) => size >= minHidden)!;
   return {
-    gemvMinHidden: { whole: gemv("whole"), barriers: gemv("barriers") },
+    gemvMinHidden: { persistent: gemv("persistent"), barriers: gemv("barriers") },
     batchMinSequences: measured.length === 0 ? base.batchMinSequences : batchEntries(measured.map((entry) => ({
       hidden: entry.hidden,
-      whole: entry.whole ?? usual(entry.hidden).whole,
+      persistent: entry.persistent ?? usual(entry.hidden).persistent,
       barriers: entry.barriers ?? usual(entry.hidden).barriers,
     }))),
   };

@@ -96,10 +96,10 @@ export function batchEntries(
 ): readonly ({ readonly minHidden: number } & PerLaunchMode)[] {
   const ascending = found.toSorted((a, b) => a.hidden - b.hidden);
   const entries: ({ readonly minHidden: number } & PerLaunchMode)[] = [];
-  for (const [i, { hidden, whole, barriers }] of ascending.entries()) {
+  for (const [i, { hidden, persistent, barriers }] of ascending.entries()) {
     const last = entries.at(-1);
-    if (last?.whole === whole && last.barriers === barriers) continue;
-    entries.push({ minHidden: i === 0 ? 0 : hidden, whole, barriers });
+    if (last?.persistent === persistent && last.barriers === barriers) continue;
+    entries.push({ minHidden: i === 0 ? 0 : hidden, persistent, barriers });
   }
   return entries.toReversed();
 }

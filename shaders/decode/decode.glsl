@@ -10,7 +10,7 @@
 //
 //   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
 //   2  as 0 with equal results, and the low bits count the additions: a reader sees whether it is complete
-//   3  none: the layers are those of shaders/decode_rows, where one workgroup makes a row, and the residual is float32
+//   3  none: the layers are those of shaders/decode_gemv, where one workgroup makes a row, and the residual is float32
 //
 // Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
 // workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.

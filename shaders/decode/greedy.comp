@@ -8,7 +8,7 @@
 #define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
-#include "rows.glsl"
+#include "row_products.glsl"
 #include "open.glsl"
 
 layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;

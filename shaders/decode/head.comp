@@ -7,7 +7,7 @@
 #define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
-#include "rows.glsl"
+#include "row_products.glsl"
 #include "open.glsl"
 #include "include/sample.h"
 

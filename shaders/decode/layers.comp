@@ -29,7 +29,7 @@ uint layer;
 
 #include "decode.glsl"
 #include "layer.glsl"
-#include "rows.glsl"
+#include "row_products.glsl"
 
 const uint MAX_LAYERS = 64u;
 shared uvec2 addresses[MAX_LAYERS * COLUMNS];

@@ -4,7 +4,7 @@
 #define BUFFERS 7
 #include "decode.glsl"
 #include "layer.glsl"
-#include "rows.glsl"
+#include "row_products.glsl"
 
 const uint STATE = 0u, NORMS = 1u, GATE = 2u, UP = 3u, MLP_SCALES_BIASES = 4u, DOWN = 5u, DOWN_SCALES_BIASES = 6u;
 

@@ -2,7 +2,7 @@
 
 // The state of one token, a sequence behind the other. Offsets have 32 bits: a state has less than 4 GB.
 #if ACCUMULATORS == 3
-#include "generated/rows_state.glsl"
+#include "generated/gemv_state.glsl"
 #define state_bytes() AT_END
 #else
 const uint POLLED = ACCUMULATORS == 2 ? 1u : 0u;

@@ -1,4 +1,4 @@
-// What workgroups of the kernels in shaders/decode_rows hand over: float32 whose two lowest bits, the tag, say in which layer they were
+// What workgroups of the kernels in shaders/decode_gemv hand over: float32 whose two lowest bits, the tag, say in which layer they were
 // written. A reader that waits spins until its words have the right tags, so there are neither counters nor fences, and nothing is
 // zeroed: neighbouring layers have different tags, and so have the last layer and the first one of the next token. Nothing is
 // overwritten before all its readers are done, since what takes its place comes from what all of them made.

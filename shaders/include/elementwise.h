@@ -25,8 +25,8 @@
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body); the result is float_result, int_result or
 // uint_result. It defines macros that it does not need as empty. Optional macros:
 //
-// - FAR_ROW(id, name, body), default empty: the body of an F_M1 row if m_is_far(a). It keeps the row's own body short.
-// - NEAR_ROW(id, name, arity, test, body), default empty: a shorter body of a float row, with the same result if the test is true.
+// - SLOW_ROW(id, name, body), default empty: the body of an F_M1 row if m_is_slow(a). It keeps the row's own body short.
+// - FAST_ROW(id, name, arity, test, body), default empty: a shorter body of a float row, with the same result if the test is true.
 // - MATH_ROW, default FLOAT_ROW: the rows of long functions. Shaders have kernels of their own for these, because drivers compile every row.
 //
 // All of these are undefined again at the end of this file.
@@ -34,11 +34,11 @@
 #ifndef MATH_ROW
 #define MATH_ROW FLOAT_ROW
 #endif
-#ifndef FAR_ROW
-#define FAR_ROW(id, name, body)
+#ifndef SLOW_ROW
+#define SLOW_ROW(id, name, body)
 #endif
-#ifndef NEAR_ROW
-#define NEAR_ROW(id, name, arity, test, body)
+#ifndef FAST_ROW
+#define FAST_ROW(id, name, arity, test, body)
 #endif
 
 #define F_S1(id, name, body) FLOAT_ROW(id, name, 1, float_result, body)
@@ -98,21 +98,21 @@ F_S1(14, sqrt, m_sqrt(a))
 F_S1(15, rsqrt, 1.0f / m_sqrt(a))
 F_S1(16, reciprocal, 1.0f / a)
 F_S1(17, exp, m_exp(a))
-NEAR_ROW(17, exp, 1, m_exp_is_near(a), m_exp_near(a))
+FAST_ROW(17, exp, 1, m_exp_is_fast(a), m_exp_fast(a))
 F_M1(18, expm1, m_expm1(a))
 F_S1(19, log, m_log(a))
-NEAR_ROW(19, log, 1, m_log_is_near(a), m_log_near(a))
+FAST_ROW(19, log, 1, m_log_is_fast(a), m_log_fast(a))
 F_M1(20, log2, m_log2(a))
 F_M1(21, log10, m_log10(a))
 F_M1(22, log1p, m_log1p(a))
 F_M1(23, sin, m_sin(a))
 F_M1(24, cos, m_cos(a))
 F_M1(25, tan, m_tan(a))
-NEAR_ROW(23, sin, 1, m_sin_is_near(a), m_sin_near(a))
-NEAR_ROW(24, cos, 1, m_sin_is_near(a), m_cos_near(a))
-FAR_ROW(23, sin, m_sin_far(a))
-FAR_ROW(24, cos, m_cos_far(a))
-FAR_ROW(25, tan, m_tan_far(a))
+FAST_ROW(23, sin, 1, m_sin_is_fast(a), m_sin_fast(a))
+FAST_ROW(24, cos, 1, m_sin_is_fast(a), m_cos_fast(a))
+SLOW_ROW(23, sin, m_sin_slow(a))
+SLOW_ROW(24, cos, m_cos_slow(a))
+SLOW_ROW(25, tan, m_tan_slow(a))
 F_M1(26, arcsin, m_asin(a))
 F_M1(27, arccos, m_acos(a))
 F_M1(28, arctan, m_atan(a))
@@ -124,7 +124,7 @@ F_M1(33, arccosh, m_acosh(a))
 F_M1(34, arctanh, m_atanh(a))
 F_M1(35, erf, m_erf(a))
 F_M1(36, erfinv, m_erfinv(a))
-NEAR_ROW(36, erfinv, 1, m_erfinv_is_near(a), m_erfinv_near(a))
+FAST_ROW(36, erfinv, 1, m_erfinv_is_fast(a), m_erfinv_fast(a))
 F_S1(37, sigmoid, m_sigmoid(a))
 F_S1(38, ceil, m_ceil(m_beside_zero(a)))
 F_S1(39, floor, m_floor(m_beside_zero(a)))
@@ -160,7 +160,7 @@ F_S2(65, floor_divide, m_floor(m_divide(a, b)))
 I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))
 F_M2(66, power, m_pow(a, b))
-NEAR_ROW(66, power, 2, m_pow_is_near(a, b), m_pow_near(a, b))
+FAST_ROW(66, power, 2, m_pow_is_fast(a, b), m_pow_fast(a, b))
 I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0
 U_S2(66, power, m_pow_uint(a, b))
 F_S2(67, maximum, m_maximum(a, b)) // NaN propagates
@@ -223,6 +223,6 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef INT_ROW
 #undef UINT_ROW
 #undef MATH_ROW
-#undef FAR_ROW
-#undef NEAR_ROW
+#undef SLOW_ROW
+#undef FAST_ROW
 // clang-format on

@@ -37,6 +37,6 @@
 
 // Of several runs in a row only the first needs this dispatch: the others find what it does done by the run before. Stands in
 // front of all that are not flagged. An executor may run it every time.
-#define PLAN_OPENING 2u
+#define PLAN_PREAMBLE 2u
 
 #endif

@@ -158,10 +158,10 @@ export interface Backend extends Disposable {
   /** Whether the kernel exists here; where it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
   /**
-   * Allocates `bytes` > 0, where the host can {@link Backend.peek} when `visible`. Throws a RuntimeError with code
+   * Allocates `bytes` > 0, where the host can {@link Backend.readMapped} if `hostVisible`. Throws a RuntimeError with code
    * "out-of-memory" and numbers.
    */
-  alloc(bytes: number, visible?: boolean): BufferHandle;
+  alloc(bytes: number, hostVisible?: boolean): BufferHandle;
   /** Frees once the work submitted so far is done. */
   free(buffer: BufferHandle): void;
   /** Copies host bytes in; ordered before later runs. */
@@ -169,7 +169,7 @@ export interface Backend extends Disposable {
   /** Reads back; waits for earlier work. */
   read(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
   /** Reads a visible buffer without waiting: what finished tickets wrote is there. */
-  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
+  readMapped(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
   /** Reads a file range straight into the buffer. */
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void;
   /** Checks and prepares a Plan. */

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x402dd284;
+export const ABI_HASH = 0x1771fc53;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -374,7 +374,7 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "DTYPE", "INDICES"],
   },
-  widen_codes: {
+  unpack_codes: {
     id: 50, push: "WidenCodesPush", needs: "", wasm: false,
     buffers: ["codes:r", "out:w"],
     columns: [],
@@ -788,7 +788,7 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
-  decode_begin_rows: {
+  decode_begin_gemv: {
     id: 119, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
@@ -848,7 +848,7 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_head_rows: {
+  decode_head_gemv: {
     id: 129, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
@@ -872,7 +872,7 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
-  decode_greedy_rows: {
+  decode_greedy_gemv: {
     id: 133, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
@@ -896,7 +896,7 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
-  decode_draw_rows: {
+  decode_draw_gemv: {
     id: 137, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
@@ -914,13 +914,13 @@ export const KERNELS = {
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
-  decode_rows_phase: {
+  decode_gemv_phase: {
     id: 140, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
-  decode_rows_layers: {
+  decode_gemv_layers: {
     id: 141, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
@@ -1486,5 +1486,5 @@ export const KERNEL_PUSH_WORDS = 0x3;
 export const KERNEL_SPEC_WORDS = 0x3;
 /** PLAN_DISJOINT of plan.h. */
 export const PLAN_DISJOINT = 0x1;
-/** PLAN_OPENING of plan.h. */
-export const PLAN_OPENING = 0x2;
+/** PLAN_PREAMBLE of plan.h. */
+export const PLAN_PREAMBLE = 0x2;

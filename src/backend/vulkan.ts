@@ -127,8 +127,8 @@ class VulkanBackend implements Backend {
     return !(kernel in this.#missing);
   }
 
-  alloc(bytes: number, visible: boolean = false): BufferHandle {
-    const buffer = this.#device.bufferNew(bytes, visible ? VKRT_BUFFER_HOST : VKRT_BUFFER_DEVICE);
+  alloc(bytes: number, hostVisible: boolean = false): BufferHandle {
+    const buffer = this.#device.bufferNew(bytes, hostVisible ? VKRT_BUFFER_HOST : VKRT_BUFFER_DEVICE);
     this.#buffers++;
     return buffer;
   }
@@ -147,8 +147,8 @@ class VulkanBackend implements Backend {
     this.#device.bufferRead(buffer, byteOffset, plain(out, "read"));
   }
 
-  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
-    this.#device.bufferPeek(buffer, byteOffset, plain(out, "peek"));
+  readMapped(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    this.#device.bufferReadMapped(buffer, byteOffset, plain(out, "readMapped"));
   }
 
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void {

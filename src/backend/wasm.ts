@@ -210,8 +210,8 @@ class WasmBackend implements Backend {
     out.set(this.#runtime.bytes.subarray(at, at + out.byteLength));
   }
 
-  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
-    this.#range(buffer, byteOffset, out.byteLength, "peek");
+  readMapped(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    this.#range(buffer, byteOffset, out.byteLength, "readMapped");
     const at = buffer + byteOffset;
     out.set(this.#runtime.bytes.subarray(at, at + out.byteLength));
   }

@@ -63,7 +63,7 @@ export interface OpAttrs {
    * A contiguous leaf with host bytes, uploaded to the device of the first realize that needs it. With `visible` its memory can be read
    * by the host at any time. `within` names memory that it shares. A leaf without bytes has the content of its memory.
    */
-  data: { readonly bytes?: Uint8Array; readonly visible?: boolean; readonly within?: Within };
+  data: { readonly bytes?: Uint8Array; readonly hostVisible?: boolean; readonly within?: Within };
   /**
    * A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian; `version` is that of its header. `deflated`: so
    * many bytes of a deflate stream lie there, and the values begin `skip` bytes into what it holds, whose CRC-32 is `crc`.

@@ -10,7 +10,7 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compiled_function.ts";
-import { Executable, type Part, takeStorages } from "./execute.ts";
+import { Executable, type ParameterSource, takeStorages } from "./execute.ts";
 import { checkStatus, statusOf } from "./decoder/megakernel.ts";
 import { lower } from "./lower.ts";
 import type { Better } from "./plan/context.ts";
@@ -22,11 +22,11 @@ import { SharedMemory, type Storage } from "./plan/storage.ts";
 export const MAX_STEPS: number = MAX_TIMES;
 
 /** The bytes of `count` elements of a stored node in visible memory, from element `start` on, as they are, without waiting. */
-export function peekNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
+export function readMappedNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
   const { storage, offset } = node.stored!;
   const out = new Uint8Array(count * node.dtype.bytes);
   const { backend, buffer } = storage as Storage;
-  backend.peek(buffer, (offset + start) * node.dtype.bytes, out);
+  backend.readMapped(buffer, (offset + start) * node.dtype.bytes, out);
   return out;
 }
 
@@ -34,7 +34,7 @@ export function peekNode(node: Node, start: number = 0, count: number = sizeOf(n
  * Writes elements of a stored, contiguous node from element `start` on, after what was submitted and before what comes later. Other
  * arrays may share its storage, so nothing is written where an element would be outside of it.
  */
-export function pokeNode(node: Node, bytes: Uint8Array, start: number = 0): void {
+export function writeStateNode(node: Node, bytes: Uint8Array, start: number = 0): void {
   const { shape, dtype, stored } = node;
   if (!stored) throw new ValueError(`only an evaluated array can be written: found one of shape ${formatShape(shape)}`);
   if (stored.packing || !isContiguous(shape, stored.strides)) {
@@ -56,7 +56,7 @@ export class LoweredStep implements Disposable {
   readonly #scratch: SharedMemory;
   readonly #state: readonly Pick<Node, "shape" | "dtype">[];
   readonly #stacks: readonly boolean[];
-  readonly #parts: readonly Part[];
+  readonly #parts: readonly ParameterSource[];
   /** The owner of the trace and the loops over it. */
   #users = 1;
 

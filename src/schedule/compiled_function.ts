@@ -15,7 +15,7 @@ import { attrsOf, makeNode, type Node, type Stored } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
-import { isForeign, pendingHandOvers } from "./hand_over.ts";
+import { pendingFallbacks, runsElsewhere } from "./fallback.ts";
 import { lower } from "./lower.ts";
 import { options } from "./plan/options.ts";
 import { inputsFirst } from "./plan/order.ts";
@@ -58,7 +58,7 @@ export class CompiledGraph implements Disposable {
     const outputs = this.#fn(parameters);
     for (const node of outputs) node.retain();
     try {
-      if (pendingHandOvers(outputs).some((node) => isForeign(node, backend))) {
+      if (pendingFallbacks(outputs).some((node) => runsElsewhere(node, backend))) {
         return new Template(outputs, backend);
       }
       const lowered = lower(outputs, backend, { ...options, reusable: true });

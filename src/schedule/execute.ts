@@ -15,7 +15,7 @@ import {
 } from "../backend/backend.ts";
 import type { Node, Stored } from "../graph/node.ts";
 import type { Lowered } from "./lower.ts";
-import { partsOf, type PlanPart } from "./plan/builder.ts";
+import { type PlanPart, splitPlan } from "./plan/builder.ts";
 import { profiler } from "./plan/profile.ts";
 import { Storage } from "./plan/storage.ts";
 
@@ -26,7 +26,7 @@ export interface RunResult {
 }
 
 /** What a parameter stands for: a node of the state, or which part of one along its first axis. */
-export interface Part {
+export interface ParameterSource {
   readonly node: number;
   readonly part: number;
 }
@@ -99,7 +99,7 @@ export class Executable implements Disposable {
   }
 
   /** The slots of a Plan without results, over parts of `state`: the same for every run over that state and those arenas. */
-  bind(state: readonly Node[], parts: readonly Part[], arenas: readonly Storage[]): SlotWords {
+  bind(state: readonly Node[], parts: readonly ParameterSource[], arenas: readonly Storage[]): SlotWords {
     this.#compile();
     const { slots, open } = this.#shared ??= this.#share();
     const bound = slots.slice();
@@ -136,7 +136,7 @@ export class Executable implements Disposable {
   /** How many parts {@link Executable.submitPart} takes, in their order. */
   get parts(): number {
     const { words } = this.lowered;
-    this.#parts ??= (words ? partsOf(words, PART_DISPATCHES) : []).map((part) => ({
+    this.#parts ??= (words ? splitPlan(words, PART_DISPATCHES) : []).map((part) => ({
       ...part,
       plan: this.#backend.compile(part.words),
     }));

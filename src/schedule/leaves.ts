@@ -47,10 +47,10 @@ export function openLeaf(node: Node): LeafLoader {
 function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   if (node.op === "data") {
-    const { bytes: content, visible, within } = attrsOf(node, "data");
+    const { bytes: content, hostVisible, within } = attrsOf(node, "data");
     const storage = within
       ? (within.memory as SharedMemory).take(backend, within.bytes)
-      : new Storage(backend, bytes, visible);
+      : new Storage(backend, bytes, hostVisible);
     // Batches of a training loop count as results. Keys and values of a cache have no content and are disposed by their owner: looking for
     // forgotten ones would take milliseconds of every prompt.
     if (content) storage.countAsResult();

@@ -13,10 +13,10 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
-import { handOver, hasParts, isForeign, mayBeHandedOver, pendingHandOvers } from "./hand_over.ts";
+import { hasParts, mayFallBack, pendingFallbacks, runFallback, runsElsewhere } from "./fallback.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
 import { uploadLeaf } from "./leaves.ts";
-import { lowerOnce } from "./remembered_plans.ts";
+import { lowerCached } from "./plan_cache.ts";
 import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
@@ -25,7 +25,7 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
   return survey(nodes, otherwise).backend;
 }
 
-/** The device that a graph runs on, and whether nodes that may be handed over are in it. */
+/** The device that a graph runs on, and whether nodes that may fall back are in it. */
 function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; handsOver: boolean } {
   const seen = new Set<Node>();
   const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
@@ -34,7 +34,7 @@ function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
-    handsOver ||= mayBeHandedOver(node);
+    handsOver ||= mayFallBack(node);
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
@@ -64,13 +64,13 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   collectWhenDue();
   const pending = [...asked, ...besideOf(asked)];
   if (!streamsUsed()) {
-    const { backend, handsOver } = survey(pending, otherwise);
-    return submitOn(backend, pending, { handsOver });
+    const { backend, handsOver: fallsBack } = survey(pending, otherwise);
+    return submitOn(backend, pending, { fallsBack });
   }
   for (const segment of segmentsOf(pending)) {
     const backend = segmentBackend(segment, otherwise);
     copyOver(segment, backend, readHeld);
-    submitOn(backend, segment.outputs, { stream: segment.stream, handsOver: true });
+    submitOn(backend, segment.outputs, { stream: segment.stream, fallsBack: true });
   }
 }
 
@@ -86,17 +86,17 @@ function besideOf(nodes: readonly Node[]): readonly Node[] {
   return [...found];
 }
 
-/** What is known of pending nodes: their stream, and whether such that may be handed over are among what they hang on. */
-interface Kind {
+/** What is known of pending nodes: their stream, and whether such that may fall back are among what they hang on. */
+interface PendingFacts {
   readonly stream?: NodeStream;
-  readonly handsOver: boolean;
+  readonly fallsBack: boolean;
 }
 
 /** Submits pending nodes whose arrays all lie on one device. */
-function submitOn(backend: Backend, pending: readonly Node[], { stream, handsOver }: Kind): void {
-  const special = handsOver ? pendingHandOvers(pending) : [];
-  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { handsOver });
-  for (const node of special) if (isForeign(node, backend)) handOver(node, backend, evaluate);
+function submitOn(backend: Backend, pending: readonly Node[], { stream, fallsBack }: PendingFacts): void {
+  const special = fallsBack ? pendingFallbacks(pending) : [];
+  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { fallsBack });
+  for (const node of special) if (runsElsewhere(node, backend)) runFallback(node, backend, evaluate);
   const asked = new Set(
     [...pending, ...special.filter((node) => node.op !== "stored" && hasParts(node))].filter((node) =>
       node.op !== "stored"
@@ -104,7 +104,7 @@ function submitOn(backend: Backend, pending: readonly Node[], { stream, handsOve
   );
   const outputs = [...asked].filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
-  const lowered = lowerOnce(outputs, backend);
+  const lowered = lowerCached(outputs, backend);
   using executable = new Executable(backend, lowered);
   if (lowered.slots.some((slot) => slot.kind === "parameter")) {
     throw new ValueError(
@@ -182,7 +182,7 @@ function readHeld(node: Node): Uint8Array {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {
-      submitOn((storage as Storage).backend, [dense], { handsOver: false }); // where it lies, whatever the stream of the scope is
+      submitOn((storage as Storage).backend, [dense], { fallsBack: false }); // where it lies, whatever the stream of the scope is
       return readHeld(dense);
     } finally {
       dense.release();

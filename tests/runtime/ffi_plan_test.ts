@@ -5,7 +5,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../../ffi/error.ts";
 import { VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
-import { KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../../src/backend/kernels.ts";
+import { KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_PREAMBLE } from "../../src/backend/kernels.ts";
 import {
   arange,
   assertFails,
@@ -250,7 +250,7 @@ deviceTest("planRun() runs what opens in front of the first of several runs", (d
       return bufferOf(device, new Uint8Array(new Float32Array(n).fill(x).buffer));
     });
   const words = plan(4, copy(0, 2, n), copy(2, 3, n), copy(1, 2, n));
-  words[4] |= PLAN_OPENING << 16;
+  words[4] |= PLAN_PREAMBLE << 16;
   const p = device.planNew(words);
   const run = (times: number): number => {
     device.planRun(p, slotsOf(first, later, work, out), times);
@@ -263,7 +263,7 @@ deviceTest("planRun() runs what opens in front of the first of several runs", (d
     assertEquals(device.profileRead(p, 3).length, 3);
   }
   const behind = plan(4, copy(0, 2, n), copy(2, 3, n));
-  behind[4 + (behind.length - 4) / 2] |= PLAN_OPENING << 16;
+  behind[4 + (behind.length - 4) / 2] |= PLAN_PREAMBLE << 16;
   assertFails("plan", () => device.planNew(behind), "dispatch 1 opens");
 });
 

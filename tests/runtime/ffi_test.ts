@@ -91,12 +91,12 @@ deviceTest("bufferNew() makes buffers that the host sees", (device) => {
 });
 
 deviceTest(
-  "bufferPeek() reads what finished work left in buffers of the host kind, and waits for nothing",
+  "bufferReadMapped() reads what finished work left in buffers of the host kind, and waits for nothing",
   (device) => {
     const n = 1000, buffer = device.bufferNew(4 * n, VKRT_BUFFER_HOST);
     const peek = (offset: number, bytes: number): Uint8Array<ArrayBuffer> => {
       const out = new Uint8Array(bytes);
-      device.bufferPeek(buffer, offset, out);
+      device.bufferReadMapped(buffer, offset, out);
       return out;
     };
     const p = device.planNew(plan(1, arange(0, n, 5, 1)));
@@ -105,10 +105,10 @@ deviceTest(
     assertEquals(new Float32Array(peek(0, 4 * n).buffer), Float32Array.from({ length: n }, (_, i) => 5 + i));
     assertEquals(new Float32Array(peek(4 * (n - 1), 4).buffer)[0], 5 + n - 1);
     assertEquals(peek(4 * n, 0).length, 0);
-    device.bufferPeek(buffer, 4, new Uint8Array(0));
-    assertFails("argument", () => peek(1, 4 * n), "vkrt_buffer_peek()", `${4 * n} bytes at 1`);
+    device.bufferReadMapped(buffer, 4, new Uint8Array(0));
+    assertFails("argument", () => peek(1, 4 * n), "vkrt_buffer_read_mapped()", `${4 * n} bytes at 1`);
     const hidden = device.bufferNew(4);
-    assertFails("argument", () => device.bufferPeek(hidden, 0, new Uint8Array(4)), "host kind");
+    assertFails("argument", () => device.bufferReadMapped(hidden, 0, new Uint8Array(4)), "host kind");
     device.bufferFree(buffer);
     assertFails("handle", () => peek(0, 4), "freed");
   },

@@ -68,7 +68,7 @@ for (const base of VULKAN) {
     const device = `${base}-${mask}`;
 
     Deno.test(`the embedded model gives the reference tokens and logits on ${device}`, async () => {
-      using _options = withOptions({ regions: "on", fast: "barriers" });
+      using _options = withOptions({ regions: "on", launchMode: "barriers" });
       try {
         const kernels = await checkModel(device);
         const taken = ["u64", "i32"].filter((kind) => kernels.has(`decode_qkv_${kind}`));
@@ -83,11 +83,11 @@ for (const base of VULKAN) {
     const device = `${base}-${mask}`;
 
     Deno.test(`the embedded model gives them with the record of integrated GPUs on ${device}`, async () => {
-      using _options = withOptions({ regions: "on", fast: "barriers", tuning: tuneIntegrated(0) });
+      using _options = withOptions({ regions: "on", launchMode: "barriers", tuning: tuneIntegrated(0) });
       try {
         const kernels = await checkModel(device);
         const matrices = [...kernels].filter((kernel) => /^(coopmat|batch)/.test(kernel));
-        assertEquals([kernels.has("decode_rows_phase"), matrices], [gemv, []], [...kernels].join(" "));
+        assertEquals([kernels.has("decode_gemv_phase"), matrices], [gemv, []], [...kernels].join(" "));
       } finally {
         closeDevices();
       }
@@ -105,7 +105,7 @@ for (const base of VULKAN) {
       assert(ok, stderr);
       const { subgroup, tokens, kernels } = JSON.parse(stdout.trim().split("\n").at(-1)!);
       assertEquals([subgroup, tokens], [16, GOLDEN[0].greedy.slice(0, SOME)]);
-      assert(kernels.includes("decode_rows_phase"), kernels.join(" "));
+      assert(kernels.includes("decode_gemv_phase"), kernels.join(" "));
     },
   });
 

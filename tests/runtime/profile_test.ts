@@ -81,9 +81,9 @@ const PROMPTS = { "layer by layer": "off", "by the kernels of several rows": "on
 /** Dispatches of a layer in the kernels of several rows, with barriers. */
 const PHASES = 5;
 
-for (const [how, batch] of Object.entries(PROMPTS)) {
+for (const [how, batched] of Object.entries(PROMPTS)) {
   deviceTest(`profile() tells a region from what ran op by op, and why that was, a prompt ${how}`, async (device) => {
-    using _options = withOptions({ regions: "on", fast: "barriers", batch });
+    using _options = withOptions({ regions: "on", launchMode: "barriers", batched });
     const { model } = await mx.lm.load(TINY_DIR, { device });
     const cache = model.makeCache();
     const { kernels, fallbacks } = await mx.profile(async () => {
@@ -98,7 +98,7 @@ for (const [how, batch] of Object.entries(PROMPTS)) {
     assertEquals(fused > 0, device !== "wasm");
     assertEquals(fallbacks.some((line) => line.startsWith("decoder step: op by op, because ")), device === "wasm");
     // The layers of a prompt are fused on devices with matrix units, but for the last one, which is fused for the last token everywhere.
-    const together = device !== "wasm" && batch === "on";
+    const together = device !== "wasm" && batched === "on";
     const layered = of("prompt layer", "") + calls((row) => !row.region && row.op === "quantizedMatmul");
     assertEquals(layered > 0, !together);
     if (device !== "wasm") {

@@ -5,12 +5,12 @@
  */
 
 import type { Case, Unit } from "../compare.ts";
-import { FORMS } from "../forms.ts";
+import { VARIANTS } from "../step_variants.ts";
 
 /** The groups, in the order in which they are measured. */
 export const GROUPS = {
   load: "from the first file to the first token",
-  decode: "tokens of one sequence, in the form that is taken, with barriers and in one dispatch",
+  decode: "tokens of one sequence, in the variant that is taken, with barriers and in one dispatch",
   batch: "tokens of several sequences together",
   prompt: "prompts to their first token",
   columns: "few tokens of one sequence behind others, read as a prompt: with the logits of the last one only",
@@ -37,8 +37,8 @@ export interface Effort {
   readonly columns: readonly number[];
   /** Tokens that are decoded. */
   readonly tokens: number;
-  /** Every form, also those of kernels that the shape does not take. */
-  readonly forms: boolean;
+  /** Every variant, also those of kernels that the shape does not take. */
+  readonly variants: boolean;
   /** Runs that count; before them half as many. */
   readonly repeats: number;
 }
@@ -50,7 +50,7 @@ export const FULL: Effort = {
   prompts: [64, 512, 2048],
   columns: [1, 2, 4, 8],
   tokens: 128,
-  forms: false,
+  variants: false,
   repeats: 4,
 };
 
@@ -62,14 +62,14 @@ const SHORT = 256;
 /** A case and what its row says. */
 export interface GpuCase extends Case {
   readonly group: Group;
-  /** What the row is named: the name without the form. */
+  /** What the row is named: the name without the variant. */
   readonly title: string;
   readonly unit: Unit;
 }
 
 /** The cases of some groups. What a program takes unasked comes first: one dispatch that fails when it is forced is not taken afterwards. */
 export function gpuCases(groups: readonly Group[], effort: Effort): readonly GpuCase[] {
-  const { positions, sequences, prompts, columns, tokens, forms, repeats } = effort;
+  const { positions, sequences, prompts, columns, tokens, variants, repeats } = effort;
   const runs = { warmUps: Math.ceil(repeats / 2), repeats };
   const decode = (prompt: number, title: string, more: Partial<GpuCase> = {}): GpuCase => ({
     group: "decode",
@@ -79,7 +79,7 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
     unit: "tok/s",
     prompt,
     tokens,
-    form: "any",
+    variant: "any",
     ...runs,
     ...more,
   });
@@ -88,11 +88,11 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
   const several = sequences.map((rows) =>
     decode(at, `${rows} sequences @${at}`, { group: "batch", rows, repeats: Math.ceil(repeats / 2), warmUps: 1 })
   );
-  const inForm = (c: GpuCase, form: GpuCase["form"]): GpuCase => ({
+  const inVariant = (c: GpuCase, variant: GpuCase["variant"]): GpuCase => ({
     ...c,
-    name: `${c.name}, ${form}`,
-    form,
-    sameKind: !forms && c.group === "decode",
+    name: `${c.name}, ${variant}`,
+    variant,
+    sameKind: !variants && c.group === "decode",
   });
   const read = (prompt: number, behind: number): GpuCase => {
     const name = behind > 0 ? `${prompt} column${prompt > 1 ? "s" : ""} @${behind}` : `prompt of ${prompt}`;
@@ -110,12 +110,12 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
   };
   const all = [
     ...single,
-    decode(at, `decode @${at}, sampled`, { sampled: true, form: undefined }),
+    decode(at, `decode @${at}, sampled`, { sampled: true, variant: undefined }),
     ...several,
     ...prompts.map((prompt) => read(prompt, 0)),
     ...columns.map((count) => read(count, at)),
-    ...FORMS.one.flatMap((form) => single.map((c) => inForm(c, form))),
-    ...(forms ? FORMS.several.flatMap((form) => several.map((c) => inForm(c, form))) : []),
+    ...VARIANTS.one.flatMap((variant) => single.map((c) => inVariant(c, variant))),
+    ...(variants ? VARIANTS.several.flatMap((variant) => several.map((c) => inVariant(c, variant))) : []),
   ];
   return all.filter(({ group }) => groups.includes(group));
 }

@@ -26,7 +26,7 @@ import {
   type Times,
 } from "../compare.ts";
 import { describeRuns } from "../details.ts";
-import { FORMS, LAYER_KERNELS, OP_BY_OP } from "../forms.ts";
+import { LAYER_KERNELS, OP_BY_OP, VARIANTS } from "../step_variants.ts";
 import { type Effort, type GpuCase, gpuCases, type Group } from "./cases.ts";
 import { bytesOfWeight, floorOf, type Stored } from "./floors.ts";
 import type { Figure } from "./table.ts";
@@ -39,8 +39,8 @@ const KEPT = "qwen3-0.6b";
 const PEER_BATCH = 2048;
 const PEER_ROWS = 16;
 
-/** Forms whose code is asked for: a grid has the kernels of one sequence, products have those of prompts. */
-const CODE_FORMS = [...FORMS.one, ...FORMS.several.filter((form) => form.startsWith("batch"))];
+/** Variants whose code is asked for: a grid has the kernels of one sequence, products have those of prompts. */
+const CODE_VARIANTS = [...VARIANTS.one, ...VARIANTS.several.filter((variant) => variant.startsWith("batched"))];
 
 /** A model to measure: a directory, or a synthetic one of the shape of that name in 4 bits, or of `shape` in others. */
 export interface Target {
@@ -187,7 +187,7 @@ class ShapeRun {
 
   async #peerRound({ folder, gguf }: { readonly folder: string; readonly gguf: string }): Promise<void> {
     const cases = this.#cases
-      .filter(({ form, behind, rows = 1 }) => (form ?? "any") === "any" && !behind && rows <= PEER_ROWS)
+      .filter(({ variant, behind, rows = 1 }) => (variant ?? "any") === "any" && !behind && rows <= PEER_ROWS)
       .map((c): Case => ({ ...c, name: c.title, warmUps: 1, repeats: 1 })); // its figures hardly move
     const answer = await runPeer(folder, gguf, { gpu: true, batch: PEER_BATCH, cases });
     if (answer) this.#peers.push(answer);
@@ -207,8 +207,8 @@ class ShapeRun {
           rates: this.#rates === undefined,
           host: extras && groups.includes("host"),
           profiles: extras && groups.includes("where"),
-          code: extras && groups.includes("code") ? CODE_FORMS : [],
-          everyKind: effort.forms,
+          code: extras && groups.includes("code") ? CODE_VARIANTS : [],
+          everyKind: effort.variants,
         };
         for await (const line of this.#lines(dir, settings)) {
           if ("load" in line && times.load === undefined) {
@@ -258,18 +258,18 @@ class ShapeRun {
     return (c.kind === "prefill" ? c.prompt : 1) * 1000 / ms;
   }
 
-  #putCase(c: GpuCase, { form, why }: CaseResult): void {
+  #putCase(c: GpuCase, { variant, why }: CaseResult): void {
     if (this.#done.has(c)) return;
     this.#done.add(c);
     if (why === "left out") return;
     const [own, peers] = [joinTimes(this.#own), joinTimes(this.#peers)];
     const least = this.#rates && floorOf(this.#shape, this.#stored, c, this.#rates);
-    const forced = c.form === "any" ? undefined : c.form;
-    const ran = form === null ? OP_BY_OP : form; // undefined where that was not asked
+    const forced = c.variant === "any" ? undefined : c.variant;
+    const ran = variant === null ? OP_BY_OP : variant; // undefined where that was not asked
     this.#figure({
       case: c.title,
       target: c.name,
-      form: forced ?? (why === undefined ? ran : undefined) ?? null,
+      variant: forced ?? (why === undefined ? ran : undefined) ?? null,
       value: this.#value(c, own, c.name),
       unit: c.unit,
       floor: least === undefined ? null : this.#value({ ...c }, { floor: [least / (c.rows ?? 1)] }, "floor"),
@@ -305,7 +305,7 @@ class ShapeRun {
   }
 
   /** The code of each kernel of a step, and of those of a layer together. */
-  #putCode({ form, pipelines }: Extract<Line, { code: unknown }>["code"]): void {
+  #putCode({ variant, pipelines }: Extract<Line, { code: unknown }>["code"]): void {
     const step = pipelines.filter(({ region }) => region === "decoder step");
     const layer = step.filter(({ kernel }) => LAYER_KERNELS.test(kernel));
     if (layer.length === 0 || layer.some(({ bytes }) => bytes === undefined)) return;
@@ -313,9 +313,9 @@ class ShapeRun {
     const unit = "KB";
     for (const p of step) {
       const note = `${p.registers ?? "?"} registers, ${p.spilledBytes ?? "?"} bytes spilled`;
-      this.#figure({ case: `code: ${pipelineName(p)}`, form, value: (p.bytes ?? 0) / 1024, unit, note });
+      this.#figure({ case: `code: ${pipelineName(p)}`, variant, value: (p.bytes ?? 0) / 1024, unit, note });
     }
     const sum = layer.reduce((all, { bytes }) => all + bytes!, 0);
-    this.#figure({ case: "code of a layer", form, value: sum / 1024, unit, aim: NEAR_CODE / 1024 });
+    this.#figure({ case: "code of a layer", variant, value: sum / 1024, unit, aim: NEAR_CODE / 1024 });
   }
 }

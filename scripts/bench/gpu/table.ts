@@ -10,8 +10,8 @@ import { TARGETS } from "./targets.ts";
 /** A figure of a shape. Ratios above 1 say that vkmx is better; the share of the floor is at most 1. */
 export interface GpuRow extends Row {
   readonly shape: string;
-  /** The form of the kernels that ran; null where that does not matter. */
-  readonly form: string | null;
+  /** The variant of the kernels that ran; null where that does not matter. */
+  readonly variant: string | null;
   /** The best that the device could do. */
   readonly floor: number | null;
   /** How near to that it is. */
@@ -27,9 +27,9 @@ export interface GpuRow extends Row {
 export interface Figure {
   readonly shape: string;
   readonly case: string;
-  /** Of its name in the table of targets: the case, and the form where it was forced. */
+  /** Of its name in the table of targets: the case, and the variant where it was forced. */
   readonly target?: string;
-  readonly form?: string | null;
+  readonly variant?: string | null;
   readonly value: number | null;
   readonly unit: Unit;
   readonly floor?: number | null;
@@ -40,12 +40,12 @@ export interface Figure {
 
 /** The row of a figure. */
 export function gpuRow(f: Figure, peer: string): GpuRow {
-  const { shape, value, unit, floor = null, form = null } = f;
+  const { shape, value, unit, floor = null, variant = null } = f;
   const aim = f.aim ?? TARGETS[shape]?.[f.target ?? f.case] ?? null;
   return {
     shape,
     case: f.case,
-    form,
+    variant,
     vkmx: value,
     unit,
     floor,
@@ -66,7 +66,7 @@ const times = (value: number | null): string => value === null ? "-" : value.toF
 const COLUMNS: readonly Column[] = [
   ["shape", 11, ({ shape }) => shape],
   ["case", 38, (row) => row.case],
-  ["form", 22, ({ form }) => form ?? "-"],
+  ["variant", 22, ({ variant }) => variant ?? "-"],
   ["vkmx", 13, ({ vkmx, unit }) => figure(vkmx, unit)],
   ["floor", 13, ({ floor, unit }) => figure(floor, unit)],
   ["share", 6, ({ share }) => share === null ? "-" : `${(100 * share).toFixed(0)} %`],

@@ -87,12 +87,12 @@ FN uint turn_quarter(uint turn) { return (turn + 0x20000000u) >> 30; }
 FN float turn_rest(uint turn) { return FLOAT(INT(turn - (turn_quarter(turn) << 30))) * 1.4629180792671596e-9f; }
 
 // As fma, so that every shader that turns something gets the same bits: a compiler may join products and sums or not.
-FN float sin_near(float x) {
+FN float sin_fast(float x) {
     float s = x * x;
     return m_fma(x * s, m_fma(s, m_fma(s, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), x);
 }
 
-FN float cos_near(float x) {
+FN float cos_fast(float x) {
     float s = x * x;
     float rest = m_fma(s, m_fma(s, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f);
     return m_fma(s * s, rest, m_fma(s, -0.5f, 1.0f));
@@ -101,7 +101,7 @@ FN float cos_near(float x) {
 FN float turn_sin(uint turn) {
     uint quarter = turn_quarter(turn);
     float x = turn_rest(turn);
-    float y = (quarter & 1u) != 0u ? cos_near(x) : sin_near(x);
+    float y = (quarter & 1u) != 0u ? cos_fast(x) : sin_fast(x);
     return (quarter & 2u) != 0u ? -y : y;
 }
 

@@ -32,11 +32,11 @@ FN float m_exp(float x) {
 }
 
 // The same where the result is a normal number, |x| <= 87.
-FN bool m_exp_is_near(float x) { return m_abs(x) <= 87.0f; }
+FN bool m_exp_is_fast(float x) { return m_abs(x) <= 87.0f; }
 #ifdef GL_core_profile
-float m_exp_near(float x) { return m_exp(x); } // in fused decoding lavapipe gets the short form of erf wrong
+float m_exp_fast(float x) { return m_exp(x); } // in fused decoding lavapipe gets the short form of erf wrong
 #else
-FN float m_exp_near(float x) {
+FN float m_exp_fast(float x) {
     float n = m_round(x * 1.44269504f);
     return m_exp_unit(m_ln2_rest(x, n)) * m_pow2i(m_small_int(n));
 }
@@ -55,14 +55,14 @@ FN float m_exp2(float x) {
 }
 
 // e^x - 1 for |x| <= 30; -0 gives 0.
-FN float m_expm1_near(float x) {
+FN float m_expm1_fast(float x) {
     float n = m_round(x * 1.44269504f);
     float r = m_ln2_rest(x, n), scale = m_pow2i(m_small_int(n));
     return scale * (r + r * r * m_exp_tail(r)) + (scale - 1.0f);
 }
 
 FN float m_expm1(float x) {
-    float y = m_expm1_near(x > 30.0f ? 30.0f : (x < -30.0f ? -30.0f : x));
+    float y = m_expm1_fast(x > 30.0f ? 30.0f : (x < -30.0f ? -30.0f : x));
     return m_isnan(x) || !m_nonzero(x) ? x : (x > 20.0f ? m_exp(x) : y);
 }
 
@@ -97,8 +97,8 @@ FN float m_log(float x) {
 }
 
 // The same for positive normal numbers.
-FN bool m_log_is_near(float x) { return BITS(x) - 0x00800000u < 0x7f000000u; }
-FN float m_log_near(float x) {
+FN bool m_log_is_fast(float x) { return BITS(x) - 0x00800000u < 0x7f000000u; }
+FN float m_log_fast(float x) {
     uint u = BITS(x) - 0x3f3504f3u;
     float e = FLOAT(INT(u) >> 23), f = FROM_BITS((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
     return e * 0.693115234375f + (f + (m_log_tail(f) + e * 3.1946183e-5f));
@@ -163,8 +163,8 @@ FN float m_pow_parts(float e, float f, float b) {
 }
 
 // The power of a positive normal number, and an exponent that is not whole.
-FN bool m_pow_is_near(float a, float b) { return (UINT(m_log_is_near(a)) & UINT(m_abs(b - m_trunc(b)) > 0.0f)) != 0u; }
-FN float m_pow_near(float a, float b) {
+FN bool m_pow_is_fast(float a, float b) { return (UINT(m_log_is_fast(a)) & UINT(m_abs(b - m_trunc(b)) > 0.0f)) != 0u; }
+FN float m_pow_fast(float a, float b) {
     uint u = BITS(a) - 0x3f3504f3u;
     return m_pow_parts(FLOAT(INT(u) >> 23), FROM_BITS((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, b);
 }
@@ -197,7 +197,7 @@ FN int m_pow_int(int a, int b) { return b < 0 ? 0 : INT(m_pow_uint(UINT(a), UINT
 // ---- hyperbolic functions -----------------------------------------------------------------------------------------
 
 FN float m_sinh(float x) {
-    float a = m_abs(x), e = m_expm1_near(a > 20.0f ? 20.0f : a), h = m_exp(0.5f * a);
+    float a = m_abs(x), e = m_expm1_fast(a > 20.0f ? 20.0f : a), h = m_exp(0.5f * a);
     float y = a > 20.0f ? 0.5f * h * h : 0.5f * (e + e / (e + 1.0f));
     return m_isnan(x) ? M_NAN : m_copysign(y, x);
 }
@@ -209,7 +209,7 @@ FN float m_cosh(float x) {
 }
 
 FN float m_tanh(float x) {
-    float a = m_abs(x), e = m_expm1_near(a > 10.0f ? 20.0f : 2.0f * a);
+    float a = m_abs(x), e = m_expm1_fast(a > 10.0f ? 20.0f : 2.0f * a);
     return m_or_nan(x, m_copysign(e / (e + 2.0f), x));
 }
 
@@ -238,13 +238,13 @@ FN float m_atanh(float x) {
 
 FN float m_erf(float x) {
     float a = m_abs(x), t = a > 4.0f ? 4.0f : a, u = t * t;
-    float near =
+    float fast =
         t * (1.1283791f +
              u * (-0.37612626f + u * (0.11283594f + u * (-0.026854211f + u * (0.0051890872f + u * (-0.00080168643f + u * 7.875875e-5f))))));
     // log(erfc) is smooth: erf = 1 - e^p
     float p = 0.026421135f + t * (-0.004759596f + t * (0.00059680565f + t * (-4.605804e-5f + t * 1.6371514e-6f)));
     p = 0.00032013806f + t * (-1.1302334f + t * (-0.63182604f + t * (-0.110080086f + t * p)));
-    return m_or_nan(x, m_copysign(t > 1.0f ? 1.0f - m_exp_near(p) : near, x));
+    return m_or_nan(x, m_copysign(t > 1.0f ? 1.0f - m_exp_fast(p) : fast, x));
 }
 
 // x times a polynomial in w = -log(1 - x^2), or in sqrt(w) near the ends.
@@ -255,14 +255,14 @@ FN float m_erfinv_factor(float w) {
 }
 
 // Far from the ends, where w < 5.
-FN bool m_erfinv_is_near(float x) { return m_abs(x) < 0.9966f; }
-FN float m_erfinv_near(float x) {
+FN bool m_erfinv_is_fast(float x) { return m_abs(x) < 0.9966f; }
+FN float m_erfinv_fast(float x) {
     float a = m_abs(x);
-    return x * m_erfinv_factor(-m_log_near((1.0f - a) * (1.0f + a)));
+    return x * m_erfinv_factor(-m_log_fast((1.0f - a) * (1.0f + a)));
 }
 
 FN float m_erfinv(float x) {
-    float a = m_abs(x), w = -m_log_near(a < 1.0f ? (1.0f - a) * (1.0f + a) : 0.5f);
+    float a = m_abs(x), w = -m_log_fast(a < 1.0f ? (1.0f - a) * (1.0f + a) : 0.5f);
     float p = m_erfinv_factor(w), t = m_sqrt(w > 0.0f ? w : 0.0f) - 3.0f;
     float q = 0.0057511157f + t * (-0.00365071f + t * (0.0013203662f + t * (7.973404e-5f + t * -0.00017628593f)));
     q = 2.832977f + t * (1.0016747f + t * (0.00943725f + t * (-0.0076293657f + t * q)));

@@ -1,4 +1,4 @@
-// Sine, cosine, tangent and their inverses, as math.h has its functions. Range reductions hold for |x| up to 2^24; far.h has those beyond.
+// Sine, cosine, tangent and their inverses, as math.h has its functions. Range reductions hold for |x| up to 2^24; slow_path.h has those beyond.
 
 #ifndef VKMX_TRIGONOMETRY_H
 #define VKMX_TRIGONOMETRY_H
@@ -58,23 +58,23 @@ FN float m_cos(float x) {
 }
 
 // The same of |x| <= 3000, which has few quarters.
-FN bool m_sin_is_near(float x) { return m_abs(x) <= 3000.0f; }
-FN float m_near_rest(float x, float few) {
+FN bool m_sin_is_fast(float x) { return m_abs(x) <= 3000.0f; }
+FN float m_fast_rest(float x, float few) {
     PRECISE float r = m_quarters_begin(x, few);
     r = r - few * 7.549533620476723e-8f;
     r = r - few * 2.5579538487363607e-12f;
     return r - few * 5.390302858158119e-15f;
 }
 
-FN float m_sin_near(float x) {
-    float few = m_round(x * 0.636619772f), r = m_near_rest(x, few);
+FN float m_sin_fast(float x) {
+    float few = m_round(x * 0.636619772f), r = m_fast_rest(x, few);
     uint quadrant = UINT(m_small_int(few));
     float y = (quadrant & 1u) != 0u ? m_cos_unit(r) : m_sin_unit(r);
     return m_nonzero(x) ? FROM_BITS(BITS(y) ^ (quadrant & 2u) << 30) : x; // -0 stays
 }
 
-FN float m_cos_near(float x) {
-    float few = m_round(x * 0.636619772f), r = m_near_rest(x, few);
+FN float m_cos_fast(float x) {
+    float few = m_round(x * 0.636619772f), r = m_fast_rest(x, few);
     uint quadrant = UINT(m_small_int(few));
     float y = (quadrant & 1u) != 0u ? m_sin_unit(r) : m_cos_unit(r);
     return FROM_BITS(BITS(y) ^ ((quadrant + 1u) & 2u) << 30);

@@ -13,7 +13,7 @@
 #define PUSH ElementwisePush
 #include "include/common.glsl"
 #include "include/quad.glsl"
-#include "far.h"
+#include "slow_path.h"
 
 #ifndef MAX_STEPS
 #define MAX_STEPS 5
@@ -63,12 +63,12 @@ void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) 
 #include "include/elementwise.h"
     }
 #ifdef MATH
-    if (!m_is_far(a)) return;
+    if (!m_is_slow(a)) return;
     switch (id) {
 #define FLOAT_ROW(id, name, arity, result, body)
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
-#define FAR_ROW(id, name, body) \
+#define SLOW_ROW(id, name, body) \
     case id: float_result(body); break;
 #include "include/elementwise.h"
     }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../../schedule/bound_loop.ts";
+import { type BoundLoop, LoweredStep, MAX_STEPS, readMappedNode, writeStateNode } from "../../schedule/bound_loop.ts";
 import { options } from "../../schedule/plan/options.ts";
 import { realize } from "../../schedule/realize.ts";
 import { SharedMemory } from "../../schedule/plan/storage.ts";
@@ -19,28 +19,28 @@ import type { Shape } from "../../graph/shape.ts";
 export { MAX_STEPS };
 
 /**
- * An int32, uint32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
+ * An int32, uint32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link readMapped} at while later steps run.
  * Takes `values` over, which are to be all of their buffer.
  */
-export function visible(
+export function hostVisible(
   values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
   shape: Shape = [values.length],
 ): Tensor {
   const bytes = new Uint8Array(values.buffer);
-  return wrap(makeNode("data", [], shape, dtypeOfValues(values), { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, dtypeOfValues(values), { bytes, hostVisible: true }));
 }
 
 /**
- * The values of a {@link visible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * The values of a {@link hostVisible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
  * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
  */
-export function peek(array: Tensor, start?: number, count?: number): Int32Array {
-  return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
+export function readMapped(array: Tensor, start?: number, count?: number): Int32Array {
+  return new Int32Array(readMappedNode(nodeOf(array), start, count).buffer);
 }
 
 /** The same of a float32 array. */
-export function peekFloats(array: Tensor, start?: number, count?: number): Float32Array {
-  return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
+export function readMappedFloats(array: Tensor, start?: number, count?: number): Float32Array {
+  return new Float32Array(readMappedNode(nodeOf(array), start, count).buffer);
 }
 
 /**
@@ -52,12 +52,12 @@ export function peekFloats(array: Tensor, start?: number, count?: number): Float
  * poke(state.temperatures, Float32Array.of(0.7), 3); // of sequence 3 alone
  * ```
  */
-export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array, start: number = 0): void {
+export function writeState(array: Tensor, values: Int32Array | Uint32Array | Float32Array, start: number = 0): void {
   const dtype = dtypeOfValues(values);
   if (array.dtype !== dtype) {
     throw new DtypeError(`${dtype.name} values cannot be written into a ${array.dtype.name} array`);
   }
-  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength), start);
+  writeStateNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength), start);
 }
 
 function dtypeOfValues(values: Int32Array | Uint32Array | Float32Array): Dtype {

@@ -8,7 +8,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { keyAfter } from "../../array/random/keys.ts";
-import { poke, visible } from "../../array/compile/loop.ts";
+import { hostVisible, writeState } from "../../array/compile/loop.ts";
 import { KvCache } from "../kv/cache.ts";
 import type { SequenceRows } from "./rows.ts";
 import {
@@ -82,10 +82,10 @@ export class DeviceState implements Disposable {
   replaceToken(id: number): void {
     const { key } = this.#rows.first;
     const { token, key: state, recent, weights } = this.#scalars;
-    poke(token, Int32Array.of(id));
-    if (key) poke(state!, Uint32Array.from(key));
-    if (recent) poke(recent, Int32Array.from(this.#recent!));
-    if (weights) poke(weights, Float32Array.from(this.#weights!));
+    writeState(token, Int32Array.of(id));
+    if (key) writeState(state!, Uint32Array.from(key));
+    if (recent) writeState(recent, Int32Array.from(this.#recent!));
+    if (weights) writeState(weights, Float32Array.from(this.#weights!));
   }
 
   /** Goes back to the state before the last `count` tokens of the prompt. The one there was must have been let go. */
@@ -130,8 +130,8 @@ export class DeviceState implements Disposable {
     const recent = this.#recent;
     const weights = this.#weights;
     return {
-      token: own(visible(Int32Array.of(0), [1, 1])),
-      position: own(visible(Int32Array.of(this.#cache.offset))),
+      token: own(hostVisible(Int32Array.of(0), [1, 1])),
+      position: own(hostVisible(Int32Array.of(this.#cache.offset))),
       key: key && own(mx.array([[...key]], mx.uint32)),
       recent: recent && own(mx.array([recent], mx.int32)),
       weights: weights && own(mx.array([weights], mx.float32)),

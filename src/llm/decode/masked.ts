@@ -7,7 +7,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, poke } from "../../array/compile/loop.ts";
+import { DeviceLoop, writeState } from "../../array/compile/loop.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./state.ts";
 import type { StepLoop, StepOver } from "./steps.ts";
@@ -113,7 +113,7 @@ export class MaskedSteps {
       const free = !constraint || ended;
       words.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * size);
     }
-    poke(mask, words);
+    writeState(mask, words);
   }
 
   /** Frees the choice and its state. */

@@ -7,7 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
-import { MAX_STEPS, peek, peekFloats, visible } from "../../array/compile/loop.ts";
+import { hostVisible, MAX_STEPS, readMapped, readMappedFloats } from "../../array/compile/loop.ts";
 import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { maskWords } from "../../graph/token_mask.ts";
@@ -151,7 +151,7 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
     logits: own(mx.zeros([rows, vocabSize], dtype)),
-    mask: own(visible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
+    mask: own(hostVisible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
   };
 }
 
@@ -220,7 +220,7 @@ function tensorsIn(scalars: DecodeScalars): Tensor[] {
 export function logOf(rows: readonly (readonly number[])[]): Tensor {
   const values = new Int32Array(rows.length * LOG);
   rows.forEach((row, i) => values.set(row, i * LOG));
-  return own(visible(values, [rows.length, LOG]));
+  return own(hostVisible(values, [rows.length, LOG]));
 }
 
 /** The log of log probabilities of `rows` sequences, where those are wanted; it begins with `values`. */
@@ -233,13 +233,13 @@ export function logprobsLog(
   const width = logprobsWidth(top);
   const all = new Float32Array(rows * LOG * width);
   values?.forEach((row, i) => all.set(row, i * LOG * width));
-  return own(visible(all, [rows, LOG, width]));
+  return own(hostVisible(all, [rows, LOG, width]));
 }
 
 /** The log probabilities of the token of a row at a position. */
 export function logprobsIn(log: Tensor, row: number, position: number): Logprobs {
   const width = log.shape[2];
-  return readLogprobs(peekFloats(log, (row * LOG + position % LOG) * width, width));
+  return readLogprobs(readMappedFloats(log, (row * LOG + position % LOG) * width, width));
 }
 
 /** The tokens of a row of a log at `count` positions from `position` on. */
@@ -247,8 +247,8 @@ export function fromLog(log: Tensor, row: number, position: number, count: numbe
   const at = position % LOG;
   const until = Math.min(count, LOG - at);
   const tokens = new Int32Array(count);
-  tokens.set(peek(log, row * LOG + at, until));
-  if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
+  tokens.set(readMapped(log, row * LOG + at, until));
+  if (until < count) tokens.set(readMapped(log, row * LOG, count - until), until);
   return tokens;
 }
 
@@ -280,8 +280,8 @@ export function stackStates(all: readonly DecodeScalars[], top: number | undefin
     key: stack(all.map((s) => s.key)),
     recent: stack(all.map((s) => s.recent)),
     weights: stack(all.map((s) => s.weights)),
-    log: logOf(all.map((s) => [...peek(s.log)])),
-    logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [peekFloats(s.logprobs)] : [])),
+    log: logOf(all.map((s) => [...readMapped(s.log)])),
+    logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [readMappedFloats(s.logprobs)] : [])),
   };
   enqueue(...tensorsIn(scalars));
   return scalars;

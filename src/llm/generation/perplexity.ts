@@ -13,7 +13,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, peekFloats, visible } from "../../array/compile/loop.ts";
+import { DeviceLoop, hostVisible, readMappedFloats } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted } from "../../graph/error.ts";
 import { interruptible } from "../host.ts";
@@ -205,9 +205,9 @@ async function score(
     targets.set(ids.slice(scored, to), i * count);
   });
   const state: State = {
-    ids: visible(tokens),
-    targets: visible(targets),
-    logprobs: visible(new Float32Array(targets.length)),
+    ids: hostVisible(tokens),
+    targets: hostVisible(targets),
+    logprobs: hostVisible(new Float32Array(targets.length)),
   };
   try {
     const name = `perplexity ${windows.length} ${skip}`;
@@ -224,7 +224,7 @@ async function score(
       signal?.removeEventListener("abort", drop);
     }
     signal?.throwIfAborted();
-    const found = peekFloats(state.logprobs);
+    const found = readMappedFloats(state.logprobs);
     return windows.flatMap(({ to, scored }, i) =>
       Array.from(found.subarray(i * count, i * count + to - scored), (logprob, at) => {
         if (Number.isFinite(logprob)) return -logprob;

@@ -8,7 +8,7 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import type { DecoderForm } from "./form.ts";
+import type { LaunchMode } from "./launch_mode.ts";
 import {
   ACTIVATIONS,
   type DecoderSizes,
@@ -30,7 +30,7 @@ export const SPIN_LIMIT = 16384;
 export interface Emission {
   readonly l: Lowering;
   readonly ready: ReadyDecoder;
-  readonly form: DecoderForm;
+  readonly mode: LaunchMode;
   /** Rows of the caches. */
   readonly capacity: number;
   /** Gives values of nodes outside of the decoder. */

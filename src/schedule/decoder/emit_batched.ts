@@ -22,13 +22,13 @@ import {
   specOf,
   SPIN_LIMIT,
 } from "./emission.ts";
-import type { DecoderForm } from "./form.ts";
+import type { LaunchMode } from "./launch_mode.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { DENSE } from "../../graph/quantization.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, headRowsOf, isDense, MAX_SEQUENCES, rowsOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, headTokensOf, isDense, MAX_SEQUENCES, tokensOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -81,23 +81,23 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
 }
 
 /**
- * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `form`
- * is how those would wait, "whole" also where a test is still to tell.
+ * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `mode`
+ * is how those would wait, "persistent" also where a test is still to tell.
  */
-export function batchUnsupportedReason(
+export function batchedUnsupportedReason(
   backend: Backend,
   d: DecoderSpec,
-  form: "whole" | "barriers",
+  mode: "persistent" | "barriers",
 ): string | undefined {
   const { sizes: s } = d;
   const { layers, head, threads } = kernelsOf(backend);
-  const rows = rowsOf(d);
+  const rows = tokensOf(d);
   const what = `${rows} ${d.chunk ? "tokens of a sequence" : "sequences"}`;
-  const forced = options.batch === "on";
+  const forced = options.batched === "on";
   return firstReason([
-    [options.batch !== "off", "they are switched off"],
+    [options.batched !== "off", "they are switched off"],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
-    [forced || d.chunk !== undefined || rows >= minSequences(backend, s, form), `${what} are faster that way`],
+    [forced || d.chunk !== undefined || rows >= minSequences(backend, s, mode), `${what} are faster that way`],
     [
       forced || !isDense(s) || d.layers[0].keys.dtype.bytes === 2,
       "dense weights keep the digits of float32 activations",
@@ -124,9 +124,9 @@ export function batchUnsupportedReason(
   ]);
 }
 
-function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, form: "whole" | "barriers"): number {
+function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, mode: "persistent" | "barriers"): number {
   if (isDense({ bits })) return 2; // there is no grid of kernels of one
-  return tuningOf(backend).decode.batchMinSequences.find(({ minHidden }) => hidden >= minHidden)![form];
+  return tuningOf(backend).decode.batchMinSequences.find(({ minHidden }) => hidden >= minHidden)![mode];
 }
 
 /** Whether a residual takes so many registers that a workgroup multiplies 8 rows at most. */
@@ -145,11 +145,11 @@ export class BatchEmitter {
   readonly #spec: Readonly<Record<string, number>>;
   readonly #push: DecoderPush;
 
-  /** `state` has the bytes that {@link batchStateOf} says; there is a status unless the form is "barriers". */
+  /** `state` has the bytes that {@link batchStateOf} says; there is a status unless the launch mode is "barriers". */
   constructor(emission: Emission) {
     const { l, ready: { decoder: d }, capacity } = emission;
     this.#e = emission;
-    this.#spec = { ...specOf(d, l.backend), SEQUENCES: rowsOf(d), BITS: d.sizes.bits, TOKENS: d.chunk?.count ?? 1 };
+    this.#spec = { ...specOf(d, l.backend), SEQUENCES: tokensOf(d), BITS: d.sizes.bits, TOKENS: d.chunk?.count ?? 1 };
     this.#push = decodePush(d, capacity);
   }
 
@@ -166,7 +166,7 @@ export class BatchEmitter {
       threads: BEGIN_THREADS,
       spec: { ...this.#spec, DTYPE_X: x.dtype.code },
       push: { ...this.#push, ...beginPush(decoder) },
-      workgroups: [BEGIN_WORKGROUPS, rowsOf(decoder), 1],
+      workgroups: [BEGIN_WORKGROUPS, tokensOf(decoder), 1],
     });
   }
 
@@ -195,7 +195,7 @@ export class BatchEmitter {
         table: table.slice(layer, layer + count),
         workgroups: tuningOf(this.#e.l.backend).decode.batchWorkgroups,
       });
-    if (this.#e.form === "whole") return run(0, table.length, (1 << PHASE_COUNT) - 1);
+    if (this.#e.mode === "persistent") return run(0, table.length, (1 << PHASE_COUNT) - 1);
     for (let layer = 0; layer < table.length; layer++) {
       for (let phase = 0; phase < PHASE_COUNT; phase++) run(layer, 1, 1 << phase);
     }
@@ -204,12 +204,12 @@ export class BatchEmitter {
   /** The logits, where anybody reads them, and what the end of the step needs. */
   head(): HeadResults {
     const { decoder: d, head } = this.#e.ready;
-    const taken = d.chunk?.taken && this.#plain(d.chunk.taken);
+    const taken = d.chunk?.selected && this.#plain(d.chunk.selected);
     const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const { batchHeadWorkgroups } = tuningOf(this.#e.l.backend).decode;
     const count = Math.min(batchHeadWorkgroups, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
-    const results = headResults(this.#e.l, d, headRowsOf(d), count, this.#e.value);
+    const results = headResults(this.#e.l, d, headTokensOf(d), count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
     this.#e.l.emit(kernel, [this.#e.state, head[0], head[1], logits, best, scratch, recent, taken], {
       threads,
@@ -229,19 +229,19 @@ export class BatchEmitter {
 export function emitBatch(
   l: Lowering,
   ready: ReadyDecoder,
-  form: DecoderForm,
+  mode: LaunchMode,
   caches: Caches,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
   const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([batchStateOf(d.sizes, rowsOf(d)).bytes / 4], uint32);
-  const status = form === "barriers" ? undefined : l.keepStatus();
-  const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
+  const state = l.temporary([batchStateOf(d.sizes, tokensOf(d)).bytes / 4], uint32);
+  const status = mode === "barriers" ? undefined : l.keepStatus();
+  const emitter = new BatchEmitter({ l, ready, mode, capacity: d.capacity, value, state, status });
   emitter.begin(d.x, plain(d.position));
   emitter.layers(caches);
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);
-  emitSamplingTail(l, results, headRowsOf(d), d.vocabulary, d.token, d.end, value, done);
+  emitSamplingTail(l, results, headTokensOf(d), d.vocabulary, d.token, d.end, value, done);
 }

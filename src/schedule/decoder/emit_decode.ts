@@ -1,6 +1,6 @@
 /**
  * The dispatches of a decoder: what opens a token and what ends it, and its layers, three dispatches each, as
- * shaders/decode/decode.glsl says, or one for all. Layers by rows are those of `emit_rows.ts`.
+ * shaders/decode/decode.glsl says, or one for all. Gemv layers are those of `emit_gemv.ts`.
  *
  * @module
  */
@@ -23,11 +23,11 @@ import {
   walkOf,
   workgroupsOf,
 } from "./emission.ts";
-import type { DecoderForm } from "./form.ts";
+import type { LaunchMode } from "./launch_mode.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
-import { emitRowLayers, rowsStateOf } from "./emit_rows.ts";
+import { emitGemvLayers, gemvStateOf } from "./emit_gemv.ts";
 import {
   type DecoderSizes,
   type DecoderSpec,
@@ -70,8 +70,8 @@ export const MAX_WORKGROUPS = 255;
 const PHASES = { qkv: 1, attention: 2, mlp: 4 } as const;
 
 /** Where the state of one token has its parts, and its bytes. */
-export function stateOf(sizes: DecoderSizes, capacity: number, form: DecoderForm): ReturnType<typeof decodeState> {
-  return decodeState({ ...sizeConstants(sizes), COPIES, POLLED: Number(form !== "barriers"), capacity });
+export function stateOf(sizes: DecoderSizes, capacity: number, mode: LaunchMode): ReturnType<typeof decodeState> {
+  return decodeState({ ...sizeConstants(sizes), COPIES, POLLED: Number(mode !== "barriers"), capacity });
 }
 
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
@@ -83,7 +83,7 @@ export class DecoderEmitter {
   readonly #walk: Readonly<Record<string, number>>;
   readonly #push: DecoderPush;
 
-  /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers". */
+  /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the launch mode is "barriers". */
   constructor(emission: Emission) {
     const { l, ready: { decoder: d }, capacity } = emission;
     const { unroll, rounds } = walkOf(capacity);
@@ -96,21 +96,21 @@ export class DecoderEmitter {
 
   /**
    * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
-   * the first of several tokens only is `opening`.
+   * the first of several tokens only is `preamble`.
    */
-  begin(x: DecoderSpec["x"], position: Value, opening: boolean = false): void {
+  begin(x: DecoderSpec["x"], position: Value, preamble: boolean = false): void {
     const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
     const { decoder } = this.#e.ready;
     const freqs = ropeFreqs(decoder, (node) => this.#plain(node));
     const buffers = [this.#e.state, position, vector, ...table, ...freqs];
     const push = { layer: decoder.layers.length, ...beginPush(decoder) };
-    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, push, opening);
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, push, preamble);
   }
 
   /** All layers over their caches. */
   layers(caches: Caches): void {
-    if (this.#e.ready.kernels === "rows") return emitRowLayers(this.#e, caches);
+    if (this.#e.ready.kernels === "gemv") return emitGemvLayers(this.#e, caches);
     const { decoder: d, layers: prepared, norms } = this.#e.ready;
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
@@ -125,7 +125,7 @@ export class DecoderEmitter {
         mlp: [gate, up, gateUp[0], down[0], down[1]],
       };
     });
-    if (this.#e.form === "barriers") {
+    if (this.#e.mode === "barriers") {
       rows.forEach(({ norms, qkv, cache, o, mlp }, layer) => {
         const push = layerPush(d, layer);
         this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache], workgroups, this.#walk, push);
@@ -143,7 +143,7 @@ export class DecoderEmitter {
         table: table.slice(layer, layer + layers),
         workgroups,
       });
-    if (this.#e.form === "whole") {
+    if (this.#e.mode === "persistent") {
       const prefetch = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
       return run(0, rows.length, PHASES.qkv | PHASES.attention | PHASES.mlp, prefetch);
     }
@@ -167,7 +167,7 @@ export class DecoderEmitter {
   greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
     const { accumulators, kernels, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const best = accumulators === "u64" || kernels === "rows"
+    const best = accumulators === "u64" || kernels === "gemv"
       ? undefined
       : this.#e.l.temporary([this.#sequences, count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
@@ -213,8 +213,8 @@ export class DecoderEmitter {
   #kernel(phase: Phase): KernelName {
     const { kernels, accumulators } = this.#e.ready;
     if (phase === "qkv" || phase === "attention" || phase === "mlp") return kernel(phase, accumulators);
-    if (kernels === "rows") return `decode_${phase}_rows`;
-    return this.#e.form === "barriers" ? kernel(phase, accumulators) : `decode_${phase}_poll`;
+    if (kernels === "gemv") return `decode_${phase}_gemv`;
+    return this.#e.mode === "barriers" ? kernel(phase, accumulators) : `decode_${phase}_poll`;
   }
 
   #headWorkgroups(): number {
@@ -243,7 +243,7 @@ export class DecoderEmitter {
     workgroups: number,
     spec: Readonly<Record<string, number>>,
     push: Readonly<Record<string, number | readonly number[]>> = { layer: this.#e.ready.decoder.layers.length },
-    opening: boolean = false,
+    preamble: boolean = false,
   ): void {
     this.#e.l.emit(this.#kernel(phase), buffers, {
       threads: THREADS,
@@ -252,7 +252,7 @@ export class DecoderEmitter {
       workgroups: phase === "head" || phase === "greedy"
         ? [this.#sequences, workgroups, 1]
         : [workgroups, this.#sequences, 1],
-      opening,
+      preamble,
     });
   }
 }
@@ -263,7 +263,7 @@ const NONE = [undefined, undefined, undefined, undefined];
 export function emitDecoder(
   l: Lowering,
   ready: ReadyDecoder,
-  form: DecoderForm,
+  mode: LaunchMode,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
@@ -278,14 +278,14 @@ export function emitDecoder(
     });
     return { keys, values };
   });
-  if (ready.kernels === "batch") return emitBatch(l, ready, form, caches, value, done);
-  const { bytes } = ready.kernels === "rows" ? rowsStateOf(d.sizes) : stateOf(d.sizes, d.capacity, form);
+  if (ready.kernels === "batched") return emitBatch(l, ready, mode, caches, value, done);
+  const { bytes } = ready.kernels === "gemv" ? gemvStateOf(d.sizes) : stateOf(d.sizes, d.capacity, mode);
   const looped = loopedToken(d, value);
-  const state = form === "barriers" && !looped
+  const state = mode === "barriers" && !looped
     ? l.temporary([sequencesOf(d), bytes / 4], uint32)
     : l.keep(sequencesOf(d) * bytes);
-  const status = form === "barriers" ? undefined : l.keepStatus();
-  const emitter = new DecoderEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
+  const status = mode === "barriers" ? undefined : l.keepStatus();
+  const emitter = new DecoderEmitter({ l, ready, mode, capacity: d.capacity, value, state, status });
   emitter.begin(d.x, plain(d.position), looped !== undefined);
   emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {

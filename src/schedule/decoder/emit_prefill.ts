@@ -187,7 +187,7 @@ export class Prompt {
     const [batch, heads, seq, dim] = r.attention.shape;
     const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
     const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
-    const index = r.taken && this.#plain(r.taken);
+    const index = r.selected && this.#plain(r.selected);
     const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
     const rows = index ? sizeOf(index.shape) : r.rows;
     const { value: before, own } = this.#residual(r.x);

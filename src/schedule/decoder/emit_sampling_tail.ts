@@ -16,7 +16,7 @@ import {
   type DrawSource,
   emitDraw,
   emitTailLogprobsOf,
-  inTurns,
+  forEachRowBlock,
   LARGEST,
   looksAtAll,
   ringSize,
@@ -140,7 +140,7 @@ export function emitChoiceStep(
   const ring = end.logprobs && ringOf(end.logprobs, value, done);
   const settings = end.settings && settingsOf(l, value(end.settings));
   const mask = end.mask && l.contiguous(value(end.mask));
-  inTurns(l, { logits, settings, mask }, needsAll(end), (source, rows, cols, part) => {
+  forEachRowBlock(l, { logits, settings, mask }, needsAll(end), (source, rows, cols, part) => {
     const { next, position, key, rings = [] } = buffers;
     const own = {
       next: part(next!),

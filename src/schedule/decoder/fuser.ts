@@ -6,14 +6,14 @@
 
 import { explain, explainFallback } from "../../backend/explain.ts";
 import type { Fuser, Fusion, FusionContext } from "../plan/fusion.ts";
-import { batchUnsupportedReason } from "./emit_batched.ts";
+import { batchedUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { emitChoiceStep } from "./emit_sampling_tail.ts";
 import { openPrompt, stepUnsupportedReason } from "./emit_prefill.ts";
 import { type DecoderRegion, findDecoder, findLastAttention, type LastAttention } from "./match/decode_step.ts";
 import { findChoiceStep } from "./match/sampling_tail.ts";
-import { rowsUnsupportedReason } from "./emit_rows.ts";
-import { decoderForm, knownForm } from "./megakernel.ts";
+import { gemvUnsupportedReason } from "./emit_gemv.ts";
+import { chooseLaunchMode, knownLaunchMode } from "./megakernel.ts";
 import { type ReadyDecoder, readyDecoder } from "./prepared_weights.ts";
 import { hasSampleKernel } from "../ops/sampling.ts";
 import { Walk } from "../plan/pattern.ts";
@@ -45,27 +45,29 @@ function fuseStep(
   const { l, state, leaf, value, done } = context;
   const found = findReady(context);
   if (!found) return undefined;
-  const { region: { decoder, late, inside, last }, ready } = found;
+  const { region: { decoder, runsLast, inside, last }, ready } = found;
   const { sizes, layers, end, chunk } = decoder;
-  const name = late && !chunk ? "prompt end" : "decoder step";
+  const name = runsLast && !chunk ? "prompt end" : "decoder step";
   // One layer, which ends a prompt, has little to wait for.
-  const form = late && !chunk ? "barriers" : decoderForm(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
-  const sums = ready.kernels === "columns" ? ready.accumulators : "float32";
+  const mode = runsLast && !chunk
+    ? "barriers"
+    : chooseLaunchMode(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
+  const sums = ready.kernels === "split_k" ? ready.accumulators : "float32";
   const which = chunk ? `, ${chunk.count} tokens` : "";
-  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${form}`);
+  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${mode}`);
   if (state.length > 0 && !end) {
     explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
   }
   const emitAll = (): void => {
     l.from("region", name);
-    emitDecoder(l, ready, form, (node) => ready.codes.get(node) ?? value(node), done);
+    emitDecoder(l, ready, mode, (node) => ready.codes.get(node) ?? value(node), done);
   };
   const fusion: Fusion = {
     inside,
-    emit: (node) => !late && node === last && emitAll(),
-    finish: () => late && emitAll(),
+    emit: (node) => !runsLast && node === last && emitAll(),
+    finish: () => runsLast && emitAll(),
   };
-  return { fusion, endsPrompt: late && chunk === undefined };
+  return { fusion, endsPrompt: runsLast && chunk === undefined };
 }
 
 /** The decoder of a chunk in a graph, else of a token. Says why there is none where something looks like it. */
@@ -89,15 +91,15 @@ function prepareStep(
   const region = findDecoder(graph, wanted, state, chunks, at);
   if (region === undefined || typeof region === "string") return region;
   const ready = readyDecoder(l, region.decoder, leaf, {
-    batch(decoder) {
-      const form = knownForm(l, decoder, "batch");
-      return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+    batched(decoder) {
+      const mode = knownLaunchMode(l, decoder, "batched");
+      return batchedUnsupportedReason(l.backend, decoder, mode === "barriers" ? "barriers" : "persistent");
     },
     products: (decoder) => stepUnsupportedReason(l.backend, decoder),
-    rows(decoder) {
-      const whole = rowsUnsupportedReason(l.backend, decoder, "whole") === undefined;
-      if (whole && knownForm(l, decoder, "rows") !== "barriers") return undefined;
-      return rowsUnsupportedReason(l.backend, decoder, "barriers");
+    gemv(decoder) {
+      const persistent = gemvUnsupportedReason(l.backend, decoder, "persistent") === undefined;
+      if (persistent && knownLaunchMode(l, decoder, "gemv") !== "barriers") return undefined;
+      return gemvUnsupportedReason(l.backend, decoder, "barriers");
     },
   });
   return typeof ready === "string" ? ready : { region, ready };

@@ -122,7 +122,7 @@ export function headScalesBiases(rows: number, hidden: number, groupSize: number
   };
 }
 
-/** [row / run][group][row % run] of the rows of all `matrices`, whose numbers are multiples of the run: see decode_rows/product.glsl. */
+/** [row / run][group][row % run] of the rows of all `matrices`, whose numbers are multiples of the run: see decode_gemv/product.glsl. */
 export function runScalesBiases(matrices: readonly number[], columns: number, run: number, groupSize: number): Layout {
   const groups = columns / groupSize;
   return {

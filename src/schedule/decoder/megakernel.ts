@@ -1,5 +1,5 @@
 /**
- * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `form.ts` owns what is known of it for
+ * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns what is known of it for
  * a device; here is which decoders its kernels serve, what a probe's result depends on, and what a failed wait means.
  *
  * It is tried only in loops, on devices that are likely to run all workgroups at once, behind a probe (`megakernel_check.ts`). Every
@@ -17,12 +17,12 @@ import { MegakernelFailure } from "../../graph/error.ts";
 import type { Better, Lowering, Probe } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
-import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
+import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
-import { rowsGainWhole, rowsUnsupportedReason, rowsWalkOf } from "./emit_rows.ts";
-import { type DecoderForm, Forms } from "./form.ts";
+import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
+import { type LaunchMode, LaunchModes } from "./launch_mode.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
-import { accumulatorsOf, type DecoderSpec, type LayerKernels, rowsOf, sequencesOf } from "./spec.ts";
+import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 
 /** Values of the status word; a wait that ran out tells of the device, the others of what a model computes. */
@@ -32,16 +32,16 @@ const REASONS: Readonly<Record<number, string>> = {
   2: "scores are too large for 29 bits",
 };
 
-const forms = new WeakMap<Backend, Forms>();
+const launchModes = new WeakMap<Backend, LaunchModes>();
 
-function formsOf(backend: Backend): Forms {
-  const found = forms.get(backend) ?? new Forms({
+function launchModesOf(backend: Backend): LaunchModes {
+  const found = launchModes.get(backend) ?? new LaunchModes({
     recall: (key) => recall(backend.description, key),
     remember: (key, answer) => remember(backend.description, key, answer),
     whileRunning: onExit,
     explain,
   });
-  forms.set(backend, found);
+  launchModes.set(backend, found);
   return found;
 }
 
@@ -49,33 +49,33 @@ function formsOf(backend: Backend): Forms {
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
   if (layers.length > MAX_LAYERS) return false;
-  if (kernels === "batch") return true;
+  if (kernels === "batched") return true;
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
-  if (kernels === "rows") {
-    const unsupported = rowsUnsupportedReason(backend, decoder, "whole");
-    return backend.has("decode_rows_layers") && rowsGainWhole(decoder) && unsupported === undefined;
+  if (kernels === "gemv") {
+    const unsupported = gemvUnsupportedReason(backend, decoder, "persistent");
+    return backend.has("decode_gemv_layers") && gemvCanPersist(decoder) && unsupported === undefined;
   }
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
 
-/** The form of a decoder in certain kernels; undefined where only a probe can tell. */
-export function knownForm(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): DecoderForm | undefined {
+/** The launch mode of a decoder in certain kernels; undefined where only a probe can tell. */
+export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): LaunchMode | undefined {
   const { backend } = l;
   const { concurrent } = backend.limits;
-  const question = { loops: l.repeats, fits: fits(backend, decoder, kernels), mode: options.fast, concurrent };
-  return formsOf(backend).formOf(question, () => probeKey(backend, decoder, kernels));
+  const question = { loops: l.repeats, fits: fits(backend, decoder, kernels), mode: options.launchMode, concurrent };
+  return launchModesOf(backend).modeOf(question, () => probeKey(backend, decoder, kernels));
 }
 
-/** The form of a decoder. Where only a probe can tell, it is barriers for now, and the lowering gets a {@link FormProbe}. */
-export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
-  const known = knownForm(l, ready.decoder, ready.kernels);
+/** The launch mode of a decoder. Where only a probe can tell, it is barriers for now, and the lowering gets a {@link MegakernelProbe}. */
+export function chooseLaunchMode(l: Lowering, ready: ReadyDecoder, leaf: Leaf): LaunchMode {
+  const known = knownLaunchMode(l, ready.decoder, ready.kernels);
   if (known) return known;
-  l.probe = new FormProbe(l, ready, leaf);
+  l.probe = new MegakernelProbe(l, ready, leaf);
   return "barriers";
 }
 
-/** The comparison of a lowered decoder's layers in both forms. */
-class FormProbe implements Probe {
+/** The comparison of a lowered decoder's layers in both launch modes. */
+class MegakernelProbe implements Probe {
   readonly #l: Lowering;
   readonly #ready: ReadyDecoder;
   readonly #leaf: Leaf;
@@ -89,10 +89,13 @@ class FormProbe implements Probe {
   async run(): Promise<Better> {
     const { backend } = this.#l;
     const { decoder, kernels } = this.#ready;
-    const works = await formsOf(backend).probe(probeKey(backend, decoder, kernels), (begins) => this.#check(begins));
+    const works = await launchModesOf(backend).probe(
+      probeKey(backend, decoder, kernels),
+      (begins) => this.#check(begins),
+    );
     if (works) return "now";
-    const reasons = { batch: batchUnsupportedReason, rows: rowsUnsupportedReason };
-    const others = kernels !== "columns" && reasons[kernels](backend, decoder, "barriers") !== undefined;
+    const reasons = { batched: batchedUnsupportedReason, gemv: gemvUnsupportedReason };
+    const others = kernels !== "split_k" && reasons[kernels](backend, decoder, "barriers") !== undefined;
     return others ? "next" : undefined;
   }
 
@@ -106,7 +109,7 @@ class FormProbe implements Probe {
 /** Throws a {@link MegakernelFailure} where the status word of a loop's steps is not 0; decoders of the device take barriers from now on. */
 export function checkStatus(backend: Backend, status: number): void {
   if (status === 0) return;
-  formsOf(backend).fail(status === WAITED);
+  launchModesOf(backend).fail(status === WAITED);
   throw new MegakernelFailure(
     `${backend.name}: decoding in one dispatch failed (${REASONS[status] ?? `status ${status}`})`,
   );
@@ -115,13 +118,13 @@ export function checkStatus(backend: Backend, status: number): void {
 /** The status word now. */
 export function statusOf(backend: Backend, buffer: number): number {
   const word = new Uint32Array(1);
-  backend.peek(buffer, 0, new Uint8Array(word.buffer));
+  backend.readMapped(buffer, 0, new Uint8Array(word.buffer));
   return word[0];
 }
 
 /** Forgets what this process knows of a device: for tests. */
-export function forgetForms(backend: Backend): void {
-  forms.delete(backend);
+export function forgetLaunchModes(backend: Backend): void {
+  launchModes.delete(backend);
 }
 
 /** What a probe's result depends on besides device, driver and build. */
@@ -129,12 +132,12 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
   const walk = {
-    batch: () => {
-      const rows = `${rowsOf(decoder)}${decoder.chunk ? " tokens" : ""}`;
+    batched: () => {
+      const rows = `${tokensOf(decoder)}${decoder.chunk ? " tokens" : ""}`;
       return `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${rows}`;
     },
-    rows: () => `rows ${Object.values(rowsWalkOf(backend, decoder, capacity)).join(" ")}`,
-    columns: () => `${unroll} ${rounds}`,
+    gemv: () => `gemv ${Object.values(gemvWalkOf(backend, decoder, capacity)).join(" ")}`,
+    split_k: () => `${unroll} ${rounds}`,
   }[kernels]();
   return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${
     layers[0].keys.dtype.name

@@ -6,16 +6,16 @@
  * @module
  */
 
-import type { DecoderForm } from "./form.ts";
+import type { LaunchMode } from "./launch_mode.ts";
 import { setImmediate } from "node:timers/promises";
 import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
-import { type DecoderSpec, type LayerKernels, rowsOf, sequencesOf } from "./spec.ts";
+import { type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
-import { rowsStateOf } from "./emit_rows.ts";
+import { gemvStateOf } from "./emit_gemv.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -34,12 +34,12 @@ export type Leaf = (node: Node) => Value | undefined;
 export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, begins: () => void): Promise<boolean> {
   using barriers = new Layers(l, ready, "barriers", leaf);
   await setImmediate(); // tokens are waiting
-  using whole = new Layers(l, ready, "whole", leaf);
-  await Promise.all([barriers.prepare(), whole.prepare()]);
+  using persistent = new Layers(l, ready, "persistent", leaf);
+  await Promise.all([barriers.prepare(), persistent.prepare()]);
   const expected = (await barriers.run(1))!;
   begins();
   for (let i = 0; i < TESTS; i++) {
-    const found = await whole.run(RUNS);
+    const found = await persistent.run(RUNS);
     if (!found?.every((sum, i) => sum === expected[i])) return false;
   }
   return true;
@@ -53,27 +53,27 @@ interface ResidualPlace {
   sums(words: BigInt64Array): BigInt64Array;
 }
 
-const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, form: DecoderForm) => ResidualPlace>> = {
-  batch(d) {
-    const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, rowsOf(d));
+const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, mode: LaunchMode) => ResidualPlace>> = {
+  batched(d) {
+    const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, tokensOf(d));
     return { stateBytes: bytes, at: x, bytes: ROW_BLOCKS * xBytes, sums: (words) => words };
   },
-  rows({ sizes }) {
-    const { bytes, residual } = rowsStateOf(sizes);
+  gemv({ sizes }) {
+    const { bytes, residual } = gemvStateOf(sizes);
     return { stateBytes: bytes, at: residual, bytes: 4 * sizes.hidden, sums: (words) => words };
   },
-  columns({ sizes, layers, capacity }, form) {
-    const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, form);
+  split_k({ sizes, layers, capacity }, mode) {
+    const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, mode);
     return {
       stateBytes: bytes,
       at: before + layers.length % RESIDUAL_RING * beforeBytes,
       bytes: beforeBytes,
-      sums: (words) => withoutCounts(addedUp(words, sizes.hidden), form),
+      sums: (words) => withoutCounts(addedUp(words, sizes.hidden), mode),
     };
   },
 };
 
-/** The layers of a decoder by themselves in one form, over a cache of numbers that are made up. */
+/** The layers of a decoder by themselves in one mode, over a cache of numbers that are made up. */
 class Layers implements Disposable {
   readonly #own: Lowering;
   readonly #words: Uint32Array;
@@ -83,7 +83,7 @@ class Layers implements Disposable {
   readonly #sums: (words: BigInt64Array) => BigInt64Array;
   #plan: PlanHandle | undefined;
 
-  constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
+  constructor(l: Lowering, ready: ReadyDecoder, mode: LaunchMode, leaf: Leaf) {
     const { decoder: d, kernels } = ready;
     const { capacity, sizes, features } = d;
     const { dtype } = d.layers[0].keys;
@@ -109,10 +109,10 @@ class Layers implements Disposable {
         filled(4 * count, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
       const latest = Math.min(capacity - (d.chunk?.count ?? 1), 300);
       const position = indices(sequences, (sequence) => Math.max(0, latest - 17 * sequence));
-      const token = indices(rowsOf(d), (row) => row + 1);
-      const residual = RESIDUAL_PLACES[kernels](d, form);
+      const token = indices(tokensOf(d), (row) => row + 1);
+      const residual = RESIDUAL_PLACES[kernels](d, mode);
       const state = own.keep(residual.stateBytes);
-      const status = form === "barriers" ? undefined : own.keepStatus();
+      const status = mode === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
         const source = value && l.slots[value.slot];
         if (source?.kind !== "storage") throw new Error("weights are not stored");
@@ -129,8 +129,8 @@ class Layers implements Disposable {
       // Large biases of keys cancel between rows of a cache that have them, which those made up here do not.
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
       const stored = { ...ready, layers, norms };
-      const Emitter = kernels === "batch" ? BatchEmitter : DecoderEmitter;
-      const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
+      const Emitter = kernels === "batched" ? BatchEmitter : DecoderEmitter;
+      const emitter = new Emitter({ l: own, ready: stored, mode, capacity, value, state, status });
       emitter.begin(d.x, position);
       emitter.layers(d.layers.map(() => cache));
       const see = (at: number, bytes: number): { buffer: number; bytes: number } => {
@@ -163,11 +163,11 @@ class Layers implements Disposable {
     await backend.waitAsync(backend.run(plan, this.#slots, times));
     if (status) {
       const word = new Uint8Array(4);
-      backend.peek(status.buffer, 0, word);
+      backend.readMapped(status.buffer, 0, word);
       if (word.some((byte) => byte !== 0)) return undefined;
     }
     const words = new BigInt64Array(this.#seen.bytes / 8);
-    backend.peek(this.#seen.buffer, 0, new Uint8Array(words.buffer));
+    backend.readMapped(this.#seen.buffer, 0, new Uint8Array(words.buffer));
     return this.#sums(words);
   }
 
@@ -188,6 +188,6 @@ function addedUp(words: BigInt64Array, hidden: number): BigInt64Array {
 }
 
 /** Accumulators that are waited for inside of a dispatch lie beside their counts. */
-function withoutCounts(sums: BigInt64Array, form: DecoderForm): BigInt64Array {
-  return form === "barriers" ? sums : sums.map((sum) => sum >> 8n);
+function withoutCounts(sums: BigInt64Array, mode: LaunchMode): BigInt64Array {
+  return mode === "barriers" ? sums : sums.map((sum) => sum >> 8n);
 }

@@ -18,9 +18,9 @@ import {
   isDense,
   type LayerKernels,
   MAX_SEQUENCES,
-  rowsOf,
   sequencesOf,
-  widenedBits,
+  tokensOf,
+  unpackedBits,
 } from "./spec.ts";
 import {
   gateUpScalesBiases,
@@ -30,13 +30,13 @@ import {
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
-import { runsOf } from "./row_products.ts";
+import { runsOf } from "./gemv_products.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
-import { widenedMatrices } from "./widened_codes.ts";
+import { unpackMatrices } from "./unpack_codes.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
@@ -66,7 +66,7 @@ export interface ReadyDecoder extends Weights {
 
 /** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. "products" are those of prompts. */
 export type UnsupportedReasons = Readonly<
-  Record<Exclude<LayerKernels, "columns"> | "products", (d: DecoderSpec) => string | undefined>
+  Record<Exclude<LayerKernels, "split_k"> | "products", (d: DecoderSpec) => string | undefined>
 >;
 
 /**
@@ -79,7 +79,7 @@ export function readyDecoder(
   leafOf: (node: Node) => Value | undefined,
   unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
-  const d = { ...found, sizes: { ...found.sizes, bits: widenedBits(found.sizes.bits) } };
+  const d = { ...found, sizes: { ...found.sizes, bits: unpackedBits(found.sizes.bits) } };
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
   if (reason !== undefined) return reason;
   const { keys, values } = FUSED_LAYOUT;
@@ -93,7 +93,7 @@ export function readyDecoder(
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
   }
-  const codes = widenedMatrices(l, matricesOf(found), leafOf);
+  const codes = unpackMatrices(l, matricesOf(found), leafOf);
   if (!codes) return NO_ROOM;
   const leaf = (node: Node): Value | undefined => codes.get(node) ?? leafOf(node);
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
@@ -105,31 +105,33 @@ export function readyDecoder(
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0], codes };
-  if (rowsOf(d) > 1) {
-    const why = unsupported.batch(d);
-    const batch = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
+  if (tokensOf(d) > 1) {
+    const why = unsupported.batched(d);
+    const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
     if (d.chunk || isDense(d.sizes)) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
-  const why = unsupported.rows(d);
+  const why = unsupported.gemv(d);
   if (isDense(d.sizes) && why !== undefined) return why;
-  explain(`layers of ${d.sizes.hidden} features: ${why === undefined ? "by rows" : `by columns, because ${why}`}`);
+  explain(
+    `layers of ${d.sizes.hidden} features: ${why === undefined ? "gemv kernels" : `split_k kernels, because ${why}`}`,
+  );
   const alone = why === undefined
-    ? ready("rows", besideRows(l.backend, d, stored))
-    : ready("columns", besideCodes(d, stored));
+    ? ready("gemv", prepareGemv(l.backend, d, stored))
+    : ready("split_k", prepareSplitK(d, stored));
   return alone ?? NO_ROOM;
 }
 
-function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Parameters<typeof widenedMatrices>[1] {
+function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Parameters<typeof unpackMatrices>[1] {
   const table = "table" in x ? [x.table] : [];
   const own = layers.flatMap(({ q, k, v, o, gate, up, down }) => [q, k, v, o, gate, up, down]);
   return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
 }
 
 /** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
-function besideCodes(
+function prepareSplitK(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
@@ -148,7 +150,7 @@ function besideCodes(
 }
 
 /** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes, which is nothing for dense ones. */
-function besideRows(
+function prepareGemv(
   backend: Backend,
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
@@ -172,7 +174,7 @@ function besideRows(
 }
 
 /** Weights where several rows share them: fragments, which are those of prompts but for the head, or dense matrices as they are. */
-function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
+function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (
     matrices: readonly Matrix[],

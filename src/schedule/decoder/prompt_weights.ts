@@ -12,8 +12,8 @@ import type { Value } from "../plan/value.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { normWeights } from "./layouts.ts";
 import type { AttentionEpilogue, AttentionPrologue, Joint } from "./match/prefill.ts";
-import { ropeUnsupportedReason, widenedBits } from "./spec.ts";
-import { widenedMatrices } from "./widened_codes.ts";
+import { ropeUnsupportedReason, unpackedBits } from "./spec.ts";
+import { unpackMatrices } from "./unpack_codes.ts";
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
@@ -35,7 +35,7 @@ export interface ReadyEpilogue {
 
 /** Why no kernels multiply matrices on this device; undefined where they do. */
 export function jointUnsupportedReason(backend: Backend, { bits, groupSize }: Joint): string | undefined {
-  return productsUnsupportedReason(backend, { bits: widenedBits(bits), groupSize });
+  return productsUnsupportedReason(backend, { bits: unpackedBits(bits), groupSize });
 }
 
 /** Brings the weights of regions into the layouts of the kernels, and notes why that cannot be. */
@@ -57,7 +57,7 @@ export class PromptWeights {
     this.#reasons = reasons;
     const served = joints.filter((joint) => jointUnsupportedReason(l.backend, joint) === undefined);
     const matrices = served.flatMap(({ matrices, bits }) => matrices.map(({ codes }) => ({ codes, bits })));
-    this.#widened = widenedMatrices(l, matrices, leaf);
+    this.#widened = unpackMatrices(l, matrices, leaf);
   }
 
   prologue(region: AttentionPrologue): ReadyPrologue | undefined {
@@ -82,7 +82,7 @@ export class PromptWeights {
   }
 
   #fragments(joint: Joint, gated = false): Fragments | undefined {
-    const bits = widenedBits(joint.bits);
+    const bits = unpackedBits(joint.bits);
     const parts = joint.matrices.map(({ codes, scales, biases }) => [
       bits === joint.bits ? this.#leaf(codes) : this.#widened?.get(codes),
       this.#leaf(scales),

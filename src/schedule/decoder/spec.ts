@@ -134,7 +134,7 @@ export const MAX_RINGS = 2;
 export interface TokenChunk {
   readonly count: number;
   /** uint32 (1,): the one whose logits are asked for; undefined where those of all are. */
-  readonly taken: Node | undefined;
+  readonly selected: Node | undefined;
 }
 
 /** A decoder of one token of each sequence, or of a chunk of one, found in a graph. */
@@ -187,7 +187,7 @@ const ACCUMULATORS = ["u64", "i32"] as const;
 export type Accumulators = typeof ACCUMULATORS[number];
 
 /** Which kernels run layers: those of several sequences, or of one, where all workgroups add columns or each makes rows. */
-export type LayerKernels = "batch" | "columns" | "rows";
+export type LayerKernels = "batched" | "split_k" | "gemv";
 
 /** A kernel of a token. */
 export type Phase = "begin" | "qkv" | "attention" | "mlp" | "head" | "greedy" | "draw";
@@ -203,15 +203,15 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** What stands for codes of a number of bits that kernels do not read: see widened_codes.ts. */
+/** What stands for codes of a number of bits that kernels do not read: see unpack_codes.ts. */
 const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
 
 /** The bits of the codes that kernels read for codes of `bits`. */
-export function widenedBits(bits: number): number {
+export function unpackedBits(bits: number): number {
   return WIDER.get(bits) ?? bits;
 }
 
-/** Whether matrices are dense: kernels by rows and of several rows read them as they lie, and there are no others for them. */
+/** Whether matrices are dense: gemv kernels and of several rows read them as they lie, and there are no others for them. */
 export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
   return bits === DENSE.bits;
 }
@@ -221,7 +221,7 @@ function sizeRequirements(s: DecoderSizes): readonly Requirement[] {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = s;
   const depths = [hidden, intermediate, heads * headDim];
   return [
-    [[4, 8, DENSE.bits].includes(widenedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
+    [[4, 8, DENSE.bits].includes(unpackedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
     [groupSize % 32 === 0, `the group size ${groupSize} is no multiple of 32`],
     [hidden % 128 === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of 128 up to 8192`],
     [headDim % 16 === 0 && headDim <= 256, `the head size ${headDim} is no multiple of 16 up to 256`],
@@ -273,11 +273,11 @@ export function sequencesOf({ position }: Pick<DecoderSpec, "position">): number
 }
 
 /** Tokens that go through the layers: one of each sequence, or a chunk of one. */
-export function rowsOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
+export function tokensOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
   return d.chunk?.count ?? sequencesOf(d);
 }
 
 /** Tokens whose logits are asked for. */
-export function headRowsOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
-  return d.chunk?.taken ? 1 : rowsOf(d);
+export function headTokensOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
+  return d.chunk?.selected ? 1 : tokensOf(d);
 }

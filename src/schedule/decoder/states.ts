@@ -47,7 +47,7 @@ export function decodeState(
 }
 
 /** What is kept of one token of one sequence where rows are split; its words tell which layer wrote them. */
-export function rowsState(
+export function gemvState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
   "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",

@@ -1,7 +1,7 @@
 /**
  * The rule of kernels that a program brings: SPIR-V of it, checked, and one dispatch.
  *
- * The CPU runs their TypeScript form instead, before lowering (hand_over.ts), so this rule is asked on Vulkan devices, or by a graph that is
+ * The CPU runs their TypeScript form instead, before lowering (fallback.ts), so this rule is asked on Vulkan devices, or by a graph that is
  * lowered for one device as a whole.
  *
  * @module
@@ -87,7 +87,7 @@ function checkSizes({ kernel, grid, threadgroup }: CustomCall, facts: ShaderFact
 }
 
 /** Shapes and strides as int32: of each input ndim, shape, strides. */
-function metadataOf(arrays: readonly Value[]): [bytes: number, visible: boolean, content: Uint8Array] {
+function metadataOf(arrays: readonly Value[]): [bytes: number, hostVisible: boolean, content: Uint8Array] {
   const words = Int32Array.from(arrays.flatMap(({ shape, strides }) => [shape.length, ...shape, ...strides]));
   const content = words.length > 0 ? new Uint8Array(words.buffer) : new Uint8Array(4);
   return [content.length, false, content];

@@ -1,7 +1,7 @@
 /**
  * The rule of factorizations: kernels of matrices that exist on the CPU only.
  *
- * A GPU hands such nodes over to it (hand_over.ts), so this rule is asked on the CPU alone, or by a graph that is lowered for one
+ * A GPU hands such nodes over to it (fallback.ts), so this rule is asked on the CPU alone, or by a graph that is lowered for one
  * device as a whole.
  *
  * @module
@@ -16,13 +16,13 @@ import type { Value } from "../plan/value.ts";
 import type { Inputs } from "./rule.ts";
 
 /** What the workspace of a kernel depends on besides sizes. */
-interface Kind {
+interface WorkspaceKind {
   readonly flag: boolean;
   readonly complex: boolean;
 }
 
 /** Doubles of workspace for matrices (m, n), by kernel: what its C file lays out there. */
-const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, kind: Kind) => number } = {
+const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, kind: WorkspaceKind) => number } = {
   lu: (m, n) => m * n + 3 * m + 2 * n,
   solve: (m, n) => m * m + m * n + m,
   solve_triangular: (m, n) => m * m + m * n,

@@ -13,7 +13,7 @@ import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value } from "../plan/value.ts";
+import { matrixShape, type Value } from "../plan/value.ts";
 import type { Inputs, Rule, RuleName } from "./rule.ts";
 
 /** Primes that kernels have butterflies for. */
@@ -243,7 +243,7 @@ function floats(value: Value): Value {
 function operand(l: Lowering, x: Value, complex: boolean): Value {
   const dense = floats(l.contiguous(x, true));
   if ((x.dtype !== float32) === complex) return dense;
-  const { rows, cols } = rowsOf(x.shape);
+  const { rows, cols } = matrixShape(x.shape);
   const out = complex ? complexRows(l, rows, cols) : l.temporary(x.shape, float32);
   map(l, complex ? k.FFT_WIDEN : k.FFT_REAL_PART, dense, out, rows, [cols, cols], cols);
   return out;
@@ -253,7 +253,7 @@ function fftRule(l: Lowering, node: Node, [x]: Inputs): Value {
   const { inverse, real, scale } = attrsOf(node, "fft");
   const out = l.temporary(node.shape, node.dtype);
   if (sizeOf(node.shape) === 0) return out;
-  const { rows, cols: size } = rowsOf(node.shape);
+  const { rows, cols: size } = matrixShape(node.shape);
   const to = floats(out);
   // The second half of a real row's spectrum mirrors the first. On a GPU passes over whole rows take less than these maps.
   if (l.backend.limits.sharedBytes === 0 && !real && !inverse && x.dtype === float32 && size % 2 === 0) {
@@ -266,7 +266,7 @@ function fftRule(l: Lowering, node: Node, [x]: Inputs): Value {
   const from = operand(l, x, inverse || !real);
   if (!real) complexTransform(l, from, { rows, size, inverse, scale }, to);
   else if (inverse) realInverse(l, from, rows, size, scale, to);
-  else realForward(l, from, rows, rowsOf(x.shape).cols, scale, to);
+  else realForward(l, from, rows, matrixShape(x.shape).cols, scale, to);
   return out;
 }
 

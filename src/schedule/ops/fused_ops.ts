@@ -12,7 +12,7 @@ import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value, view } from "../plan/value.ts";
+import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
@@ -50,7 +50,7 @@ function headsOf(l: Lowering, value: Value): Value {
 function rmsNorm(l: Lowering, node: Node, [x, weight]: Inputs): Value {
   const dense = l.contiguous(x, true);
   const out = l.temporary(node.shape, node.dtype);
-  const push = { ...rowsOf(node.shape), eps: attrsOf(node, "rmsNorm").eps };
+  const push = { ...matrixShape(node.shape), eps: attrsOf(node, "rmsNorm").eps };
   l.emit("rms_norm", [dense, weight && l.contiguous(weight, true), out], {
     spec: {
       DTYPE_X: x.dtype.code,
@@ -70,7 +70,7 @@ function layerNorm(l: Lowering, node: Node, [x, ...rest]: Inputs): Value {
   const weight = hasWeight ? rest[0] : undefined;
   const bias = hasBias ? rest[hasWeight ? 1 : 0] : undefined;
   const out = l.temporary(node.shape, node.dtype);
-  const push = { ...rowsOf(node.shape), eps };
+  const push = { ...matrixShape(node.shape), eps };
   l.emit("layer_norm", [l.contiguous(x), weight && l.contiguous(weight), bias && l.contiguous(bias), out], {
     spec: {
       DTYPE_X: x.dtype.code,

@@ -8,7 +8,7 @@ import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import * as k from "../../backend/kernels.ts";
 import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value } from "../plan/value.ts";
+import { matrixShape, type Value } from "../plan/value.ts";
 import { zeros } from "./fill.ts";
 import { reduce } from "./reduce.ts";
 import type { Inputs } from "./rule.ts";
@@ -29,7 +29,7 @@ export function normVjp(l: Lowering, node: Node, inputs: Inputs): Value {
   const [x, cotangent] = [inputs[0], inputs[inputs.length - 1]].map((v) => l.contiguous(v, true));
   const weight = hasWeight ? l.contiguous(inputs[1], true) : undefined;
   const out = l.temporary(node.shape, node.dtype);
-  const push = { ...rowsOf(node.shape), eps };
+  const push = { ...matrixShape(node.shape), eps };
   l.emit("norm_vjp", [x, weight, cotangent, out], {
     spec: {
       DTYPE_X: x.dtype.code,
@@ -49,7 +49,7 @@ export function normVjp(l: Lowering, node: Node, inputs: Inputs): Value {
 export function normWeightVjp(l: Lowering, node: Node, inputs: Inputs): Value {
   const { eps, centered } = attrsOf(node, "normWeightVjp");
   const [x, cotangent] = inputs.map((v) => l.contiguous(v, true));
-  const { rows, cols } = rowsOf(x.shape);
+  const { rows, cols } = matrixShape(x.shape);
   if (rows * cols === 0) return zeros(l, node.shape, node.dtype);
   const out = l.temporary(node.shape, node.dtype);
   const parts = Math.min(MAX_PARTS, Math.ceil(rows / PART_ROWS));

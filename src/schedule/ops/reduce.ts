@@ -9,7 +9,7 @@ import { float32, isWide, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type ReduceFn } from "../../graph/node.ts";
 import { collapse, contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value, view } from "../plan/value.ts";
+import { matrixShape, type Value, view } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import { zeros } from "./fill.ts";
 import type { Rule, RuleName } from "./rule.ts";
@@ -238,7 +238,7 @@ function sortedIndices(
   push: { rows: number; cols: number; padded: number; pass_k: number; pass_j: number };
 } {
   const dense = l.contiguous(x);
-  const { rows, cols } = rowsOf(x.shape);
+  const { rows, cols } = matrixShape(x.shape);
   const { threads } = l.backend.limits;
   let padded = 1;
   while (padded < cols) padded *= 2;
@@ -303,7 +303,7 @@ function radixSort(l: Lowering, x: Value, rows: number, cols: number, wantIndice
 
 /** Sorts contiguous rows of 32-bit elements or shorter ones, or gives what belongs where. */
 function sortRows(l: Lowering, x: Value, wantIndices: boolean, out: Value): void {
-  const { rows, cols } = rowsOf(x.shape);
+  const { rows, cols } = matrixShape(x.shape);
   const { threads, sharedBytes } = l.backend.limits;
   const fits = l.backend.has("radix_scatter") && sharedBytes >= RADIX_SHARED.thread * threads + RADIX_SHARED.all;
   if (fits && cols > 2 * threads && x.dtype.bytes <= 4) {
@@ -326,7 +326,7 @@ export function argsort(l: Lowering, x: Value): Value {
 
 function sortRule(wantIndices: boolean): Rule {
   return (l, node, [x]) => {
-    const { rows, cols } = rowsOf(x.shape);
+    const { rows, cols } = matrixShape(x.shape);
     if (rows * cols === 0) return l.temporary(node.shape, node.dtype);
     if (isWide(x.dtype) && l.backend.has("sort_words")) {
       const dense = l.contiguous(x);
@@ -360,7 +360,7 @@ export const ALONG_AXES = {
   softmax(l, node, [x]) {
     const dense = l.contiguous(x);
     const out = l.temporary(node.shape, node.dtype);
-    const push = rowsOf(node.shape);
+    const push = matrixShape(node.shape);
     l.emit("softmax", [dense, out], {
       spec: { DTYPE_IN: x.dtype.code, DTYPE_OUT: node.dtype.code },
       push,
@@ -372,7 +372,7 @@ export const ALONG_AXES = {
     const { fn, reverse, exclusive } = attrsOf(node, "scan");
     const dense = l.contiguous(x);
     const out = l.temporary(node.shape, node.dtype);
-    const { rows, cols } = rowsOf(node.shape);
+    const { rows, cols } = matrixShape(node.shape);
     if (rows * cols > 0) scan(l, { op: REDUCE_OPS[fn], reverse, exclusive }, dense, out, rows, cols);
     return out;
   },

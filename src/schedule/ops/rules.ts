@@ -11,7 +11,7 @@ import { elementWords, float32, isWide, uint32, uint8 } from "../../graph/dtype.
 import { attrsOf } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { AT_INDICES } from "./indexing.ts";
-import { rowsOf, type Value, view } from "../plan/value.ts";
+import { matrixShape, type Value, view } from "../plan/value.ts";
 import { dequantized, matrixOf, MODE_CODES } from "./matmul/dequantize.ts";
 import { TRANSFORMS } from "./fft.ts";
 import { factorization } from "./factorization.ts";
@@ -104,7 +104,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   quantize(l, node, [w, global]) {
     const { bits, groupSize, mode } = attrsOf(node, "quantize");
     const dense = l.contiguous(w);
-    const { rows, cols } = rowsOf(w.shape);
+    const { rows, cols } = matrixShape(w.shape);
     const lead = w.shape.slice(0, -1);
     const codes = l.temporary([...lead, cols * bits / 32], uint32);
     const groups = [...lead, cols / groupSize];

@@ -174,14 +174,14 @@ export function emitSample(
   uniforms: Value | undefined,
   out: Value,
 ): void {
-  inTurns(l, from, looksAtAll(choice), (source, rows, cols, part) => {
+  forEachRowBlock(l, from, looksAtAll(choice), (source, rows, cols, part) => {
     emitDraw(l, choice, rows, cols, source, { uniforms: uniforms && part(uniforms), out: part(out) });
   });
 }
 
 /** Emits op `logprobs`: logits (rows, cols) and tokens (rows,) to (rows, 1 + 2 top), some rows at a time. */
 export function emitLogprobs(l: Lowering, top: number, from: ChoiceInputs, tokens: Value, out: Value): void {
-  inTurns(l, from, true, (source, rows, cols, part) => {
+  forEachRowBlock(l, from, true, (source, rows, cols, part) => {
     emitTailLogprobsOf(l, top, rows, cols, source, part(tokens), undefined, part(out));
   });
 }
@@ -212,7 +212,7 @@ export function emitTailLogprobsOf(
  * Hands on logits (rows, cols), the largest of their slices and, if the choice `looks` at all of them, scratch memory. It does so for
  * some rows at a time: `part` gives their part of a value.
  */
-export function inTurns(
+export function forEachRowBlock(
   l: Lowering,
   { logits, settings, mask }: ChoiceInputs,
   looks: boolean,

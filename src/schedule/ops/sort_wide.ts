@@ -6,11 +6,11 @@
 
 import { uint32 } from "../../graph/dtype.ts";
 import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value } from "../plan/value.ts";
+import { matrixShape, type Value } from "../plan/value.ts";
 
 /** Indices that sort contiguous rows of an 8-byte dtype; `argsort` sorts rows of uint32 stably. */
 export function argsortWide(l: Lowering, x: Value, argsort: (keys: Value) => Value): Value {
-  const { rows, cols } = rowsOf(x.shape);
+  const { rows, cols } = matrixShape(x.shape);
   const half = (word: 0 | 1, order?: Value): Value => {
     const keys = l.temporary([rows, cols], uint32);
     l.emit("sort_words", [x, order, keys], {
@@ -26,7 +26,7 @@ export function argsortWide(l: Lowering, x: Value, argsort: (keys: Value) => Val
 
 /** x[row, order[row, i]] of contiguous rows. */
 export function along(l: Lowering, x: Value, order: Value): Value {
-  const { rows: outer, cols } = rowsOf(x.shape);
+  const { rows: outer, cols } = matrixShape(x.shape);
   const out = l.temporary(x.shape, x.dtype);
   l.emit("gather", [x, order, out], {
     spec: { ELEMENT_BYTES: x.dtype.bytes, DTYPE_INDEX: order.dtype.code, ALONG: 1, FOURS: 0 },

@@ -16,7 +16,7 @@ import {
   PLAN_HEADER_WORDS,
   PLAN_MAGIC,
   PLAN_NO_SLOT,
-  PLAN_OPENING,
+  PLAN_PREAMBLE,
   PUSH,
 } from "../../backend/kernels.ts";
 import { float32Bits } from "../../graph/dtype.ts";
@@ -43,7 +43,7 @@ export interface Dispatch {
   /** Its writes do not overlap those of the dispatch before it. */
   readonly disjoint?: boolean;
   /** Only the first of several runs in a row needs it; stands in front of all others. */
-  readonly opening?: boolean;
+  readonly preamble?: boolean;
 }
 
 /** Splits a number of workgroups over x and y so that neither passes `maxGrid`; kernels undo it with flat_workgroup(). */
@@ -77,7 +77,7 @@ export class PlanBuilder {
     let pushWords = 0;
     for (const field of layout) pushWords += field.count;
     words.push(
-      row.id | ((d.disjoint ? PLAN_DISJOINT : 0) | (d.opening ? PLAN_OPENING : 0)) << 16,
+      row.id | ((d.disjoint ? PLAN_DISJOINT : 0) | (d.preamble ? PLAN_PREAMBLE : 0)) << 16,
       row.buffers.length | (row.spec.length << 8) | (pushWords << 16),
       ...(typeof d.workgroups === "number" ? foldGrid(d.workgroups, this.#maxGrid) : d.workgroups),
     );
@@ -158,7 +158,7 @@ export interface PlanPart {
 const BY_ID = new Map(Object.values(KERNELS).map((row) => [row.id as number, row]));
 
 /** Cuts a Plan into parts of `most` dispatches at most, which together do the same in their order. */
-export function partsOf(whole: Uint32Array, most: number): PlanPart[] {
+export function splitPlan(whole: Uint32Array, most: number): PlanPart[] {
   const dispatches = whole[2];
   const parts: PlanPart[] = [];
   let at = PLAN_HEADER_WORDS;

@@ -193,9 +193,9 @@ export class Lowering {
     return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
   }
 
-  /** Memory that keeps its content from run to run, zero at first unless given; where the host can look in when `visible`. */
-  keep(bytes: number, visible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
-    const storage = new Storage(this.backend, bytes, visible);
+  /** Memory that keeps its content from run to run, zero at first unless given; where the host can look in if `hostVisible`. */
+  keep(bytes: number, hostVisible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
+    const storage = new Storage(this.backend, bytes, hostVisible);
     this.kept.push(storage);
     this.backend.write(storage.buffer, 0, content);
     const shape = [bytes / 4];
@@ -258,7 +258,7 @@ export class Lowering {
     const bind = (value: Value): Binding => this.#bind(value);
     const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    const { push, workgroups, disjoint, opening = false } = d;
+    const { push, workgroups, disjoint, preamble = false } = d;
     this.builder.add({
       kernel,
       buffers: bindings,
@@ -267,10 +267,10 @@ export class Lowering {
       table: rows?.map((row) => row.map(bind)),
       workgroups,
       disjoint,
-      opening,
+      preamble,
     });
     const values = [...plain, ...(rows?.flat() ?? [])];
-    this.sources.push({ kernel, op: this.#op, region: this.#region, opening, spec, values });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, preamble, spec, values });
   }
 
   /** Writes a dispatch of a kernel made at run time; see {@link PlanBuilder.addShader}. */
@@ -281,7 +281,7 @@ export class Lowering {
   ): void {
     const bindings = buffers.map((value) => value && this.#bind(value));
     this.builder.addShader({ ...d, buffers: bindings });
-    this.sources.push({ kernel: name, op: this.#op, region: this.#region, opening: false, spec: {}, values: buffers });
+    this.sources.push({ kernel: name, op: this.#op, region: this.#region, preamble: false, spec: {}, values: buffers });
   }
 
   /** Where the next dispatch finds a value. */

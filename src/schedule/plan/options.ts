@@ -30,13 +30,13 @@ export const options: {
   accumulators: "u64" | "i32" | undefined;
   /**
    * How decoders wait inside of a loop: "auto" as `decoder/megakernel.ts` finds, "try" with its test on every device; else always in one
-   * dispatch ("whole"), in the same kernels with a dispatch for each phase ("steps"), or by barriers.
+   * dispatch ("persistent"), in the same kernels with a dispatch for each phase ("per_phase"), or by barriers.
    */
-  fast: "auto" | "try" | "whole" | "steps" | "barriers";
+  launchMode: "auto" | "try" | "persistent" | "per_phase" | "barriers";
   /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */
-  batch: "auto" | "on" | "off";
+  batched: "auto" | "on" | "off";
   /** Whether workgroups make whole rows of the layers of one sequence: "auto" where that is faster, "on" wherever it is possible. */
-  rows: "auto" | "on" | "off";
+  gemv: "auto" | "on" | "off";
   /** Products of quantized weights on matrix units where the device has them, or "emulated" through shared memory, slowly, for tests. */
   matrices: "auto" | "emulated";
   /** The record by which kernels are chosen on every device, for tests and measurements; undefined: each device takes its own. */
@@ -47,9 +47,9 @@ export const options: {
   fuse: true,
   regions: "auto",
   accumulators: undefined,
-  fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
-  batch: "auto",
-  rows: "auto",
+  launchMode: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
+  batched: "auto",
+  gemv: "auto",
   matrices: "auto",
   tuning: undefined,
   spinLimit: undefined,

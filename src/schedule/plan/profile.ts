@@ -26,7 +26,7 @@ export interface DispatchSource {
   /** The region that it belongs to, if any. */
   readonly region: string | undefined;
   /** Of untimed runs in a row, whether only the first one has it. */
-  readonly opening: boolean;
+  readonly preamble: boolean;
   /** Specialization constants of a kernel of the table, and maybe others. */
   readonly spec: Readonly<Record<string, number>>;
   /** What it is bound to. */
@@ -84,7 +84,7 @@ export interface Profile {
 }
 
 /** Parts of the host's time. */
-type Part = "lowering" | "compiling" | "enqueuing";
+type HostPhase = "lowering" | "compiling" | "enqueuing";
 
 /** Buffers that kernels, by the beginning of their names, touch only a few rows of: no moved bytes. */
 const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
@@ -156,7 +156,7 @@ class Profiler {
   }
 
   /** Runs `work` and adds its time to a part of the host's. */
-  host<T>(part: Part, work: () => T): T {
+  host<T>(part: HostPhase, work: () => T): T {
     if (!this.#on) return work();
     const started = performance.now();
     try {
@@ -177,14 +177,14 @@ class Profiler {
     if (timed) backend.wait(ticket);
     const nanoseconds = timed ? backend.profileRead(plan) : [];
     sources.forEach((source, i) => {
-      const { kernel, op, region, opening } = source;
+      const { kernel, op, region, preamble } = source;
       const key = `${backend.name} ${region} ${op} ${kernel}`;
       let row = this.#rows.get(key);
       if (!row) {
         row = { device: backend.name, region, op, kernel, calls: 0, nanoseconds: 0, bytes: 0 };
         this.#rows.set(key, row);
       }
-      const calls = opening && !timed ? 1 : times;
+      const calls = preamble && !timed ? 1 : times;
       row.calls += calls;
       row.nanoseconds += calls * (nanoseconds[i] ?? 0);
       row.bytes += calls * movedBytes(source);

@@ -18,7 +18,7 @@ import { inputsFirst } from "./order.ts";
 import { keysOfRow, positionOfRow, rowNumber } from "./row_position.ts";
 
 /** A row of a node: the one at `index` (1,) along `axis`. */
-interface Row {
+interface SelectedRow {
   readonly index: Node;
   readonly axis: number;
 }
@@ -26,7 +26,7 @@ interface Row {
 /** What is read of a node. */
 interface Use {
   all: boolean;
-  row: Row | undefined;
+  row: SelectedRow | undefined;
   /** Whether the row is computed from rows of the inputs. */
   moves: boolean;
 }
@@ -123,21 +123,21 @@ function rowShape({ shape }: Node, axis: number): number[] {
 }
 
 /** The row that a node takes out of its input, where it takes one of several. */
-function rowTaken(node: Node): Row | undefined {
+function selectedRow(node: Node): SelectedRow | undefined {
   if (node.op !== "gather") return undefined;
   const { axis } = attrsOf(node, "gather");
   const [{ shape }, index] = node.inputs;
   return index.shape.length === 1 && index.shape[0] === 1 && shape[axis] > 1 ? { index, axis } : undefined;
 }
 
-function isSame(a: Row | undefined, b: Row): boolean {
+function isSame(a: SelectedRow | undefined, b: SelectedRow): boolean {
   return a?.index === b.index && a.axis === b.axis;
 }
 
 /** Rewrites the pending graph behind `outputs` so that rows are not computed which a `take` of one row leaves out. */
 export function pruneRows(outputs: readonly Node[]): void {
   const order = inputsFirst(outputs, ({ inputs }) => inputs);
-  if (!order.some((node) => rowTaken(node) && AXES[node.inputs[0].op])) return;
+  if (!order.some((node) => selectedRow(node) && AXES[node.inputs[0].op])) return;
   const uses = usesOf(order, outputs);
   const worth = new Set<Node>();
   for (const [{ op }, { all, row, moves }] of uses) if (moves && !all && COSTLY.has(op)) worth.add(row!.index);
@@ -147,7 +147,7 @@ export function pruneRows(outputs: readonly Node[]): void {
 /** What is read of each node, and which rows move. Readers come before what they read. */
 function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<Node, Use> {
   const uses = new Map<Node, Use>(order.map((node) => [node, { all: false, row: undefined, moves: false }]));
-  const read = (node: Node, row: Row | undefined): void => {
+  const read = (node: Node, row: SelectedRow | undefined): void => {
     const use = uses.get(node)!;
     if (row && !use.row) use.row = row;
     else if (!row || !isSame(use.row, row)) use.all = true;
@@ -158,16 +158,16 @@ function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<N
     const { row } = use;
     const axes = row && AXES[node.op]?.(node, row.axis);
     use.moves = axes !== undefined && (!use.all || hasRowNear(uses, node, row!));
-    if (use.moves) node.inputs.forEach((input, i) => read(input, rowOf(row!, axes![i])));
+    if (use.moves) node.inputs.forEach((input, i) => read(input, rowAlong(row!, axes![i])));
     if (use.moves && !use.all) continue;
     use.all = true;
-    const taken = rowTaken(node);
-    node.inputs.forEach((input, i) => read(input, i === 0 ? taken : undefined));
+    const selected = selectedRow(node);
+    node.inputs.forEach((input, i) => read(input, i === 0 ? selected : undefined));
   }
   return uses;
 }
 
-function rowOf({ index }: Row, axis: number | undefined): Row | undefined {
+function rowAlong({ index }: SelectedRow, axis: number | undefined): SelectedRow | undefined {
   return axis === undefined ? undefined : { index, axis };
 }
 
@@ -175,7 +175,7 @@ function rowOf({ index }: Row, axis: number | undefined): Row | undefined {
  * Whether a row of a node all of whose rows are needed too is better computed once more than taken: where it comes, by cheap ops of
  * one operand, from a row that is taken anyway.
  */
-function hasRowNear(uses: ReadonlyMap<Node, Use>, node: Node, { index, axis }: Row): boolean {
+function hasRowNear(uses: ReadonlyMap<Node, Use>, node: Node, { index, axis }: SelectedRow): boolean {
   for (let steps = 0; steps < NEAR && !COSTLY.has(node.op); steps++) {
     const axes = AXES[node.op]?.(node, axis) ?? [];
     const [i, ...more] = axes.flatMap((at, i) => at === undefined ? [] : [i]);
@@ -188,7 +188,7 @@ function hasRowNear(uses: ReadonlyMap<Node, Use>, node: Node, { index, axis }: R
 
 /** Makes the rows of nodes that move, for indices that are worth it; inputs come before what reads them. */
 function rewrite(order: readonly Node[], uses: ReadonlyMap<Node, Use>, worth: ReadonlySet<Node>): void {
-  const moves = (node: Node, row: Row): boolean => {
+  const moves = (node: Node, row: SelectedRow): boolean => {
     const use = uses.get(node)!;
     return use.moves && worth.has(row.index) && isSame(use.row, row);
   };
@@ -199,11 +199,11 @@ function rewrite(order: readonly Node[], uses: ReadonlyMap<Node, Use>, worth: Re
     if (list) list.push(take);
     else takes.set(take.inputs[0], [take]);
   };
-  for (const node of order) if (rowTaken(node)) note(node);
-  const takesOf = (node: Node, row: Row): Node[] =>
+  for (const node of order) if (selectedRow(node)) note(node);
+  const takesOf = (node: Node, row: SelectedRow): Node[] =>
     takes.get(node)?.filter((take) => take.inputs[1] === row.index && attrsOf(take, "gather").axis === row.axis) ?? [];
   const rows = new Map<Node, Node>();
-  const rowIn = (node: Node, row: Row): Node => {
+  const rowIn = (node: Node, row: SelectedRow): Node => {
     if (moves(node, row)) return rows.get(node)!;
     const [found] = takesOf(node, row);
     if (found) return found;
@@ -214,7 +214,7 @@ function rewrite(order: readonly Node[], uses: ReadonlyMap<Node, Use>, worth: Re
   };
   const numbers = new Map<string, Node>();
   /** The number of a row; of a signed index it is several ops, which are done once. */
-  const numberOf = ({ index, axis }: Row, { shape }: Node): Node => {
+  const numberOf = ({ index, axis }: SelectedRow, { shape }: Node): Node => {
     const key = `${index.id} ${shape[axis]}`;
     const number = numbers.get(key) ?? rowNumber(index, shape[axis]);
     if (index.dtype.kind === "int") numbers.set(key, number);
@@ -225,7 +225,7 @@ function rewrite(order: readonly Node[], uses: ReadonlyMap<Node, Use>, worth: Re
     const { row } = uses.get(node)!;
     if (!row || !moves(node, row)) continue;
     const axes = AXES[node.op]!(node, row.axis)!;
-    const inputs = node.inputs.map((input, i) => axes[i] === undefined ? input : rowIn(input, rowOf(row, axes[i])!));
+    const inputs = node.inputs.map((input, i) => axes[i] === undefined ? input : rowIn(input, rowAlong(row, axes[i])!));
     const alone = PLACED[node.op]?.(node, () => numberOf(row, node), inputs) ??
       makeNode(node.op, inputs, rowShape(node, row.axis), node.dtype, node.attrs, node.composite);
     const [first, ...others] = takesOf(node, row);

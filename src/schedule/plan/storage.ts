@@ -21,11 +21,11 @@ export class Storage implements StorageRef {
   #counted: number | undefined;
   #watchers: (() => void)[] | undefined;
 
-  /** Allocates `bytes` with one reference, where the host can look in at any time when `visible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
-  constructor(backend: Backend, bytes: number, visible: boolean = false) {
+  /** Allocates `bytes` with one reference, where the host can look in at any time if `hostVisible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
+  constructor(backend: Backend, bytes: number, hostVisible: boolean = false) {
     this.backend = backend;
     this.bytes = bytes;
-    this.#buffer = allocate(backend, Math.max(bytes, 4), visible);
+    this.#buffer = allocate(backend, Math.max(bytes, 4), hostVisible);
   }
 
   /** Counts the memory as what a program may forget: see garbage.ts. */
@@ -83,13 +83,13 @@ function makeRoom(backend: Backend): void {
 }
 
 /** A buffer; where memory is out, what a program has forgotten is looked for first. */
-function allocate(backend: Backend, bytes: number, visible: boolean): BufferHandle {
+function allocate(backend: Backend, bytes: number, hostVisible: boolean): BufferHandle {
   if (limits.memory !== undefined && backend.memory().active + bytes > limits.memory) makeRoom(backend);
   try {
-    return backend.alloc(bytes, visible);
+    return backend.alloc(bytes, hostVisible);
   } catch (error) {
     if (!(error instanceof RuntimeError && error.code === "out-of-memory") || !collect()) throw error;
-    return backend.alloc(bytes, visible);
+    return backend.alloc(bytes, hostVisible);
   }
 }
 

@@ -36,7 +36,7 @@ export function view(value: Value, shape: Shape, strides: readonly number[], off
 }
 
 /** Row-major rows over the last axis. */
-export function rowsOf(shape: Shape): { rows: number; cols: number } {
+export function matrixShape(shape: Shape): { rows: number; cols: number } {
   const cols = shape[shape.length - 1] ?? 1;
   return { rows: sizeOf(shape.slice(0, -1)), cols };
 }

@@ -71,15 +71,15 @@ export const H200: Tuning = {
   reductions: { targetWorkgroups: 2048, manyRows: 512 },
   decode: {
     gemvWorkgroups: 128,
-    gemvMinHidden: { whole: 2048, barriers: 2560 },
+    gemvMinHidden: { persistent: 2048, barriers: 2560 },
     // Beyond it a phase merges: 20 to 25 us a token at a few positions, less from some hundred on.
     gemvFewPositions: 256,
     maxPrefetchBytes: 2 ** 17,
     headWorkgroups: { short: 528, long: 264 },
     // The more weights there are, the sooner it pays to read them once.
     batchMinSequences: [
-      { minHidden: 2048, whole: 2, barriers: 2 },
-      { minHidden: 0, whole: 3, barriers: 6 },
+      { minHidden: 2048, persistent: 2, barriers: 2 },
+      { minHidden: 0, persistent: 3, barriers: 6 },
     ],
     batchWorkgroups: 128,
     batchHeadWorkgroups: 264,

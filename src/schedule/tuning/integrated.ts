@@ -21,8 +21,8 @@ export function tuneIntegrated(computeUnits: number): Tuning {
     name: `integrated GPU of ${computeUnits || "unknown"} compute units`,
     decode: {
       ...base.decode,
-      gemvMinHidden: { whole: 0, barriers: 0 },
-      batchMinSequences: [{ minHidden: 0, whole: 2, barriers: 2 }],
+      gemvMinHidden: { persistent: 0, barriers: 0 },
+      batchMinSequences: [{ minHidden: 0, persistent: 2, barriers: 2 }],
       maxPrefetchBytes: 0,
     },
   };

@@ -19,9 +19,9 @@ export interface Cost {
   readonly usFixed: number;
 }
 
-/** A number for each launch mode of a decoder: one dispatch for all layers ("whole"), or a dispatch for each phase. */
+/** A number for each launch mode of a decoder: one dispatch for all layers ("persistent"), or a dispatch for each phase. */
 export interface PerLaunchMode {
-  readonly whole: number;
+  readonly persistent: number;
   readonly barriers: number;
 }
 

@@ -7,7 +7,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { batchUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
+import { batchedUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
 import { type DecoderSpec, MAX_SEQUENCES } from "../../../src/schedule/decoder/spec.ts";
 import { H200 } from "../../../src/schedule/tuning/h200.ts";
 import {
@@ -240,7 +240,7 @@ for (const device of DEVICES) {
       ignore: matrices === "emulated" ? batch.large : few,
       fn: async () => {
         mx.setDefaultDevice(device);
-        using _options = withOptions({ regions: "on", batch: "off", matrices });
+        using _options = withOptions({ regions: "on", batched: "off", matrices });
         const dir = await Deno.makeTempDir();
         try {
           await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
@@ -278,7 +278,7 @@ for (const device of DEVICES) {
       ignore: batch.large && !concurrent,
       fn: async () => {
         mx.setDefaultDevice(device);
-        using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
+        using _options = withOptions({ regions: "on", batched: "on", launchMode: "barriers" });
         const dir = await Deno.makeTempDir();
         try {
           await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
@@ -290,7 +290,7 @@ for (const device of DEVICES) {
             together = await steps(model, batch, batch.dtype, all);
           });
           assert([...kernels].some((kernel) => kernel.startsWith("batch_layers")), [...kernels].join(" "));
-          using _form = withOptions({ fast: concurrent ? "whole" : "barriers" });
+          using _mode = withOptions({ launchMode: concurrent ? "persistent" : "barriers" });
           if (concurrent) {
             for (let i = 0; i < 20; i++) {
               assertSame(await steps(model, batch, batch.dtype, all), together!, `in one dispatch, run ${i}`);
@@ -325,19 +325,19 @@ for (const device of DEVICES) {
 for (const device of DEVICES) {
   Deno.test(`sequences that the kernels of several do not serve have a reason on ${device}`, () => {
     const backend = mx.withDevice(device, getBackend);
-    using _options = withOptions({ batch: "on" });
+    using _options = withOptions({ batched: "on" });
     const served = { hidden: 1024, intermediate: 3072, heads: 16, kvHeads: 8, headDim: 128, groupSize: 128, bits: 4 };
     const reason = (
       sizes: Partial<typeof served>,
       sequences = 8,
       dtype: mx.Dtype = float16,
-      form: "whole" | "barriers" = "whole",
+      mode: "persistent" | "barriers" = "persistent",
       chunk?: { readonly count: number; readonly capacity: number },
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
       const position = { shape: [chunk ? 1 : sequences] };
       const decoder = { sizes: { ...served, ...sizes }, position, layers, chunk, capacity: chunk?.capacity };
-      return batchUnsupportedReason(backend, decoder as unknown as DecoderSpec, form);
+      return batchedUnsupportedReason(backend, decoder as unknown as DecoderSpec, mode);
     };
     assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
     assertMatch(reason({}, 17)!, /17 sequences/);
@@ -355,17 +355,17 @@ for (const device of DEVICES) {
     assertEquals([ofChunk(2, 256), ofChunk(16, 8192)], [undefined, undefined]);
     assertMatch(ofChunk(17, 256)!, /17 tokens of a sequence are more/);
     assertMatch(ofChunk(9, 256, { hidden: 4096 })!, /9 tokens of a sequence of 4096 hidden features/);
-    using _off = withOptions({ batch: "off" });
+    using _off = withOptions({ batched: "off" });
     assertMatch(reason({})!, /off/);
-    using _auto = withOptions({ batch: "auto" });
+    using _auto = withOptions({ batched: "auto" });
     assertMatch(reason({ bits: 16 }, 2, float32)!, /digits of float32/);
     assertEquals(reason({ bits: 16 }, 2, bfloat16, "barriers")?.match(/faster|digits/) ?? null, null);
     assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way behind 8192 positions/);
     assertEquals(ofChunk(2, 4096)?.includes("faster") ?? false, false);
-    for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {
+    for (const [mode, least] of [["persistent", 3], ["barriers", 6]] as const) {
       for (const count of [2, 3, 5, 6, 16]) {
-        const faster = reason({ hidden: 512 }, count, float16, form)?.includes(`${count} sequences are faster`);
-        assertEquals(faster ?? false, count < least, `${count}, ${form}`);
+        const faster = reason({ hidden: 512 }, count, float16, mode)?.includes(`${count} sequences are faster`);
+        assertEquals(faster ?? false, count < least, `${count}, ${mode}`);
       }
     }
   });

@@ -122,7 +122,7 @@ for (const device of DEVICES) {
       ignore: batch.large && !concurrent,
       fn: async () => {
         mx.setDefaultDevice(device);
-        using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
+        using _options = withOptions({ regions: "on", batched: "on", launchMode: "barriers" });
         const dir = await Deno.makeTempDir();
         try {
           await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
@@ -141,7 +141,7 @@ for (const device of DEVICES) {
               assert(layers.length === 1, `${what}: ${[...kernels].join(" ")}`);
               assertMatch(layers[0], /^batch_layers/);
               for (let run = 0; run < (concurrent ? 10 : 1); run++) {
-                using _form = withOptions({ fast: concurrent ? "whole" : "barriers" });
+                using _mode = withOptions({ launchMode: concurrent ? "persistent" : "barriers" });
                 assertSame(await steps(model, batch, batch.dtype, [sequence], { row }), found!, `${what}, run ${run}`);
               }
               const alone = await steps(plain.model, batch, float32, [sequence], { regions: "off", row });

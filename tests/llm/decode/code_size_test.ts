@@ -1,5 +1,5 @@
 /**
- * Machine code of decode steps: the kernels of a layer stay below what a multiprocessor keeps near, for every published shape in the form
+ * Machine code of decode steps: the kernels of a layer stay below what a multiprocessor keeps near, for every published shape in the variant
  * that is taken. Past that each layer fetches all of its code again, which doubles the time of a token (docs/performance-gpu.md).
  *
  * Models of two layers and few tokens have the code of whole ones. Limits are those of NVIDIA's discrete GPUs, whose driver tells.
@@ -7,7 +7,7 @@
 
 import { assert } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { formOf, LAYER_KERNELS, OP_BY_OP } from "../../../scripts/bench/forms.ts";
+import { LAYER_KERNELS, OP_BY_OP, variantOf } from "../../../scripts/bench/step_variants.ts";
 import { NEAR_CODE } from "../../../scripts/bench/gpu/targets.ts";
 import { SHAPES, writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
@@ -36,10 +36,10 @@ const STEPS = [
   { sequences: 8, positions: 100 },
 ];
 
-/** Tokens after which a faster form was looked for, and those whose kernels count. */
+/** Tokens after which a faster variant was looked for, and those whose kernels count. */
 const [MANY, FEW] = [48, 4];
 
-/** What steps run in the form that is taken. */
+/** What steps run in the variant that is taken. */
 async function profileSteps(
   { model, tokenizer }: mx.lm.Loaded,
   { sequences, positions }: typeof STEPS[number],
@@ -75,9 +75,9 @@ for (const device of testDevices()) {
         const large: string[] = [];
         for (const step of STEPS) {
           const { kernels, pipelines } = await profileSteps(loaded, step);
-          const form = formOf(kernels.filter(({ region }) => region === "decoder step"), step.sequences);
-          if (form === undefined && step.sequences > 1) continue; // the products of prompts, which share out their layers otherwise
-          assert(form, `steps of ${step.sequences} sequences ran ${OP_BY_OP}`);
+          const variant = variantOf(kernels.filter(({ region }) => region === "decoder step"), step.sequences);
+          if (variant === undefined && step.sequences > 1) continue; // the products of prompts, which share out their layers otherwise
+          assert(variant, `steps of ${step.sequences} sequences ran ${OP_BY_OP}`);
           const layer = pipelines.filter((p) => p.region === "decoder step" && LAYER_KERNELS.test(p.kernel));
           assert(layer.length > 0 && layer.every(({ bytes }) => bytes! > 0), "the driver told nothing");
           const size = (bytes: number): string => `${(bytes / 1024).toFixed(1)} KB`;
@@ -85,7 +85,7 @@ for (const device of testDevices()) {
           const limit = step.sequences > 1 ? LIMITS.several : LIMITS.one;
           if (sum <= limit * 1024) continue;
           const each = layer.map((p) => `${pipelineName(p)}: ${size(p.bytes!)}`).join(", ");
-          large.push(`${step.sequences} at ${step.positions}, ${form}: ${size(sum)} of ${limit} KB (${each})`);
+          large.push(`${step.sequences} at ${step.positions}, ${variant}: ${size(sum)} of ${limit} KB (${each})`);
         }
         loaded.model[Symbol.dispose]();
         await Deno.remove(folder, { recursive: true });

@@ -12,7 +12,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { decodeStep } from "../../../src/llm/decode/state.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import { MegakernelFailure } from "../../../src/graph/error.ts";
-import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
+import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
 import { steps } from "../../support/models/random_cache_steps.ts";
 import {
@@ -33,10 +33,10 @@ import { nmse } from "../../support/oracles/oracle.ts";
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 /** How accumulators are made and waited for: with barriers, and in the kernels that wait by themselves, one phase to a dispatch. */
-const FORMS = [
-  { accumulators: "u64", fast: "barriers" },
-  { accumulators: "i32", fast: "barriers" },
-  { accumulators: "u64", fast: "steps" },
+const VARIANTS = [
+  { accumulators: "u64", launchMode: "barriers" },
+  { accumulators: "i32", launchMode: "barriers" },
+  { accumulators: "u64", launchMode: "per_phase" },
 ] as const;
 /** Tokens of a golden continuation that a test compares. */
 const SOME = 12;
@@ -90,7 +90,7 @@ const SETTINGS: readonly ChoosingSettings[] = [
 /** Like Qwen2.5. */
 const BIASED: Architecture = { qkNorm: false, qkvBias: true, activation: "silu" };
 const SMALL = { hidden: 128, intermediate: 192, layers: 2, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab: 4099 };
-/** Architectures of small models: what sets them apart, sizes, a format, positions before the first token, and how many forms. */
+/** Architectures of small models: what sets them apart, sizes, a format, positions before the first token, and how many variants. */
 const ARCHITECTURES: readonly (readonly [Architecture, ModelShape, ModelFormat, number, number])[] = [
   [BIASED, SMALL, { groupSize: 64 }, 5, 3],
   [
@@ -141,7 +141,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, { groupSize: 32 });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
       mx.setDefaultDevice(device);
-      await decoding({ accumulators: "u64", fast: "barriers" }, async () => {
+      await decoding({ accumulators: "u64", launchMode: "barriers" }, async () => {
         for (const settings of SETTINGS) {
           let expected: number[] = [];
           const apart = await kernelsOf(device, async () => {
@@ -158,18 +158,18 @@ for (const device of DEVICES) {
           }
         }
       });
-      await decoding({ accumulators: "u64", fast: "barriers" }, async () => {
+      await decoding({ accumulators: "u64", launchMode: "barriers" }, async () => {
         const { kernels } = await mx.profile(() => sampledSteps(model, {}, false), { timed: false });
         const calls = (name: string): number | undefined => kernels.find(({ kernel }) => kernel === name)?.calls;
         assertEquals([calls("decode_begin_u64"), calls("decode_greedy_u64")], [5, 6]); // submissions, steps
       });
       // A token opens the next one, whatever the accumulators are.
-      for (const form of FORMS) {
+      for (const variant of VARIANTS) {
         for (const settings of dtype === mx.float32 ? [{}, SETTINGS[1]] : []) {
-          const [expected, found] = await decoding(form, async () => {
+          const [expected, found] = await decoding(variant, async () => {
             return [await sampledSteps(model, settings, true), await sampledSteps(model, settings, false)];
           });
-          assertEquals(found, expected, JSON.stringify({ ...form, ...settings }));
+          assertEquals(found, expected, JSON.stringify({ ...variant, ...settings }));
         }
       }
       model[Symbol.dispose]();
@@ -183,7 +183,7 @@ for (const device of DEVICES) {
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
     for (const accumulators of ["u64", "i32"] as const) {
-      await decoding({ accumulators, fast: "barriers" }, async () => {
+      await decoding({ accumulators, launchMode: "barriers" }, async () => {
         for (const [end, settings] of [["greedy", {}], ["draw", SETTINGS[1]]] as const) {
           const expected = await sampledSteps(model, settings, true);
           const kernels = await kernelsOf(device, async () => {
@@ -197,13 +197,15 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
-  for (const { accumulators, fast } of FORMS) {
-    Deno.test(`fused decoding with ${accumulators} accumulators and ${fast} gives the reference continuations on ${device}`, async () => {
+  for (const { accumulators, launchMode } of VARIANTS) {
+    Deno.test(`fused decoding with ${accumulators} accumulators and ${launchMode} gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-      await decoding({ accumulators, fast }, async () => {
+      await decoding({ accumulators, launchMode }, async () => {
         const kernels = await kernelsOf(device, async () => {
           for (
-            const { prompt, greedy } of accumulators === "u64" && fast === "barriers" ? GOLDEN : GOLDEN.slice(0, 1)
+            const { prompt, greedy } of accumulators === "u64" && launchMode === "barriers"
+              ? GOLDEN
+              : GOLDEN.slice(0, 1)
           ) {
             const found: number[] = [];
             const most = Math.min(SOME, greedy.length);
@@ -214,7 +216,7 @@ for (const device of DEVICES) {
           }
         });
         const phases = ["qkv", "attention", "mlp", "greedy"].map((phase) => `decode_${phase}_${accumulators}`);
-        for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_greedy_poll"]) {
+        for (const kernel of launchMode === "barriers" ? phases : ["decode_layers", "decode_greedy_poll"]) {
           assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }
       });
@@ -283,13 +285,13 @@ for (const device of DEVICES) {
       const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 2));
       let exact: number[] | undefined;
       // Compiling the kernel of all layers takes a software device long: the shape with the most paths in it must do.
-      const forms = FORMS.filter(({ fast }) => fast === "barriers" || context > 1000);
-      for (const { accumulators, fast } of forms) {
-        const found = await decoding({ accumulators, fast }, () => steps(model, shape, context, 2));
+      const variants = VARIANTS.filter(({ launchMode }) => launchMode === "barriers" || context > 1000);
+      for (const { accumulators, launchMode } of variants) {
+        const found = await decoding({ accumulators, launchMode }, () => steps(model, shape, context, 2));
         const limit = activations === mx.float32 ? 1e-6 : activations === mx.float16 ? 1e-5 : 5e-4;
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= limit, `${accumulators} ${fast} ${what}: NMSE ${error}`);
+          assert(error <= limit, `${accumulators} ${launchMode} ${what}: NMSE ${error}`);
         }
         if (accumulators === "u64") assertEquals(found.logits, exact ??= found.logits);
       }
@@ -306,18 +308,18 @@ for (const device of DEVICES) {
       const model = await modelOf(architecture, shape, format, mx.float32);
       const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 3));
       let exact: number[] | undefined;
-      for (const form of FORMS.slice(0, count)) {
+      for (const variant of VARIANTS.slice(0, count)) {
         let found = expected;
         const kernels = await kernelsOf(device, async () => {
-          found = await decoding(form, () => steps(model, shape, context, 3));
+          found = await decoding(variant, () => steps(model, shape, context, 3));
         });
-        const fused = form.fast === "barriers" ? `decode_qkv_${form.accumulators}` : "decode_layers";
+        const fused = variant.launchMode === "barriers" ? `decode_qkv_${variant.accumulators}` : "decode_layers";
         assert((kernels as Set<string>).has(fused), [...kernels].join());
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= 1e-6, `${form.accumulators} ${form.fast} ${what}: NMSE ${error}`);
+          assert(error <= 1e-6, `${variant.accumulators} ${variant.launchMode} ${what}: NMSE ${error}`);
         }
-        if (form.accumulators === "u64") assertEquals(found.logits, exact ??= found.logits);
+        if (variant.accumulators === "u64") assertEquals(found.logits, exact ??= found.logits);
       }
       model[Symbol.dispose]();
     });
@@ -328,11 +330,11 @@ for (const device of DEVICES) {
     const large: Architecture = { ...BIASED, fifthBiases: [20, 300] };
     const model = await modelOf(large, SMALL, { groupSize: 64 }, mx.float32);
     const expected = await decoding({ regions: "off" }, () => steps(model, SMALL, 1, 6));
-    for (const form of FORMS) {
-      const found = await decoding(form, () => steps(model, SMALL, 1, 6));
+    for (const variant of VARIANTS) {
+      const found = await decoding(variant, () => steps(model, SMALL, 1, 6));
       for (const what of ["logits", "cache"] as const) {
         const error = nmse(found[what], expected[what]);
-        assert(error <= 1e-6, `${form.accumulators} ${form.fast} ${what}: NMSE ${error}`);
+        assert(error <= 1e-6, `${variant.accumulators} ${variant.launchMode} ${what}: NMSE ${error}`);
       }
     }
     model[Symbol.dispose]();
@@ -344,15 +346,15 @@ for (const device of DEVICES) {
     const model = await modelOf({ ...BIASED, fifthBiases: [100, 300] }, SMALL, { groupSize: 64 }, mx.float32);
     const backend = mx.withDevice(device, getBackend);
     const expected = await decoding({ regions: "off" }, () => steps(model, SMALL, 3, 1));
-    for (const form of FORMS.slice(0, 2)) {
-      const found = await decoding(form, () => steps(model, SMALL, 3, 1));
+    for (const variant of VARIANTS.slice(0, 2)) {
+      const found = await decoding(variant, () => steps(model, SMALL, 3, 1));
       assert(nmse(found.logits, expected.logits) <= 1e-6);
     }
     try {
-      const polled = decoding(FORMS[2], () => steps(model, SMALL, 3, 1));
+      const polled = decoding(VARIANTS[2], () => steps(model, SMALL, 3, 1));
       await assertRejects(() => polled, MegakernelFailure, "scores are too large for 29 bits");
     } finally {
-      forgetForms(backend);
+      forgetLaunchModes(backend);
     }
     model[Symbol.dispose]();
   });
@@ -361,11 +363,11 @@ for (const device of DEVICES) {
     mx.setDefaultDevice(device);
     for (const fifthBiases of [[NaN], [0, NaN], [0, 0, NaN], [0, Infinity], [0, 0, -Infinity]] as const) {
       const model = await modelOf({ ...BIASED, fifthBiases }, SMALL, { groupSize: 64 }, mx.float32);
-      // Infinite scores are too large for the form without barriers, which says so.
-      const forms = fifthBiases.some(Number.isNaN) ? FORMS : FORMS.slice(0, 2);
-      for (const form of [{ regions: "off" } as const, ...forms]) {
-        const { logits } = await decoding(form, () => steps(model, SMALL, 1, 1, false));
-        assert(logits.every(Number.isNaN), `${fifthBiases} ${JSON.stringify(form)}`);
+      // Infinite scores are too large for the launch mode without barriers, which says so.
+      const variants = fifthBiases.some(Number.isNaN) ? VARIANTS : VARIANTS.slice(0, 2);
+      for (const variant of [{ regions: "off" } as const, ...variants]) {
+        const { logits } = await decoding(variant, () => steps(model, SMALL, 1, 1, false));
+        assert(logits.every(Number.isNaN), `${fifthBiases} ${JSON.stringify(variant)}`);
       }
       model[Symbol.dispose]();
     }
@@ -383,17 +385,17 @@ for (const device of DEVICES) {
       });
       return found;
     };
-    const expected = await tokens({ fast: "barriers" });
+    const expected = await tokens({ launchMode: "barriers" });
     const lines: string[] = [];
     const log = console.error;
     console.error = (line: string) => lines.push(line);
     try {
       // Workgroups of a software device do not run together, and one look is never enough on any device.
-      assertEquals(await tokens({ fast: "whole", spinLimit: 1 }), expected);
-      assertEquals(await tokens({ fast: "whole", spinLimit: 1 }), expected);
+      assertEquals(await tokens({ launchMode: "persistent", spinLimit: 1 }), expected);
+      assertEquals(await tokens({ launchMode: "persistent", spinLimit: 1 }), expected);
     } finally {
       console.error = log;
-      forgetForms(backend);
+      forgetLaunchModes(backend);
     }
     assertEquals(lines.filter((line) => line.includes("failed")), [
       `vkmx: ${device}: decoding in one dispatch failed (a workgroup waited for too long); it goes on with barriers`,
@@ -418,8 +420,8 @@ for (const device of DEVICES) {
     if (concurrent) await writeModel(`${folder}/model`, shape, { groupSize: 128 });
     const { model, tokenizer } = await mx.lm.load(concurrent ? `${folder}/model` : TINY_DIR, { device });
     mx.setDefaultDevice(device);
-    const run = (fast: typeof options.fast, context: number = 300, count: number = 24): Promise<number[]> =>
-      decoding({ accumulators: "u64", fast }, async () => {
+    const run = (launchMode: typeof options.launchMode, context: number = 300, count: number = 24): Promise<number[]> =>
+      decoding({ accumulators: "u64", launchMode }, async () => {
         if (concurrent) return (await steps(model, shape, context, count, false)).logits;
         const found: number[] = [];
         for await (const r of mx.lm.streamGenerate(model, tokenizer, "Once", { maxTokens: 3 })) found.push(r.token);
@@ -427,12 +429,12 @@ for (const device of DEVICES) {
       });
     const expected = await run("barriers");
     for (let i = 0; i < (concurrent ? 20 : 4); i++) {
-      const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
-      assertEquals(await run(fast), expected, fast);
+      const mode = i % 2 === 0 ? "barriers" : concurrent ? "persistent" : "per_phase";
+      assertEquals(await run(mode), expected, mode);
     }
     // Walks in rounds, the last of which gives some threads a row and others none.
     for (const context of concurrent ? [1601, 2570, 3480] : []) {
-      assertEquals(await run("whole", context, 3), await run("barriers", context, 3), `${context} positions`);
+      assertEquals(await run("persistent", context, 3), await run("barriers", context, 3), `${context} positions`);
     }
     model[Symbol.dispose]();
     await Deno.remove(folder, { recursive: true });

@@ -45,32 +45,32 @@ interface Kind {
 
 const KINDS: Readonly<Record<string, Kind>> = {
   "by columns": {
-    options: { rows: "off", batch: "off" },
+    options: { gemv: "off", batched: "off" },
     barriers: /^decode_qkv_/,
     whole: /^decode_layers/,
     rope: "another base and scale",
   },
   "by columns in words of 32 bits": {
-    options: { rows: "off", batch: "off", accumulators: "i32" },
+    options: { gemv: "off", batched: "off", accumulators: "i32" },
     barriers: /^decode_qkv_i32$/,
     whole: /^decode_qkv_i32$/,
     rope: "wavelengths",
   },
   "by rows": {
-    options: { rows: "on", batch: "off" },
-    barriers: /^decode_rows_phase$/,
-    whole: /^decode_rows_layers$/,
+    options: { gemv: "on", batched: "off" },
+    barriers: /^decode_gemv_phase$/,
+    whole: /^decode_gemv_layers$/,
     rope: "wavelengths",
   },
   "of several sequences": {
-    options: { batch: "on" },
+    options: { batched: "on" },
     barriers: /^batch_layers/,
     whole: /^batch_layers/,
     rope: "another base and scale",
     batch: { positions: [270, 31, 5] },
   },
   "of a chunk": {
-    options: { batch: "on" },
+    options: { batched: "on" },
     barriers: /^batch_layers/,
     whole: /^batch_layers/,
     rope: "wavelengths",
@@ -79,10 +79,10 @@ const KINDS: Readonly<Record<string, Kind>> = {
 };
 
 /** How layers wait for each other: what waits inside of a dispatch runs where subgroups have 32 threads. */
-function formsOn(device: string): readonly ("barriers" | "steps" | "whole")[] {
+function formsOn(device: string): readonly ("barriers" | "per_phase" | "persistent")[] {
   const { subgroup, concurrent } = mx.withDevice(device, getBackend).limits;
   if (subgroup < 32) return ["barriers"];
-  return concurrent ? ["barriers", "steps", "whole"] : ["barriers", "steps"];
+  return concurrent ? ["barriers", "per_phase", "persistent"] : ["barriers", "per_phase"];
 }
 
 /** A model in which every second layer has the rope that `make` gives. */
@@ -121,15 +121,15 @@ for (const device of DEVICES.filter((name) => name !== "wasm")) {
       await withModel(device, ROPES[rope], async (model) => {
         const expected = await run(model, "off");
         assert(nmse(expected.logits[0], alike!.logits[0]) > 1e-3, "the other rope makes no difference");
-        for (const fast of formsOn(device)) {
-          using _options = withOptions({ ...options, fast });
+        for (const launchMode of formsOn(device)) {
+          using _options = withOptions({ ...options, launchMode });
           let found = expected;
           const kernels = await kernelsOf(device, async () => void (found = await run(model, "on")));
-          const kernel = fast === "barriers" ? barriers : whole;
-          assert([...kernels].some((name) => kernel.test(name)), `${fast}: ${[...kernels].join()}`);
+          const kernel = launchMode === "barriers" ? barriers : whole;
+          assert([...kernels].some((name) => kernel.test(name)), `${launchMode}: ${[...kernels].join()}`);
           sequences.forEach((sequence, at) => {
             const [one, alone] = [found, expected].map((all) => ofSequence(all, at, sequences.length));
-            assertAgrees(one, alone, batch, sequence, `${fast}, sequence ${sequence}`);
+            assertAgrees(one, alone, batch, sequence, `${launchMode}, sequence ${sequence}`);
           });
         }
       });

@@ -7,7 +7,7 @@ import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
-import { DeviceLoop, poke, visible } from "../../../src/array/compile/loop.ts";
+import { DeviceLoop, hostVisible, writeState } from "../../../src/array/compile/loop.ts";
 import { chooseStep, type DecodeScalars, forwardStep, type Masking } from "../../../src/llm/decode/state.ts";
 import { logprobsWidth } from "../../../src/llm/sampling/logprobs_log.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
@@ -66,15 +66,15 @@ async function choices(device: string, rows: number, settings: ChoosingSettings)
     log: mx.zeros([rows, LOG], mx.int32),
     logprobs: logprobs === undefined ? undefined : mx.zeros([rows, LOG, logprobsWidth(logprobs)], mx.float32),
     logits: mx.zeros([rows, VOCABULARY]),
-    mask: visible(new Uint32Array(rows * WORDS), [rows, WORDS]),
+    mask: hostVisible(new Uint32Array(rows * WORDS), [rows, WORDS]),
   }));
   mx.setDefaultDevice(device);
   using loop = new DeviceLoop(state, (now: DecodeScalars & Masking) => chooseStep(options, now));
   const tokens: number[][] = [];
   for (let step = 0; step < STEPS; step++) {
     const { logits, masks } = inputs(rows, step);
-    poke(state.logits, logits);
-    poke(state.mask, masks);
+    writeState(state.logits, logits);
+    writeState(state.mask, masks);
     loop.run(1);
     await loop.done();
     tokens.push(state.token.reshape([-1]).tolist() as number[]);
@@ -106,8 +106,8 @@ async function forwards(model: LanguageModel): Promise<number[]> {
       loop.run();
       await loop.done();
       found.push(...state.logits.toTypedArray() as Float32Array);
-      poke(state.token, Int32Array.of(7));
-      poke(state.position, Int32Array.of(step + 1));
+      writeState(state.token, Int32Array.of(7));
+      writeState(state.position, Int32Array.of(step + 1));
     }
   }
   mx.dispose([state.token, state.position, state.logits]);
@@ -179,7 +179,7 @@ for (const device of testDevices()) {
     mx.setDefaultDevice(device);
     let found: number[] = [];
     const { kernels } = await (async () => {
-      using _options = withOptions({ regions: "on", fast: "barriers" });
+      using _options = withOptions({ regions: "on", launchMode: "barriers" });
       return await mx.profile(async () => void (found = await forwards(model)), { timed: false });
     })();
     using _options = withOptions({ regions: "off" });

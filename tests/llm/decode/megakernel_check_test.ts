@@ -9,7 +9,7 @@ import * as mx from "../../../mod.ts";
 import { ROOT } from "../../../scripts/tools.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
+import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../../src/schedule/ops/matmul/coopmat.ts";
 import { type Architecture, modelOf } from "../../support/models/architectures.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -30,7 +30,7 @@ async function trying(device: string, body: (folder: string) => Promise<void>): 
   try {
     await body(folder);
   } finally {
-    forgetForms(backend);
+    forgetLaunchModes(backend);
     await Deno.remove(folder, { recursive: true });
   }
 }
@@ -75,7 +75,7 @@ for (const device of DEVICES) {
     const { prompt, greedy } = GOLDEN[0];
     await trying(device, async (folder) => {
       for (const round of ["tested", "known"]) {
-        forgetForms(mx.withDevice(device, getBackend));
+        forgetLaunchModes(mx.withDevice(device, getBackend));
         model.traces[Symbol.dispose]();
         const count = concurrent ? greedy.length : round === "tested" ? 36 : 3; // software devices are slow
         const found: number[] = [];
@@ -99,7 +99,7 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
     const { prompt, greedy } = GOLDEN[0];
     await trying(device, async (folder) => {
-      using _options = withOptions({ batch: "on" });
+      using _options = withOptions({ batched: "on" });
       const tokens = async (maxTokens: number): Promise<number[]> => {
         const found: number[] = [];
         for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens })) found.push(r.token);
@@ -121,10 +121,10 @@ for (const device of DEVICES) {
     const { prompt, greedy } = GOLDEN[0];
     await trying(device, async (folder) => {
       using scopes = new DisposableStack();
-      scopes.use(withOptions({ batch: "on" }));
+      scopes.use(withOptions({ batched: "on" }));
       const tokens: number[][] = [[], []];
       for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, [prompt, prompt], { maxTokens: 36 })) {
-        if (!concurrent) scopes.use(withOptions({ batch: "off" })); // the steps, which would take long
+        if (!concurrent) scopes.use(withOptions({ batched: "off" })); // the steps, which would take long
         tokens[r.sequence].push(r.token);
       }
       assertEquals(tokens, [greedy.slice(0, 36), greedy.slice(0, 36)]);
@@ -151,7 +151,7 @@ for (const device of DEVICES) {
       ];
       for (const [text, answer] of rows) {
         Deno.writeTextFileSync(path, text);
-        forgetForms(mx.withDevice(device, getBackend));
+        forgetLaunchModes(mx.withDevice(device, getBackend));
         await tryLayers(model);
         assertEquals(verdicts(folder).map((v) => v.answer), [answer], text);
       }
@@ -187,7 +187,7 @@ for (const device of DEVICES) {
   Deno.test({ name: `several sequences have a verdict of their own on ${device}`, ignore: !concurrent }, async () => {
     const { model } = await mx.lm.load(TINY_DIR, { device });
     await trying(device, async (folder) => {
-      using _options = withOptions({ batch: "on" });
+      using _options = withOptions({ batched: "on" });
       for (const count of [3, 2]) await tryLayers(model, count);
       const found = verdicts(folder);
       assertEquals(found.map(({ question }) => question.slice(-1)).toSorted(), ["2", "3"]);
@@ -203,7 +203,7 @@ for (const device of DEVICES) {
     Deno.test(`a loop of ${count} goes on where its test fails, and the next one runs ${kernel} on ${device}`, async () => {
       const { model } = await mx.lm.load(TINY_DIR, { device });
       await trying(device, async (folder) => {
-        using _options = withOptions({ batch: pairs ? "auto" : "on", spinLimit: 1 }); // one look is never enough
+        using _options = withOptions({ batched: pairs ? "auto" : "on", spinLimit: 1 }); // one look is never enough
         await withSteps(model, count, async (trace, state) => {
           const runs = async (loop: DeviceLoop<typeof state>, kernel: string): Promise<void> => {
             const kernels = await kernelsOf(device, async () => {
@@ -214,7 +214,7 @@ for (const device of DEVICES) {
           };
           using loop = new DeviceLoop(state, trace);
           await runs(loop, "batch_begin");
-          using _auto = withOptions({ batch: "auto" });
+          using _auto = withOptions({ batched: "auto" });
           await loop.improve();
           assertEquals(verdicts(folder).map(({ answer }) => answer), ["fails"]);
           await runs(loop, "batch_begin");

@@ -83,12 +83,17 @@ const WAYS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
 };
 
 /** How a device runs steps: op by op and, on software devices only when told to, in a decoder's kernels; and what is tried there. */
-const forms = (device: string): readonly (readonly [Partial<typeof options>, ...(keyof typeof WAYS)[]])[] =>
+const variants = (device: string): readonly (readonly [Partial<typeof options>, ...(keyof typeof WAYS)[]])[] =>
   device === "wasm" ? [[{}, ...Object.keys(WAYS)]] : [
     [{ regions: "off" }, "greedy", "sampled"],
-    [{ regions: "on", accumulators: "u64", fast: "barriers" }, "greedy", "sampled", "with a sampler of one's own"],
-    [{ regions: "on", accumulators: "i32", fast: "barriers" }, "greedy"],
-    [{ regions: "on", accumulators: "u64", fast: "steps" }, "greedy"],
+    [
+      { regions: "on", accumulators: "u64", launchMode: "barriers" },
+      "greedy",
+      "sampled",
+      "with a sampler of one's own",
+    ],
+    [{ regions: "on", accumulators: "i32", launchMode: "barriers" }, "greedy"],
+    [{ regions: "on", accumulators: "u64", launchMode: "per_phase" }, "greedy"],
   ];
 
 async function within<T>(change: Partial<typeof options>, body: () => Promise<T>): Promise<T> {
@@ -113,11 +118,11 @@ const SPOILED: readonly Damage[] = [
 const { greedy } = GOLDEN[0];
 
 for (const device of DEVICES) {
-  for (const [form, ...ways] of forms(device)) {
-    const name = `${device} ${Object.values(form).join(" ")}`.trim();
+  for (const [variant, ...ways] of variants(device)) {
+    const name = `${device} ${Object.values(variant).join(" ")}`.trim();
 
     Deno.test(`a step without finite logits ends with its number, tokens before it stay: ${name}`, () =>
-      within(form, async () => {
+      within(variant, async () => {
         // The embedding of the third token is spoiled, which step 4 feeds.
         using model = await loadDamaged(device, ["model.embed_tokens.scales", greedy[2], NaN]);
         for (const way of ways) {
@@ -125,7 +130,7 @@ for (const device of DEVICES) {
           assertEquals(tokens, greedy.slice(0, 3), way);
           assertEquals(error, "logits: The logits of step 4", way);
         }
-        if (form.fast === "steps" || form.accumulators === "i32") return;
+        if (variant.launchMode === "per_phase" || variant.accumulators === "i32") return;
         const texts: string[] = ["", ""];
         let message = "";
         try {
@@ -143,7 +148,7 @@ for (const device of DEVICES) {
       }));
 
     Deno.test(`NaN or infinity in any weight is noticed: ${name}`, () =>
-      within(form, async () => {
+      within(variant, async () => {
         for (const damage of SPOILED) {
           using model = await loadDamaged(device, damage);
           const { tokens, error } = await generated(model, {});

@@ -9,7 +9,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { decodingModel } from "../../../src/llm/models/mod.ts";
-import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
+import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../../src/schedule/ops/matmul/coopmat.ts";
 import { collect } from "../../../src/schedule/plan/garbage.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
@@ -33,8 +33,12 @@ async function alone(
 }
 
 /** Kernels that ran while regions are on, so that software devices take them too: those of several sequences unless `batch` is off. */
-async function fused(device: string, body: () => Promise<void>, batch: typeof options.batch = "on"): Promise<string[]> {
-  using _options = withOptions({ regions: "on", batch });
+async function fused(
+  device: string,
+  body: () => Promise<void>,
+  batched: typeof options.batched = "on",
+): Promise<string[]> {
+  using _options = withOptions({ regions: "on", batched });
   return [...await kernelsOf(device, body)];
 }
 
@@ -118,7 +122,7 @@ for (const device of testDevices()) {
     Deno.test(`prompts and batches of any size share their weights on ${device}`, async () => {
       const backend = mx.withDevice(device, getBackend);
       // Without a test of one dispatch, which would hold memory beside.
-      using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
+      using _options = withOptions({ regions: "on", batched: "on", launchMode: "barriers" });
       const { model, tokenizer } = await load(TINY_DIR, { device });
       const after = async (count: number): Promise<number> => {
         await batchGenerate(model, tokenizer, prompts.slice(0, count), { maxTokens: 2 });
@@ -155,10 +159,10 @@ for (const device of testDevices()) {
         try {
           const kernels = await fused(device, async () => {
             using changes = new DisposableStack();
-            changes.use(withOptions({ fast: "barriers" }));
+            changes.use(withOptions({ launchMode: "barriers" }));
             // After the prompts: one look is never enough.
             const onPrompt = (done: number): void => {
-              if (done === 3) changes.use(withOptions({ fast: "whole", spinLimit: 1 }));
+              if (done === 3) changes.use(withOptions({ launchMode: "persistent", spinLimit: 1 }));
             };
             const { model, tokenizer } = await load(TINY_DIR, { device });
             const some = GOLDEN.slice(0, 3);
@@ -172,7 +176,7 @@ for (const device of testDevices()) {
           assert(kernels.includes("batch_layers"), String(kernels));
         } finally {
           console.error = log;
-          forgetForms(mx.withDevice(device, getBackend));
+          forgetLaunchModes(mx.withDevice(device, getBackend));
         }
         assertEquals(lines.filter((line) => line.includes("failed")).length, 1, lines.join("\n"));
       },

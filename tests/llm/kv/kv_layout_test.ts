@@ -14,7 +14,7 @@ import { cachedHeads, shownUpdate, updateOf } from "../../../src/schedule/decode
 const [HEADS, ROWS, DIM] = [2, 5, 8];
 
 Deno.test("a buffer has a plane of all rows for each block of features of each head", () => {
-  const sizes = { batch: 3, heads: HEADS, rows: ROWS, headDim: DIM, block: 4 };
+  const sizes = { batch: 3, heads: HEADS, positions: ROWS, headDim: DIM, block: 4 };
   assertEquals(bufferShape(sizes), [3, 2, 2, 5, 4]);
   assertEquals(bufferSizes(bufferShape(sizes)), sizes);
   assertEquals(FUSED_LAYOUT, { keys: 4, values: 8 }); // what shaders/decode reads
@@ -26,7 +26,7 @@ for (const block of [4, 8, 2]) {
   Deno.test(`rows appended to a buffer in blocks of ${block} lie where they should, and are seen as they were`, () => {
     mx.setDefaultDevice("wasm");
     mx.tidy(() => {
-      const buffer = mx.full(bufferShape({ batch: 1, heads: HEADS, rows: ROWS, headDim: DIM, block }), -1);
+      const buffer = mx.full(bufferShape({ batch: 1, heads: HEADS, positions: ROWS, headDim: DIM, block }), -1);
       const rows = mx.arange(HEADS * 2 * DIM).astype(mx.float32).reshape([1, HEADS, 2, DIM]);
       const next = appendRows(buffer, rows, mx.array([1], mx.int32));
       const expected = new Array(HEADS * ROWS * DIM).fill(-1);

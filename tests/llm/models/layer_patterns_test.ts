@@ -274,8 +274,8 @@ Deno.test("few tokens of one sequence are found as a chunk, with the logits of a
     for (const rows of [2, 16]) {
       const region = found(variant, rows);
       assert(typeof region === "object", String(region));
-      const { decoder: { chunk, layers, logits }, late } = region;
-      assertEquals([chunk, layers.length, late], [{ count: rows, taken: undefined }, LAYERS, false]);
+      const { decoder: { chunk, layers, logits }, runsLast } = region;
+      assertEquals([chunk, layers.length, runsLast], [{ count: rows, selected: undefined }, LAYERS, false]);
       assertEquals(logits.shape, [1, rows, VOCABULARY]);
     }
   }

@@ -129,7 +129,7 @@ for (const maxThreads of [128, 256]) {
 
 Deno.test("a step in one dispatch for all layers lowers with and without prefetch warps", () =>
   lowering({}, mx.float16, 1024, async (model) => {
-    using _options = withOptions({ fast: "whole" });
+    using _options = withOptions({ launchMode: "persistent" });
     const backend = getBackend("wasm");
     for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_prefetch"]] as const) {
       Object.assign(backend, { limits: { ...backend.limits, concurrent } });
@@ -184,7 +184,7 @@ for (const [change, features] of FAMILIES) {
   const name = [family, ...Object.values(config).map((v) => typeof v === "string" ? v : "llama3")].join(" with ");
   Deno.test(`prompts and steps of ${name} are fused`, () =>
     lowering({}, mx.float16, 1024, async (model) => {
-      using _options = withOptions({ fast: "barriers" });
+      using _options = withOptions({ launchMode: "barriers" });
       const kernels = await kernelsOf(model, [40], (cache, logits) => mx.eval(logits, ...cache.state));
       const calls = (prefix: string): number =>
         kernels.reduce((sum, k) => k.kernel.startsWith(prefix) ? sum + k.calls : sum, 0);
@@ -245,12 +245,12 @@ for (const [change, features] of FAMILIES) {
 
   Deno.test(`a step of several sequences of ${name} takes the constants of its layers`, () =>
     lowering({}, mx.float16, 1024, async (model) => {
-      for (const [fast, rows] of [["barriers", 1], ["whole", SHAPE.layers]] as const) {
-        using _options = withOptions({ batch: "on", fast });
+      for (const [launchMode, rows] of [["barriers", 1], ["persistent", SHAPE.layers]] as const) {
+        using _options = withOptions({ batched: "on", launchMode });
         const found = await dispatched(() => batchStep(model, 5), "batch_layers");
         assertEquals(
           found.map((dispatch) => dispatch.rows),
-          new Array(fast === "whole" ? 1 : 5 * SHAPE.layers).fill(rows),
+          new Array(launchMode === "persistent" ? 1 : 5 * SHAPE.layers).fill(rows),
         );
         for (const dispatch of found) assertEquals(featuresOf(dispatch), features);
       }

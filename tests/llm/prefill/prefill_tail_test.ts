@@ -14,7 +14,7 @@ import { promptStep } from "../../../src/llm/decode/state.ts";
 import { decodingModel, type LanguageModel } from "../../../src/llm/models/mod.ts";
 import type { SamplerOptions } from "../../../src/llm/sampling/options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../../src/llm/sampling/sampler.ts";
-import { forgetForms } from "../../../src/schedule/decoder/megakernel.ts";
+import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
 import {
   choosingOf,
@@ -41,8 +41,8 @@ const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
  * are float16, so the `error` of logits is larger. A draw from all tokens falls on another one now and then.
  */
 const HEADS = [
-  { batch: "off", head: "decode_head_u64", error: 2e-3, drawsAll: true },
-  { batch: "on", head: "batch_head", error: 1e-2, drawsAll: false },
+  { batched: "off", head: "decode_head_u64", error: 2e-3, drawsAll: true },
+  { batched: "on", head: "batch_head", error: 1e-2, drawsAll: false },
 ] as const;
 /** Answers that are free, and those of a format, which choose tokens in another way. */
 const ANSWERS = [
@@ -148,11 +148,11 @@ for (const device of DEVICES) {
       // Draws depend on more digits than bfloat16 rows have after the norm.
       for (const settings of SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16)) {
         const expected = await promptState(model, settings, { regions: "off" });
-        for (const { batch, head, error, drawsAll } of HEADS) {
+        for (const { batched, head, error, drawsAll } of HEADS) {
           if (settings.temp === 1 && !drawsAll) continue;
           let found: typeof expected = { numbers: [], told: [] };
           const kernels = await kernelsOf(device, async () => {
-            found = await promptState(model, settings, { regions: "on", batch });
+            found = await promptState(model, settings, { regions: "on", batched });
           });
           assertEquals(found.numbers, expected.numbers, `${JSON.stringify(settings)}, ${head}`);
           assertEquals(found.told.length, expected.told.length);
@@ -190,18 +190,22 @@ for (const device of DEVICES) {
       for (const settings of [{}, { repetitionPenalty: 1.8 }, { temp: 0.6, topK: 20, repetitionPenalty: 1.3 }]) {
         const expected = await tokens({ regions: "off" }, prefix, settings);
         const how = JSON.stringify([prefix, settings]);
-        for (const { batch } of HEADS) {
-          assertEquals(await tokens({ regions: "on", batch, fast: "barriers" }, prefix, settings), expected, how);
-        }
-        if (prefix !== 7 || settings.temp === undefined) continue;
-        // Steps and chunks that do not end well: one look at a sum is never enough.
-        for (const { batch } of HEADS) {
+        for (const { batched } of HEADS) {
           assertEquals(
-            await tokens({ regions: "on", batch, fast: "whole", spinLimit: 1 }, prefix, settings),
+            await tokens({ regions: "on", batched, launchMode: "barriers" }, prefix, settings),
             expected,
             how,
           );
-          forgetForms(backend);
+        }
+        if (prefix !== 7 || settings.temp === undefined) continue;
+        // Steps and chunks that do not end well: one look at a sum is never enough.
+        for (const { batched } of HEADS) {
+          assertEquals(
+            await tokens({ regions: "on", batched, launchMode: "persistent", spinLimit: 1 }, prefix, settings),
+            expected,
+            how,
+          );
+          forgetLaunchModes(backend);
         }
       }
     }
@@ -215,15 +219,15 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
     const backend = mx.withDevice(device, getBackend);
     const ids = Array.from({ length: 10 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
-    const tokens = async (prompt: readonly number[], fast: typeof options.fast): Promise<number[]> => {
-      using _options = withOptions({ regions: "on", batch: "on", fast, spinLimit: 1 });
+    const tokens = async (prompt: readonly number[], launchMode: typeof options.launchMode): Promise<number[]> => {
+      using _options = withOptions({ regions: "on", batched: "on", launchMode, spinLimit: 1 });
       const found: number[] = [];
       const how = { temp: 0.6, topK: 20, repetitionPenalty: 1.3, seed: 4, maxTokens: 6 };
       for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, how)) found.push(r.token);
       return found;
     };
-    const batch = async (prompts: readonly number[][], fast: typeof options.fast) => {
-      using _options = withOptions({ regions: "on", batch: "on", fast, spinLimit: 1 });
+    const batch = async (prompts: readonly number[][], launchMode: typeof options.launchMode) => {
+      using _options = withOptions({ regions: "on", batched: "on", launchMode, spinLimit: 1 });
       return (await mx.lm.batchGenerate(model, tokenizer, prompts, { maxTokens: 3 })).tokens;
     };
     const [few, many] = [ids.slice(0, 5), ids];
@@ -233,12 +237,12 @@ for (const device of DEVICES) {
     performance.now = () => now.call(performance) / 100; // steps of a slow device would not be submitted ahead
     try {
       // The first time a chunk fails and its steps go on with barriers. Those are known when one of other rows fails: they follow it at once.
-      assertEquals(await tokens(many, "whole"), expected[1]);
-      forgetForms(backend);
-      assertEquals(await tokens(few, "whole"), expected[0]);
-      forgetForms(backend);
-      assertEquals(await batch([few, many], "whole"), sideBySide);
-      forgetForms(backend);
+      assertEquals(await tokens(many, "persistent"), expected[1]);
+      forgetLaunchModes(backend);
+      assertEquals(await tokens(few, "persistent"), expected[0]);
+      forgetLaunchModes(backend);
+      assertEquals(await batch([few, many], "persistent"), sideBySide);
+      forgetLaunchModes(backend);
     } finally {
       performance.now = now;
     }
@@ -283,10 +287,10 @@ for (const device of DEVICES) {
     mx.setDefaultDevice(device);
     for (const [name, other] of Object.entries(OTHERS)) {
       const expected = await promptState(model, {}, { regions: "off" }, other);
-      for (const { batch } of HEADS) {
+      for (const { batched } of HEADS) {
         const kernels = await kernelsOf(device, async () => {
-          const found = await promptState(model, {}, { regions: "on", batch }, other);
-          assertEquals(found.numbers, expected.numbers, `${name}, batch ${batch}`);
+          const found = await promptState(model, {}, { regions: "on", batched }, other);
+          assertEquals(found.numbers, expected.numbers, `${name}, batch ${batched}`);
         });
         assert(!kernels.has("decode_head_u64"), name);
       }

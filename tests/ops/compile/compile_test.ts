@@ -5,7 +5,14 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { DeviceLoop, peek, poke, TracedStep, TracedSteps, visible } from "../../../src/array/compile/loop.ts";
+import {
+  DeviceLoop,
+  hostVisible,
+  readMapped,
+  TracedStep,
+  TracedSteps,
+  writeState,
+} from "../../../src/array/compile/loop.ts";
 import { StackedTensors, unstacked } from "../../../src/array/devices/stack.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { SharedMemory } from "../../../src/schedule/plan/storage.ts";
@@ -32,30 +39,33 @@ const stored = (values: mx.NestedList, dtype: mx.Dtype = mx.float32): mx.Tensor 
 
 // ---- loops --------------------------------------------------------------------------------------------------------------
 
-deviceTest("DeviceLoop runs several steps of one submission, and peek() sees what finished ones wrote", async () => {
-  const state = { count: stored([0], mx.int32), log: visible(new Int32Array(8)) };
-  using loop = new DeviceLoop(state, ({ count, log }) => {
-    const next = mx.add(count, 1);
-    return { count: next, log: mx.sliceUpdate(log, next, mx.remainder(next, 8), [0], { donate: true }) };
-  });
-  const first = loop.run(3);
-  const second = loop.run(4);
-  await loop.done(first);
-  assertEquals([...peek(state.log)].slice(1, 4), [1, 2, 3]);
-  await loop.done(second);
-  assertEquals([...peek(state.log)], [0, 1, 2, 3, 4, 5, 6, 7]);
-  assertEquals(state.count.tolist(), [7]);
-  mx.dispose(state);
-});
+deviceTest(
+  "DeviceLoop runs several steps of one submission, and readMapped() sees what finished ones wrote",
+  async () => {
+    const state = { count: stored([0], mx.int32), log: hostVisible(new Int32Array(8)) };
+    using loop = new DeviceLoop(state, ({ count, log }) => {
+      const next = mx.add(count, 1);
+      return { count: next, log: mx.sliceUpdate(log, next, mx.remainder(next, 8), [0], { donate: true }) };
+    });
+    const first = loop.run(3);
+    const second = loop.run(4);
+    await loop.done(first);
+    assertEquals([...readMapped(state.log)].slice(1, 4), [1, 2, 3]);
+    await loop.done(second);
+    assertEquals([...readMapped(state.log)], [0, 1, 2, 3, 4, 5, 6, 7]);
+    assertEquals(state.count.tolist(), [7]);
+    mx.dispose(state);
+  },
+);
 
 deviceTest("poke() writes a part of a loop's state, after submitted steps and before later ones", async () => {
   for (const at of [0, 1, 4, 7]) {
-    const state = { sums: visible(new Float32Array(8)), scales: stored([1, 2, 3, 4, 5, 6, 7, 8]) };
+    const state = { sums: hostVisible(new Float32Array(8)), scales: stored([1, 2, 3, 4, 5, 6, 7, 8]) };
     using loop = new DeviceLoop(state, ({ sums, scales }) => ({ sums: mx.add(sums, scales), scales }));
     loop.run(3);
-    poke(state.scales, Float32Array.of(100), at);
+    writeState(state.scales, Float32Array.of(100), at);
     loop.run(2);
-    poke(state.sums, Float32Array.of(0.5), at);
+    writeState(state.sums, Float32Array.of(0.5), at);
     await loop.done(loop.run());
     const sums = [1, 2, 3, 4, 5, 6, 7, 8].map((x) => 6 * x);
     sums[at] = 100.5;
@@ -66,15 +76,15 @@ deviceTest("poke() writes a part of a loop's state, after submitted steps and be
 
 deviceTest("poke() writes runs of every dtype into rows, and all values where no start is given", () => {
   const rows = stored([[1, 2, 3], [4, 5, 6], [7, 8, 9]], mx.int32);
-  poke(rows, Int32Array.of(-1, -2, -3, -4), 2);
+  writeState(rows, Int32Array.of(-1, -2, -3, -4), 2);
   assertEquals(rows.tolist(), [[1, 2, -1], [-2, -3, -4], [7, 8, 9]]);
-  poke(rows, Int32Array.of(10, 20, 30, 40, 50, 60, 70, 80, 90).subarray(1, 3), 7); // bytes from the middle of a buffer
+  writeState(rows, Int32Array.of(10, 20, 30, 40, 50, 60, 70, 80, 90).subarray(1, 3), 7); // bytes from the middle of a buffer
   assertEquals(rows.tolist(), [[1, 2, -1], [-2, -3, -4], [7, 20, 30]]);
-  poke(rows, Int32Array.of(9, 8, 7, 6, 5, 4, 3, 2, 1));
+  writeState(rows, Int32Array.of(9, 8, 7, 6, 5, 4, 3, 2, 1));
   assertEquals(rows.tolist(), [[9, 8, 7], [6, 5, 4], [3, 2, 1]]);
-  poke(rows, new Int32Array(0), 9);
+  writeState(rows, new Int32Array(0), 9);
   const keys = stored([1, 2, 3, 4], mx.uint32);
-  poke(keys, Uint32Array.of(4294967295), 3);
+  writeState(keys, Uint32Array.of(4294967295), 3);
   assertEquals(keys.tolist(), [1, 2, 3, 4294967295]);
 });
 
@@ -83,13 +93,13 @@ deviceTest("poke() writes into a part of shared storage, and nothing beside it",
   const row = all.index(mx.Slice(1, 2));
   mx.eval(row);
   const before = row.tolist();
-  poke(row, Int32Array.of(-7), 2);
+  writeState(row, Int32Array.of(-7), 2);
   assertEquals([before, row.tolist()], [[[5, 6, 7, 8]], [[5, 6, -7, 8]]]);
   for (
     const [values, start] of [[[1, 2], 3], [[1], 4], [[1], -1], [[1], 0.5], [[1], NaN], [[1, 2, 3, 4, 5], 0]] as const
   ) {
     assertThrows(
-      () => poke(row, Int32Array.from(values), start),
+      () => writeState(row, Int32Array.from(values), start),
       mx.IndexError,
       "cannot be written into an array of 4",
     );
@@ -100,14 +110,14 @@ deviceTest("poke() writes into a part of shared storage, and nothing beside it",
 deviceTest("poke() refuses other dtypes, views that are not contiguous, and arrays that are not evaluated", () => {
   const x = stored([[1, 2], [3, 4]]);
   assertThrows(
-    () => poke(x, Int32Array.of(1), 0),
+    () => writeState(x, Int32Array.of(1), 0),
     mx.DtypeError,
     "int32 values cannot be written into a float32 array",
   );
   const column = mx.transpose(x);
   mx.eval(column);
-  assertThrows(() => poke(column, Float32Array.of(1), 0), mx.ValueError, "contiguous");
-  assertThrows(() => poke(mx.add(x, 1), Float32Array.of(1), 0), mx.ValueError, "evaluated");
+  assertThrows(() => writeState(column, Float32Array.of(1), 0), mx.ValueError, "contiguous");
+  assertThrows(() => writeState(mx.add(x, 1), Float32Array.of(1), 0), mx.ValueError, "evaluated");
   assertEquals(x.tolist(), [[1, 2], [3, 4]]);
 });
 

@@ -30,7 +30,7 @@ export function changes(guard: Uint8Array, from: number): string {
   return at.length === 0 ? "" : `bytes ${at[0]} to ${at[at.length - 1]}`;
 }
 
-type Part = "alloc" | "free" | "write" | "read" | "peek" | "load" | "run";
+type Part = "alloc" | "free" | "write" | "read" | "readMapped" | "load" | "run";
 
 /** Puts guards around all buffers that a device allocates from now on, until it is disposed. */
 export class Guards implements Disposable {
@@ -50,18 +50,18 @@ export class Guards implements Disposable {
       free: bind("free"),
       write: bind("write"),
       read: bind("read"),
-      peek: bind("peek"),
+      readMapped: bind("readMapped"),
       load: bind("load"),
       run: bind("run"),
     };
     const plain = this.#plain;
     const place = (buffer: BufferHandle, at: number): number => this.#live.has(buffer) ? at + FRONT : at;
     const guarded: Pick<Backend, Part> = {
-      alloc: (bytes, visible) => this.#alloc(bytes, visible),
+      alloc: (bytes, hostVisible) => this.#alloc(bytes, hostVisible),
       free: (buffer) => this.#live.has(buffer) ? void this.#freed.push(buffer) : plain.free(buffer),
       write: (buffer, at, data) => plain.write(buffer, place(buffer, at), data),
       read: (buffer, at, out) => plain.read(buffer, place(buffer, at), out),
-      peek: (buffer, at, out) => plain.peek(buffer, place(buffer, at), out),
+      readMapped: (buffer, at, out) => plain.readMapped(buffer, place(buffer, at), out),
       load: (buffer, at, path, from, bytes) => plain.load(buffer, place(buffer, at), path, from, bytes),
       run: (plan, slots, times) => {
         const shifted = decodeSlots(slots).map(({ buffer, byteOffset }) => ({
@@ -74,8 +74,8 @@ export class Guards implements Disposable {
     Object.assign(backend, guarded);
   }
 
-  #alloc(bytes: number, visible?: boolean): BufferHandle {
-    const buffer = this.#plain.alloc(FRONT + bytes + BACK, visible);
+  #alloc(bytes: number, hostVisible?: boolean): BufferHandle {
+    const buffer = this.#plain.alloc(FRONT + bytes + BACK, hostVisible);
     this.#plain.write(buffer, 0, pattern(FRONT));
     this.#plain.write(buffer, FRONT, pattern(bytes));
     this.#plain.write(buffer, FRONT + bytes, pattern(BACK));

@@ -5,9 +5,9 @@ import type { Backend } from "../../../src/backend/backend.ts";
 import { bfloat16, type Dtype, float16, float32, uint32 } from "../../../src/graph/dtype.ts";
 import { makeNode, type Node } from "../../../src/graph/node.ts";
 import { contiguousStrides, type Shape } from "../../../src/graph/shape.ts";
-import { batchUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
+import { batchedUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
 import { stepUnsupportedReason } from "../../../src/schedule/decoder/emit_prefill.ts";
-import { rowsUnsupportedReason, rowsWalkOf } from "../../../src/schedule/decoder/emit_rows.ts";
+import { gemvUnsupportedReason, gemvWalkOf } from "../../../src/schedule/decoder/emit_gemv.ts";
 import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
 import { emitMatrixAttention } from "../../../src/schedule/ops/matmul/coopmat_attention.ts";
 import { productKernel, type ProductKind } from "../../../src/schedule/ops/matmul/coopmat_matmul.ts";
@@ -90,18 +90,20 @@ function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
     const counts = Array.from({ length: 17 }, (_, i) => i + 1);
     const serves = (reason: string | undefined): number => reason === undefined ? 1 : 0;
     return [`${bits} bits`, {
-      rows: (["whole", "barriers"] as const).map((f) =>
-        serves(rowsUnsupportedReason(backend, decoder(bits, 1, 256), f))
+      rows: (["persistent", "barriers"] as const).map((f) =>
+        serves(gemvUnsupportedReason(backend, decoder(bits, 1, 256), f))
       ),
       walks: [256, 257, 1024, 2048, 8192].map((rows) => {
-        const { parts, unroll } = rowsWalkOf(backend, decoder(bits, 1, rows), rows);
+        const { parts, unroll } = gemvWalkOf(backend, decoder(bits, 1, rows), rows);
         return `${parts}/${unroll}`;
       }),
-      batch: (["whole", "barriers"] as const).map((f) =>
-        counts.map((n) => serves(batchUnsupportedReason(backend, decoder(bits, n, 256), f))).join("")
+      batch: (["persistent", "barriers"] as const).map((f) =>
+        counts.map((n) => serves(batchedUnsupportedReason(backend, decoder(bits, n, 256), f))).join("")
       ),
       chunks: [256, 4096, 4097].map((capacity) =>
-        counts.map((n) => serves(batchUnsupportedReason(backend, decoder(bits, 1, capacity, n), "whole"))).join("")
+        counts.map((n) => serves(batchedUnsupportedReason(backend, decoder(bits, 1, capacity, n), "persistent"))).join(
+          "",
+        )
       ),
       products: counts.map((n) => serves(stepUnsupportedReason(backend, decoder(bits, n, 256)))).join(""),
     }];

@@ -259,7 +259,7 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
   },
   vkrt_buffer_write: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
   vkrt_buffer_read: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
-  vkrt_buffer_peek: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
+  vkrt_buffer_read_mapped: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
   vkrt_buffer_load: { weight: 5, parameters: ["device", "buffer", "bytes", "path", "bytes", "bytes"] },
   vkrt_kernel_new: {
     weight: 3,

@@ -13,7 +13,7 @@ import { tuneIntegrated } from "../../../src/schedule/tuning/integrated.ts";
 import { GOLDEN, TINY_DIR } from "../models/models.ts";
 
 const [device, count] = Deno.args;
-using _options = withOptions({ regions: "on", fast: "barriers", tuning: tuneIntegrated(0) });
+using _options = withOptions({ regions: "on", launchMode: "barriers", tuning: tuneIntegrated(0) });
 const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
 const tokens: number[] = [];
 const { kernels } = await mx.profile(async () => {

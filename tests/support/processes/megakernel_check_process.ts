@@ -17,7 +17,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 export function tryOn(device: string): Disposable {
   const { concurrent } = getBackend(device).limits;
   mx.setDefaultDevice(device);
-  return withOptions({ regions: "on", fast: "try", spinLimit: concurrent ? undefined : 256 });
+  return withOptions({ regions: "on", launchMode: "try", spinLimit: concurrent ? undefined : 256 });
 }
 
 /** State of greedy steps. */

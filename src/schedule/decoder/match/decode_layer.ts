@@ -22,7 +22,7 @@ export interface Layer extends DecoderLayer, DecoderStep {
   readonly rows: number;
   readonly start: Node;
   /** The index of the row that alone is asked for, where there are more. */
-  readonly taken: Node | undefined;
+  readonly selected: Node | undefined;
   /** Whether the caches hold that row already: somebody else has written those of a prompt. */
   readonly cached: boolean;
 }
@@ -60,11 +60,11 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   const { output: { x, o, ...output }, feedForward } = epilogue;
   const attention = findCachedAttention(walk, output.attention, many, chunks);
   const prologue = findLayerPrologue(walk, attention, x, chunks);
-  const { norm, cachedNorm, q, k, v, headEps, taken } = prologue;
+  const { norm, cachedNorm, q, k, v, headEps, taken: selected } = prologue;
   expect(norm.eps === feedForward.norm.eps, "the norms have different eps");
   const { gate, up, down, activation } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
-  const { keys, values, rows, start, takes, position, scale } = attention;
+  const { keys, values, rows, start, takes: selects, position, scale } = attention;
   return {
     ...matricesOf(products),
     norm: norm.weight,
@@ -76,11 +76,11 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     keys: keys.update,
     values: values.update,
     mlpNorm: feedForward.norm.weight,
-    x: takes && chunks ? cachedNorm.x : x,
+    x: selects && chunks ? cachedNorm.x : x,
     rows,
     start,
-    taken,
-    cached: takes && !chunks,
+    selected,
+    cached: selects && !chunks,
     sizes: sizesOf(attention, products),
     features: {
       headNorm: k.norm !== undefined,
@@ -173,7 +173,7 @@ function checkRotation({ q, k }: Prologue & { readonly q: Heads }, { position, s
 /** The index, among the rows that the caches get, of the one that attention is asked for. */
 function findTaken(walk: Walk, { norm, cachedNorm }: Prologue, attention: CachedAttention): Node {
   const { position, start, lengths, keys } = attention;
-  const taken = rowTaken(walk, norm.x, cachedNorm.x, position, start);
+  const taken = selectedRow(walk, norm.x, cachedNorm.x, position, start);
   expect(taken !== undefined, "q reads another row than that of its position");
   expect(seesUpTo(walk, lengths, taken, keys), "attention sees other keys than those up to its row");
   return taken;
@@ -219,7 +219,7 @@ function headsOf({ update }: Update): CachedHeads {
 }
 
 /** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
-function rowTaken(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
+function selectedRow(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
   const gather = walk.peek(row);
   if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {
     return undefined;

@@ -19,7 +19,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import {
   type DecoderSizes,
   type DecoderSpec,
-  headRowsOf,
+  headTokensOf,
   MAX_ROPES,
   MAX_SEQUENCES,
   ropesOf,
@@ -40,7 +40,7 @@ export interface DecoderRegion {
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
   /** Whether it comes behind everything else: it ends a prompt, whose layers read the state that it overwrites. */
-  readonly late: boolean;
+  readonly runsLast: boolean;
 }
 
 /** The attention of the last layer, by the kind of step. A chunk is there only where the graph writes one into a cache. */
@@ -103,7 +103,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   const [first] = layers;
   const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
-  const { late, ...ending } = findEnd(walk, product, layers, chunk, state);
+  const { late: runsLast, ...ending } = findEnd(walk, product, layers, chunk, state);
   const sizes: DecoderSizes = { ...first.sizes, groupSize: head.groupSize, bits: head.bits };
   const decoder: DecoderSpec = {
     sizes,
@@ -125,9 +125,9 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   checkDtypes(decoder);
   const updates = decoder.end ? updatesOf(decoder.end) : [];
   takeResults(walk, decoder, layers, updates);
-  if (late) checkLast(walk, state, updates);
+  if (runsLast) checkLast(walk, state, updates);
   takeDead(walk, decoder);
-  return { decoder, last: decoder.logits, inside: walk.inside, late };
+  return { decoder, last: decoder.logits, inside: walk.inside, runsLast };
 }
 
 /** All layers below the final norm, whose input is `x`, the first one first. */
@@ -135,7 +135,7 @@ function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readon
   const layers: Layer[] = [];
   for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, layer.x, chunks)) layers.unshift(layer);
   expect(layers.length > 0, "no layer was found below the head");
-  for (const [i, layer] of layers.entries()) same(layer, layers[0], head, i);
+  for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head, i);
   const ropes = ropesOf(layers).length;
   expect(ropes <= MAX_ROPES, `the layers have ${ropes} different ropes, not up to ${MAX_ROPES}`);
   return layers;
@@ -143,10 +143,10 @@ function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readon
 
 /** The tokens that go through the layers of a chunk; the last layer may leave some out. */
 function chunkOf(layers: readonly Layer[]): TokenChunk {
-  const { taken } = layers[layers.length - 1];
-  expect(layers.every((l, i) => !l.taken || i === layers.length - 1), "a layer leaves rows out");
-  expect(!taken || taken.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
-  return { count: layers[0].rows, taken };
+  const { selected } = layers[layers.length - 1];
+  expect(layers.every((l, i) => !l.selected || i === layers.length - 1), "a layer leaves rows out");
+  expect(!selected || selected.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
+  return { count: layers[0].rows, selected };
 }
 
 /** What becomes of the logits. `late` ends come after everything else: they end a prompt. */
@@ -163,14 +163,14 @@ function findEnd(
   state: readonly StateUpdate[],
 ): StepEnd {
   const [first] = layers;
-  const { position, taken } = layers[layers.length - 1];
+  const { position, selected } = layers[layers.length - 1];
   const logits = walk.upward(product);
   // The caches hold the row of a prompt already; one of many rows is only the last layer's.
-  const isPrompt = first.cached || taken !== undefined;
-  const tail = chunk && !taken ? undefined : findSamplingTail(walk, logits, position, state, isPrompt);
+  const isPrompt = first.cached || selected !== undefined;
+  const tail = chunk && !selected ? undefined : findSamplingTail(walk, logits, position, state, isPrompt);
   // The head finds the largest logits of all tokens, not of those that a mask allows.
   const found = (isPrompt || !tail?.end.fed) && !tail?.end.mask ? tail : undefined;
-  const token = found ? undefined : argmax(walk, logits, headRowsOf({ position: first.start, chunk }));
+  const token = found ? undefined : argmax(walk, logits, headTokensOf({ position: first.start, chunk }));
   const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
     walk.readers(logits).some((r) => !walk.inside.has(r) && !found?.inside.has(r));
   // Penalised logits are not those that others ask for.
@@ -300,7 +300,7 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
 };
 
 /** Layer `i` must be like the first one, but for its rope. */
-function same(layer: Layer, first: Layer, head: Product, i: number): void {
+function checkLikeFirst(layer: Layer, first: Layer, head: Product, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
   expect(

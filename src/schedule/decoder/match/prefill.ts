@@ -96,7 +96,7 @@ export interface AttentionEpilogue {
   /** The residual behind it all, or the rows of it that are asked for. */
   readonly out: Node;
   /** Integers (n,): those rows, where they are not all. */
-  readonly taken: Node | undefined;
+  readonly selected: Node | undefined;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -137,7 +137,7 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
   return { prologues, epilogues, reasons };
 }
 
-function rowsOf({ shape }: Node): number {
+function tokensOfNode({ shape }: Node): number {
   return sizeOf(shape.slice(0, -1));
 }
 
@@ -147,7 +147,7 @@ function rowsOfEach({ shape }: Node): number {
 }
 
 function isMany(node: Node): boolean {
-  const rows = rowsOf(node);
+  const rows = tokensOfNode(node);
   return rows >= MIN_ROWS || (rows > 1 && rowsOfEach(node) === 1);
 }
 
@@ -194,7 +194,7 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
   expect(attended, "more than a projection reads what attention gives");
 
-  const rows = rowsOf(node);
+  const rows = tokensOfNode(node);
   const region = {
     attention,
     x,
@@ -205,7 +205,7 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
     gateUp: joint([gate, up]),
     activation,
     down: joint([down]),
-    ...taken(walk, node),
+    ...findSelected(walk, node),
     inside: walk.inside,
   };
   expect(region.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
@@ -216,13 +216,13 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
 }
 
 /** The rows of the last layer that the head wants: only they need to go through what follows attention. */
-function taken(walk: Walk, node: Node): Pick<AttentionEpilogue, "out" | "taken"> {
+function findSelected(walk: Walk, node: Node): Pick<AttentionEpilogue, "out" | "selected"> {
   const [gather, ...more] = walk.readers(node);
   const fits = more.length === 0 && gather?.op === "gather" && !walk.wanted.has(node) && gather.inputs[0] === node &&
     gather.inputs[1] !== node && attrsOf(gather, "gather").axis === 1 && node.shape.length === 3 && node.shape[0] === 1;
-  if (!fits) return { out: node, taken: undefined };
+  if (!fits) return { out: node, selected: undefined };
   walk.inside.add(node);
-  return { out: gather, taken: gather.inputs[1] };
+  return { out: gather, selected: gather.inputs[1] };
 }
 
 // ---- before attention -----------------------------------------------------------------------------------------------

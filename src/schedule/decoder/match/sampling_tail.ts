@@ -49,13 +49,13 @@ export function findSamplingTail(
   logits: Node,
   position: Node,
   state: readonly StateUpdate[],
-  late: boolean = false,
+  runsLast: boolean = false,
 ): FoundTail | undefined {
   const chosen = findChoice(walk, logits, sizeOf(position.shape));
   const end = chosen && new StateFinder(walk, chosen, position, state).find();
   if (!end) return undefined;
   const inside = between(updatesOf(end).map((u) => u.value), [logits, end.settings, end.mask]);
-  return isClosed(walk, end, inside, late) ? { end, inside, token: chosen.token } : undefined;
+  return isClosed(walk, end, inside, runsLast) ? { end, inside, token: chosen.token } : undefined;
 }
 
 /** Finds in the state of a loop what a chosen token and its position become. */
@@ -191,9 +191,9 @@ function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined 
   let row = scatter ?? logits;
   for (;;) {
     const readers = walk.readers(row);
-    const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
-    if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
-      return { token: largest, row, choice: LARGEST, settings: undefined, mask: undefined, penalty, split: undefined };
+    const argmax = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
+    if (argmax && sizeOf(argmax.shape) === rows && argmax.dtype === uint32) {
+      return { token: argmax, row, choice: LARGEST, settings: undefined, mask: undefined, penalty, split: undefined };
     }
     const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
     if (sample) {

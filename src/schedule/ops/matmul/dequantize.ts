@@ -8,7 +8,7 @@ import * as k from "../../../backend/kernels.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
 import type { QuantizationMode, QuantizedFormat } from "../../../graph/quantization.ts";
 import type { Lowering } from "../../plan/context.ts";
-import { rowsOf, type Value } from "../../plan/value.ts";
+import { matrixShape, type Value } from "../../plan/value.ts";
 
 /** MODE of kernels. */
 export const MODE_CODES: Readonly<Record<QuantizationMode, number>> = {
@@ -49,7 +49,7 @@ export function dequantized(
   { codes, scales, biases }: Omit<MatrixParts<Value>, "rest">,
   { bits, groupSize, mode, rounds, indices, global }: Dequantizing,
 ): Value {
-  const push = rowsOf(out.shape);
+  const push = matrixShape(out.shape);
   const index = indices && l.contiguous(indices);
   const [words, factors, shifts, whole] = [codes, scales, biases, global].map((v) => v && l.contiguous(v));
   l.emit("dequantize", [words, factors, shifts, out, index, whole], {
@@ -62,7 +62,7 @@ export function dequantized(
       DTYPE_INDEX: (index?.dtype ?? uint32).code,
       MODE: MODE_CODES[mode],
     },
-    push: { ...push, table: rowsOf(words!.shape).rows },
+    push: { ...push, table: matrixShape(words!.shape).rows },
     workgroups: l.groups(push.rows * push.cols / 8),
   });
   return out;

@@ -1,4 +1,4 @@
-// The phases of a layer, as rows.glsl lists them. Each one's first codes are asked for before what it multiplies is there; in the kernel
+// The phases of a layer, as gemv.glsl lists them. Each one's first codes are asked for before what it multiplies is there; in the kernel
 // of all layers that is at the end of the phase before.
 
 #ifdef POLL

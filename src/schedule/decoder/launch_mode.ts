@@ -1,10 +1,10 @@
 /**
- * Which form of its kernels a decoder runs in: barriers between the dispatches of its layers, or all layers in one dispatch, the
+ * The launch mode of a decoder: barriers between the dispatches of its layers, or all layers in one dispatch, the
  * megakernel. One owner a device: a state machine for each kind of decoder.
  *
- *     unknown ──begin──► probing ──same──► works
+ *     unknown ──begin──► probing ──match─► works
  *        │                  │                │
- *        ├─recalled──► …    └─different──────┴─failed──► fails
+ *        ├─recalled──► …    └─mismatch───────┴─failed──► fails
  *
  * A megakernel ends only where all of its workgroups run at the same time, which Vulkan does not promise. So a probe compares it with
  * barriers while decoding already goes on with those, and its result is kept on disk. Probes that were begun and never ended may
@@ -13,28 +13,28 @@
  * @module
  */
 
-/** How a decoder's layers wait for each other: "steps" is the megakernel with one phase to a dispatch, for tests. */
-export type DecoderForm = "barriers" | "whole" | "steps";
+/** How a decoder's layers wait for each other: "per_phase" is the megakernel with one phase to a dispatch, for tests. */
+export type LaunchMode = "barriers" | "persistent" | "per_phase";
 
 /** What is known of the megakernel for a kind of decoder. */
-export type FormState = "unknown" | "probing" | "works" | "fails";
+export type ProbeState = "unknown" | "probing" | "works" | "fails";
 
 /** What happens to a kind of decoder. */
-export type FormEvent = "recalled works" | "recalled fails" | "begin" | "same" | "different" | "untestable" | "failed";
+export type ProbeEvent = "recalled works" | "recalled fails" | "begin" | "match" | "mismatch" | "untestable" | "failed";
 
 /** Every transition there is; an event that a state does not list is a mistake of the caller. */
-const TRANSITIONS: Readonly<Record<FormState, Readonly<Partial<Record<FormEvent, FormState>>>>> = {
+const TRANSITIONS: Readonly<Record<ProbeState, Readonly<Partial<Record<ProbeEvent, ProbeState>>>>> = {
   unknown: { "recalled works": "works", "recalled fails": "fails", begin: "probing", failed: "fails" },
-  probing: { same: "works", different: "fails", untestable: "fails", failed: "fails" },
+  probing: { match: "works", mismatch: "fails", untestable: "fails", failed: "fails" },
   works: { failed: "fails" },
   // A probe may end behind the failure of a loop.
-  fails: { same: "fails", different: "fails", untestable: "fails", failed: "fails" },
+  fails: { match: "fails", mismatch: "fails", untestable: "fails", failed: "fails" },
 };
 
 /** The state behind an event. Throws where the event cannot happen in that state. */
-export function nextState(state: FormState, event: FormEvent): FormState {
+export function nextState(state: ProbeState, event: ProbeEvent): ProbeState {
   const next = TRANSITIONS[state][event];
-  if (next === undefined) throw new Error(`"${event}" cannot happen to a form that is "${state}"`);
+  if (next === undefined) throw new Error(`"${event}" cannot happen to a launch mode that is "${state}"`);
   return next;
 }
 
@@ -42,7 +42,7 @@ export function nextState(state: FormState, event: FormEvent): FormState {
 export const MAX_ATTEMPTS = 3;
 
 /** What other processes found, and what this one leaves them. */
-export interface Findings {
+export interface ProbeStore {
   /** The answer to a question; undefined where there is none. */
   recall(key: string): string | undefined;
   /** Keeps an answer. */
@@ -54,48 +54,48 @@ export interface Findings {
 }
 
 /** What a decoder is asked for besides what is known of its kind. */
-export interface FormQuestion {
+export interface LaunchQuestion {
   /** Whether it is a step of a loop, whose state stays. */
   readonly loops: boolean;
   /** Whether the kernels of all layers serve it. */
   readonly fits: boolean;
-  /** "auto", "try" on devices that are not likely to run all workgroups at once, or a form. */
-  readonly mode: "auto" | "try" | DecoderForm;
+  /** "auto", "try" on devices that are not likely to run all workgroups at once, or a launch mode. */
+  readonly mode: "auto" | "try" | LaunchMode;
   /** Whether the device is likely to run all workgroups of a dispatch at the same time. */
   readonly concurrent: boolean;
 }
 
-/** The forms of all decoders of one device. */
-export class Forms {
-  readonly #findings: Findings;
-  readonly #states = new Map<string, FormState>();
+/** The launch modes of all decoders of one device. */
+export class LaunchModes {
+  readonly #store: ProbeStore;
+  readonly #states = new Map<string, ProbeState>();
   readonly #probes = new Map<string, Promise<boolean>>();
   #failed = false;
 
-  constructor(findings: Findings) {
-    this.#findings = findings;
+  constructor(store: ProbeStore) {
+    this.#store = store;
   }
 
-  /** The form of a decoder of the kind `key`; undefined where only a probe can tell, and barriers serve until then. */
-  formOf({ loops, fits, mode, concurrent }: FormQuestion, key: () => string): DecoderForm | undefined {
+  /** The launch mode of a decoder of the kind `key`; undefined where only a probe can tell, and barriers serve until then. */
+  modeOf({ loops, fits, mode, concurrent }: LaunchQuestion, key: () => string): LaunchMode | undefined {
     if (!loops || !fits || this.#failed) return "barriers";
     if (mode !== "auto" && mode !== "try") return mode;
     if (mode === "auto" && !concurrent) return "barriers";
     const state = this.stateOf(key());
-    if (state === "works") return "whole";
+    if (state === "works") return "persistent";
     return state === "fails" ? "barriers" : undefined;
   }
 
   /** What is known of a kind of decoder, by this process or one before. */
-  stateOf(key: string): FormState {
+  stateOf(key: string): ProbeState {
     if (this.#failed) return "fails";
     const state = this.#states.get(key) ?? "unknown";
     if (state !== "unknown") return state;
-    const answer = this.#findings.recall(key);
+    const answer = this.#store.recall(key);
     const attempts = attemptsIn(answer);
     if (answer !== "works" && answer !== "fails" && attempts < MAX_ATTEMPTS) return "unknown";
     const what = attempts > 0 ? `was tested ${attempts} times without an end` : `${answer} (known)`;
-    this.#findings.explain(`one dispatch for all layers ${what}`);
+    this.#store.explain(`one dispatch for all layers ${what}`);
     return this.#happen(key, answer === "works" ? "recalled works" : "recalled fails");
   }
 
@@ -116,22 +116,22 @@ export class Forms {
   }
 
   async #probe(key: string, check: (begins: () => void) => Promise<boolean>): Promise<boolean> {
-    const before = attemptsIn(this.#findings.recall(key));
-    const note = (answer: string): void => this.#findings.remember(key, answer);
+    const before = attemptsIn(this.#store.recall(key));
+    const note = (answer: string): void => this.#store.remember(key, answer);
     const forget = (): void => note(`trying ${before}`);
-    using _running = this.#findings.whileRunning(forget);
-    let event: FormEvent;
+    using _running = this.#store.whileRunning(forget);
+    let event: ProbeEvent;
     try {
-      event = await check(() => note(`trying ${before + 1}`)) ? "same" : "different";
-      const answer = event === "same" ? "works" : "fails";
+      event = await check(() => note(`trying ${before + 1}`)) ? "match" : "mismatch";
+      const answer = event === "match" ? "works" : "fails";
       if (!this.#failed) note(answer);
-      else if (this.#findings.recall(key) !== "fails") forget(); // a loop failed meanwhile, which says more
-      this.#findings.explain(`one dispatch for all layers ${answer} (tested)`);
+      else if (this.#store.recall(key) !== "fails") forget(); // a loop failed meanwhile, which says more
+      this.#store.explain(`one dispatch for all layers ${answer} (tested)`);
     } catch (error) {
       event = "untestable";
       forget();
       const reason = error instanceof Error ? error.message : error;
-      this.#findings.explain(`one dispatch for all layers cannot be tested: ${reason}`);
+      this.#store.explain(`one dispatch for all layers cannot be tested: ${reason}`);
     }
     return this.#happen(key, event) === "works";
   }
@@ -144,11 +144,11 @@ export class Forms {
     this.#failed = true;
     for (const key of this.#states.keys()) {
       this.#happen(key, "failed");
-      if (lasting) this.#findings.remember(key, "fails");
+      if (lasting) this.#store.remember(key, "fails");
     }
   }
 
-  #happen(key: string, event: FormEvent): FormState {
+  #happen(key: string, event: ProbeEvent): ProbeState {
     const next = nextState(this.#states.get(key) ?? "unknown", event);
     this.#states.set(key, next);
     return next;

@@ -30,7 +30,7 @@ uint thread() { return own_thread; }
 uint workgroup() { return own_workgroup; }
 void look_again();
 
-#include "rows.glsl"
+#include "gemv.glsl"
 #include "attention.glsl"
 #include "phases.glsl"
 

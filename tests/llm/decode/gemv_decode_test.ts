@@ -1,6 +1,6 @@
 /**
- * Layers by rows (shaders/decode_rows) against the same graph op by op: logits and the cache must agree for every form, other sizes,
- * caches of many parts and tiles, and other architectures; and both forms must give the same bits. They serve large shapes, so they
+ * Layers with gemv kernels (shaders/decode_gemv) against the same graph op by op: logits and the cache must agree for every form, other sizes,
+ * caches of many parts and tiles, and other architectures; and both launch modes must give the same bits. They serve large shapes, so they
  * are switched on for small ones here.
  */
 
@@ -13,7 +13,7 @@ import {
   writeModel,
 } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { rowsUnsupportedReason, rowsWalkOf } from "../../../src/schedule/decoder/emit_rows.ts";
+import { gemvUnsupportedReason, gemvWalkOf } from "../../../src/schedule/decoder/emit_gemv.ts";
 import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
 import { H200 } from "../../../src/schedule/tuning/h200.ts";
 import { type Architecture, modelOf, named } from "../../support/models/architectures.ts";
@@ -121,30 +121,30 @@ const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
 ];
 
 /** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores behind its loops. */
-function formsOn(device: string): readonly ("barriers" | "steps")[] {
-  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "steps"];
+function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
+  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
 }
 
-Deno.test("published shapes of 2,048 hidden features and more go by rows on a GPU, and all of them in 16 bits", () => {
+Deno.test("published shapes of 2,048 hidden features and more take gemv kernels on a GPU, and all of them in 16 bits", () => {
   const backend = unrunBackend();
   const reasons = Object.entries(PUBLISHED).flatMap(([name, shape]) =>
     [4, 8, 16].map((bits) => {
       const decoder = { sizes: { ...shape, groupSize: 64, bits }, layers: Array.from({ length: shape.layers }) };
-      return `${name}, ${bits}: ${rowsUnsupportedReason(backend, decoder, "whole") ?? "by rows"}`;
+      return `${name}, ${bits}: ${gemvUnsupportedReason(backend, decoder, "persistent") ?? "gemv"}`;
     })
   );
-  const others = reasons.filter((reason) => !reason.endsWith(": by rows"));
+  const others = reasons.filter((reason) => !reason.endsWith(": gemv"));
   assertEquals(
     others,
     SMALLER.flatMap(([name, hidden]) =>
-      [4, 8].map((bits) => `${name}, ${bits}: ${hidden} hidden features are faster by columns`)
+      [4, 8].map((bits) => `${name}, ${bits}: ${hidden} hidden features are faster with split_k kernels`)
     ),
   );
 });
 
 for (const device of DEVICES) {
   for (const [name, shape, format, context, dtype = "float32"] of SHAPES) {
-    Deno.test(`decoding by rows equals op by op with ${name} on ${device}`, async () => {
+    Deno.test(`decoding with gemv kernels equals op by op with ${name} on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
       await writeModel(`${folder}/model`, shape, format);
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
@@ -155,16 +155,19 @@ for (const device of DEVICES) {
         expected = await steps(model, shape, context, 3);
       }
       let exact: number[] | undefined;
-      for (const fast of formsOn(device)) {
-        using _options = withOptions({ regions: "on", rows: "on", fast });
+      for (const launchMode of formsOn(device)) {
+        using _options = withOptions({ regions: "on", gemv: "on", launchMode });
         let found = expected;
         const kernels = await kernelsOf(device, async () => {
           found = await steps(model, shape, context, 3);
         });
-        assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
+        assert(
+          kernels.has(launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers"),
+          [...kernels].join(),
+        );
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= BOUNDS[dtype][what], `${fast} ${what}: NMSE ${error}`);
+          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
         }
         assertEquals(found.logits, exact ??= found.logits);
       }
@@ -174,7 +177,7 @@ for (const device of DEVICES) {
   }
 
   for (const [architecture, bits, context] of ARCHITECTURES) {
-    Deno.test(`decoding by rows equals op by op with ${named(architecture)}, ${bits} bits, ${context} positions on ${device}`, async () => {
+    Deno.test(`decoding with gemv kernels equals op by op with ${named(architecture)}, ${bits} bits, ${context} positions on ${device}`, async () => {
       mx.setDefaultDevice(device);
       const model = await modelOf(architecture, SMALL, { groupSize: 128, bits }, mx.float32);
       let expected: Awaited<ReturnType<typeof steps>>;
@@ -182,23 +185,26 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "off" });
         expected = await steps(model, SMALL, context, 2);
       }
-      for (const fast of formsOn(device)) {
-        using _options = withOptions({ regions: "on", rows: "on", fast });
+      for (const launchMode of formsOn(device)) {
+        using _options = withOptions({ regions: "on", gemv: "on", launchMode });
         let found = expected;
         const kernels = await kernelsOf(device, async () => {
           found = await steps(model, SMALL, context, 2);
         });
-        assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
+        assert(
+          kernels.has(launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers"),
+          [...kernels].join(),
+        );
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= 1e-6, `${fast} ${what}: NMSE ${error}`);
+          assert(error <= 1e-6, `${launchMode} ${what}: NMSE ${error}`);
         }
       }
       model[Symbol.dispose]();
     });
   }
 
-  Deno.test(`decoding by rows equals op by op with as many workgroups as the record of the device says on ${device}`, async () => {
+  Deno.test(`decoding with gemv kernels equals op by op with as many workgroups as the record of the device says on ${device}`, async () => {
     mx.setDefaultDevice(device);
     const model = await modelOf(
       { qkNorm: true, qkvBias: false, activation: "silu" },
@@ -214,14 +220,14 @@ for (const device of DEVICES) {
       }
       for (const gemvWorkgroups of [64, 16]) {
         const tuning = { ...H200, decode: { ...H200.decode, gemvWorkgroups } };
-        using _options = withOptions({ regions: "on", rows: "on", fast: "barriers", tuning });
-        const walk = rowsWalkOf(getBackend(device), { sizes: { kvHeads: 2, heads: 4 } } as unknown as DecoderSpec, 257);
+        using _options = withOptions({ regions: "on", gemv: "on", launchMode: "barriers", tuning });
+        const walk = gemvWalkOf(getBackend(device), { sizes: { kvHeads: 2, heads: 4 } } as unknown as DecoderSpec, 257);
         assertEquals(walk.parts, gemvWorkgroups / 2);
         let found = expected;
         const kernels = await kernelsOf(device, async () => {
           found = await steps(model, SMALL, context, 2);
         });
-        assert(kernels.has("decode_rows_phase"), [...kernels].join());
+        assert(kernels.has("decode_gemv_phase"), [...kernels].join());
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
           assert(error <= 1e-6, `${gemvWorkgroups} workgroups, ${context} positions, ${what}: NMSE ${error}`);
@@ -241,7 +247,7 @@ for (const device of DEVICES) {
       // A draw from flat logits, as those of a head of its own are here, may go to a neighbour.
       for (const [end, temp] of tied ? [["greedy", 0], ["draw", 0.8]] as const : [["greedy", 0]] as const) {
         const tokens = async (regions: "on" | "off"): Promise<number[]> => {
-          using _options = withOptions({ regions, fast: "barriers" });
+          using _options = withOptions({ regions, launchMode: "barriers" });
           const found: number[] = [];
           const options = { maxTokens: 12, temp, seed: 5 };
           for await (const r of mx.lm.streamGenerate(model, tokenizer, [3, 14, 159, 26], options)) found.push(r.token);
@@ -252,7 +258,7 @@ for (const device of DEVICES) {
           device,
           async () => assertEquals(await tokens("on"), expected, `${tied} ${end}`),
         );
-        for (const kernel of ["decode_rows_phase", `decode_${end}_rows`]) {
+        for (const kernel of ["decode_gemv_phase", `decode_${end}_gemv`]) {
           assert(kernels.has(kernel), [...kernels].join());
         }
       }
@@ -260,19 +266,19 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
-  Deno.test(`what is no number gives no number as a logit of decoding by rows on ${device}`, async () => {
+  Deno.test(`what is no number gives no number as a logit of decoding with gemv kernels on ${device}`, async () => {
     mx.setDefaultDevice(device);
     for (const fifthBiases of [[NaN], [0, NaN], [0, 0, NaN], [0, 0, -Infinity]] as const) {
       const architecture = { qkNorm: false, qkvBias: true, activation: "silu", fifthBiases } as const;
       const model = await modelOf(architecture, SMALL, { groupSize: 128 }, mx.float32);
-      using _options = withOptions({ regions: "on", rows: "on", fast: "barriers" });
+      using _options = withOptions({ regions: "on", gemv: "on", launchMode: "barriers" });
       const { logits } = await steps(model, SMALL, 3, 1, false);
       assert(logits.every(Number.isNaN), `${fifthBiases}: ${logits.slice(0, 4)}`);
       model[Symbol.dispose]();
     }
   });
 
-  Deno.test(`small shapes are decoded by columns on ${device}`, async () => {
+  Deno.test(`small shapes are decoded with split_k kernels on ${device}`, async () => {
     mx.setDefaultDevice(device);
     const model = await modelOf(
       { qkNorm: true, qkvBias: false, activation: "silu" },
@@ -280,7 +286,7 @@ for (const device of DEVICES) {
       { groupSize: 128 },
       mx.float32,
     );
-    using _options = withOptions({ regions: "on", fast: "barriers" });
+    using _options = withOptions({ regions: "on", launchMode: "barriers" });
     const kernels = await kernelsOf(device, async () => void await steps(model, SMALL, 3, 1, false));
     assert(kernels.has("decode_mlp_u64") || kernels.has("decode_mlp_i32"), [...kernels].join());
     model[Symbol.dispose]();

@@ -1,5 +1,5 @@
 /**
- * The layers of a decoder of one token where workgroups make whole rows, as shaders/decode_rows/rows.glsl says: for shapes whose weights
+ * The layers of a decoder of one token where workgroups make whole rows, as shaders/decode_gemv/gemv.glsl says: for shapes whose weights
  * take long to read. All layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a layer; both are
  * the same code and give the same bits. What opens a token and what ends it are kernels of `emit_decode.ts`.
  *
@@ -18,8 +18,8 @@ import {
   SPIN_LIMIT,
 } from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
-import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
-import { rowsState } from "./states.ts";
+import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
+import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import { firstReason } from "../plan/requirements.ts";
 import type { Value } from "../plan/value.ts";
@@ -34,7 +34,7 @@ const TILE = 64;
  */
 const LONG_UNROLL = 2;
 const FEW_HEADS = 4;
-/** Groups of features whose parts of a score are added up, as shaders/decode_rows/rows.glsl has them. */
+/** Groups of features whose parts of a score are added up, as shaders/decode_gemv/gemv.glsl has them. */
 const FEATURE_GROUPS = 8;
 /** Query heads to a key head. */
 const MAX_HEADS = 8;
@@ -44,7 +44,7 @@ const MIN_SUBGROUP = 4;
 const TABLE_BYTES = 14 * 8;
 /** Bits of the phases, in the order in which a layer has them. */
 const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, gateUp: 16, down: 32 } as const;
-type RowPhase = keyof typeof PHASES;
+type GemvPhase = keyof typeof PHASES;
 const ALL_PHASES = 63;
 
 function subgroupOf({ limits }: Backend): number {
@@ -76,25 +76,25 @@ function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: 
     (layers > 0 ? layers * TABLE_BYTES + 16 : 0);
 }
 
-/** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a form. */
-export function rowsUnsupportedReason(
+/** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a launch mode. */
+export function gemvUnsupportedReason(
   backend: Backend,
   { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: readonly unknown[] },
-  form: keyof PerLaunchMode,
+  mode: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
-  const bytes = sharedBytes(backend, s, form === "whole" ? layers.length : 0);
+  const bytes = sharedBytes(backend, s, mode === "persistent" ? layers.length : 0);
   const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
   return firstReason([
-    [options.rows !== "off", "rows are switched off"],
+    [options.gemv !== "off", "gemv kernels are switched off"],
     [
-      options.rows === "on" || isDense(s) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[form],
-      `${s.hidden} hidden features are faster by columns`,
+      options.gemv === "on" || isDense(s) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
+      `${s.hidden} hidden features are faster with split_k kernels`,
     ],
-    [backend.has("decode_rows_phase"), `${backend.name} has no kernels for rows`],
-    [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
+    [backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels`],
+    [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for gemv kernels`],
     [subgroup >= MIN_SUBGROUP, `subgroups of ${subgroup} are less than ${MIN_SUBGROUP}`],
     [dividing, `sizes are no multiples of ${MULTIPLE}`],
     [[32, 64, 128].includes(s.groupSize), `groups of ${s.groupSize} are not of 32, 64 or 128`],
@@ -103,18 +103,18 @@ export function rowsUnsupportedReason(
     [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
     [
       bytes <= most,
-      `workgroups have ${most} bytes, ${bytes} are needed for rows`,
+      `workgroups have ${most} bytes, ${bytes} are needed for gemv kernels`,
     ],
   ]);
 }
 
 /** Where the state of one token has its parts, and its bytes. */
-export function rowsStateOf(sizes: DecoderSizes): ReturnType<typeof rowsState> {
-  return rowsState(sizeConstants(sizes));
+export function gemvStateOf(sizes: DecoderSizes): ReturnType<typeof gemvState> {
+  return gemvState(sizeConstants(sizes));
 }
 
 /** How the positions of a cache are walked: by how many workgroups for a key/value head, and how many of a thread at once. */
-export function rowsWalkOf(
+export function gemvWalkOf(
   backend: Backend,
   { sizes, layers }: DecoderSpec,
   capacity: number,
@@ -126,16 +126,16 @@ export function rowsWalkOf(
 }
 
 /** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
-export function rowsGainWhole({ layers }: DecoderSpec): boolean {
+export function gemvCanPersist({ layers }: DecoderSpec): boolean {
   return layers.length > 1; // words of the only layer look alike for every token
 }
 
 /** Emits all layers over their caches. */
-export function emitRowLayers({ l, ready, form, capacity, value, state, status }: Emission, caches: Caches): void {
+export function emitGemvLayers({ l, ready, mode, capacity, value, state, status }: Emission, caches: Caches): void {
   const { decoder: d, layers: prepared, norms } = ready;
   const grid = gridOf(l.backend);
   const runs = runsOf(d.sizes, grid);
-  const { parts, unroll } = rowsWalkOf(l.backend, d, capacity);
+  const { parts, unroll } = gemvWalkOf(l.backend, d, capacity);
   const spec = {
     ...specOf(d, l.backend),
     COPIES: 1,
@@ -165,11 +165,11 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
       down: [...codes("down"), down],
     };
   });
-  const phases = (Object.keys(PHASES) as RowPhase[]).filter((phase) => phase !== "merge" || parts > 2);
-  if (form === "barriers") {
+  const phases = (Object.keys(PHASES) as GemvPhase[]).filter((phase) => phase !== "merge" || parts > 2);
+  if (mode === "barriers") {
     rows.forEach(({ norms, cache, qkv, o, gateUp, down }, layer) => {
       const [none, noCache] = [undefined, [undefined, undefined]];
-      const buffers: Readonly<Record<RowPhase, readonly (Value | undefined)[]>> = {
+      const buffers: Readonly<Record<GemvPhase, readonly (Value | undefined)[]>> = {
         qkv: [norms, ...qkv, ...noCache],
         attention: [norms, none, none, none, none, ...cache],
         merge: [none, none, none, none, none, ...noCache],
@@ -178,7 +178,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
         down: [none, down[0], none, none, down[1], ...noCache],
       };
       for (const phase of phases) {
-        l.emit("decode_rows_phase", [state, ...buffers[phase]], {
+        l.emit("decode_gemv_phase", [state, ...buffers[phase]], {
           threads: THREADS,
           spec: { ...spec, PHASES: PHASES[phase] },
           push: { ...push, ...layerPush(d, layer) },
@@ -192,13 +192,13 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
     { norms, cache, qkv, o, gateUp, down },
   ) => [norms, ...qkv, ...cache, ...o, ...gateUp, ...down]);
   const run = (layer: number, layers: number, phases: number): void =>
-    l.emit("decode_rows_layers", [state, status], {
+    l.emit("decode_gemv_layers", [state, status], {
       threads: THREADS,
       spec: { ...spec, PHASES: phases, LAYERS: rows.length },
       push: { ...push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
       workgroups: grid,
     });
-  if (form === "whole") return run(0, rows.length, ALL_PHASES);
+  if (mode === "persistent") return run(0, rows.length, ALL_PHASES);
   rows.forEach((_, layer) => phases.forEach((phase) => run(layer, 1, PHASES[phase])));
 }

@@ -10,7 +10,7 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { bytesOf, type Layout, prepare } from "../plan/weight_layouts.ts";
-import { widenedBits } from "./spec.ts";
+import { unpackedBits } from "./spec.ts";
 
 /** Codes (rows, words) of a number of bits. */
 interface Codes {
@@ -22,14 +22,14 @@ interface Codes {
  * The codes of matrices as kernels read them, where those are others; undefined where some are not stored by themselves or there is no room for
  * all of them.
  */
-export function widenedMatrices(
+export function unpackMatrices(
   l: Lowering,
   matrices: readonly Codes[],
   leaf: (node: Node) => Value | undefined,
 ): ReadonlyMap<Node, Value> | undefined {
   const found = new Map<Node, Value>();
-  const others = matrices.filter(({ bits }) => widenedBits(bits) !== bits)
-    .map(({ codes, bits }) => ({ codes, layout: widened(codes.shape, bits, widenedBits(bits)) }));
+  const others = matrices.filter(({ bits }) => unpackedBits(bits) !== bits)
+    .map(({ codes, bits }) => ({ codes, layout: unpackedLayout(codes.shape, bits, unpackedBits(bits)) }));
   let bytes = others.reduce((sum, { layout }) => sum + bytesOf(layout.results[0]), 0);
   for (const { codes, layout } of others) {
     const stored = leaf(codes);
@@ -41,13 +41,13 @@ export function widenedMatrices(
   return found;
 }
 
-function widened([rows, words]: readonly number[], bits: number, wide: number): Layout {
+function unpackedLayout([rows, words]: readonly number[], bits: number, wide: number): Layout {
   const count = rows * words / bits * 4; // eights
   return {
     key: `codes ${bits} ${wide}`,
     results: [{ shape: [rows, words / bits * wide], dtype: uint32 }],
     emit(l, [codes], [out]) {
-      l.emit("widen_codes", [codes, out], {
+      l.emit("unpack_codes", [codes, out], {
         spec: { BITS: bits, WIDE: wide },
         push: { count },
         workgroups: l.groups(count),

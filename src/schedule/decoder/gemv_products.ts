@@ -1,5 +1,5 @@
 /**
- * How the products of layers by rows (shaders/decode_rows/product.glsl) are cut: rows go to workgroups, and 16 lanes make a run of them at
+ * How the products of gemv layers (shaders/decode_gemv/product.glsl) are cut: rows go to workgroups, and 16 lanes make a run of them at
  * once.
  *
  * @module

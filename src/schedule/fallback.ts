@@ -1,5 +1,5 @@
 /**
- * Handing a node over: where its op has no kernel on the device that the graph runs on.
+ * Fallback: how a node is computed if its op has no kernel on the device that the graph runs on.
  *
  * The inputs are evaluated where they are, read, and the node is computed elsewhere; its result goes back. Factorizations of a GPU are
  * computed by the CPU device, as in MLX; `VKMX_STRICT=1` refuses every other op. Kernels that a program brings are computed on the CPU device
@@ -20,21 +20,21 @@ import { kernelOf } from "./ops/factorization.ts";
 import { inputsFirst } from "./plan/order.ts";
 import { Storage } from "./plan/storage.ts";
 
-/** Ops that may be handed over also under VKMX_STRICT=1. */
-const HANDED: ReadonlySet<OpName> = new Set<OpName>(["factorization"]);
+/** Ops that may fall back also under VKMX_STRICT=1. */
+const FALLBACK_OPS: ReadonlySet<OpName> = new Set<OpName>(["factorization"]);
 
-/** Whether a node may have to be handed over. */
-export function mayBeHandedOver({ op }: Node): boolean {
+/** Whether a node may have to fall back. */
+export function mayFallBack({ op }: Node): boolean {
   return op === "factorization" || op === "customKernel";
 }
 
 /** Such nodes behind those that are not evaluated yet, inputs first. */
-export function pendingHandOvers(nodes: readonly Node[]): Node[] {
-  return inputsFirst(nodes, (node) => node.inputs).filter(mayBeHandedOver);
+export function pendingFallbacks(nodes: readonly Node[]): Node[] {
+  return inputsFirst(nodes, (node) => node.inputs).filter(mayFallBack);
 }
 
-/** Whether such a node must be handed over on a device. */
-export function isForeign(node: Node, backend: Backend): boolean {
+/** Whether such a node must fall back on a device. */
+export function runsElsewhere(node: Node, backend: Backend): boolean {
   return node.op === "customKernel" ? !backend.shaders : !backend.has(kernelOf(node));
 }
 
@@ -47,7 +47,7 @@ export function hasParts(node: Node): boolean {
 type Evaluate = (nodes: readonly Node[], on: Backend) => void;
 
 /** Computes a node of `backend` elsewhere; it is settled on `backend` on return. */
-export function handOver(node: Node, backend: Backend, evaluate: Evaluate): void {
+export function runFallback(node: Node, backend: Backend, evaluate: Evaluate): void {
   if (node.op === "customKernel") runOnHost(node, backend, evaluate);
   else runOnCpu(node, backend, evaluate);
 }
@@ -125,7 +125,7 @@ function hostInputs(
 
 /** Computes a node of `backend` on the CPU device. */
 function runOnCpu(node: Node, backend: Backend, evaluate: Evaluate): void {
-  if (!HANDED.has(node.op) && environment("VKMX_STRICT") === "1") {
+  if (!FALLBACK_OPS.has(node.op) && environment("VKMX_STRICT") === "1") {
     throw new ValueError(
       `${backend.name} has no kernel for ${node.op}, and VKMX_STRICT=1 forbids to compute it on the CPU`,
     );

@@ -1,5 +1,5 @@
 /**
- * Lowering that remembers: a small graph like one that was lowered before takes over its Plan.
+ * The cache of Plans: a small graph like one that was lowered before takes over its Plan.
  *
  * What lowering decides follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored
  * leaves begin and in which strides, and who else holds nodes and storages, since that decides what may be overwritten. Two graphs
@@ -18,7 +18,7 @@ import { profiler } from "./plan/profile.ts";
 import type { Storage } from "./plan/storage.ts";
 
 /** Ops that are lowered by their attributes and inputs alone, in fresh memory or by the rules of donation.ts. */
-const REMEMBERED: ReadonlySet<OpName> = new Set<OpName>([
+const CACHED_OPS: ReadonlySet<OpName> = new Set<OpName>([
   "elementwise",
   "full",
   "arange",
@@ -41,11 +41,11 @@ const MAX_NODES = 32;
 const MAX_PLANS = 128;
 
 /** What a signature consists of; compared by Object.is, so that -0 is another constant than 0. */
-type Part = string | number | bigint | boolean | Dtype | undefined;
+type SignaturePart = string | number | bigint | boolean | Dtype | undefined;
 
 /** A lowered graph without its storages. */
-interface Known {
-  readonly signature: readonly Part[];
+interface CachedPlan {
+  readonly signature: readonly SignaturePart[];
   readonly lowered: Lowered;
   /** Number of the leaf's storage for each slot that is bound to one, else -1. */
   readonly storages: readonly number[];
@@ -53,11 +53,11 @@ interface Known {
   readonly overwritten: readonly number[];
 }
 
-const known = new WeakMap<Backend, Map<number, Known>>();
+const cachedPlans = new WeakMap<Backend, Map<number, CachedPlan>>();
 
 /** Reads a graph into a signature. */
 class Reader {
-  readonly signature: Part[] = [options.fuse];
+  readonly signature: SignaturePart[] = [options.fuse];
   /** Distinct storages of the leaves, in their order. */
   readonly storages: Storage[] = [];
   readonly #nodes: Node[] = [];
@@ -98,7 +98,7 @@ class Reader {
       signature.push(op, at, offset);
       for (let i = 0; i < strides.length; i++) signature.push(strides[i]);
     } else {
-      if (!REMEMBERED.has(op) || node.composite) return -1;
+      if (!CACHED_OPS.has(op) || node.composite) return -1;
       const numbers: number[] = [];
       for (let i = 0; i < inputs.length; i++) {
         const number = this.#visit(inputs[i]);
@@ -119,7 +119,7 @@ class Reader {
 
   #attributes(attrs: object): void {
     for (const key in attrs) {
-      const value = (attrs as Record<string, Part>)[key];
+      const value = (attrs as Record<string, SignaturePart>)[key];
       this.signature.push(key);
       if (typeof value === "object") this.#attributes(value); // keys of lists are their places
       else this.signature.push(value);
@@ -129,13 +129,13 @@ class Reader {
 }
 
 /** Where to look for a signature; the last one of several that meet there is kept. */
-function hashOf(signature: readonly Part[]): number {
+function hashOf(signature: readonly SignaturePart[]): number {
   let hash = signature.length;
   for (let i = 0; i < signature.length; i++) hash = Math.imul(hash ^ wordOf(signature[i]), 0x9e3779b1) ^ hash >>> 15;
   return hash;
 }
 
-function wordOf(part: Part): number {
+function wordOf(part: SignaturePart): number {
   if (typeof part === "number") return (part | 0) === part ? part : part * 1048583;
   if (typeof part === "boolean") return part ? 1 : 2;
   if (typeof part === "object") return part.code;
@@ -144,20 +144,20 @@ function wordOf(part: Part): number {
   return part.length + part.charCodeAt(0) * 31 + part.charCodeAt(last >> 1) * 961 + part.charCodeAt(last) * 29791;
 }
 
-function isSame(a: readonly Part[], b: readonly Part[]): boolean {
+function isSame(a: readonly SignaturePart[], b: readonly SignaturePart[]): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (!Object.is(a[i], b[i])) return false;
   return true;
 }
 
 /** {@link lower} of what runs once, by a Plan that is remembered where there is one. */
-export function lowerOnce(outputs: readonly Node[], backend: Backend): Lowered {
+export function lowerCached(outputs: readonly Node[], backend: Backend): Lowered {
   const reader = new Reader(backend);
   if (!profiler.host("lowering", () => reader.read(outputs))) return lower(outputs, backend, options);
   const { signature, storages } = reader;
   const hash = hashOf(signature);
-  let plans = known.get(backend);
-  if (!plans) known.set(backend, plans = new Map());
+  let plans = cachedPlans.get(backend);
+  if (!plans) cachedPlans.set(backend, plans = new Map());
   const found = plans.get(hash);
   if (found && isSame(found.signature, signature)) return bind(found, storages);
   const lowered = lower(outputs, backend, options);
@@ -170,7 +170,11 @@ export function lowerOnce(outputs: readonly Node[], backend: Backend): Lowered {
 }
 
 /** What is kept of a lowered graph; undefined where it hangs on more than the storages of its leaves. */
-function withoutStorages(lowered: Lowered, signature: readonly Part[], leaves: readonly Storage[]): Known | undefined {
+function withoutStorages(
+  lowered: Lowered,
+  signature: readonly SignaturePart[],
+  leaves: readonly Storage[],
+): CachedPlan | undefined {
   const { slots, overwritten, inPlace, donated, status, probe } = lowered;
   if (inPlace.length + donated.length > 0 || status || probe) return undefined;
   const storages: number[] = [];
@@ -189,7 +193,7 @@ function withoutStorages(lowered: Lowered, signature: readonly Part[], leaves: r
 }
 
 /** The same over other storages. */
-function bind({ lowered, storages, overwritten }: Known, leaves: readonly Storage[]): Lowered {
+function bind({ lowered, storages, overwritten }: CachedPlan, leaves: readonly Storage[]): Lowered {
   const slots = lowered.slots.slice();
   for (let i = 0; i < slots.length; i++) {
     if (storages[i] < 0) continue;

@@ -32,12 +32,12 @@ function packed(numbers: readonly number[], bits: number): Uint32Array {
 }
 
 for (const [bits, wide] of WIDTHS) {
-  kernelTest(`widen_codes() keeps numbers of ${bits} bits`, (backend) => {
+  kernelTest(`unpack_codes() keeps numbers of ${bits} bits`, (backend) => {
     for (const runs of [1, 3, 70]) {
       const numbers = Array.from({ length: 32 * runs }, (_, i) => (Math.imul(i + 1, 2_654_435_761) >>> 20) % 2 ** bits);
       const out = new Uint32Array(numbers.length * wide / 32);
       const count = numbers.length / 8;
-      runKernel(backend, "widen_codes", {
+      runKernel(backend, "unpack_codes", {
         spec: { BITS: bits, WIDE: wide },
         push: { count },
         buffers: { codes: packed(numbers, bits), out },
@@ -45,7 +45,7 @@ for (const [bits, wide] of WIDTHS) {
       });
       assertEquals(out, packed(numbers, wide));
     }
-  }, ["widen_codes"]);
+  }, ["unpack_codes"]);
 }
 
 const { float16, float32 } = mx;
@@ -61,7 +61,7 @@ const SHAPE: ModelShape = {
 };
 const BATCH: Batch = { shape: SHAPE, groupSize: 64, dtype: float16, capacity: 64, positions: [31, 7, 12] };
 /** The kernels of one sequence, and what asks for them. */
-const ALONE = [["off", "decode_qkv"], ["on", "decode_rows_phase"]] as const;
+const ALONE = [["off", "decode_qkv"], ["on", "decode_gemv_phase"]] as const;
 
 for (const device of DEVICES) {
   for (const [bits, wide] of WIDTHS) {
@@ -73,7 +73,7 @@ for (const device of DEVICES) {
         await writeModel(`${dir}/model`, { ...SHAPE, tied: bits !== 3 }, { groupSize: BATCH.groupSize, bits });
         const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: float32 });
         const under = async <T>(settings: Partial<typeof options>, run: () => Promise<T>): Promise<[T, string]> => {
-          using _options = withOptions({ fast: "barriers", regions: "on", ...settings });
+          using _options = withOptions({ launchMode: "barriers", regions: "on", ...settings });
           let result: T | undefined;
           const kernels = await kernelsOf(device, async () => {
             result = await run();
@@ -81,8 +81,8 @@ for (const device of DEVICES) {
           return [result!, [...kernels].join(" ")];
         };
         const [expected] = await under({ regions: "off" }, () => randomSteps(model, SHAPE, 5, 3));
-        for (const [rows, kernel] of ALONE) {
-          const [found, kernels] = await under({ rows }, () => randomSteps(model, SHAPE, 5, 3));
+        for (const [gemv, kernel] of ALONE) {
+          const [found, kernels] = await under({ gemv }, () => randomSteps(model, SHAPE, 5, 3));
           assertMatch(kernels, new RegExp(`${kernel}(?!.*quantized_matvec)`));
           for (const what of ["logits", "cache"] as const) {
             const error = nmse(found[what], expected[what]);
@@ -94,7 +94,7 @@ for (const device of DEVICES) {
           const all = BATCH.positions.keys().toArray();
           using _options = withOptions({ regions: "on" }); // caches lie as fused kernels have them, also for steps without
           const { model: half } = await mx.lm.load(`${dir}/model`, { device, dtype: float16 });
-          const [found, kernels] = await under({ batch: "on" }, () => steps(half, BATCH, float16, all));
+          const [found, kernels] = await under({ batched: "on" }, () => steps(half, BATCH, float16, all));
           assertMatch(kernels, /batch_layers(?!.*quantized_matvec)/);
           for (const i of all) {
             const alone = await steps(model, BATCH, float32, [i], { regions: "off" });

@@ -1,28 +1,28 @@
-/** The state machine that owns which form decoders of a device take, without a device. */
+/** The state machine that owns which launch mode decoders of a device take, without a device. */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import {
-  type Findings,
-  type FormEvent,
-  type FormQuestion,
-  Forms,
-  type FormState,
+  LaunchModes,
+  type LaunchQuestion,
   MAX_ATTEMPTS,
   nextState,
-} from "../../../src/schedule/decoder/form.ts";
+  type ProbeEvent,
+  type ProbeState,
+  type ProbeStore,
+} from "../../../src/schedule/decoder/launch_mode.ts";
 
-const STATES: readonly FormState[] = ["unknown", "probing", "works", "fails"];
-const EVENTS: readonly FormEvent[] = [
+const STATES: readonly ProbeState[] = ["unknown", "probing", "works", "fails"];
+const EVENTS: readonly ProbeEvent[] = [
   "recalled works",
   "recalled fails",
   "begin",
-  "same",
-  "different",
+  "match",
+  "mismatch",
   "untestable",
   "failed",
 ];
 /** What follows, a row for each state in the order of EVENTS; "" where the event cannot happen. */
-const NEXT: Readonly<Record<FormState, readonly (FormState | "")[]>> = {
+const NEXT: Readonly<Record<ProbeState, readonly (ProbeState | "")[]>> = {
   unknown: ["works", "fails", "probing", "", "", "", "fails"],
   probing: ["", "", "", "works", "fails", "fails", "fails"],
   works: ["", "", "", "", "", "", "fails"],
@@ -40,7 +40,7 @@ Deno.test("every event has one outcome in every state, or is refused", () => {
 });
 
 /** Answers that stay in memory, and the program's end by itself. */
-class Memory implements Findings {
+class Memory implements ProbeStore {
   readonly answers = new Map<string, string>();
   readonly lines: string[] = [];
   readonly #leaving = new Set<() => void>();
@@ -67,14 +67,14 @@ class Memory implements Findings {
   }
 }
 
-const LOOP: FormQuestion = { loops: true, fits: true, mode: "auto", concurrent: true };
+const LOOP: LaunchQuestion = { loops: true, fits: true, mode: "auto", concurrent: true };
 const key = (): string => "a";
 
 Deno.test("a probe decides what loops take, once, and keeps it for other processes", async () => {
-  for (const [same, form, answer] of [[true, "whole", "works"], [false, "barriers", "fails"]] as const) {
+  for (const [same, mode, answer] of [[true, "persistent", "works"], [false, "barriers", "fails"]] as const) {
     const memory = new Memory();
-    const forms = new Forms(memory);
-    assertEquals(forms.formOf(LOOP, key), undefined);
+    const launchModes = new LaunchModes(memory);
+    assertEquals(launchModes.modeOf(LOOP, key), undefined);
     let checks = 0;
     let begun: string | undefined;
     const check = (begins: () => void): Promise<boolean> => {
@@ -84,84 +84,86 @@ Deno.test("a probe decides what loops take, once, and keeps it for other process
       begun = memory.recall("a");
       return Promise.resolve(same);
     };
-    const probes = [forms.probe("a", check), forms.probe("a", check)];
-    assertEquals([forms.stateOf("a"), forms.formOf(LOOP, key)], ["probing", undefined]);
+    const probes = [launchModes.probe("a", check), launchModes.probe("a", check)];
+    assertEquals([launchModes.stateOf("a"), launchModes.modeOf(LOOP, key)], ["probing", undefined]);
     assertEquals(await Promise.all(probes), [same, same]);
     assertEquals([checks, begun, memory.recall("a")], [1, "trying 1", answer]);
-    assertEquals(forms.formOf(LOOP, key), form);
-    assertEquals(await forms.probe("a", check), same);
+    assertEquals(launchModes.modeOf(LOOP, key), mode);
+    assertEquals(await launchModes.probe("a", check), same);
     assertEquals(checks, 1);
-    assertEquals(new Forms(memory).formOf(LOOP, key), form, "another process finds it");
-    assertEquals(forms.formOf(LOOP, () => "b"), undefined, "another kind is not known");
+    assertEquals(new LaunchModes(memory).modeOf(LOOP, key), mode, "another process finds it");
+    assertEquals(launchModes.modeOf(LOOP, () => "b"), undefined, "another kind is not known");
   }
 });
 
 Deno.test("barriers where it is no loop, nothing fits, or the device is not likely to run all workgroups", () => {
   const memory = new Memory();
   memory.remember("a", "works");
-  const rows: readonly (readonly [Partial<FormQuestion>, string])[] = [
-    [{}, "whole"],
+  const rows: readonly (readonly [Partial<LaunchQuestion>, string])[] = [
+    [{}, "persistent"],
     [{ loops: false }, "barriers"],
     [{ fits: false }, "barriers"],
     [{ concurrent: false }, "barriers"],
-    [{ concurrent: false, mode: "try" }, "whole"],
+    [{ concurrent: false, mode: "try" }, "persistent"],
     [{ mode: "barriers" }, "barriers"],
-    [{ mode: "steps" }, "steps"],
-    [{ mode: "whole", concurrent: false }, "whole"],
-    [{ mode: "whole", loops: false }, "barriers"],
+    [{ mode: "per_phase" }, "per_phase"],
+    [{ mode: "persistent", concurrent: false }, "persistent"],
+    [{ mode: "persistent", loops: false }, "barriers"],
   ];
-  for (const [change, form] of rows) {
-    assertEquals(new Forms(memory).formOf({ ...LOOP, ...change }, key), form, JSON.stringify(change));
+  for (const [change, mode] of rows) {
+    assertEquals(new LaunchModes(memory).modeOf({ ...LOOP, ...change }, key), mode, JSON.stringify(change));
   }
 });
 
 Deno.test("a probe that cannot be made leaves nothing on disk, and is not made again by the process", async () => {
   const memory = new Memory();
-  const forms = new Forms(memory);
+  const launchModes = new LaunchModes(memory);
   const gone = (begins: () => void): Promise<boolean> => {
     begins();
     return Promise.reject(new Error("the weights went"));
   };
-  assertEquals(await forms.probe("a", gone), false);
-  assertEquals([memory.recall("a"), forms.formOf(LOOP, key)], ["trying 0", "barriers"]);
+  assertEquals(await launchModes.probe("a", gone), false);
+  assertEquals([memory.recall("a"), launchModes.modeOf(LOOP, key)], ["trying 0", "barriers"]);
   assert(memory.lines.some((line) => line.includes("the weights went")));
-  assertEquals(new Forms(memory).formOf(LOOP, key), undefined, "another process may");
+  assertEquals(new LaunchModes(memory).modeOf(LOOP, key), undefined, "another process may");
 });
 
 Deno.test("a program that ends by itself while it probes is no attempt, one that is killed is", () => {
   const memory = new Memory();
   for (let killed = 1; killed <= MAX_ATTEMPTS; killed++) {
-    const forms = new Forms(memory);
-    assertEquals(forms.formOf(LOOP, key), undefined, `${killed - 1} attempts`);
+    const launchModes = new LaunchModes(memory);
+    assertEquals(launchModes.modeOf(LOOP, key), undefined, `${killed - 1} attempts`);
     const never = new Promise<boolean>(() => {});
-    forms.probe("a", (begins) => (begins(), never));
+    launchModes.probe("a", (begins) => (begins(), never));
     assertEquals(memory.recall("a"), `trying ${killed}`);
     memory.exit();
     assertEquals(memory.recall("a"), `trying ${killed - 1}`);
     memory.remember("a", `trying ${killed}`); // killed instead
   }
-  assertEquals(new Forms(memory).formOf(LOOP, key), "barriers");
+  assertEquals(new LaunchModes(memory).modeOf(LOOP, key), "barriers");
   assert(memory.lines.some((line) => line.includes(`tested ${MAX_ATTEMPTS} times without an end`)));
 });
 
 Deno.test("a failed loop ends it for all decoders of the device; only what tells of the device is kept", async () => {
   for (const lasting of [true, false]) {
     const memory = new Memory();
-    const forms = new Forms(memory);
-    await forms.probe("a", (begins) => (begins(), Promise.resolve(true)));
+    const launchModes = new LaunchModes(memory);
+    await launchModes.probe("a", (begins) => (begins(), Promise.resolve(true)));
     let finish = (_: boolean): void => {};
-    const late = forms.probe("b", (begins) => (begins(), new Promise<boolean>((resolve) => finish = resolve)));
-    forms.fail(lasting);
-    const modes = ["auto", "try", "whole"] as const;
-    for (const mode of modes) assertEquals(forms.formOf({ ...LOOP, mode }, key), "barriers", mode);
-    assertEquals(forms.formOf(LOOP, () => "never asked"), "barriers");
+    const late = launchModes.probe("b", (begins) => (begins(), new Promise<boolean>((resolve) => finish = resolve)));
+    launchModes.fail(lasting);
+    const modes = ["auto", "try", "persistent"] as const;
+    for (const mode of modes) assertEquals(launchModes.modeOf({ ...LOOP, mode }, key), "barriers", mode);
+    assertEquals(launchModes.modeOf(LOOP, () => "never asked"), "barriers");
     assertEquals(memory.recall("a"), lasting ? "fails" : "works");
     const check = (): Promise<boolean> => Promise.reject(new Error("it was checked"));
-    for (const kind of ["a", "c"]) assertEquals(await forms.probe(kind, check), false, "nothing is begun any more");
+    for (const kind of ["a", "c"]) {
+      assertEquals(await launchModes.probe(kind, check), false, "nothing is begun any more");
+    }
     assertEquals(memory.recall("c"), undefined);
     assert(!memory.lines.some((line) => line.includes("it was checked")));
     finish(true);
     assertEquals(await late, false, "a probe that ends later changes nothing");
-    assertEquals([forms.stateOf("b"), memory.recall("b")], ["fails", lasting ? "fails" : "trying 0"]);
+    assertEquals([launchModes.stateOf("b"), memory.recall("b")], ["fails", lasting ? "fails" : "trying 0"]);
   }
 });

@@ -40,8 +40,8 @@ uint thread_lane() { return lane() & 15u; } // among those of a row
 
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
-#define MOST(a, b) ((a) > (b) ? (a) : (b))
-const uint MAX_DEPTH = MOST(MOST(HIDDEN, INTERMEDIATE), ALL_Q);
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+const uint MAX_DEPTH = MAX(MAX(HIDDEN, INTERMEDIATE), ALL_Q);
 const uint MAX_CHUNKS = MAX_DEPTH / 32u;
 
 const uint TILE = 64u * UNROLL;                            // positions of a round of attention
@@ -52,7 +52,7 @@ const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, 
 
 // In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come. Attention uses the
 // same memory, which no phase reads any more then: for scratch values, and behind them for the token's own q, k and v.
-shared uvec4 vector[MOST(4u * MAX_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
+shared uvec4 vector[MAX(4u * MAX_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
 shared vec2 vector_scale[MAX_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;
 shared float squares_of[SQUARES_PARTS];
@@ -209,8 +209,8 @@ const uint TOGETHER = SUBGROUP < 16u ? SUBGROUP : 16u, PIECES = 16u / TOGETHER;
 const uint MAX_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 #define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
-const uint MAX_SUMS = MOST(MOST(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
-                           MOST(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+const uint MAX_SUMS = MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
+                          MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
 const uint LANE_BYTES = BITS == 16u ? 16u : CODE_WORDS * 16u; // from a lane's codes to those of the next
@@ -238,7 +238,7 @@ void leave(inout float x[2u * MAX_RUN], const uint values, uint at) {
     FOLD(4u)
     FOLD(2u)
     FOLD(1u)
-    const uint repeats = MOST(TOGETHER / values, 1u); // lanes that get the same sum
+    const uint repeats = MAX(TOGETHER / values, 1u); // lanes that get the same sum
     [[unroll]] for (uint mask = 8u; mask > 0u; mask >>= 1)
         if (mask < repeats) x[0] += subgroupShuffleXor(x[0], mask);
     at = (at + row) * PIECES + thread_lane() / TOGETHER;
