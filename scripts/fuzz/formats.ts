@@ -294,7 +294,7 @@ export const FORMATS: readonly Format[] = [
       if (count < 1 || (tokens.length > 0 && tokens.length !== count)) {
         throw new Wrong(`${count} tokens, ${tokens.length} ids`);
       }
-      using rows = cache.rows(0, "keys");
+      using rows = cache.read(0, "keys");
       rows.toTypedArray();
     },
   },

@@ -1,5 +1,5 @@
 /**
- * How the rows of a key/value cache lie in memory: (B, H, D / block, capacity, block). So a fused step reads a few features of all
+ * How the positions of a key/value cache lie in memory: (B, H, D / block, capacity, block). So a fused step reads a few features of all
  * positions at once. With a block of a whole head this is the plain (B, H, capacity, D).
  *
  * The cache makes its buffers and views from here and marks its updates in a graph with the block (`kvBlock` of
@@ -22,17 +22,17 @@ export const FUSED_LAYOUT: KvLayout = { keys: 4, values: 8 };
 
 /** Dimensions of a buffer. */
 export const BUFFER_RANK = 5;
-/** The dimension of a buffer along which rows follow each other. */
-export const ROWS_AXIS = 3;
+/** The dimension of a buffer along which positions follow each other. */
+export const POSITIONS_AXIS = 3;
 
-/** Where rows (B, H, T, D) swap places with blocks, either way. */
+/** Where positions (B, H, T, D) swap places with blocks, either way. */
 const AXES: readonly number[] = [0, 1, 3, 2, 4];
 
 /** Sizes of a buffer. */
 export interface KvBufferSizes {
   readonly batch: number;
   readonly heads: number;
-  readonly rows: number;
+  readonly positions: number;
   readonly headDim: number;
   readonly block: number;
 }
@@ -48,16 +48,16 @@ export function isBlocked(layout: KvLayout, headDim: number): boolean {
 }
 
 /** The shape of a buffer. */
-export function bufferShape({ batch, heads, rows, headDim, block }: KvBufferSizes): number[] {
-  return [batch, heads, headDim / block, rows, block];
+export function bufferShape({ batch, heads, positions, headDim, block }: KvBufferSizes): number[] {
+  return [batch, heads, headDim / block, positions, block];
 }
 
 /** The sizes of a buffer of a shape. */
-export function bufferSizes([batch, heads, blocks, rows, block]: Shape): KvBufferSizes {
-  return { batch, heads, rows, headDim: blocks * block, block };
+export function bufferSizes([batch, heads, blocks, positions, block]: Shape): KvBufferSizes {
+  return { batch, heads, positions, headDim: blocks * block, block };
 }
 
-/** How rows (B, H, T, D) become rows of a buffer: by a reshape to `shape`, then a transposition by `axes`. */
+/** How positions (B, H, T, D) become positions of a buffer: by a reshape to `shape`, then a transposition by `axes`. */
 export function toBuffer(
   [B, H, T, D]: Shape,
   block: number,
@@ -65,8 +65,8 @@ export function toBuffer(
   return { shape: [B, H, T, D / block, block], axes: AXES };
 }
 
-/** How a buffer is seen as rows (B, H, T, D): by a transposition by `axes`, then a reshape to `shape`. */
-export function toRows(buffer: Shape): { readonly axes: readonly number[]; readonly shape: number[] } {
-  const { batch, heads, rows, headDim } = bufferSizes(buffer);
-  return { axes: AXES, shape: [batch, heads, rows, headDim] };
+/** How a buffer is seen as positions (B, H, T, D): by a transposition by `axes`, then a reshape to `shape`. */
+export function toPositions(buffer: Shape): { readonly axes: readonly number[]; readonly shape: number[] } {
+  const { batch, heads, positions, headDim } = bufferSizes(buffer);
+  return { axes: AXES, shape: [batch, heads, positions, headDim] };
 }

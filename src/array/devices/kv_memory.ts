@@ -5,23 +5,23 @@
  */
 
 import { type Dtype, int32 } from "../../graph/dtype.ts";
-import { bufferSizes, ROWS_AXIS, toBuffer, toRows } from "../../graph/kv_layout.ts";
+import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../graph/kv_layout.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { SharedMemory } from "../../schedule/plan/storage.ts";
 import { updateSlice } from "../ops/slice_update.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 
-/** An array of whatever its memory holds, NaN among it: for rows that are written before they are read. */
+/** An array of whatever its memory holds, NaN among it: for positions that are written before they are read. */
 export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
   return wrap(makeNode("data", [], shape, dtype, {}));
 }
 
 /**
  * Uninitialised arrays in shared memory. They lie beside each other, like parts of an array of `count` times the size along `axis`. So
- * {@link joined} finds them.
+ * {@link asSlab} finds them.
  */
-export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
+export function allocateSlab(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
   const memory = new SharedMemory();
   const bytes = count * sizeOf(shape) * dtype.bytes;
   const size = sizeOf(shape.slice(axis));
@@ -36,7 +36,7 @@ export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dty
  * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`. Writing to it writes to
  * the arrays. Undefined if they do not lie beside each other like its parts.
  */
-export function joined(arrays: readonly Tensor[], axis: number): Tensor | undefined {
+export function asSlab(arrays: readonly Tensor[], axis: number): Tensor | undefined {
   const nodes = arrays.map(nodeOf);
   const [{ shape, dtype, stored }] = nodes;
   if (!stored || stored.packing) return undefined;
@@ -53,7 +53,7 @@ export function joined(arrays: readonly Tensor[], axis: number): Tensor | undefi
 }
 
 /** The parts of an array (n, …) along its first axis, in the same memory. The array stays. */
-export function takenApart(array: Tensor): Tensor[] {
+export function splitSlab(array: Tensor): Tensor[] {
   const { shape: [count, ...shape], dtype, stored } = nodeOf(array);
   return Array.from({ length: count }, (_, i) => {
     if (!stored) return array.index(i); // it has no device yet
@@ -65,21 +65,21 @@ export function takenApart(array: Tensor): Tensor[] {
   });
 }
 
-/** Rows (B, H, T, D) written in place into a cache's buffer, from row `start` (1,) or rows (B, 1) on: the new buffer. */
-export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
+/** Positions (B, H, T, D) written in place into a cache's buffer, from row `start` (1,) or positions (B, 1) on: the new buffer. */
+export function appendPositions(buffer: Tensor, positions: Tensor, start: Tensor): Tensor {
   const { batch, heads, headDim, block } = bufferSizes(buffer.shape);
-  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
-  const update = rows.astype(buffer.dtype).reshape(shape).transpose([...axes]);
-  return updateSlice(buffer, update, start, [ROWS_AXIS], { donate: true, kvBlock: block });
+  const { shape, axes } = toBuffer([batch, heads, positions.shape[2], headDim], block);
+  const update = positions.astype(buffer.dtype).reshape(shape).transpose([...axes]);
+  return updateSlice(buffer, update, start, [POSITIONS_AXIS], { donate: true, kvBlock: block });
 }
 
-/** Rows (B, H, T, D) written in place into the first rows of a buffer, or of buffer `at` in a stack: the new array. */
-export function writeRows(array: Tensor, rows: Tensor, at?: number): Tensor {
+/** Positions (B, H, T, D) written in place into the first positions of a buffer, or of buffer `at` in a stack: the new array. */
+export function writePositions(array: Tensor, positions: Tensor, at?: number): Tensor {
   const buffer = at === undefined ? array.shape : array.shape.slice(1);
   const { batch, heads, headDim, block } = bufferSizes(buffer);
-  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
-  const update = rows.astype(array.dtype).reshape(shape).transpose([...axes]);
-  if (at === undefined) return updateSlice(array, update, startAt(0), [ROWS_AXIS], { donate: true });
+  const { shape, axes } = toBuffer([batch, heads, positions.shape[2], headDim], block);
+  const update = positions.astype(array.dtype).reshape(shape).transpose([...axes]);
+  if (at === undefined) return updateSlice(array, update, startAt(0), [POSITIONS_AXIS], { donate: true });
   return updateSlice(array, update.reshape([1, ...update.shape]), startAt(at), [0], { donate: true });
 }
 
@@ -87,8 +87,8 @@ function startAt(index: number): Tensor {
   return wrap(makeNode("data", [], [1], int32, { bytes: new Uint8Array(Int32Array.of(index).buffer) }));
 }
 
-/** The rows (B, H, capacity, D) of the buffer of a cache. */
-export function rowsOf(buffer: Tensor): Tensor {
-  const { axes, shape } = toRows(buffer.shape);
+/** The positions (B, H, capacity, D) of the buffer of a cache. */
+export function positionsOf(buffer: Tensor): Tensor {
+  const { axes, shape } = toPositions(buffer.shape);
   return buffer.transpose([...axes]).reshape(shape);
 }

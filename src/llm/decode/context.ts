@@ -6,7 +6,7 @@
 
 import type { TracedStep } from "../../array/compile/loop.ts";
 import { DeviceState, type HeldCache } from "./device_state.ts";
-import type { SequenceRows } from "./rows.ts";
+import type { Sequences } from "./sequences.ts";
 import type { DecodeOptions, DecodeScalars } from "./state.ts";
 import type { KvCache } from "../kv/cache.ts";
 import type { DecodingModel } from "../models/mod.ts";
@@ -21,7 +21,7 @@ export type Traced<S> = TracedStep<S> | ((state: S) => S);
 export class DecodeContext implements Disposable {
   readonly model: DecodingModel;
   readonly options: DecodeOptions;
-  readonly rows: SequenceRows;
+  readonly sequences: Sequences;
   /** What is on the device. */
   readonly state: DeviceState;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
@@ -34,16 +34,16 @@ export class DecodeContext implements Disposable {
     model: DecodingModel,
     cache: KvCache,
     options: DecodeOptions,
-    rows: SequenceRows,
+    sequences: Sequences,
     scalars?: DecodeScalars,
   ) {
     const { sampler, processors, contextSize, logprobs } = options;
     this.model = model;
     this.options = options;
-    this.rows = rows;
+    this.sequences = sequences;
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize, logprobs].join(" ");
-    this.state = new DeviceState(cache, options, rows, scalars);
+    this.state = new DeviceState(cache, options, sequences, scalars);
   }
 
   /** The state but for the cache, to be read. */

@@ -10,7 +10,7 @@ import type { Tensor } from "../../array/mod.ts";
 import { keyAfter } from "../../array/random/keys.ts";
 import { hostVisible, writeState } from "../../array/compile/loop.ts";
 import { KvCache } from "../kv/cache.ts";
-import type { SequenceRows } from "./rows.ts";
+import type { Sequences } from "./sequences.ts";
 import {
   type DecodeOptions,
   type DecodeScalars,
@@ -31,14 +31,14 @@ export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "limit"
 export class DeviceState implements Disposable {
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
-  readonly #rows: SequenceRows;
+  readonly #sequences: Sequences;
   #scalars: DecodeScalars;
 
   /** Before what the rows' prompts have after the cache, unless there is a state already. The cache stays its owner's. */
-  constructor(cache: KvCache, options: DecodeOptions, rows: SequenceRows, scalars?: DecodeScalars) {
+  constructor(cache: KvCache, options: DecodeOptions, sequences: Sequences, scalars?: DecodeScalars) {
     this.#cache = cache;
     this.#options = options;
-    this.#rows = rows;
+    this.#sequences = sequences;
     this.#scalars = scalars ?? this.#unread();
   }
 
@@ -80,7 +80,7 @@ export class DeviceState implements Disposable {
 
   /** Puts a token of the prompt in the place of the one that was chosen, as if none had been. */
   replaceToken(id: number): void {
-    const { key } = this.#rows.first;
+    const { key } = this.#sequences.first;
     const { token, key: state, recent, weights } = this.#scalars;
     writeState(token, Int32Array.of(id));
     if (key) writeState(state!, Uint32Array.from(key));
@@ -97,7 +97,7 @@ export class DeviceState implements Disposable {
   /** Goes back to the state after step number `steps`, made again from the tokens that were taken. The one there was must have been let go. */
   restartAfter(steps: number): void {
     const { sampler, processors, contextSize, logprobs } = this.#options;
-    const rows = this.#rows.all;
+    const rows = this.#sequences.all;
     const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
       own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
     this.#scalars = {
@@ -126,7 +126,7 @@ export class DeviceState implements Disposable {
 
   /** The state before the rest of the prompt. */
   #unread(): DecodeScalars {
-    const { key } = this.#rows.first;
+    const { key } = this.#sequences.first;
     const recent = this.#recent;
     const weights = this.#weights;
     return {
@@ -142,14 +142,14 @@ export class DeviceState implements Disposable {
 
   /** The ring of recent tokens that choosing the first one looks at. */
   get #recent(): number[] | undefined {
-    const { tokens, last } = this.#rows.first;
+    const { tokens, last } = this.#sequences.first;
     const { processors, contextSize } = this.#options;
     return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
   /** Which places of that ring have tokens, where a processor counts them. */
   get #weights(): number[] | undefined {
-    const { tokens, last } = this.#rows.first;
+    const { tokens, last } = this.#sequences.first;
     const { processors, contextSize } = this.#options;
     return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
   }

@@ -47,7 +47,7 @@ export class MaskedSteps {
   /** The state of computing logits. */
   forwardState(buffers: Buffers = this.#context.cache.buffers): ForwardState {
     const { token, position } = this.#context.scalars;
-    const { logits } = this.#masking ??= maskingOf(this.#context.model, this.#context.rows.all.length);
+    const { logits } = this.#masking ??= maskingOf(this.#context.model, this.#context.sequences.all.length);
     return { token, position, logits, keys: buffers.keys, values: buffers.values };
   }
 
@@ -105,7 +105,7 @@ export class MaskedSteps {
 
   /** Writes what the next tokens may be, behind the last choice. */
   async #pokeMask(): Promise<void> {
-    const rows = this.#context.rows.all;
+    const rows = this.#context.sequences.all;
     const { mask } = this.#masking!;
     const size = mask.shape[1];
     const words = this.#words ??= new Uint32Array(rows.length * size);

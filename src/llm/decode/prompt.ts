@@ -13,9 +13,9 @@ import {
   decodeStep,
   forwardPromptStep,
   own,
+  paddedLength,
   type PrefillState,
   type PromptChunk,
-  promptRows,
   promptStep,
   readStep,
   type State,
@@ -93,9 +93,9 @@ export class PromptReader {
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
   open(): Promise<Submission> {
-    const { cache, rows, model: { device } } = this.#context;
+    const { cache, sequences, model: { device } } = this.#context;
     const most = MAX_FED[device.readsTiles ? "tiles" : "alone"];
-    const feeds = this.#prompt.length <= most && cache.fused && !rows.constrained;
+    const feeds = this.#prompt.length <= most && cache.fused && !sequences.constrained;
     if (!this.#opening) {
       this.#rest = this.#prompt;
       this.#opening = feeds ? this.#feedRest() : this.#readRest();
@@ -134,7 +134,7 @@ export class PromptReader {
 
   /** Submits the rest of the prompt. */
   async #readRest(): Promise<Submission> {
-    if (this.#context.rows.constrained) return await this.#readMasked();
+    if (this.#context.sequences.constrained) return await this.#readMasked();
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & PromptChunk = { ...this.#context.state.all, ...chunk };
@@ -172,7 +172,7 @@ export class PromptReader {
   #chunk(count: number): PromptChunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);
-    const rows = promptRows(count, this.#context.model.device.tile);
+    const rows = paddedLength(count, this.#context.model.device.tile);
     this.#context.state.reserve(count, rows);
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
@@ -197,7 +197,7 @@ export class PromptReader {
     const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#context.rows.first.limit > 1) this.#steps.prepare();
+    if (await Promise.race([ready, late]) && this.#context.sequences.first.limit > 1) this.#steps.prepare();
     clearTimeout(timer);
     await ready;
   }

@@ -11,7 +11,7 @@
  * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
  * This file has the session and its loop; prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the
- * cache, device_state.ts has the state and the cache, masked.ts chooses constrained tokens, rows.ts keeps the sequences and submit.ts heeds aborts.
+ * cache, device_state.ts has the state and the cache, masked.ts chooses constrained tokens, sequences.ts keeps the sequences and submit.ts heeds aborts.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import { DecodeContext, type Traced } from "./context.ts";
 import { DeviceState } from "./device_state.ts";
 import { MaskedSteps } from "./masked.ts";
 import { PromptReader } from "./prompt.ts";
-import { type DecodedToken, SequenceRows } from "./rows.ts";
+import { type DecodedToken, Sequences } from "./sequences.ts";
 import { type DecodeOptions, type DecodeScalars, decodeStep } from "./state.ts";
 import { StepLoop, type StepOver } from "./steps.ts";
 import { PromptSubmitter } from "./submit.ts";
@@ -30,7 +30,7 @@ import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.
 
 /** What several sessions that were joined have in common: the rows, whose prompts were read, and their state. */
 interface Joined {
-  readonly rows: SequenceRows;
+  readonly sequences: Sequences;
   readonly scalars: DecodeScalars;
 }
 
@@ -55,8 +55,8 @@ export class GenerationSession implements Disposable {
     const last = cache.offset + prompt.length - 1;
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
-    const rows = joined?.rows ??
-      new SequenceRows([{ sequence: 0, last, limit, key, tokens, constraint, ended: limit <= 0 }]);
+    const rows = joined?.sequences ??
+      new Sequences([{ sequence: 0, last, limit, key, tokens, constraint, ended: limit <= 0 }]);
     const context = new DecodeContext(decodingModel(model), cache, options, rows, joined?.scalars);
     const stepOver: StepOver = (buffers) => {
       if (rows.constrained) return this.#masked.forwardOver(buffers);
@@ -82,8 +82,8 @@ export class GenerationSession implements Disposable {
     const contexts = sessions.map((session) => session.#context);
     const [{ model, options }] = contexts;
     const { cache, scalars } = DeviceState.join(contexts.map((context) => context.state));
-    const rows = SequenceRows.join(contexts.map((context) => context.rows));
-    const joined = new GenerationSession(model, cache, [], 0, options, { rows, scalars });
+    const sequences = Sequences.join(contexts.map((context) => context.sequences));
+    const joined = new GenerationSession(model, cache, [], 0, options, { sequences, scalars });
     joined.#context.ended.push(cache);
     for (const session of sessions) {
       joined.#steps.alsoImproveThoseOf(session.#steps);
@@ -125,15 +125,15 @@ export class GenerationSession implements Disposable {
    * Failed steps are repeated, see {@link succeeded}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
-    const { cache, rows, state } = this.#context;
+    const { cache, sequences, state } = this.#context;
     const flight: Submission[] = [];
     let submitted = 0;
     let finished = 0;
     let sizer = new SubmissionSizer(undefined);
     try {
-      while (rows.active) {
-        const most = rows.limit;
-        const narrow = submitted > 0 && rows.idle(submitted, cache.limit);
+      while (sequences.active) {
+        const most = sequences.limit;
+        const narrow = submitted > 0 && sequences.idle(submitted, cache.limit);
         if (narrow && flight.length === 0) {
           await this.#masked.dropForward();
           this.#dropEnded(submitted);
@@ -141,11 +141,11 @@ export class GenerationSession implements Disposable {
         if (this.#steps.outgrown) await this.#steps.ahead;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        const depth = (): number => rows.constrained ? 1 : sizer.depth; // the end of the prompt sets another sizer
+        const depth = (): number => sequences.constrained ? 1 : sizer.depth; // the end of the prompt sets another sizer
         while (flight.length < depth() && submitted < most && goesOn()) {
           const submission = submitted === 0
             ? await this.#reader.open()
-            : rows.constrained
+            : sequences.constrained
             ? await this.#masked.submit(submitted + 1 < most)
             : this.#steps.submit(Math.min(sizer.size, most - submitted));
           // What follows a prompt is submitted behind all of it.
@@ -169,21 +169,21 @@ export class GenerationSession implements Disposable {
         flight.shift();
         sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
         if (finished > 0) this.#steps.note(sizer.perStep);
-        if (rows.constrained) rows.accept(this.#context.scalars, finished + 1);
-        yield rows.take(this.#context.scalars, finished + 1, finished += submission.count);
+        if (sequences.constrained) sequences.accept(this.#context.scalars, finished + 1);
+        yield sequences.take(this.#context.scalars, finished + 1, finished += submission.count);
         sizer.grow();
       }
     } finally {
       for (const submission of flight) await succeeded(submission);
       await this.#masked.dropForward();
       const { dropped } = this.#submitter;
-      state.takeBack(dropped > 0 ? dropped + submitted - 1 : submitted - rows.taken);
+      state.takeBack(dropped > 0 ? dropped + submitted - 1 : submitted - sequences.lastStep);
     }
   }
 
   /** Ends a sequence: no more tokens of it are yielded. */
   end(sequence: number): void {
-    this.#context.rows.end(sequence);
+    this.#context.sequences.end(sequence);
   }
 
   /** Goes back to the state after the last good step, the one with number `steps`. */
@@ -200,10 +200,10 @@ export class GenerationSession implements Disposable {
 
   /** Goes on with the rows that have not ended. Nothing may be on its way. */
   #dropEnded(submitted: number): void {
-    const { rows, state } = this.#context;
-    const kept = rows.dropEnded();
+    const { sequences, state } = this.#context;
+    const kept = sequences.dropEnded();
     this.#releaseLoops();
-    state.keep(kept, Math.max(...rows.all.map((row) => row.last)) + submitted);
+    state.keep(kept, Math.max(...sequences.all.map((row) => row.last)) + submitted);
   }
 
   /** Frees the steps and their state; the cache stays. */

@@ -87,17 +87,17 @@ const LOG = 4 * MAX_STEPS;
  * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
  * passed. Kernels work in such tiles.
  */
-const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
-  { upTo: 16, rows: 1 },
-  { upTo: 256, rows: 32 },
-  { upTo: 1024, rows: 64 },
-  { upTo: Infinity, rows: 128 },
+const TILES: readonly { readonly upTo: number; readonly multiple: number }[] = [
+  { upTo: 16, multiple: 1 },
+  { upTo: 256, multiple: 32 },
+  { upTo: 1024, multiple: 64 },
+  { upTo: Infinity, multiple: 128 },
 ];
 
 /** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
-export function promptRows(count: number, tile: number): number {
+export function paddedLength(count: number, tile: number): number {
   if (tile === 1) return count;
-  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.rows);
+  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.multiple);
   return Math.ceil(count / rows) * rows;
 }
 

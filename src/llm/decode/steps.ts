@@ -97,8 +97,8 @@ export class StepLoop {
 
   /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
   knownTime(): number | undefined {
-    const { cache, rows } = this.#context;
-    if (rows.constrained || cache.offset >= cache.capacity) return undefined;
+    const { cache, sequences } = this.#context;
+    if (sequences.constrained || cache.offset >= cache.capacity) return undefined;
     const trace = this.#context.known("step");
     return trace?.ready ? stepTimes.get(trace) : undefined;
   }

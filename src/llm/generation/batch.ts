@@ -104,7 +104,7 @@ async function* streamRequests(
     opened?.begin(ids, thinking);
   }
   const caches = requests.map(() => model.makeCache());
-  KvCache.sideBySide(caches, Math.max(...requests.map(({ ids, settings }) => roomFor(ids, settings.maxTokens))));
+  KvCache.allocateSlab(caches, Math.max(...requests.map(({ ids, settings }) => roomFor(ids, settings.maxTokens))));
   const opened: GenerationSession[] = [];
   const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
     const { ids, settings } = requests[i];

@@ -13,7 +13,7 @@ import { interruptibleStream } from "../host.ts";
 import { untilAborted } from "../abort.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
 import { GenerationSession } from "../decode/session.ts";
-import type { DecodedToken } from "../decode/rows.ts";
+import type { DecodedToken } from "../decode/sequences.ts";
 import type { DecodeOptions } from "../decode/state.ts";
 import { untilIdle } from "../decode/submit.ts";
 import { LlmError } from "../error.ts";

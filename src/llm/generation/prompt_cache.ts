@@ -112,7 +112,7 @@ export async function savePromptCache(
       dtype,
       shape,
       pieces: () => {
-        using rows = cache.rows(layer, which);
+        using rows = cache.read(layer, which);
         return [storedBytes(rows)];
       },
     });

@@ -9,9 +9,16 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { BUFFER_RANK, bufferShape, ROWS_AXIS } from "../../graph/kv_layout.ts";
+import { BUFFER_RANK, bufferShape, POSITIONS_AXIS } from "../../graph/kv_layout.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
-import { joined, rowsOf, sideBySide, takenApart, uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
+import {
+  allocateSlab,
+  asSlab,
+  positionsOf,
+  splitSlab,
+  uninitialised,
+  writePositions,
+} from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { StackedTensors } from "../../array/devices/stack.ts";
@@ -35,10 +42,10 @@ export interface LayerBufferSizes {
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
 const MAX_BYTES = 2 ** 30;
 
-/** The buffers of all layers, of a number of rows. They are made when somebody asks for them. */
+/** The buffers of all layers, of a number of positions. They are made when somebody asks for them. */
 export class LayerBuffers {
   #sizes: LayerBufferSizes;
-  #rows = 0;
+  #positions = 0;
   /** Buffers of one layer each, or of several stacked along a first axis. */
   #arrays: Tensor[] = [];
 
@@ -46,16 +53,16 @@ export class LayerBuffers {
     this.#sizes = sizes;
   }
 
-  /** Makes buffers of `rows` rows of equal sizes lie so that {@link LayerBuffers.join} copies nothing unless one of them grows. */
-  static sideBySide(all: readonly LayerBuffers[], rows: number): void {
+  /** Makes buffers of `positions` positions of equal sizes lie so that {@link LayerBuffers.join} copies nothing unless one of them grows. */
+  static allocateSlab(all: readonly LayerBuffers[], positions: number): void {
     const [{ dtype }] = all.map((buffers) => buffers.#sizes);
-    for (const buffers of all) buffers.#rows = rows;
+    for (const buffers of all) buffers.#positions = positions;
     for (const shape of all[0].#shapes(all.length)) {
-      sideBySide(all.length, shape, 1, dtype).forEach((array, i) => all[i].#arrays.push(owned(array)));
+      allocateSlab(all.length, shape, 1, dtype).forEach((array, i) => all[i].#arrays.push(detach(array)));
     }
   }
 
-  /** The buffers of all sequences of buffers with as many rows, not evaluated; those go on until they are disposed. */
+  /** The buffers of all sequences of buffers with as many positions, not evaluated; those go on until they are disposed. */
   static join(all: readonly LayerBuffers[]): LayerBuffers {
     const [first] = all;
     const batch = all.reduce((sum, buffers) => sum + buffers.#sizes.batch, 0);
@@ -63,19 +70,19 @@ export class LayerBuffers {
     const cut = (buffers: LayerBuffers): string =>
       buffers.#made().map((array) => isStacked(array) ? array.shape[0] : 0).join();
     const alike = all.every((buffers) => cut(buffers) === cut(first));
-    const lists = all.map((buffers) => alike ? buffers.#arrays : buffers.apart);
-    joint.#rows = first.#rows;
+    const lists = all.map((buffers) => alike ? buffers.#arrays : buffers.perLayer);
+    joint.#positions = first.#positions;
     joint.#arrays = lists[0].map((_, i) => {
       const arrays = lists.map((list) => list[i]);
       const axis = stackAxes(arrays[0]);
-      return owned(joined(arrays, axis) ?? mx.concatenate(arrays, axis));
+      return detach(asSlab(arrays, axis) ?? mx.concatenate(arrays, axis));
     });
     return joint;
   }
 
-  /** Rows of every buffer. */
-  get rows(): number {
-    return this.#rows;
+  /** Positions of every buffer. */
+  get positions(): number {
+    return this.#positions;
   }
 
   /** The arrays that hold the buffers now. */
@@ -84,19 +91,19 @@ export class LayerBuffers {
   }
 
   /** The buffers of all layers in as few arrays as may be, for the state of a loop. */
-  get stacks(): readonly (Tensor | StackedTensors)[] {
+  get slabs(): readonly (Tensor | StackedTensors)[] {
     return this.#made().map(asStack);
   }
 
   /** The buffer of each layer. */
-  get apart(): readonly Tensor[] {
+  get perLayer(): readonly Tensor[] {
     const { layers, dtype } = this.#sizes;
-    if (this.#arrays.length === 0 && this.#rows > 0) {
-      this.#arrays = Array.from({ length: layers }, () => owned(uninitialised(this.#shape, dtype)));
+    if (this.#arrays.length === 0 && this.#positions > 0) {
+      this.#arrays = Array.from({ length: layers }, () => detach(uninitialised(this.#shape, dtype)));
     }
     if (this.#arrays.some(isStacked)) {
       this.#arrays = this.#arrays.flatMap((array) => {
-        const parts = takenApart(array).map(owned);
+        const parts = splitSlab(array).map(detach);
         array[Symbol.dispose]();
         return parts;
       });
@@ -106,24 +113,24 @@ export class LayerBuffers {
 
   /** Puts another array in the place of a layer's buffer, which goes. */
   replace(layer: number, buffer: Tensor): void {
-    this.apart[layer][Symbol.dispose]();
-    this.#arrays[layer] = owned(buffer);
+    this.perLayer[layer][Symbol.dispose]();
+    this.#arrays[layer] = detach(buffer);
   }
 
-  /** The first `count` rows (B, H, count, D) of a layer, not evaluated. Whatever lies together stays so. */
+  /** The first `count` positions (B, H, count, D) of a layer, not evaluated. Whatever lies together stays so. */
   read(layer: number, count: number): Tensor {
     const { array, at } = this.#place(layer);
     return mx.tidy(() => {
       const buffer = isStacked(array) ? array.index(at) : array;
-      return rowsOf(buffer.index("...", mx.Slice(0, count), mx.Slice(null)));
+      return positionsOf(buffer.index("...", mx.Slice(0, count), mx.Slice(null)));
     });
   }
 
-  /** Writes the first rows (B, H, count, D) of a layer, in place, and submits that. */
-  write(layer: number, rows: Tensor): void {
+  /** Writes the first positions (B, H, count, D) of a layer, in place, and submits that. */
+  write(layer: number, positions: Tensor): void {
     const { array, index, at } = this.#place(layer);
-    const next = mx.tidy(() => writeRows(array, rows, isStacked(array) ? at : undefined));
-    this.#arrays[index] = owned(next);
+    const next = mx.tidy(() => writePositions(array, positions, isStacked(array) ? at : undefined));
+    this.#arrays[index] = detach(next);
     enqueue(next);
     array[Symbol.dispose]();
   }
@@ -139,27 +146,27 @@ export class LayerBuffers {
     throw new RangeError(`there is no layer ${layer}`);
   }
 
-  /** Gives every buffer more rows. */
-  grow(rows: number): void {
-    const more = rows - this.#rows;
-    const next = this.#pieces(rows).map((piece) => {
-      const axis = rowsAxis(piece);
+  /** Gives every buffer more positions. */
+  grow(positions: number): void {
+    const more = positions - this.#positions;
+    const next = this.#pieces(positions).map((piece) => {
+      const axis = positionsAxis(piece);
       const room = uninitialised(piece.shape.with(axis, more), piece.dtype);
-      const whole = owned(mx.concatenate([piece, room], axis));
+      const whole = detach(mx.concatenate([piece, room], axis));
       mx.dispose(piece, room);
       return whole;
     });
     mx.dispose(this.#arrays);
     this.#arrays = next;
-    this.#rows = rows;
+    this.#positions = positions;
   }
 
-  /** Arrays of the shapes that {@link LayerBuffers.stacks} has after {@link LayerBuffers.grow}, not evaluated. */
-  grown(rows: number): readonly (Tensor | StackedTensors)[] {
+  /** Arrays of the shapes that {@link LayerBuffers.slabs} has after {@link LayerBuffers.grow}, not evaluated. */
+  grown(positions: number): readonly (Tensor | StackedTensors)[] {
     return mx.tidy(() =>
-      this.#pieces(rows).map((piece) => {
-        const shape = piece.shape.with(rowsAxis(piece), rows);
-        return asStack(owned(uninitialised(shape, piece.dtype)));
+      this.#pieces(positions).map((piece) => {
+        const shape = piece.shape.with(positionsAxis(piece), positions);
+        return asStack(detach(uninitialised(shape, piece.dtype)));
       })
     );
   }
@@ -167,52 +174,52 @@ export class LayerBuffers {
   /** Keeps the sequences of some numbers, int32. Nothing is evaluated. */
   keep(sequences: Tensor): void {
     this.#arrays = this.#arrays.map((array) => {
-      const next = owned(mx.take(array, sequences, stackAxes(array)));
+      const next = detach(mx.take(array, sequences, stackAxes(array)));
       array[Symbol.dispose]();
       return next;
     });
     this.#sizes = { ...this.#sizes, batch: sequences.shape[0] };
   }
 
-  /** Frees the buffers; there are no rows any more. */
+  /** Frees the buffers; there are no positions any more. */
   dispose(): void {
     mx.dispose(this.#arrays);
     this.#arrays = [];
-    this.#rows = 0;
+    this.#positions = 0;
   }
 
   #made(): readonly Tensor[] {
-    if (this.#arrays.length === 0 && this.#rows > 0) {
-      this.#arrays = this.#shapes().map((shape) => owned(uninitialised(shape, this.#sizes.dtype)));
+    if (this.#arrays.length === 0 && this.#positions > 0) {
+      this.#arrays = this.#shapes().map((shape) => detach(uninitialised(shape, this.#sizes.dtype)));
     }
     return this.#arrays;
   }
 
   /** Shape of a layer's buffer. */
   get #shape(): number[] {
-    return bufferShape({ ...this.#sizes, rows: this.#rows });
+    return bufferShape({ ...this.#sizes, positions: this.#positions });
   }
 
   /** Shapes of the arrays that hold all layers, where `sharers` share their memory. */
   #shapes(sharers: number = 1): number[][] {
     const { layers } = this.#sizes;
-    const together = this.#together(sharers * this.#rows);
-    return cuts(layers, together).map(([from, to]) => [to - from, ...this.#shape]);
+    const perSlab = this.#layersPerSlab(sharers * this.#positions);
+    return cuts(layers, perSlab).map(([from, to]) => [to - from, ...this.#shape]);
   }
 
-  /** Layers that may be one array where each has `rows` rows. */
-  #together(rows: number): number {
+  /** Layers that may be one array where each has `positions` positions. */
+  #layersPerSlab(positions: number): number {
     const { batch, heads, headDim, dtype } = this.#sizes;
-    return Math.max(1, Math.floor(MAX_BYTES / (batch * heads * rows * headDim * dtype.bytes)));
+    return Math.max(1, Math.floor(MAX_BYTES / (batch * heads * positions * headDim * dtype.bytes)));
   }
 
-  /** The arrays, cut into as many layers as may be one array of `rows` rows. */
-  #pieces(rows: number): Tensor[] {
-    const together = this.#together(rows);
+  /** The arrays, cut into as many layers as may be one array of `positions` positions. */
+  #pieces(positions: number): Tensor[] {
+    const perSlab = this.#layersPerSlab(positions);
     return this.#arrays.flatMap((array) => {
       const [count] = array.shape;
-      if (!isStacked(array) || count <= together) return array;
-      return cuts(count, together).map(([from, to]) => array.index(mx.Slice(from, to)));
+      if (!isStacked(array) || count <= perSlab) return array;
+      return cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to)));
     });
   }
 }
@@ -235,9 +242,9 @@ function stackAxes(array: Tensor): number {
   return array.ndim - BUFFER_RANK;
 }
 
-/** The axis of an array along which rows follow each other. */
-function rowsAxis(array: Tensor): number {
-  return stackAxes(array) + ROWS_AXIS;
+/** The axis of an array along which positions follow each other. */
+function positionsAxis(array: Tensor): number {
+  return stackAxes(array) + POSITIONS_AXIS;
 }
 
 /** An array as a part of a loop's state. */
@@ -246,7 +253,7 @@ function asStack(array: Tensor): Tensor | StackedTensors {
 }
 
 /** Takes an array out of the scopes of tidy(): it lives until the buffers let it go. */
-function owned(array: Tensor): Tensor {
+function detach(array: Tensor): Tensor {
   untrack(array);
   return array;
 }

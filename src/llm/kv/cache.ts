@@ -1,8 +1,8 @@
 /**
  * Keys and values of the tokens seen so far, for all layers of a model.
  *
- * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose rows are written in place. Capacity comes in steps of 256
- * and doubles when it is outgrown. Rows after the last token are never read and may hold NaN. A {@link StepCache} gives the same
+ * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose positions are written in place. Capacity comes in steps of 256
+ * and doubles when it is outgrown. Positions after the last token are never read and may hold NaN. A {@link StepCache} gives the same
  * buffers to a step whose position is an int32 array on the device. Its graph is the same for every step of as many tokens until
  * the capacity changes.
  *
@@ -11,7 +11,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
-import { appendRows, rowsOf } from "../../array/devices/kv_memory.ts";
+import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
@@ -29,13 +29,13 @@ export interface KvCacheOptions extends Omit<LayerBufferSizes, "block"> {
   readonly config?: ModelConfig;
 }
 
-/** What attention reads: all rows seen so far, or whole buffers and the number of valid rows. */
+/** What attention reads: all positions seen so far, or whole buffers and the number of valid positions. */
 export interface KeysValues {
-  /** (B, H, rows, D) */
+  /** (B, H, positions, D) */
   readonly keys: Tensor;
-  /** (B, H, rows, D) */
+  /** (B, H, positions, D) */
   readonly values: Tensor;
-  /** int32 (B,): valid rows; `undefined` when all are. */
+  /** int32 (B,): valid positions; `undefined` when all are. */
   readonly lengths: Tensor | undefined;
 }
 
@@ -80,16 +80,16 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Makes room for `rows` tokens in each of several empty caches of one shape. {@link KvCache.stack} then copies nothing until one
+   * Makes room for `positions` tokens in each of several empty caches of one shape. {@link KvCache.stack} then copies nothing until one
    * of them grows. Throws an {@link LlmError} for other caches.
    */
-  static sideBySide(caches: readonly KvCache[], rows: number): void {
+  static allocateSlab(caches: readonly KvCache[], positions: number): void {
     const [first] = caches;
     if (!caches.every((cache) => cache.isLike(first) && cache.capacity === 0)) {
-      throw new LlmError("option", "KvCache.sideBySide() takes caches of one model that hold nothing: make new ones");
+      throw new LlmError("option", "KvCache.allocateSlab() takes caches of one model that hold nothing: make new ones");
     }
-    LayerBuffers.sideBySide(caches.map((cache) => cache.#keys), steps(rows));
-    LayerBuffers.sideBySide(caches.map((cache) => cache.#values), steps(rows));
+    LayerBuffers.allocateSlab(caches.map((cache) => cache.#keys), steps(positions));
+    LayerBuffers.allocateSlab(caches.map((cache) => cache.#values), steps(positions));
   }
 
   /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
@@ -135,9 +135,9 @@ export class KvCache implements Cache {
     return blocks !== undefined && isBlocked(blocks, headDim);
   }
 
-  /** Rows that the buffers have now. */
+  /** Positions that the buffers have now. */
   get capacity(): number {
-    return this.#keys.rows;
+    return this.#keys.positions;
   }
 
   /** Bytes that the buffers take for a number of tokens; default the current capacity. */
@@ -153,17 +153,17 @@ export class KvCache implements Cache {
 
   /** Keys per layer. */
   get keys(): readonly Tensor[] {
-    return this.#keys.apart;
+    return this.#keys.perLayer;
   }
 
   /** Values per layer. */
   get values(): readonly Tensor[] {
-    return this.#values.apart;
+    return this.#values.perLayer;
   }
 
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
-    return { keys: this.#keys.stacks, values: this.#values.stacks };
+    return { keys: this.#keys.slabs, values: this.#values.slabs };
   }
 
   /** Config of the model that fills it, where that is known. */
@@ -188,19 +188,19 @@ export class KvCache implements Cache {
   }
 
   /** Keys or values of a layer, of {@link KvCache.shape}, computed when they are read. */
-  rows(layer: number, which: "keys" | "values"): Tensor {
+  read(layer: number, which: "keys" | "values"): Tensor {
     return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
   }
 
   /**
-   * Fills an empty cache with `count` tokens, layer by layer. `rows` gives the keys and values (B, H, count, D) of a layer; they are
+   * Fills an empty cache with `count` tokens, layer by layer. `keysValuesOf` gives the keys and values (B, H, count, D) of a layer; they are
    * disposed after they were written. Throws an {@link LlmError} if the tokens exceed the context.
    */
-  fill(count: number, rows: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
+  fill(count: number, keysValuesOf: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
     if (this.#offset > 0) throw new LlmError("option", "KvCache.fill() takes a cache that holds nothing");
     this.reserve(count);
     for (let layer = 0; layer < this.#options.layers; layer++) {
-      const { keys, values } = rows(layer);
+      const { keys, values } = keysValuesOf(layer);
       this.#keys.write(layer, keys);
       this.#values.write(layer, values);
       mx.dispose(keys, values);
@@ -221,20 +221,20 @@ export class KvCache implements Cache {
     if (layer === this.#options.layers - 1) this.#offset = end;
     const all = { lengths: undefined };
     if (end === this.#count) return { keys: cast(keys, heldKeys), values: cast(values, heldValues), ...all };
-    const view = (buffer: Tensor): Tensor => rowsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
+    const view = (buffer: Tensor): Tensor => positionsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
     return { keys: view(heldKeys), values: view(heldValues), ...all };
   }
 
   /**
-   * Makes room for `count` more tokens, and for as many more rows as padding or tokens to come may want. Throws an
+   * Makes room for `count` more tokens, and for as many more positions as padding or tokens to come may want. Throws an
    * {@link LlmError} where the tokens pass the context.
    */
-  reserve(count: number, rows: number = count): void {
+  reserve(count: number, positions: number = count): void {
     const end = this.#offset + count;
     if (end > this.#options.limit) {
       throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
     }
-    this.#grow(Math.max(end, this.#offset + rows));
+    this.#grow(Math.max(end, this.#offset + positions));
   }
 
   /**
@@ -247,7 +247,7 @@ export class KvCache implements Cache {
     return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity) };
   }
 
-  /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
+  /** Counts `count` tokens whose positions a {@link StepCache} has written into the buffers. */
   advance(count: number): void {
     this.#offset += count;
   }
@@ -262,9 +262,9 @@ export class KvCache implements Cache {
 
   /** Keeps some of the sequences, in the order of their numbers, evaluated; the longest of them has `offset` tokens. */
   keep(sequences: readonly number[], offset: number): void {
-    using rows = mx.array([...sequences], mx.int32);
-    this.#keys.keep(rows);
-    this.#values.keep(rows);
+    using indices = mx.array([...sequences], mx.int32);
+    this.#keys.keep(indices);
+    this.#values.keep(indices);
     this.#evaluate();
     this.#offset = offset;
     this.#options = { ...this.#options, batch: sequences.length };
@@ -291,20 +291,20 @@ export class KvCache implements Cache {
     enqueue(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
   }
 
-  /** Appends rows to the buffer of a layer, and gives the new one. */
-  #write(buffers: LayerBuffers, layer: number, rows: Tensor): Tensor {
-    const next = appendRows(buffers.apart[layer], rows, this.#start!);
+  /** Appends positions to the buffer of a layer, and gives the new one. */
+  #write(buffers: LayerBuffers, layer: number, positions: Tensor): Tensor {
+    const next = appendPositions(buffers.perLayer[layer], positions, this.#start!);
     buffers.replace(layer, next);
     return next;
   }
 
-  /** Rows that the buffers get when more than they have are needed. */
-  #next(rows: number): number {
-    return Math.max(steps(rows), Math.min(2 * this.capacity, steps(this.#options.limit)));
+  /** Positions that the buffers get when more than they have are needed. */
+  #next(positions: number): number {
+    return Math.max(steps(positions), Math.min(2 * this.capacity, steps(this.#options.limit)));
   }
 
-  #grow(rows: number): void {
-    if (rows > this.capacity) this.#resize(this.#next(rows));
+  #grow(positions: number): void {
+    if (positions > this.capacity) this.#resize(this.#next(positions));
   }
 
   #resize(capacity: number): void {
@@ -324,7 +324,7 @@ export class StepCache implements Cache {
   readonly #start: Tensor;
   #lengths: Tensor | undefined;
 
-  /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
+  /** `position` is int32 (B,): the number of positions that are valid before the pass, of each sequence. */
   constructor(
     keys: readonly (Tensor | StackedTensors)[],
     values: readonly (Tensor | StackedTensors)[],
@@ -342,12 +342,12 @@ export class StepCache implements Cache {
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    this.keys[layer] = appendRows(this.keys[layer], keys, this.#start);
-    this.values[layer] = appendRows(this.values[layer], values, this.#start);
-    return { keys: rowsOf(this.keys[layer]), values: rowsOf(this.values[layer]), lengths: this.#lengths };
+    this.keys[layer] = appendPositions(this.keys[layer], keys, this.#start);
+    this.values[layer] = appendPositions(this.values[layer], values, this.#start);
+    return { keys: positionsOf(this.keys[layer]), values: positionsOf(this.values[layer]), lengths: this.#lengths };
   }
 }
 
-function cast(rows: Tensor, buffer: Tensor): Tensor {
-  return rows.astype(buffer.dtype);
+function cast(positions: Tensor, buffer: Tensor): Tensor {
+  return positions.astype(buffer.dtype);
 }

@@ -205,7 +205,7 @@ const PROMPTS = GOLDEN.slice(0, 3).map((g) => g.prompt);
 /** Caches of three prompts beside each other in one buffer, with room for `rows` tokens, and what they hold. */
 async function held(rows: number): Promise<{ readonly caches: mx.lm.KvCache[]; readonly keys: unknown[][] }> {
   const caches = PROMPTS.map(() => model.makeCache());
-  KvCache.sideBySide(caches, rows);
+  KvCache.allocateSlab(caches, rows);
   for (const [i, cache] of caches.entries()) await generate(model, tokenizer, PROMPTS[i], { maxTokens: 2, cache });
   return { caches, keys: caches.map((cache) => rowsIn(cache, 0, cache.offset)) };
 }
@@ -259,11 +259,11 @@ for (const device of testDevices()) {
   });
 }
 
-Deno.test("KvCache.sideBySide() takes new caches of one model only", () => {
+Deno.test("KvCache.allocateSlab() takes new caches of one model only", () => {
   using used = model.makeCache();
   used.reserve(1);
   for (const other of [used, model.makeCache(2)]) {
-    assertThrows(() => KvCache.sideBySide([model.makeCache(), other], 1), LlmError, "make new ones");
+    assertThrows(() => KvCache.allocateSlab([model.makeCache(), other], 1), LlmError, "make new ones");
   }
 });
 

@@ -5,7 +5,7 @@
 
 import { assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { appendRows, rowsOf } from "../../../src/array/devices/kv_memory.ts";
+import { appendPositions, positionsOf } from "../../../src/array/devices/kv_memory.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { bufferShape, bufferSizes, FUSED_LAYOUT, isBlocked, plainLayout } from "../../../src/graph/kv_layout.ts";
 import { attrsOf } from "../../../src/graph/node.ts";
@@ -28,7 +28,7 @@ for (const block of [4, 8, 2]) {
     mx.tidy(() => {
       const buffer = mx.full(bufferShape({ batch: 1, heads: HEADS, positions: ROWS, headDim: DIM, block }), -1);
       const rows = mx.arange(HEADS * 2 * DIM).astype(mx.float32).reshape([1, HEADS, 2, DIM]);
-      const next = appendRows(buffer, rows, mx.array([1], mx.int32));
+      const next = appendPositions(buffer, rows, mx.array([1], mx.int32));
       const expected = new Array(HEADS * ROWS * DIM).fill(-1);
       for (let h = 0; h < HEADS; h++) {
         for (let t = 0; t < 2; t++) {
@@ -40,7 +40,7 @@ for (const block of [4, 8, 2]) {
       }
       assertEquals(next.shape, [1, HEADS, DIM / block, ROWS, block]);
       assertEquals([...next.toTypedArray()], expected);
-      const seen = rowsOf(next).index("...", mx.Slice(1, 3), mx.Slice(null));
+      const seen = positionsOf(next).index("...", mx.Slice(1, 3), mx.Slice(null));
       assertEquals(seen.shape, rows.shape);
       assertEquals([...seen.toTypedArray()], [...rows.toTypedArray()]);
     });
@@ -58,21 +58,21 @@ Deno.test("the update of a cache says how it lies; the same update by anybody el
       offset: 0,
     });
     const start = mx.array([0], mx.int32);
-    const marked = appendRows(buffer, heads, start);
+    const marked = appendPositions(buffer, heads, start);
     assertEquals(attrsOf(nodeOf(marked), "dynamicSliceUpdate"), { axes: [3], donate: true, kvBlock: 4 });
     const { update: _, start: __, rows: ___, ...found } = updateOf(nodeOf(marked))!;
     assertEquals(found, { capacity: ROWS, block: 4, count: 3, heads: HEADS, headDim: DIM });
     assertEquals(cachedHeads(nodeOf(marked))?.source === nodeOf(heads), true);
-    assertEquals(shownUpdate(nodeOf(rowsOf(marked)))?.update === nodeOf(marked), true);
+    assertEquals(shownUpdate(nodeOf(positionsOf(marked)))?.update === nodeOf(marked), true);
 
     const split = heads.reshape([1, HEADS, 3, 2, 4]).transpose(0, 1, 3, 2, 4);
     const own = mx.sliceUpdate(buffer, split, start, [3], { donate: true });
     assertEquals(updateOf(nodeOf(own)), undefined);
-    assertEquals(shownUpdate(nodeOf(rowsOf(own))), undefined);
+    assertEquals(shownUpdate(nodeOf(positionsOf(own))), undefined);
     // Neither do other views of a marked buffer show its rows.
     const other = marked.transpose(0, 1, 2, 4, 3).reshape([1, HEADS, ROWS, DIM]);
     assertEquals(shownUpdate(nodeOf(other)), undefined);
-    assertEquals(shownUpdate(nodeOf(rowsOf(marked).reshape([1, ROWS, HEADS, DIM]))), undefined);
+    assertEquals(shownUpdate(nodeOf(positionsOf(marked).reshape([1, ROWS, HEADS, DIM]))), undefined);
   });
 });
 
@@ -81,7 +81,7 @@ Deno.test("rows that do not fit a buffer are refused", () => {
   mx.tidy(() => {
     const buffer = mx.zeros([1, HEADS, 2, ROWS, 4]);
     const start = mx.array([0], mx.int32);
-    assertThrows(() => appendRows(buffer, mx.zeros([1, HEADS, ROWS + 1, DIM]), start), mx.ShapeError);
-    assertThrows(() => appendRows(buffer, mx.zeros([1, HEADS + 1, 1, DIM]), start), mx.ShapeError);
+    assertThrows(() => appendPositions(buffer, mx.zeros([1, HEADS, ROWS + 1, DIM]), start), mx.ShapeError);
+    assertThrows(() => appendPositions(buffer, mx.zeros([1, HEADS + 1, 1, DIM]), start), mx.ShapeError);
   });
 });

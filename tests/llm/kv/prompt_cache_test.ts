@@ -25,7 +25,7 @@ function bits(cache: mx.lm.KvCache): readonly ArrayLike<number>[] {
   const layers = Array.from({ length: cache.layers }, (_, i) => i);
   return layers.flatMap((layer) =>
     (["keys", "values"] as const).map((which) => {
-      using rows = cache.rows(layer, which);
+      using rows = cache.read(layer, which);
       using floats = rows.astype(mx.float32); // exact
       return floats.toTypedArray() as Float32Array;
     })
@@ -177,7 +177,7 @@ if (DEVICES.length > 1) {
       last = cache;
     }
     const read = (cache: mx.lm.KvCache): number[] => {
-      using rows = cache.rows(1, "values");
+      using rows = cache.read(1, "values");
       using floats = rows.astype(mx.float32);
       return [...floats.toTypedArray() as Float32Array];
     };

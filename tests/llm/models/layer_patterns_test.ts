@@ -74,7 +74,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   const buffers = (block: number): mx.Tensor[] =>
     Array.from(
       { length: layers },
-      () => mx.zeros(bufferShape({ batch, heads: KV_HEADS, rows: CAPACITY, headDim: DIM, block }), dtype),
+      () => mx.zeros(bufferShape({ batch, heads: KV_HEADS, positions: CAPACITY, headDim: DIM, block }), dtype),
     );
   const position = mx.zeros([batch], mx.int32);
   const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position);

@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { promptRows } from "../../../src/llm/decode/state.ts";
+import { paddedLength } from "../../../src/llm/decode/state.ts";
 import type { KvCache } from "../../../src/llm/kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../../../src/llm/models/mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -103,7 +103,7 @@ for (const device of DEVICES) {
         using expected = model.makeCache();
         const ids = plain(model, prompt, 3, expected);
         using found = model.makeCache();
-        found.reserve(length, promptRows(length, tile));
+        found.reserve(length, paddedLength(length, tile));
         await poison(found);
         assertEquals(await continuation(steps, prompt, 3, found), ids, `${length} tokens`);
         assertEquals(found.offset, expected.offset);

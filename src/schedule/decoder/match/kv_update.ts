@@ -4,7 +4,7 @@
  * @module
  */
 
-import { bufferSizes, ROWS_AXIS, toBuffer, toRows } from "../../../graph/kv_layout.ts";
+import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../../graph/kv_layout.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
 import { isProduct } from "../../plan/pattern.ts";
@@ -42,8 +42,8 @@ export function updateOf(node: Node): Update | undefined {
   const { donate, kvBlock: block } = attrsOf(node, "dynamicSliceUpdate");
   if (!donate || block === undefined) return undefined;
   const [, rows, start] = node.inputs;
-  const { heads, rows: capacity, headDim } = bufferSizes(node.shape);
-  return { update: node, start, capacity, block, rows, count: rows.shape[ROWS_AXIS], heads, headDim };
+  const { heads, positions: capacity, headDim } = bufferSizes(node.shape);
+  return { update: node, start, capacity, block, rows, count: rows.shape[POSITIONS_AXIS], heads, headDim };
 }
 
 /** The update of the buffer that a node shows as rows (B, H, capacity, D), and the views between. */
@@ -55,7 +55,7 @@ export function shownUpdate(node: Node): (Update & { readonly views: readonly No
   const [buffer] = view.inputs;
   const update = updateOf(buffer);
   if (!update) return undefined;
-  const { axes, shape } = toRows(buffer.shape);
+  const { axes, shape } = toPositions(buffer.shape);
   const shows = sameShape(attrsOf(view, "transpose").axes, axes) && sameShape(node.shape, shape);
   return shows ? { ...update, views: [...views, view] } : undefined;
 }

@@ -20,7 +20,7 @@ export interface DecodedToken {
 }
 
 /** A row of the state. */
-export interface Row {
+export interface Sequence {
   /** Number of its sequence. */
   readonly sequence: number;
   /** Position of the last token of its prompt. */
@@ -36,68 +36,68 @@ export interface Row {
   ended: boolean;
 }
 
-/** The rows of a session. */
-export class SequenceRows {
-  #rows: readonly Row[];
+/** The sequences of a session. */
+export class Sequences {
+  #sequences: readonly Sequence[];
   /** The last step of which a token was taken. */
-  taken = 0;
+  lastStep = 0;
 
-  /** The rows of a state in its order. */
-  constructor(rows: readonly Row[]) {
-    this.#rows = rows;
+  /** The sequences of a state in its order. */
+  constructor(sequences: readonly Sequence[]) {
+    this.#sequences = sequences;
   }
 
-  /** The rows of several sessions of one sequence each, numbered in their order. */
-  static join(all: readonly SequenceRows[]): SequenceRows {
-    return new SequenceRows(all.map((rows, sequence) => ({ ...rows.first, sequence })));
+  /** The sequences of several sessions of one sequence each, numbered in their order. */
+  static join(all: readonly Sequences[]): Sequences {
+    return new Sequences(all.map((sequences, sequence) => ({ ...sequences.first, sequence })));
   }
 
   /** All of them, in the order of the state. */
-  get all(): readonly Row[] {
-    return this.#rows;
+  get all(): readonly Sequence[] {
+    return this.#sequences;
   }
 
   /** The only one of a session that was not joined. */
-  get first(): Row {
-    return this.#rows[0];
+  get first(): Sequence {
+    return this.#sequences[0];
   }
 
   /** Whether a sequence goes on. */
   get active(): boolean {
-    return this.#rows.some((row) => !row.ended);
+    return this.#sequences.some((one) => !one.ended);
   }
 
   /** Whether the tokens of a row are constrained. */
   get constrained(): boolean {
-    return this.#rows.some(({ constraint }) => constraint !== undefined);
+    return this.#sequences.some(({ constraint }) => constraint !== undefined);
   }
 
   /** Most tokens that a sequence which has not ended may have. */
   get limit(): number {
-    return Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
+    return Math.max(...this.#sequences.map((one) => one.ended ? 0 : one.limit));
   }
 
-  /** Whether half of the rows have ended, or one that has stands where the context ends for it but not for others. */
+  /** Whether half of the sequences have ended, or one that has stands where the context ends for it but not for others. */
   idle(submitted: number, contextLimit: number): boolean {
-    const ended = this.#rows.filter((row) => row.ended);
-    return 2 * ended.length >= this.#rows.length || ended.some((row) => row.last + submitted >= contextLimit);
+    const ended = this.#sequences.filter((one) => one.ended);
+    return 2 * ended.length >= this.#sequences.length || ended.some((one) => one.last + submitted >= contextLimit);
   }
 
-  /** Drops the rows that have ended; returns the indices of those that stay. */
+  /** Drops the sequences that have ended; returns the indices of those that stay. */
   dropEnded(): number[] {
-    const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
-    this.#rows = kept.map((i) => this.#rows[i]);
+    const kept = this.#sequences.flatMap((one, i) => one.ended ? [] : [i]);
+    this.#sequences = kept.map((i) => this.#sequences[i]);
     return kept;
   }
 
   /** Ends a sequence: no more tokens of it are yielded. */
   end(sequence: number): void {
-    for (const row of this.#rows) row.ended ||= row.sequence === sequence;
+    for (const one of this.#sequences) one.ended ||= one.sequence === sequence;
   }
 
   /** Tells the constraints what a step chose: they make the next masks from now on. */
   accept({ log }: DecodeScalars, step: number): void {
-    this.#rows.forEach(({ constraint, ended, last }, i) => {
+    this.#sequences.forEach(({ constraint, ended, last }, i) => {
       const [token] = fromLog(log, i, last + step, 1);
       if (!ended && token >= 0) constraint?.accept(token);
     });
@@ -105,29 +105,29 @@ export class SequenceRows {
 
   /** The tokens of finished steps, one by one: a sequence may end between two of them. */
   *take({ log, logprobs }: DecodeScalars, from: number, to: number): Generator<DecodedToken, void, void> {
-    const rows = this.#rows;
-    const logged = rows.map(({ last }, i) => fromLog(log, i, last + from, to - from + 1));
+    const sequences = this.#sequences;
+    const logged = sequences.map(({ last }, i) => fromLog(log, i, last + from, to - from + 1));
     for (let step = from; step <= to; step++) {
-      for (let i = 0; i < rows.length; i++) {
-        const row = rows[i];
-        if (row.ended) continue;
+      for (let i = 0; i < sequences.length; i++) {
+        const one = sequences[i];
+        if (one.ended) continue;
         const token = logged[i][step - from];
-        if (token < 0) throw this.#noToken(row, step);
-        this.taken = step;
-        row.tokens.push(token);
-        row.ended = step === row.limit;
+        if (token < 0) throw this.#noToken(one, step);
+        this.lastStep = step;
+        one.tokens.push(token);
+        one.ended = step === one.limit;
         yield {
-          sequence: row.sequence,
+          sequence: one.sequence,
           token,
-          ...(logprobs && { logprobs: logprobsIn(logprobs, i, row.last + step) }),
+          ...(logprobs && { logprobs: logprobsIn(logprobs, i, one.last + step) }),
         };
       }
     }
   }
 
   /** The error of a step whose logits have NaN or infinity in them. */
-  #noToken({ sequence, last }: Row, step: number): LlmError {
-    const which = this.#rows.length > 1 ? ` of sequence ${sequence}` : "";
+  #noToken({ sequence, last }: Sequence, step: number): LlmError {
+    const which = this.#sequences.length > 1 ? ` of sequence ${sequence}` : "";
     return new LlmError(
       "logits",
       `The logits of step ${step}${which}, behind ${
