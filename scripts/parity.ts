@@ -139,7 +139,7 @@ function tableOf(head: Cells, rows: readonly Cells[]): string[] {
 }
 
 /** The rows of a part of MLX. */
-function partOf(rows: readonly ParityRow[], prefix: string): ParityRow[] {
+function withPrefix(rows: readonly ParityRow[], prefix: string): ParityRow[] {
   return rows.filter(({ mlx }) => (/^\w+\./.exec(mlx)?.[0] ?? "") === prefix);
 }
 
@@ -147,7 +147,7 @@ function partOf(rows: readonly ParityRow[], prefix: string): ParityRow[] {
 export function fullTable(list: string): string {
   const rows = parityRows(list);
   const parts = Object.entries(PARTS).map(([prefix, title]) => {
-    const cells = partOf(rows, prefix).map(({ mlx, name, there, tested, note }) => [
+    const cells = withPrefix(rows, prefix).map(({ mlx, name, there, tested, note }) => [
       `\`${mlx}\``,
       there ? `\`${name}\`` : "",
       tested ? (ON_CPU.has(name) ? "CPU" : "V") : "",

@@ -18,7 +18,7 @@ import { runMain } from "../src/cli/program.ts";
 import { devices, openBackends } from "../src/backend/devices.ts";
 import { importArguments } from "./imports.ts";
 import { writeResult } from "./reliability/results.ts";
-import type { Kind } from "./soak/kinds.ts";
+import type { SoakKind } from "./soak/kinds.ts";
 
 /** Rounds before anything is measured, in which caches fill, pipelines are made and code is compiled, and rounds that are. */
 const ROUNDS = { full: { warm: 20, measured: 80 }, quick: { warm: 20, measured: 10 } } as const;
@@ -71,7 +71,7 @@ async function collect(): Promise<void> {
   trim();
 }
 
-async function soak(kind: Kind, device: string, quick: boolean): Promise<Soak> {
+async function soak(kind: SoakKind, device: string, quick: boolean): Promise<Soak> {
   const round = await kind.start(device);
   const units = quick ? kind.units.quick : device === "wasm" ? kind.units.wasm : kind.units.vulkan;
   const { warm, measured } = ROUNDS[quick ? "quick" : "full"];
@@ -130,7 +130,7 @@ const grew = ([before, after]: readonly [number, number]): boolean => after - be
 const megabytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(2);
 
 /** What is wrong with a row, in words. */
-function faults({ rss, device, quickest }: Soak, kind: Kind, quick: boolean): string[] {
+function faults({ rss, device, quickest }: Soak, kind: SoakKind, quick: boolean): string[] {
   const slower = quickest[1] / quickest[0] - 1;
   return [
     grew(rss) ? "the process grew" : "",
@@ -140,7 +140,11 @@ function faults({ rss, device, quickest }: Soak, kind: Kind, quick: boolean): st
 }
 
 /** One row of the table, and the same in words. */
-function describe({ units, rss, device, quickest }: Soak, kind: Kind, name: string): { line: string; words: string } {
+function describe(
+  { units, rss, device, quickest }: Soak,
+  kind: SoakKind,
+  name: string,
+): { line: string; words: string } {
   const columns = [
     kind.name.padEnd(7),
     name.padEnd(10),
@@ -157,7 +161,7 @@ function describe({ units, rss, device, quickest }: Soak, kind: Kind, name: stri
 }
 
 /** Measures a row in a process of its own; a text is why that failed. */
-async function measure(kind: Kind, device: string, quick: boolean, rows: string): Promise<Soak | string> {
+async function measure(kind: SoakKind, device: string, quick: boolean, rows: string): Promise<Soak | string> {
   const script = ["--no-check", ...await importArguments(), import.meta.url];
   const args = ["--child", "--only", kind.name, "--device", device, "--rows", rows, ...(quick ? ["--quick"] : [])];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
@@ -171,7 +175,7 @@ async function measure(kind: Kind, device: string, quick: boolean, rows: string)
 if (import.meta.main) {
   await runMain(PROGRAM, async ({ quick = false, only, device, child, rows }) => {
     const module = rows ?? new URL("soak/kinds.ts", import.meta.url).href;
-    const { KINDS }: { KINDS: readonly Kind[] } = await import(module);
+    const { KINDS }: { KINDS: readonly SoakKind[] } = await import(module);
     const unknown = only?.split(",").find((name) => !KINDS.some((kind) => kind.name === name));
     if (unknown !== undefined) {
       throw new UsageError(`--only is "${unknown}", expected one of ${KINDS.map(({ name }) => name).join(", ")}`);

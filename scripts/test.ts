@@ -17,7 +17,7 @@
 
 import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
-import { rowsOf, type TestCase } from "./reliability/checks.ts";
+import { resultsOf, type TestCase } from "./reliability/checks.ts";
 import { writeResult } from "./reliability/results.ts";
 import { setup } from "./setup.ts";
 import { type Arguments, argumentsOf } from "./test/arguments.ts";
@@ -175,7 +175,7 @@ if (import.meta.main) {
   }
   if (files.length > 1) printSlowest(total.seconds);
   if (device === undefined && args.whole && tier !== "quick") {
-    await writeResult("test", "deno task test", rowsOf(total.cases));
+    await writeResult("test", "deno task test", resultsOf(total.cases));
   }
   console.log(`${total.passed} passed, ${total.failed} failed`);
   Deno.exit(total.failed > 0 ? 1 : 0);

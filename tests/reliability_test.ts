@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { page } from "../scripts/reliability.ts";
-import { casesOf, CHECKS, rowsOf } from "../scripts/reliability/checks.ts";
+import { casesOf, CHECKS, resultsOf } from "../scripts/reliability/checks.ts";
 import { readResults, writeResult } from "../scripts/reliability/results.ts";
 import { ROOT } from "../scripts/tools.ts";
 
@@ -51,7 +51,7 @@ Deno.test("tests count for the checks that name them", async () => {
       { file: "cli/generate_test.ts", name: "seed fails", outcome: "failed" },
       { file: "cli/generate_test.ts", name: "a seed", outcome: "skipped" },
     ]);
-    assertEquals(rowsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
+    assertEquals(resultsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

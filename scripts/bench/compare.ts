@@ -130,7 +130,7 @@ export interface Answer {
 }
 
 /** A row of the result. */
-export interface Row {
+export interface ComparedRow {
   readonly case: string;
   readonly vkmx: number | null;
   readonly peer: string | null;
@@ -149,7 +149,13 @@ export function ratioOf(value: number | null, other: number | null, unit: Unit):
 }
 
 /** A row of both values. */
-export function row(name: string, vkmx: number | null, peer: string | null, value: number | null, unit: Unit): Row {
+export function row(
+  name: string,
+  vkmx: number | null,
+  peer: string | null,
+  value: number | null,
+  unit: Unit,
+): ComparedRow {
   return {
     case: name,
     vkmx,
@@ -166,7 +172,7 @@ export function figure(value: number | null, unit: string): string {
 }
 
 /** Rows as a table. */
-export function describeRows(rows: readonly Row[]): string {
+export function describeRows(rows: readonly ComparedRow[]): string {
   const width = Math.max(...rows.map((r) => r.case.length));
   const head = `${"case".padEnd(width)}  ${"vkmx".padEnd(16)}${"peer".padEnd(16)}ratio\n`;
   return head +

@@ -17,6 +17,7 @@ import { runMain } from "../../src/cli/program.ts";
 import {
   type Answer,
   type Case,
+  type ComparedRow,
   describeRows,
   ggufFile,
   installPeer,
@@ -24,7 +25,6 @@ import {
   modelFolder,
   type Peer,
   PEERS,
-  type Row,
   row,
   runPeer,
   runSide,
@@ -47,7 +47,11 @@ const CASES: readonly Case[] = [
   { name: "decode@1024", kind: "decode", prompt: 1010, tokens: 16, window: 8, warmUps: 0, repeats: 1 },
 ];
 /** The rows of one number of threads. */
-const FIGURES: readonly { name: string; unit: Row["unit"]; of: (answers: readonly Answer[]) => number | null }[] = [
+const FIGURES: readonly {
+  name: string;
+  unit: ComparedRow["unit"];
+  of: (answers: readonly Answer[]) => number | null;
+}[] = [
   ...CASES.map((c) => ({ name: c.name, unit: "tok/s" as const, of: (answers: readonly Answer[]) => rate(answers, c) })),
   { name: "load", unit: "s", of: (answers) => seconds(answers, "loaded") },
   { name: "load to first token", unit: "s", of: (answers) => seconds(answers, "load") },
@@ -72,7 +76,7 @@ const PROGRAM = {
 
 await runMain(PROGRAM, async (values) => {
   const counts = readCounts("threads", values.threads ?? "2,1", 1);
-  const rows: Row[] = [];
+  const rows: ComparedRow[] = [];
   const dir = await modelFolder(SHAPE);
   const folders = new Map<Peer, string>();
   for (const peer of values["no-peer"] ? [] : Object.values(PEERS)) {

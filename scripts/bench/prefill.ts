@@ -13,7 +13,7 @@ import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
 import { bfloat16, type Dtype, float16, int32 } from "../../src/graph/dtype.ts";
-import { rowOf } from "../../src/graph/options.ts";
+import { entryOf } from "../../src/graph/options.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
 import {
   type AttentionKernel,
@@ -33,7 +33,7 @@ import { Bench, HALVES, REPEATS, warmUp } from "./plan.ts";
 import { timeMatrixProduct } from "./product_times.ts";
 
 const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
-const SHAPE = rowOf(MODELS, flag("model") ?? "qwen3-0.6b");
+const SHAPE = entryOf(MODELS, flag("model") ?? "qwen3-0.6b");
 if (!SHAPE) throw new Error(`--model is one of ${Object.keys(MODELS).join(", ")}`);
 const { hidden: HIDDEN, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, intermediate: WIDE } = SHAPE;
 const LAYERS = Number(flag("layers") ?? SHAPE.layers);

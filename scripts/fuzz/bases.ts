@@ -121,7 +121,7 @@ export const GENERATION_CONFIG: unknown = {
 };
 
 /** A tensor of a safetensors file. */
-interface Row {
+interface ProgramRow {
   readonly name: string;
   readonly dtype: string;
   readonly shape: readonly number[];
@@ -145,7 +145,7 @@ export interface Safetensors {
   readonly data: Uint8Array;
 }
 
-function safetensors(rows: readonly Row[], metadata: Record<string, string> = { format: "mlx" }): Safetensors {
+function safetensors(rows: readonly ProgramRow[], metadata: Record<string, string> = { format: "mlx" }): Safetensors {
   const header: Record<string, unknown> = { __metadata__: metadata };
   let end = 0;
   for (const { name, dtype, shape } of rows) {
@@ -225,7 +225,7 @@ export function functionsOf({ header, data }: Safetensors, length?: bigint): Uin
 /** The weights that {@link CONFIG} describes. */
 export const WEIGHTS: Safetensors = safetensors(
   (() => {
-    const rows: Row[] = [];
+    const rows: ProgramRow[] = [];
     const matrix = (path: string, outputs: number, inputs: number, bits = 4): void => {
       rows.push({ name: `${path}.weight`, dtype: "U32", shape: [outputs, inputs * bits / 32] });
       for (const part of ["scales", "biases"]) {

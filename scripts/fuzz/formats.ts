@@ -50,7 +50,7 @@ const TOKENIZER_AIMS: readonly Aimed[] = [
   (tree, random) => {
     const id = random.once(2) ? random.below(bases.VOCAB) : undefined;
     const tokens = Array.from({ length: 1 + random.small(8000) }, (_, i) => [`t${i}`, id ?? i % bases.VOCAB] as const);
-    return put(tree, ["model", "vocab"], (node) => joined(node, treeOf(Object.fromEntries(tokens))));
+    return put(tree, ["model", "vocab"], (node) => joinJson(node, treeOf(Object.fromEntries(tokens))));
   },
   (tree, random) => {
     const special = { id: 267, lstrip: random.once(2), rstrip: random.once(2), special: random.once(2) };
@@ -58,7 +58,7 @@ const TOKENIZER_AIMS: readonly Aimed[] = [
       { length: 1 + random.small(4000) },
       (_, i) => ({ ...special, content: "<".repeat(1 + i % 40) + i }),
     );
-    return put(tree, ["added_tokens"], (node) => joined(node, treeOf(tokens)));
+    return put(tree, ["added_tokens"], (node) => joinJson(node, treeOf(tokens)));
   },
   (tree, random) => {
     const [field, list, end] = random.pick([
@@ -76,7 +76,7 @@ const TOKENIZER_AIMS: readonly Aimed[] = [
       { length: 1 + random.small(8000) },
       () => random.pick([["h", "e"], ["Ġ", "Ġ"], ["ĠĠ", "ĠĠ"]]),
     );
-    return put(tree, ["model", "merges"], (node) => joined(node, treeOf(merges)));
+    return put(tree, ["model", "merges"], (node) => joinJson(node, treeOf(merges)));
   },
   (tree, random) => {
     const single = [{ Sequence: { id: "A", type_id: 0 } }, { SpecialToken: { id: "<|endoftext|>", type_id: 0 } }];
@@ -91,7 +91,7 @@ const TOKENIZER_AIMS: readonly Aimed[] = [
 ];
 
 /** Two lists, or two objects, as one. */
-function joined(a: Json, b: Json): Json {
+function joinJson(a: Json, b: Json): Json {
   if ("items" in a && "items" in b) return { items: [...a.items, ...b.items] };
   if ("members" in a && "members" in b) return { members: [...a.members, ...b.members] };
   return b;

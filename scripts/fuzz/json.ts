@@ -207,8 +207,8 @@ type Mutation = (node: Json, random: Random, donor: Json) => Json;
 const MUTATIONS: readonly Mutation[] = [
   (_, random) => hostile(random),
   (_, random) => hostile(random),
-  (node, random) => near(node, random),
-  (node, random) => near(node, random),
+  (node, random) => nearbyLeaf(node, random),
+  (node, random) => nearbyLeaf(node, random),
   (_, __, donor) => donor,
   // into lists and objects of lists
   (node, random) => random.once(2) ? { items: [node] } : { members: [[UTF8.encode('"type"'), node]] },
@@ -243,7 +243,7 @@ function withParts(node: Json, change: <T>(parts: readonly T[]) => readonly T[])
 }
 
 /** A number beside the one that is there; other leaves keep their kind with a small change. */
-function near(node: Json, random: Random): Json {
+function nearbyLeaf(node: Json, random: Random): Json {
   if (!("leaf" in node)) return hostile(random);
   const text = new TextDecoder().decode(node.leaf);
   const number = Number(text);
@@ -275,7 +275,7 @@ function pathsOf(tree: Json): (readonly number[])[] {
   return paths;
 }
 
-function partOf(tree: Json, path: readonly number[]): Json {
+function valueAt(tree: Json, path: readonly number[]): Json {
   return path.reduce(
     (node, i) => "items" in node ? node.items[i] : "members" in node ? node.members[i][1] : node,
     tree,
@@ -298,7 +298,7 @@ export function put(tree: Json, path: readonly (string | number)[], change: (nod
   const i = "items" in tree
     ? Number(first)
     : tree.members.findIndex(([name]) => new TextDecoder().decode(name) === JSON.stringify(first));
-  return partOf(tree, [i]) === undefined ? tree : replaced(tree, [i], (node) => put(node, rest, change));
+  return valueAt(tree, [i]) === undefined ? tree : replaced(tree, [i], (node) => put(node, rest, change));
 }
 
 /** A path that goes down one random step at a time, so that what lies high is met as often as what lies deep. */
@@ -309,7 +309,7 @@ function randomPath(tree: Json, random: Random): readonly number[] {
     const parts = "items" in node ? node.items.length : "members" in node ? node.members.length : 0;
     if (parts === 0) break;
     path.push(random.below(parts));
-    node = partOf(node, path.slice(-1));
+    node = valueAt(node, path.slice(-1));
   }
   return path;
 }
@@ -317,7 +317,7 @@ function randomPath(tree: Json, random: Random): readonly number[] {
 /** A tree with one to four mutations at random places. */
 export function mutateJson(tree: Json, random: Random): Json {
   for (let count = 1 + random.small(4); count > 0; count--) {
-    const donor = partOf(tree, randomPath(tree, random));
+    const donor = valueAt(tree, randomPath(tree, random));
     tree = replaced(tree, randomPath(tree, random), (node) => random.pick(MUTATIONS)(node, random, donor));
   }
   return tree;

@@ -29,8 +29,8 @@ export const TOKENIZER = [
   {
     name: "all matches in a row are merged with what is in front of them",
     file: "src/llm/tokenizer/pre_tokenizer.ts",
-    find: "joined(pieces, (matches, before) => matches && !before)",
-    replace: "joined(pieces, (matches) => matches)",
+    find: "mergePieces(pieces, (matches, before) => matches && !before)",
+    replace: "mergePieces(pieces, (matches) => matches)",
     tests: TESTS,
   },
   {

@@ -201,7 +201,7 @@ export interface TestCase {
 }
 
 /** What tests say about the checks that they measure. */
-export function rowsOf(cases: readonly TestCase[]): ResultRow[] {
+export function resultsOf(cases: readonly TestCase[]): ResultRow[] {
   return CHECKS.flatMap(({ tests }, i): ResultRow[] => {
     if (tests === undefined) return [];
     const own = cases.filter((one) =>

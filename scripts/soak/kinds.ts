@@ -10,7 +10,7 @@ import { closeDevices } from "../../src/backend/devices.ts";
 const MODEL = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
 
 /** What is repeated. */
-export interface Kind {
+export interface SoakKind {
   readonly name: string;
   /** Row of docs/reliability.md that it belongs to. */
   readonly check: number;
@@ -22,7 +22,7 @@ export interface Kind {
 }
 
 /** All of them. */
-export const KINDS: readonly Kind[] = [
+export const KINDS: readonly SoakKind[] = [
   {
     name: "decode",
     check: 11,

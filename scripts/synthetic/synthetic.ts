@@ -35,7 +35,7 @@ const QWEN_ENDS: readonly number[] = [151645, 151643];
 const TINY_ENDS: readonly number[] = [4091, 4089];
 
 /** A tensor to write: its bytes come from `fill` in pieces. */
-interface Row {
+interface MatrixRow {
   readonly name: string;
   readonly dtype: "U32" | FloatCode;
   readonly shape: readonly number[];
@@ -65,10 +65,10 @@ export async function writeModel(out: string, shape: ModelShape, format: ModelFo
 }
 
 /** All tensors in the order of the model. */
-function describe(shape: ModelShape, format: ModelFormat): Row[] {
+function describe(shape: ModelShape, format: ModelFormat): MatrixRow[] {
   const { dtype = "BF16", overrides = {}, seed = 0 } = format;
   const next = random(seed);
-  const rows: Row[] = [];
+  const rows: MatrixRow[] = [];
   const floats = (name: string, shape: readonly number[], low: number, high: number) =>
     rows.push({ name, dtype, shape, fill: fillFloats(next, dtype, low, high) });
   const matrix = (path: string, outputs: number, inputs: number, gain = 1) => {
@@ -155,15 +155,15 @@ function fillFloats(next: () => number, dtype: FloatCode, low: number, high: num
   return filler(Uint16Array.from(values, bits), (...where) => new Uint16Array(...where));
 }
 
-const BYTES = { U32: 4, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<Row["dtype"], number>;
+const BYTES = { U32: 4, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<MatrixRow["dtype"], number>;
 
-function byteLength(row: Row): number {
+function byteLength(row: MatrixRow): number {
   return row.shape.reduce((n, d) => n * d, BYTES[row.dtype]);
 }
 
 /** Safetensors in shards and their index, named as mlx-lm names them. Returns the bytes of all tensors. */
-async function writeWeights(dir: string, rows: readonly Row[], shardBytes: number): Promise<number> {
-  const shards: Row[][] = [[]];
+async function writeWeights(dir: string, rows: readonly MatrixRow[], shardBytes: number): Promise<number> {
+  const shards: MatrixRow[][] = [[]];
   let size = 0;
   for (const row of rows) {
     if (size > 0 && size + byteLength(row) > shardBytes) {
@@ -187,7 +187,7 @@ async function writeWeights(dir: string, rows: readonly Row[], shardBytes: numbe
   return total;
 }
 
-async function writeShard(path: string, rows: readonly Row[]): Promise<void> {
+async function writeShard(path: string, rows: readonly MatrixRow[]): Promise<void> {
   let offset = 0;
   const header: Record<string, unknown> = { __metadata__: { format: "mlx" } };
   for (const row of rows) {

@@ -64,7 +64,7 @@ export interface MissingKernels {
   readonly kernels: readonly string[];
 }
 
-interface Row extends DeviceInfo {
+interface DeviceRow extends DeviceInfo {
   readonly open?: () => Backend;
   /** The same on another thread. */
   readonly openAhead?: () => Promise<Backend | undefined>;
@@ -83,7 +83,7 @@ const RANKS: Readonly<Record<VulkanDeviceInfo["type"], number>> = {
 
 const ONLY_BY_NAME = "a software driver: used only when named";
 
-let rows: readonly Row[] | undefined;
+let rows: readonly DeviceRow[] | undefined;
 let chosen: string | undefined;
 let toldFallback = false;
 let saves: Disposable | undefined;
@@ -94,7 +94,7 @@ function missingOf(info: VulkanDeviceInfo): MissingKernels[] {
   return groups.map(([reason, list]) => ({ reason, kernels: list!.map(([kernel]) => kernel) }));
 }
 
-function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): Row {
+function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): DeviceRow {
   const name = `vulkan:${index}${mask && `-${mask.replaceAll(",", "-")}`}`;
   const rank = RANKS[info.type];
   const base = { name, description: describeVulkan(info, mask), type: info.type };
@@ -106,8 +106,8 @@ function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): Ro
   return rank > 0 ? row : { ...row, reason: ONLY_BY_NAME };
 }
 
-function vulkanRows(): Row[] {
-  const none = (reason: string): Row => {
+function vulkanRows(): DeviceRow[] {
+  const none = (reason: string): DeviceRow => {
     return { name: "vulkan:0", description: "Vulkan", type: "none", usable: false, reason, rank: 0 };
   };
   try {
@@ -134,7 +134,7 @@ export function brokenDrivers(): string[] {
   }
 }
 
-const WASM: Row & { readonly open: () => Backend } = {
+const WASM: DeviceRow & { readonly open: () => Backend } = {
   name: "wasm",
   description: "CPU (WebAssembly)",
   type: "wasm",
@@ -143,7 +143,7 @@ const WASM: Row & { readonly open: () => Backend } = {
   open: createWasmBackend,
 };
 
-function table(): readonly Row[] {
+function table(): readonly DeviceRow[] {
   return rows ??= [...vulkanRows(), WASM];
 }
 
@@ -160,7 +160,7 @@ export function devices(): DeviceInfo[] {
   return table().map(infoOf);
 }
 
-function infoOf({ open: _open, openAhead: _openAhead, rank: _rank, ...info }: Row): DeviceInfo {
+function infoOf({ open: _open, openAhead: _openAhead, rank: _rank, ...info }: DeviceRow): DeviceInfo {
   return info;
 }
 
@@ -175,7 +175,7 @@ function infoOf({ open: _open, openAhead: _openAhead, rank: _rank, ...info }: Ro
  * ```
  */
 export function deviceInfo(name: string): DeviceInfo {
-  return infoOf(rowOf(name, "deviceInfo"));
+  return infoOf(deviceRow(name, "deviceInfo"));
 }
 
 /** The name of a device by one of its names; throws a RuntimeError if there is no GPU. */
@@ -190,7 +190,7 @@ function resolve(name: string, call: string): string {
 }
 
 /** The row of a name; throws a RuntimeError that lists the devices of this machine. */
-function rowOf(given: string, call: string): Row & { readonly open: () => Backend } {
+function deviceRow(given: string, call: string): DeviceRow & { readonly open: () => Backend } {
   const name = resolve(given, call);
   if (name === WASM.name) return WASM; // asking for it opens no library
   const row = maskedRow(name, call) ?? table().find((r) => r.name === name);
@@ -202,7 +202,7 @@ function rowOf(given: string, call: string): Row & { readonly open: () => Backen
 }
 
 /** The row of a name like "vulkan:0-coopmat-subgroup=8", undefined for other names. */
-function maskedRow(name: string, call: string): Row | undefined {
+function maskedRow(name: string, call: string): DeviceRow | undefined {
   const [, index, mask] = /^vulkan:(\d+)-(.+)$/.exec(name) ?? [];
   if (mask === undefined || !table().some((r) => r.name === `vulkan:${index}` && r.usable)) return undefined;
   const words = mask.replaceAll("-", ",");
@@ -220,7 +220,7 @@ function named(): string | undefined {
 }
 
 /** The best device by rank; of equal ones the first. */
-function best(): Row {
+function best(): DeviceRow {
   return table().reduce((a, b) => b.rank > a.rank ? b : a);
 }
 
@@ -255,13 +255,13 @@ export function defaultDevice(): string {
  * Throws a RuntimeError with code "device" or "unavailable" when the device is not there or not usable.
  */
 export function setDefaultDevice(name: string): void {
-  chosen = rowOf(name, "setDefaultDevice").name;
+  chosen = deviceRow(name, "setDefaultDevice").name;
 }
 
 /** Runs `fn` with another default device; undefined keeps the default. It is the old one again when `fn` returns. */
 export function withDevice<T>(name: string | undefined, fn: () => T): T {
   if (name === undefined) return fn();
-  const { name: wanted } = rowOf(name, "withDevice");
+  const { name: wanted } = deviceRow(name, "withDevice");
   const before = chosen;
   chosen = wanted;
   try {
@@ -278,8 +278,8 @@ export interface DevicePlace {
 }
 
 /** GPUs from the best on, as "gpu" counts them; software drivers do not count, unless the default device is one. */
-function gpus(): Row[] {
-  const chosenGpu = (row: Row): boolean => row.name === named();
+function gpus(): DeviceRow[] {
+  const chosenGpu = (row: DeviceRow): boolean => row.name === named();
   const usable = table().filter((row) => row.usable && row.type !== "wasm" && (row.rank > 0 || chosenGpu(row)));
   return usable.sort((a, b) => b.rank - a.rank);
 }
@@ -304,7 +304,7 @@ export function deviceAt({ type, index }: DevicePlace, call: string): string {
 
 /** The place of a device, by one of its names; throws a RuntimeError if there is no such device. */
 export function placeOfDevice(given: string, call: string): DevicePlace & { readonly name: string } {
-  const { name } = rowOf(given, call);
+  const { name } = deviceRow(given, call);
   if (name === WASM.name) return { type: "cpu", index: 0, name };
   return { type: "gpu", index: Math.max(0, gpus().findIndex((row) => row.name === name)), name };
 }
@@ -342,7 +342,7 @@ export function getBackend(name: string | undefined = named()): Backend {
   if (there) return there;
   if (row.type === "wasm") tellFallback(fallbackReason());
   try {
-    return openRow(rowOf(row.name, "getBackend"));
+    return openRow(deviceRow(row.name, "getBackend"));
   } catch (error) {
     if (row.type === "wasm" || !(error instanceof RuntimeError)) throw error;
     tellFallback(`${row.name} did not open: ${error.detail}`);
@@ -368,7 +368,8 @@ export function openAhead(name: string | undefined = named()): Promise<void> {
 }
 
 async function openInBackground(name: string | undefined): Promise<void> {
-  const wanted = (row: Row | undefined): row is Row => row?.openAhead !== undefined && !opened.has(row.name);
+  const wanted = (row: DeviceRow | undefined): row is DeviceRow =>
+    row?.openAhead !== undefined && !opened.has(row.name);
   if (name === WASM.name || name === "cpu" || (name !== undefined && opened.has(name))) return;
   await provideVulkan(name);
   try {
@@ -383,15 +384,15 @@ async function openInBackground(name: string | undefined): Promise<void> {
 }
 
 function openNamed(name: string): Backend {
-  const row = rowOf(name, "getBackend");
+  const row = deviceRow(name, "getBackend");
   return opened.get(row.name) ?? openRow(row);
 }
 
-function openRow(row: Row & { readonly open: () => Backend }): Backend {
+function openRow(row: DeviceRow & { readonly open: () => Backend }): Backend {
   return register(row, row.open());
 }
 
-function register(row: Row, backend: Backend): Backend {
+function register(row: DeviceRow, backend: Backend): Backend {
   for (const { reason, kernels } of row.missing ?? []) {
     explain(`${row.name}: without ${kernels.join(", ")}, because ${reason}`);
   }

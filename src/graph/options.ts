@@ -36,6 +36,6 @@ export function checkOptions(
 }
 
 /** The row of a table by the name that an argument gives, which may be anything at all; undefined if there is none. */
-export function rowOf<T>(rows: Readonly<Record<string, T>>, name: unknown): T | undefined {
+export function entryOf<T>(rows: Readonly<Record<string, T>>, name: unknown): T | undefined {
   return typeof name === "string" && Object.hasOwn(rows, name) ? rows[name] : undefined;
 }

@@ -18,7 +18,7 @@ import { LlmError } from "./error.ts";
 import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
 import { weightFiles } from "./checkpoint/shards.ts";
-import { Sums, type Verify } from "./checkpoint/verify.ts";
+import { Checksums, type Verify } from "./checkpoint/verify.ts";
 import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
 
 /** Options of {@link inspect}. */
@@ -73,7 +73,7 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
   }
   const names = modelFiles(path);
   const shards = weightFiles(path, names);
-  const sums = Sums.of(path, options.verify, [...filesRead(names), ...shards]);
+  const sums = Checksums.of(path, options.verify, [...filesRead(names), ...shards]);
   const architecture = describeFolder(path, sums);
   checkShards(path, shards, names);
   if (shards.length === 0) throw new LlmError("weights", `${shownPath(path)} has no model*.safetensors`);
@@ -119,7 +119,7 @@ function readEntries(path: string): readonly Entry[] {
   }
 }
 
-function hasChatTemplate(path: string, names: readonly string[], sums: Sums | undefined): boolean {
+function hasChatTemplate(path: string, names: readonly string[], sums: Checksums | undefined): boolean {
   if (names.includes("chat_template.jinja")) return true;
   const text = readModelFile(path, "tokenizer_config.json", sums);
   if (text === undefined) return false;

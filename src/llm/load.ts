@@ -21,7 +21,7 @@ import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { weightFiles } from "./checkpoint/shards.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
-import { Sums, type Verify } from "./checkpoint/verify.ts";
+import { Checksums, type Verify } from "./checkpoint/verify.ts";
 import {
   checkShards,
   filesRead,
@@ -152,7 +152,7 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
 }
 
 /** The architecture that a folder's config.json describes. */
-export function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
+export function describeFolder(path: string, sums: Checksums | undefined): ReturnType<typeof describeModel> {
   const file = `${path}/config.json`;
   const text = readModelFile(path, "config.json", sums);
   if (text !== undefined) return describeModel(Fields.parse(text, file), file);
@@ -169,7 +169,7 @@ async function loadFrom(
   opening: Promise<void>,
 ): Promise<Loaded> {
   const files = weightFiles(path, names);
-  const sums = Sums.of(path, options.verify, [...filesRead(names), ...files]);
+  const sums = Checksums.of(path, options.verify, [...filesRead(names), ...files]);
   const architecture = describeFolder(path, sums);
   const { config } = architecture;
   const generationText = readModelFile(path, "generation_config.json", sums);
@@ -211,7 +211,7 @@ async function loadTokenizer(
   dir: string,
   config: ModelConfig,
   generation: GenerationConfig,
-  sums: Sums | undefined,
+  sums: Checksums | undefined,
 ): Promise<Tokenizer> {
   const tokenizer = readModelBytes(dir, "tokenizer.json", sums);
   if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);

@@ -14,7 +14,7 @@ import { checkOptions } from "../graph/options.ts";
 import { put, replace } from "./update.ts";
 import { type Outline, summarize } from "./summary.ts";
 import { checkWeights, type NamedWeights, shapesByName } from "./weights.ts";
-import { describe, holds, isBranch, namedLeaves, partsOf } from "./tree.ts";
+import { describe, holds, isBranch, mapBranch, namedLeaves } from "./tree.ts";
 
 const { ValueError } = mx;
 
@@ -114,7 +114,7 @@ export class Module {
       if (!isBranch(value)) {
         throw new ValueError(`filterAndMap() found ${describe(value)} at "${key}", which is no leaf`);
       }
-      return partsOf(value, (name, part) => {
+      return mapBranch(value, (name, part) => {
         const path = `${key}.${name}`;
         return filter(module, path, part) ? visit(module, path, part) : {};
       });

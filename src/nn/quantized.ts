@@ -15,7 +15,7 @@ import type { QuantizationMode } from "../graph/quantization.ts";
 import type { LinearArrays, QuantizedArrays } from "./arrays.ts";
 import { Module } from "./module.ts";
 import { pythonBool } from "./print.ts";
-import { isBranch, partsOf } from "./tree.ts";
+import { isBranch, mapBranch } from "./tree.ts";
 
 /** Quantizes a matrix; default group size and bits are those of the mode. */
 function quantized(
@@ -353,7 +353,7 @@ export function quantize(model: Module, groupSize?: number, bits?: number, optio
   checkOptions("quantize", options, QUANTIZE_OPTIONS);
   const { mode, quantizeInput, classPredicate = (_, module) => isQuantizable(module) } = options;
   const visit = (name: string, value: unknown): unknown => {
-    if (isBranch(value)) return partsOf(value, (key, part) => visit(name === "" ? key : `${name}.${key}`, part));
+    if (isBranch(value)) return mapBranch(value, (key, part) => visit(name === "" ? key : `${name}.${key}`, part));
     if (!(value instanceof Module)) return value;
     const wanted = classPredicate(name, value);
     if (!wanted) return value;

@@ -21,7 +21,7 @@ export function holds(tree: Branch, wanted: (leaf: unknown) => boolean): boolean
 }
 
 /** A list or plain object of the same form with other parts. */
-export function partsOf(branch: Branch, map: (name: string, part: unknown) => unknown): unknown {
+export function mapBranch(branch: Branch, map: (name: string, part: unknown) => unknown): unknown {
   const parts = Object.entries(branch).map(([name, part]) => [name, map(name, part)] as const);
   return Array.isArray(branch) ? parts.map(([, part]) => part) : Object.fromEntries(parts);
 }

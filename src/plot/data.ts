@@ -67,24 +67,24 @@ export function isOptions(value: unknown): value is object {
     !ArrayBuffer.isView(value);
 }
 
-interface Kind {
+interface OptionKind {
   readonly expected: string;
   readonly holds: (value: unknown) => boolean;
 }
 
-const TEXT: Kind = { expected: "a text", holds: (value) => typeof value === "string" };
-const TEXTS: Kind = {
+const TEXT: OptionKind = { expected: "a text", holds: (value) => typeof value === "string" };
+const TEXTS: OptionKind = {
   expected: "a list of texts",
   holds: (value) => Array.isArray(value) && value.every((text) => typeof text === "string"),
 };
-const SWITCH: Kind = { expected: "true or false", holds: (value) => typeof value === "boolean" };
-const PIXELS: Kind = {
+const SWITCH: OptionKind = { expected: "true or false", holds: (value) => typeof value === "boolean" };
+const PIXELS: OptionKind = {
   expected: "a number of pixels from 80 to 4096",
   holds: (value) => typeof value === "number" && value >= 80 && value <= 4096,
 };
 
 /** What the options of all plots may be, by name. */
-const KINDS: Readonly<Record<string, Kind>> = {
+const KINDS: Readonly<Record<string, OptionKind>> = {
   title: TEXT,
   xlabel: TEXT,
   ylabel: TEXT,

@@ -10,7 +10,7 @@ import type { KvLayout } from "../graph/kv_layout.ts";
 import type { Node } from "../graph/node.ts";
 import { type DecoderFeatures, type DecoderSizes, kvLayoutFor } from "./decoder/spec.ts";
 import { hasMatrixTiles } from "./ops/matmul/coopmat.ts";
-import { leastTile } from "./ops/matmul/matmul_tiles.ts";
+import { minTile } from "./ops/matmul/matmul_tiles.ts";
 import { backendOf } from "./realize.ts";
 
 /** Facts of a device. */
@@ -29,7 +29,7 @@ export class DeviceFacts {
 
   /** Rows that cost as much as one. */
   get tile(): number {
-    return leastTile(this.#backend);
+    return minTile(this.#backend);
   }
 
   /** Whether the device computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */

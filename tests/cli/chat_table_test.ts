@@ -3,7 +3,7 @@
  */
 
 import { TINY_DIR } from "../support/models/models.ts";
-import { type Row, testTable } from "../support/processes/table.ts";
+import { type CommandLineRow, testTable } from "../support/processes/table.ts";
 
 const SMALL = await Deno.makeTempDir();
 for (const { name } of Deno.readDirSync(TINY_DIR)) await Deno.copyFile(new URL(name, TINY_DIR), `${SMALL}/${name}`);
@@ -12,7 +12,11 @@ await Deno.writeTextFile(`${SMALL}/config.json`, JSON.stringify({ ...CONFIG, max
 Deno.test.afterAll(() => Deno.removeSync(SMALL, { recursive: true }));
 
 const chat = (...args: string[]): string[] => ["chat", "--temp", "0", ...args];
-const usage = (message: string, ...args: string[]): Row => ({ args, code: 2, stderr: `error: ${message}\n` });
+const usage = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 2,
+  stderr: `error: ${message}\n`,
+});
 const SUM = "What is 17 + 25?";
 const LONG = "a ".repeat(60);
 const FIGURES = "[{number} of {number} tokens read, {number} at {number}/s, context {number} of 4096 ({number} %)]\n";

@@ -6,7 +6,7 @@ import { assertEquals } from "@std/assert";
 import { ROOT } from "../../scripts/tools.ts";
 import { writeModel } from "../../scripts/synthetic/synthetic.ts";
 import { editConfig, inFolder, listed, SMALLEST, writeZeros } from "../support/models/conversions.ts";
-import { type Row, testTable } from "../support/processes/table.ts";
+import { type CommandLineRow, testTable } from "../support/processes/table.ts";
 
 const FOLDER = await Deno.makeTempDir();
 const DENSE = `${FOLDER}/dense`;
@@ -19,9 +19,17 @@ editConfig(OTHER, { model_type: "gemma3" });
 
 Deno.test.afterAll(() => Deno.removeSync(FOLDER, { recursive: true }));
 
-const usage = (message: string, ...args: string[]): Row => ({ args, code: 2, stderr: `error: ${message}\n` });
-const refused = (message: string, ...args: string[]): Row => ({ args, code: 1, stderr: `error: ${message}\n` });
-const written = (figures: string, ...args: string[]): Row => ({ args, stdout: `${figures}\n` });
+const usage = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 2,
+  stderr: `error: ${message}\n`,
+});
+const refused = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 1,
+  stderr: `error: ${message}\n`,
+});
+const written = (figures: string, ...args: string[]): CommandLineRow => ({ args, stdout: `${figures}\n` });
 
 testTable("help and wrong usage of convert and quantize", [
   { args: ["convert", "--help"], stdout: "usage: vkmx convert [flags] MODEL [OUT]\n{lines}  -q, --quantize {lines}" },

@@ -8,7 +8,7 @@ import { VERSION } from "../../ffi/version.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { describe } from "../../src/cli/program.ts";
 import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
-import { matches, type Row, runRow, testTable } from "../support/processes/table.ts";
+import { type CommandLineRow, matches, runRow, testTable } from "../support/processes/table.ts";
 
 const TEXT = GOLDEN[0].text.replace("<|endoftext|>", "");
 /** An answer with a thought, and its parts. */
@@ -28,7 +28,11 @@ const greedy = (...args: string[]): string[] => ["generate", "--temp", "0", ...a
 /** The first three tokens of the story, without figures. */
 const SHORT = ["-m", "3", "--verbose", "false"];
 
-const usage = (message: string, ...args: string[]): Row => ({ args, code: 2, stderr: `error: ${message}\n` });
+const usage = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 2,
+  stderr: `error: ${message}\n`,
+});
 
 /** The embedded model with a context of few tokens: answers end where that does. */
 const SMALL = await Deno.makeTempDir();

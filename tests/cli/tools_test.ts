@@ -11,7 +11,7 @@ import { ROOT } from "../../scripts/tools.ts";
 import { HubBench } from "../support/models/hub_models.ts";
 import { COMMIT } from "../support/processes/hub_server.ts";
 import { TINY_DIR } from "../support/models/models.ts";
-import { checkRows, type Row, runRow } from "../support/processes/table.ts";
+import { checkRows, type CommandLineRow, runRow } from "../support/processes/table.ts";
 
 const DIR = fileURLToPath(TINY_DIR).replace(/[\\/]$/, "");
 const TINY = "org/tiny";
@@ -30,7 +30,7 @@ async function bench(): Promise<HubBench> {
 }
 
 /** Compares rows, in which "DIR", "CACHE" and "HOST" stand for those of the test. */
-async function check(hub: HubBench, rows: readonly Row[]): Promise<void> {
+async function check(hub: HubBench, rows: readonly CommandLineRow[]): Promise<void> {
   const real = (text = ""): string =>
     text.replaceAll("DIR", DIR).replaceAll("CACHE", hub.cache).replaceAll("HOST", new URL(hub.server.endpoint).host);
   await checkRows(rows.map((row) => ({
@@ -42,13 +42,13 @@ async function check(hub: HubBench, rows: readonly Row[]): Promise<void> {
 }
 
 /** A row that ends with one line on stderr. */
-function refused(args: string, message: string, code = 2, env: Record<string, string> = {}): Row {
+function refused(args: string, message: string, code = 2, env: Record<string, string> = {}): CommandLineRow {
   return { args: args.split(" "), code, stderr: `error: ${message}\n`, env };
 }
 
 const NO_NAME = "is no model of the hub, expected a name such as Qwen/Qwen3-0.6B-MLX-4bit";
 
-const MISTAKES: readonly Row[] = [
+const MISTAKES: readonly CommandLineRow[] = [
   refused("pull", "Expected a model: vkmx pull NAME"),
   refused("pull org/name org/tiny", "Expected one model, found 2"),
   refused("pull name", `"name" ${NO_NAME}`),
@@ -139,7 +139,7 @@ const FILES = [
   "               tokenizer_config.json (2.05 kB)",
 ];
 
-const WITHOUT_MODELS: readonly Row[] = [
+const WITHOUT_MODELS: readonly CommandLineRow[] = [
   { args: ["models"], stderr: "There are no models in CACHE: vkmx pull NAME downloads one\n" },
   { args: ["models", "list", "--json"], stdout: "[]\n" },
   { args: ["models", "show", "DIR"], stdout: ["path           DIR", ...SHOWN, ...FILES, ""].join("\n") },
@@ -170,7 +170,7 @@ const cached = `CACHE/models--org--tiny/snapshots/${COMMIT}`;
 const GOOD = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
   .map((name) => `good  ${name}\n`).join("");
 
-const KEPT: readonly Row[] = [
+const KEPT: readonly CommandLineRow[] = [
   { args: ["pull", TINY], stdout: `${cached}\n` }, // asks, and downloads nothing
   {
     args: ["pull", `${TINY}@main`, "--json"],

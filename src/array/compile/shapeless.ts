@@ -25,7 +25,7 @@ export interface Traced {
 /** The shape of a node for inputs of other shapes; undefined if that is not known. */
 type Follow = (node: Traced, inputs: readonly Shape[]) => Shape | undefined;
 
-const same: Follow = (_, [x]) => x;
+const keepShape: Follow = (_, [x]) => x;
 
 /** The shape of the first input, whose last axis and all that the other inputs hold are as they were. */
 const sameRows: Follow = ({ inputs: [x, ...rest] }, [first, ...others]) =>
@@ -48,11 +48,11 @@ function batchAs(node: Traced, inputs: readonly Shape[], count: number): Shape |
 
 /** Shapes that follow, by op. */
 const FOLLOW: { readonly [K in OpName]?: Follow } = {
-  softmax: same,
-  scan: same,
-  sort: same,
-  argsort: same,
-  contiguous: same,
+  softmax: keepShape,
+  scan: keepShape,
+  sort: keepShape,
+  argsort: keepShape,
+  contiguous: keepShape,
   elementwise(node, inputs) {
     return broadcastAs(inputs, node.inputs.map((x) => x.shape), node.shape);
   },

@@ -23,7 +23,7 @@ export interface Value {
 }
 
 /** How an attribute is written: a list names the texts that it may be; "?" marks one that may be missing. */
-export type Kind =
+export type AttributeKind =
   | "scalar"
   | "number"
   | "integer"
@@ -37,10 +37,10 @@ export type Kind =
 export type Operand = Value & { readonly op?: OpName; readonly attrs?: OpAttrs[OpName]; readonly source?: Dtype };
 
 /** A row. */
-interface Row<K extends OpName> {
+interface OpRow<K extends OpName> {
   /** How many inputs. */
   readonly inputs: readonly [least: number, most: number];
-  readonly attrs: { readonly [A in keyof OpAttrs[K]]?: Kind };
+  readonly attrs: { readonly [A in keyof OpAttrs[K]]?: AttributeKind };
   /** Whether result, inputs and attributes belong together. */
   fits(result: Value, attrs: OpAttrs[K], inputs: readonly Operand[]): boolean;
 }
@@ -106,7 +106,7 @@ function unpacked([codes, scales, biases]: readonly Operand[], q: QuantizedForma
 }
 
 /** How many arrays a quantized matrix is. */
-const partsOf = ({ mode }: QuantizedFormat): number => mode === "affine" ? 3 : 2;
+const arraysOfMatrix = ({ mode }: QuantizedFormat): number => mode === "affine" ? 3 : 2;
 
 /** Whether the operands after a matrix are none or its global scale. */
 const isGlobal = (rest: readonly Operand[], { mode }: QuantizedFormat): boolean =>
@@ -180,7 +180,7 @@ const SCATTER = ["assign", "sum", "prod", "min", "max"] as const;
 const NO_ATTRS = {};
 
 /** The rows. */
-const ROWS: { readonly [K in OpName]?: Row<K> } = {
+const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
   full: {
     inputs: [0, 0],
     attrs: { value: "scalar", derived: "boolean?" },
@@ -394,8 +394,8 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
     inputs: [2, 3],
     attrs: FORMAT,
     fits(result, q, inputs) {
-      const cols = unpacked(inputs.slice(0, partsOf(q)), q);
-      return cols !== undefined && isGlobal(inputs.slice(partsOf(q)), q) && isFloat(result) &&
+      const cols = unpacked(inputs.slice(0, arraysOfMatrix(q)), q);
+      return cols !== undefined && isGlobal(inputs.slice(arraysOfMatrix(q)), q) && isFloat(result) &&
         sameShape(result.shape, inputs[0].shape.with(-1, cols));
     },
   },
@@ -573,7 +573,7 @@ const ROWS: { readonly [K in OpName]?: Row<K> } = {
       if (all.op !== "quantize" || !within(index, 3)) return false;
       if (index === 0) return dtype === uint32 && sameShape(shape, all.shape);
       const { bits, groupSize, mode } = all.attrs as OpAttrs["quantize"];
-      return index < partsOf({ bits, groupSize, mode }) &&
+      return index < arraysOfMatrix({ bits, groupSize, mode }) &&
         dtype === (mode === "affine" ? all.source ?? dtype : uint8) &&
         sameShape(shape, all.shape.with(-1, all.shape.at(-1)! * 32 / bits / groupSize));
     },
@@ -598,8 +598,8 @@ function isDraw(result: Value, key: Value, dtype: Dtype): boolean {
 }
 
 /** The attributes of an op by name; undefined for one that files do not hold. */
-export function attrKinds(op: string): Readonly<Record<string, Kind>> | undefined {
-  return Object.hasOwn(ROWS, op) ? ROWS[op as OpName]!.attrs as Readonly<Record<string, Kind>> : undefined;
+export function attrKinds(op: string): Readonly<Record<string, AttributeKind>> | undefined {
+  return Object.hasOwn(ROWS, op) ? ROWS[op as OpName]!.attrs as Readonly<Record<string, AttributeKind>> : undefined;
 }
 
 /** Updates in place are for the program that made them: here the array that they would take may be the caller's. */
@@ -621,7 +621,7 @@ export function checkStep(
   step: Value & { readonly op: OpName; readonly attrs: OpAttrs[OpName] },
   inputs: readonly Operand[],
 ): void {
-  const row = ROWS[step.op] as Row<OpName> | undefined;
+  const row = ROWS[step.op] as OpRow<OpName> | undefined;
   const fits = row !== undefined && inputs.length >= row.inputs[0] && inputs.length <= row.inputs[1] &&
     (step.op === "part" || inputs.every((x) => x.op !== "quantize")) && row.fits(step, step.attrs, inputs);
   if (fits) return;

@@ -18,7 +18,7 @@ import { tensorPieces, writeFile } from "../files/pieces.ts";
 import { failFile, opened } from "../files/safetensors.ts";
 import { make, type Tensor, wrap } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/tracking.ts";
-import { attrKinds, type Kind, MAX_RANK, type Value, withDonate } from "./op_table.ts";
+import { type AttributeKind, attrKinds, MAX_RANK, type Value, withDonate } from "./op_table.ts";
 import { checkProgram, type Input, type Program, type Step } from "./program.ts";
 
 const MAGIC = "VKMXFN";
@@ -203,7 +203,7 @@ class HeaderReader {
     return Number.isSafeInteger(value) ? value : this.#fail("has an attribute that is no whole number");
   }
 
-  #attr(kind: Kind): unknown {
+  #attr(kind: AttributeKind): unknown {
     if (typeof kind !== "string") {
       const text = this.#json.begins('"')
         ? this.#json.string(MAX_WORD)

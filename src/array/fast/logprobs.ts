@@ -73,12 +73,12 @@ export function logprobsComposite(logits: Tensor, tokens: Tensor, top: number): 
   const total = reduce.logsumexp(x, -1, true);
   const own = op.subtract(takeAlongAxis(x, reshape(tokens, [-1, 1]), -1), total);
   if (top === 0) return own;
-  const { ids, values } = likeliest(x, top);
+  const { ids, values } = topK(x, top);
   return concatenate([own, op.subtract(values, total), astype(ids, float32)], 1);
 }
 
 /** The `top` largest of each row of x (B, V) and where they are: both (B, top). */
-function likeliest(x: Tensor, top: number): { readonly ids: Tensor; readonly values: Tensor } {
+function topK(x: Tensor, top: number): { readonly ids: Tensor; readonly values: Tensor } {
   const [rows, size] = x.shape;
   const chunks = Math.ceil(size / CHUNK);
   const count = Math.min(top, chunks);

@@ -193,7 +193,7 @@ export function* zipPieces(members: readonly NewMember[], deflate: boolean): Gen
     if (wide) yield count(extra);
     let crc = 0;
     const content = at;
-    for (const piece of deflate ? [joined(pieces(), size)] : pieces()) {
+    for (const piece of deflate ? [concatBytes(pieces(), size)] : pieces()) {
       crc = crc32(piece, crc);
       yield count(deflate ? deflateRawSync(piece) : piece);
     }
@@ -233,7 +233,7 @@ export function* zipPieces(members: readonly NewMember[], deflate: boolean): Gen
   ], [2, 0]);
 }
 
-function joined(pieces: Iterable<Uint8Array>, size: number): Uint8Array {
+function concatBytes(pieces: Iterable<Uint8Array>, size: number): Uint8Array {
   const out = new Uint8Array(size);
   let at = 0;
   for (const piece of pieces) {

@@ -66,7 +66,7 @@ export function broadcastOf(op: string, nodes: readonly Node[]): number[] {
 const rows = new Map<string, string>();
 
 /** The row of a public function: its name in snake case. */
-function rowOf(op: string): string {
+function entryOf(op: string): string {
   let row = rows.get(op);
   if (row === undefined) rows.set(op, row = op.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
   return row;
@@ -87,7 +87,7 @@ function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
  * `floor_divide`.
  */
 export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]): AnyTensor {
-  const row = rowOf(op);
+  const row = entryOf(op);
   const inputs = toOperands(op, operands, (dtype) => operandDtype(op, rule, dtype));
   const shape = broadcastOf(op, inputs);
   const dtype = inputs[0].dtype;

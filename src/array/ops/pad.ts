@@ -6,7 +6,7 @@
 
 import { quoted, ShapeError, ValueError } from "../../graph/error.ts";
 import { MAX_SIZE } from "../../graph/node.ts";
-import { rowOf } from "../../graph/options.ts";
+import { entryOf } from "../../graph/options.ts";
 import { formatShape } from "../../graph/shape.ts";
 import { castNode, type TensorLike, toList, toNode } from "../tensor/convert.ts";
 import { take } from "./gather.ts";
@@ -67,7 +67,7 @@ export function pad<A extends TensorLike>(
       donate: false,
     });
   }
-  const source = rowOf(SOURCES, mode);
+  const source = entryOf(SOURCES, mode);
   if (!source) {
     const modes = ["constant", ...Object.keys(SOURCES)].map((name) => `"${name}"`).join(", ");
     throw new ValueError(`pad() expected mode to be one of ${modes}: found ${quoted(mode)}`);

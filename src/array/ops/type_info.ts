@@ -7,7 +7,7 @@
 import * as dt from "../../graph/dtype.ts";
 import { checkDtype, type Dtype, promote } from "../../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../../graph/error.ts";
-import { rowOf } from "../../graph/options.ts";
+import { entryOf } from "../../graph/options.ts";
 import { fullNode, type TensorLike, toOperands } from "../tensor/convert.ts";
 import { scoped } from "../tensor/scope.ts";
 import { Tensor, wrap } from "../tensor/tensor.ts";
@@ -114,7 +114,7 @@ export function isdtype(dtype: Dtype, kind: DtypeOrKind): boolean {
   checkDtype(dtype, "isdtype");
   if (Array.isArray(kind)) return kind.some((one) => isdtype(dtype, one));
   if (typeof kind === "string") {
-    const row = rowOf(KINDS, kind);
+    const row = entryOf(KINDS, kind);
     if (!row) {
       throw new ValueError(`isdtype() expected a kind (${Object.keys(KINDS).join(", ")}): found ${quoted(kind)}`);
     }

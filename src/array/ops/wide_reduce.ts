@@ -33,7 +33,7 @@ function part(x: Node, axis: number, from: number, to: number): Node {
   return makeNode("slice", [x], shape, x.dtype, { starts, steps: x.shape.map(() => 1) });
 }
 
-function joined(axis: number, parts: readonly Node[]): Node {
+function concatNodes(axis: number, parts: readonly Node[]): Node {
   const size = parts.reduce((sum, { shape }) => sum + shape[axis], 0);
   return makeNode("concatenate", parts, parts[0].shape.map((d, i) => i === axis ? size : d), parts[0].dtype, { axis });
 }
@@ -49,7 +49,7 @@ function foldAxis(fn: Fold, x: Node, axis: number): Node {
   while (x.shape[axis] > 1) {
     const half = x.shape[axis] >> 1;
     const pairs = apply(row, [part(x, axis, 0, half), part(x, axis, half, 2 * half)]);
-    x = 2 * half < x.shape[axis] ? joined(axis, [pairs, part(x, axis, 2 * half, x.shape[axis])]) : pairs;
+    x = 2 * half < x.shape[axis] ? concatNodes(axis, [pairs, part(x, axis, 2 * half, x.shape[axis])]) : pairs;
   }
   return x;
 }
@@ -120,12 +120,12 @@ export function scanWide(node: Node, { fn, reverse, exclusive }: OpAttrs["scan"]
   let x = reverse ? turned(node) : node;
   if (exclusive) {
     const first = filled(x, axis, 1, identity ?? extremeOf(x.dtype, fn === "min"));
-    x = joined(axis, [first, part(x, axis, 0, size - 1)]);
+    x = concatNodes(axis, [first, part(x, axis, 0, size - 1)]);
   }
   for (let step = 1; step < size; step *= 2) {
     // The later element second: of equal ones it has the cotangent, as with the scans of other dtypes.
     const sums = apply(row, [part(x, axis, 0, size - step), part(x, axis, step, size)]);
-    x = joined(axis, [part(x, axis, 0, step), sums]);
+    x = concatNodes(axis, [part(x, axis, 0, step), sums]);
   }
   return reverse ? turned(x) : x;
 }

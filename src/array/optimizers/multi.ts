@@ -46,7 +46,7 @@ export class MultiOptimizer extends Optimizer {
   }
 
   /** The part of a tree that belongs to each optimizer. */
-  #partsOf(tree: unknown): unknown[] {
+  #splitTree(tree: unknown): unknown[] {
     if (this.optimizers.length === 1) return [tree];
     const parts: Named[][] = this.optimizers.map(() => []);
     for (const [path, leaf] of treeFlatten(tree)) {
@@ -57,13 +57,13 @@ export class MultiOptimizer extends Optimizer {
 
   /** Makes the state of parameters that have none. */
   override init(parameters: unknown): void {
-    const parts = this.#partsOf(parameters);
+    const parts = this.#splitTree(parameters);
     this.optimizers.forEach((optimizer, i) => optimizer.init(parts[i]));
   }
 
   /** The parameters that have gradients, after one step of each optimizer. */
   override applyGradients<G>(gradients: G, parameters: unknown): TreeOf<G, AnyTensor> {
-    const parts = this.#partsOf(gradients);
+    const parts = this.#splitTree(gradients);
     return this.optimizers.reduce<unknown>(
       (tree, optimizer, i) => treeMerge(tree, optimizer.applyGradients(parts[i], parameters)),
       {},

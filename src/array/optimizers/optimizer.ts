@@ -46,7 +46,7 @@ function isBlank(state: object): boolean {
 }
 
 /** A part of a tree of state, made where it is missing. */
-function partOf(op: string, state: Branch, key: string, path: string, make: () => object): Branch {
+function stateAt(op: string, state: Branch, key: string, path: string, make: () => object): Branch {
   if (!Object.hasOwn(state, key)) {
     Object.defineProperty(state, key, { value: make(), writable: true, enumerable: true, configurable: true });
   }
@@ -136,7 +136,7 @@ export abstract class Optimizer implements Disposable {
       } else if (isBranch(tree)) {
         for (const [key, part] of Object.entries(tree)) {
           const name = path === "" ? key : `${path}.${key}`;
-          grow(part, partOf(this.#name, state, key, name, () => Array.isArray(part) ? [] : {}), name);
+          grow(part, stateAt(this.#name, state, key, name, () => Array.isArray(part) ? [] : {}), name);
         }
       } else {
         throw new ValueError(
@@ -176,7 +176,7 @@ export abstract class Optimizer implements Disposable {
   applyGradients<G>(gradients: G, parameters: unknown): TreeOf<G, AnyTensor> {
     // The old content of each part of the state, to restore or to free.
     const before: [now: Branch, then: Branch][] = [];
-    const noted = (state: Branch): Branch => {
+    const recordState = (state: Branch): Branch => {
       before.push([state, { ...state }]);
       return state;
     };
@@ -184,13 +184,17 @@ export abstract class Optimizer implements Disposable {
     try {
       const updated = making(() => this.#state, () => {
         filled.push(...this.#grow(gradients));
-        const root = noted(this.#state);
+        const root = recordState(this.#state);
         for (const [name, schedule] of Object.entries(this.#schedules)) root[name] = array(schedule(this.step));
         root.step = add(this.step, 1);
         return treeMapWithPath(
           (path, gradient: AnyTensor, parameter, state): AnyTensor => {
             checkPair(this.#name, path, gradient, parameter);
-            const updated = this.applySingle(gradient, parameter, (state === root ? root : noted(state)) as LeafState);
+            const updated = this.applySingle(
+              gradient,
+              parameter,
+              (state === root ? root : recordState(state)) as LeafState,
+            );
             if (updated !== parameter) replaced.push(parameter);
             return updated;
           },

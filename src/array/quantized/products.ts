@@ -198,16 +198,16 @@ export function qqmm<X extends TensorLike>(
       `${op}() expected matrices x and w: found shapes ${formatShape(left.shape)} and ${formatShape(right.shape)}`,
     );
   }
-  const rowsOf = (x: AnyTensor): Node => {
+  const asMatrix = (x: AnyTensor): Node => {
     const node = nodeOf(x);
     return reshapeNode(node, [sizeOf(node.shape.slice(0, -1)), node.shape[node.shape.length - 1]]);
   };
   const factorsOf = (x: AnyTensor, w: AnyTensor): QuantizedFactors =>
-    quantizedFactors(op, rowsOf(x), nodeOf(w), scales, format, [globalScaleX, globalScaleW]);
+    quantizedFactors(op, asMatrix(x), nodeOf(w), scales, format, [globalScaleX, globalScaleW]);
   const shaped = (found: AnyTensor, x: AnyTensor, last: number): AnyTensor =>
     wrap(reshapeNode(nodeOf(found), [...x.shape.slice(0, -1), last]));
   const byW = (x: AnyTensor, factors: QuantizedFactors, like: AnyTensor, transpose: boolean): AnyTensor => {
-    const product = quantizedProduct(op, rowsOf(x), factors.w, transpose);
+    const product = quantizedProduct(op, asMatrix(x), factors.w, transpose);
     return shaped(finished(product, factors), like, product.shape[product.shape.length - 1]);
   };
   const run = (x: AnyTensor, w: AnyTensor): AnyTensor => {
@@ -220,7 +220,7 @@ export function qqmm<X extends TensorLike>(
       const factors = factorsOf(x, w);
       const dx = byW(c, factors, x, false);
       if (w.dtype === uint32) return [dx, zeros(w.shape, uint32)];
-      return [dx, astype(matmul(swapaxes(wrap(rowsOf(c)), 0, 1), wrap(factors.x)), w.dtype)];
+      return [dx, astype(matmul(swapaxes(wrap(asMatrix(c)), 0, 1), wrap(factors.x)), w.dtype)];
     })
     .jvp(([x, w]: AnyTensor[], [tx, tw]: AnyTensor[]) => {
       const factors = factorsOf(x, w);

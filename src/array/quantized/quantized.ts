@@ -9,7 +9,7 @@
 import { bfloat16, checkDtype, type Dtype, float32, isWide, promote, uint32, uint8 } from "../../graph/dtype.ts";
 import { DtypeError, quoted, ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
-import { checkOptions, rowOf } from "../../graph/options.ts";
+import { checkOptions, entryOf } from "../../graph/options.ts";
 import { QUANTIZATION_MODES, type QuantizationMode, type QuantizedFormat } from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sizeOf } from "../../graph/shape.ts";
 import { castNode, type TensorLike, toNode } from "../tensor/convert.ts";
@@ -29,7 +29,7 @@ export function formatOf(
   mode: string | null | undefined,
 ): QuantizedFormat {
   const name = mode ?? "affine";
-  const row = rowOf(QUANTIZATION_MODES, name);
+  const row = entryOf(QUANTIZATION_MODES, name);
   if (!row) {
     const all = Object.keys(QUANTIZATION_MODES).join(", ");
     throw new ValueError(`${op}() expected mode to be one of ${all}: found ${quoted(name)}`);

@@ -7,7 +7,7 @@
 import { promote } from "../../graph/dtype.ts";
 import { DtypeError, quoted, ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
-import { rowOf } from "../../graph/options.ts";
+import { entryOf } from "../../graph/options.ts";
 import { formatShape } from "../../graph/shape.ts";
 import { convFits, convShape, convSpan } from "./conv_shape.ts";
 import { castNode, type TensorLike, toInteger, toList, toNode } from "../tensor/convert.ts";
@@ -312,7 +312,7 @@ export function convolve<A extends TensorLike, V extends TensorLike>(
     same: [Math.floor(k / 2), k - 1 - Math.floor(k / 2)],
     valid: [0, 0],
   };
-  const ends = rowOf(padding, mode);
+  const ends = entryOf(padding, mode);
   if (!ends) {
     throw new ValueError(`convolve() expected mode to be "full", "same" or "valid": found ${quoted(mode)}`);
   }

@@ -30,14 +30,14 @@ type Spectrum<A> = Tensor<"complex64", RankOf<A>>;
 type Real<A> = Tensor<"float32", RankOf<A>>;
 
 /** The kind of transform along the last axis of a function; along the others it is complex. */
-interface Kind {
+interface TransformKind {
   readonly name: string;
   readonly inverse: boolean;
   readonly real: boolean;
 }
 
 /** The inverse of the divisor that the kind has for a transform of n elements. */
-function scaleOf({ name, inverse }: Kind, norm: FftNorm, n: number): number {
+function scaleOf({ name, inverse }: TransformKind, norm: FftNorm, n: number): number {
   if (norm === "ortho") return 1 / Math.sqrt(n);
   if (norm === "backward") return inverse ? 1 / n : 1;
   if (norm === "forward") return inverse ? 1 : 1 / n;
@@ -54,7 +54,7 @@ function resized(name: string, node: Node, axis: number, size: number): Node {
 }
 
 /** One axis transformed; `n` elements of the side that is not half a spectrum. */
-function along(kind: Kind, node: Node, axis: number, n: number, norm: FftNorm): Node {
+function along(kind: TransformKind, node: Node, axis: number, n: number, norm: FftNorm): Node {
   const { name, inverse, real } = kind;
   const half = Math.floor(n / 2) + 1;
   const input = resized(name, node, axis, real && inverse ? half : n);
@@ -69,7 +69,7 @@ function along(kind: Kind, node: Node, axis: number, n: number, norm: FftNorm): 
 
 /** Axes 0…ndim-1, and the size of each. */
 function axesAndSizes(
-  kind: Kind,
+  kind: TransformKind,
   node: Node,
   s: readonly number[] | null | undefined,
   axes: readonly number[] | null | undefined,
@@ -101,7 +101,7 @@ function axesAndSizes(
 }
 
 function transform(
-  kind: Kind,
+  kind: TransformKind,
   a: TensorLike,
   s: readonly number[] | null | undefined,
   axes: readonly number[] | null | undefined,
@@ -127,7 +127,13 @@ function transform(
   });
 }
 
-function transform1(kind: Kind, a: TensorLike, n: number | null | undefined, axis: number, norm: FftNorm): AnyTensor {
+function transform1(
+  kind: TransformKind,
+  a: TensorLike,
+  n: number | null | undefined,
+  axis: number,
+  norm: FftNorm,
+): AnyTensor {
   return transform(kind, a, n === null || n === undefined ? null : [n], [axis], norm);
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { partsOf, reach } from "./scope.ts";
+import { reach, valuesIn } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** An object, list, map or set on the way to Tensors, and what it held when it was walked. */
@@ -35,7 +35,7 @@ export class ReachedTensors {
     const last = this.#last?.deref();
     if (last?.visited.every(isUnchanged)) return last.tensors;
     const { found, seen } = reach(this.#root);
-    const visited = [...seen].map((part) => ({ part, held: partsOf(part).slice() }));
+    const visited = [...seen].map((part) => ({ part, held: valuesIn(part).slice() }));
     const tensors = [...found];
     this.#last = new WeakRef({ visited, tensors });
     return tensors;
@@ -43,7 +43,7 @@ export class ReachedTensors {
 }
 
 function isUnchanged({ part, held }: Visited): boolean {
-  const parts = partsOf(part);
+  const parts = valuesIn(part);
   if (parts.length !== held.length) return false;
   for (let i = 0; i < held.length; i++) if (parts[i] !== held[i]) return false;
   return true;

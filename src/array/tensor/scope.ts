@@ -109,12 +109,12 @@ function collect(value: unknown, found: Set<Tensor>, seen: Set<object>): void {
     found.add(value);
   } else if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !seen.has(value)) {
     seen.add(value);
-    for (const part of partsOf(value)) collect(part, found, seen);
+    for (const part of valuesIn(value)) collect(part, found, seen);
   }
 }
 
 /** The values of an object that may reach Tensors. */
-export function partsOf(value: object): readonly unknown[] {
+export function valuesIn(value: object): readonly unknown[] {
   if (Array.isArray(value)) return value;
   return value instanceof Map || value instanceof Set ? [...value.values()] : Object.values(value);
 }

@@ -41,7 +41,7 @@ const MAX_PARTS = 1 << 24;
 type Branch = readonly unknown[] | Readonly<Record<string, unknown>>;
 
 /** A part of another tree that must be there too. */
-function partOf(op: string, tree: unknown, key: string, path: string): unknown {
+function branchAt(op: string, tree: unknown, key: string, path: string): unknown {
   if (isBranch(tree) && Object.hasOwn(tree, key)) return (tree as Record<string, unknown>)[key];
   throw new ValueError(
     `${op}() expected every tree to have the parts of the first: ${quoted(path)} is missing in another`,
@@ -70,7 +70,7 @@ function map(
   if (isLeaf?.(tree) || !isBranch(tree)) return fn(path, tree, ...rest);
   return rebuilt(tree, (value, key) => {
     const name = join(path, key);
-    return map(op, fn, value, rest.map((other) => partOf(op, other, key, name)), isLeaf, name);
+    return map(op, fn, value, rest.map((other) => branchAt(op, other, key, name)), isLeaf, name);
   });
 }
 

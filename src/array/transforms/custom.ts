@@ -134,7 +134,7 @@ export interface CustomFunction<A extends unknown[], R> {
 }
 
 /** One argument as itself, several as a list: what rules get. */
-function form(args: readonly unknown[]): unknown {
+function argumentsOrOne(args: readonly unknown[]): unknown {
   return args.length === 1 ? args[0] : args;
 }
 
@@ -157,7 +157,8 @@ export function customFunction<A extends unknown[], R>(fn: (...args: A) => R): C
   const call = (...args: A): R =>
     asOneStep("customFunction", fn as AnyFunction, args, (run, result) => {
       const own = rulesOfFunction(run);
-      const asArguments = (arrays: readonly unknown[]): unknown => form(withArrays(args, arrays) as unknown[]);
+      const asArguments = (arrays: readonly unknown[]): unknown =>
+        argumentsOrOne(withArrays(args, arrays) as unknown[]);
       return {
         vjp(inputs, cotangents, outputs) {
           if (!rules.vjp) return own.vjp(inputs, cotangents, outputs);

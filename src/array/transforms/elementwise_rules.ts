@@ -49,7 +49,7 @@ type Partial = number | AnyTensor | undefined;
 type Partials = (step: Step) => readonly (() => Partial)[];
 
 /** A row: partial derivatives, or rules. "zero": constant between jumps. */
-type Row = "zero" | Partials | { readonly vjp: Vjp; readonly jvp: Jvp };
+type DerivativeRow = "zero" | Partials | { readonly vjp: Vjp; readonly jvp: Jvp };
 
 function unary(partial: (x: AnyTensor, y: AnyTensor) => Partial): Partials {
   return (step) => [() => partial(step.x(0), step.y)];
@@ -60,7 +60,7 @@ function binary(...partials: readonly ((a: AnyTensor, b: AnyTensor, y: AnyTensor
 }
 
 /** Linear functions between parts of complex numbers: backward and forward. */
-function linear(back: (c: AnyTensor) => AnyTensor, forth: (t: AnyTensor) => AnyTensor): Row {
+function linear(back: (c: AnyTensor) => AnyTensor, forth: (t: AnyTensor) => AnyTensor): DerivativeRow {
   return {
     vjp: (
       { entry },
@@ -83,7 +83,7 @@ function direction(x: AnyTensor, y: AnyTensor): AnyTensor {
   return where(equal(y, 0), 0, divide(x, y)) as AnyTensor;
 }
 
-const ROWS: Readonly<Record<string, Row>> = {
+const ROWS: Readonly<Record<string, DerivativeRow>> = {
   identity: unary(() => 1),
   cast: {
     vjp: ({ entry: { inputs: [x] } }, c) => [wrap(castNode(nodeOf(sumTo(c, x.shape)), x.dtype))],
@@ -165,7 +165,7 @@ const ROWS: Readonly<Record<string, Row>> = {
 };
 
 /** A row; those of bits and of questions do not move with their operands. */
-function rowOf(step: Step): Row {
+function derivativeOf(step: Step): DerivativeRow {
   return ROWS[attrsOf(step.entry, "elementwise").fn] ?? "zero";
 }
 
@@ -179,7 +179,7 @@ function product(by: Partial, value: AnyTensor, conjugate: boolean): AnyTensor |
 }
 
 const vjp: Vjp = (step, c) => {
-  const row = rowOf(step);
+  const row = derivativeOf(step);
   if (row === "zero") return [];
   if (typeof row === "object") return row.vjp(step, c);
   return row(step).map((partial, i) => {
@@ -191,7 +191,7 @@ const vjp: Vjp = (step, c) => {
 };
 
 const jvp: Jvp = (step, tangents) => {
-  const row = rowOf(step);
+  const row = derivativeOf(step);
   if (row === "zero") return undefined;
   if (typeof row === "object") return row.jvp(step, tangents);
   const parts = row(step).flatMap((partial, i) => {

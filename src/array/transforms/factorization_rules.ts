@@ -50,24 +50,24 @@ function corner(x: AnyTensor, rows: readonly [number, number], cols: readonly [n
 }
 
 /** Matrices beside each other, or over each other. */
-function joined(parts: readonly AnyTensor[], axis: -1 | -2): AnyTensor {
+function concatMatrices(parts: readonly AnyTensor[], axis: -1 | -2): AnyTensor {
   const at = parts[0].shape.length + axis;
   const shape = parts[0].shape.with(at, parts.reduce((n, part) => n + part.shape[at], 0));
   return wrap(makeNode("concatenate", parts.map((part) => nodeOf(part)), shape, parts[0].dtype, { axis: at }));
 }
 
 /** a⁻¹ b of triangular matrices. */
-function solved(a: AnyTensor, b: AnyTensor, isUpper: boolean): AnyTensor {
+function solveTriangular(a: AnyTensor, b: AnyTensor, isUpper: boolean): AnyTensor {
   const inputs = [a, b].map((x) => nodeOf(x));
   return factorize({ fn: "solve_triangular", flag: isUpper }, inputs, [b.shape.slice(-2)])[0];
 }
 
 /** b a⁻¹ of triangular matrices. */
-const solvedRight = (b: AnyTensor, a: AnyTensor, isUpper: boolean): AnyTensor =>
-  across(solved(across(a), across(b), !isUpper));
+const solveTriangularRight = (b: AnyTensor, a: AnyTensor, isUpper: boolean): AnyTensor =>
+  across(solveTriangular(across(a), across(b), !isUpper));
 
 /** The cotangent of one triangle from a symmetric one: each element off the diagonal stands for two of the matrix. */
-function folded(s: AnyTensor, isUpper: boolean): AnyTensor {
+function foldTriangle(s: AnyTensor, isUpper: boolean): AnyTensor {
   return triangle(minus(plus(s, across(s)), onDiagonal(s)), isUpper);
 }
 
@@ -81,7 +81,7 @@ function gaps(values: AnyTensor): AnyTensor {
 // ---- rules ----------------------------------------------------------------------------------------------------------
 
 /** Results of a factorization that lie one after the other, for each matrix of the batch. */
-function partsOf(all: AnyTensor, shapes: readonly Shape[]): AnyTensor[] {
+function splitResults(all: AnyTensor, shapes: readonly Shape[]): AnyTensor[] {
   const node = nodeOf(all);
   const batch = node.shape.slice(0, -1);
   let at = 0;
@@ -102,7 +102,7 @@ const solveBack: Back = (step, { fn, flag = false }, c) => {
   const triangular = fn === "solve_triangular";
   const part = (x: AnyTensor): AnyTensor => negative(triangular ? triangle(x, flag) : x) as AnyTensor;
   const shape = (b ?? a).shape.slice(-2);
-  const [[y], [back]] = [step.y, c].map((all) => partsOf(all, [shape]));
+  const [[y], [back]] = [step.y, c].map((all) => splitResults(all, [shape]));
   if (!b) return [part(times(across(y), back, across(y)))];
   const transposed = nodeOf(across(step.x(0)));
   const [right] = factorize(triangular ? { fn, flag: !flag } : { fn }, [transposed, nodeOf(back)], [shape]);
@@ -112,29 +112,29 @@ const solveBack: Back = (step, { fn, flag = false }, c) => {
 const choleskyBack: Back = (step, { flag = false }, c) => {
   const shape = step.entry.inputs[0].shape.slice(-2);
   const turned = (x: AnyTensor): AnyTensor => flag ? across(x) : x;
-  const [l, back] = [step.y, c].map((all) => turned(partsOf(all, [shape])[0]));
+  const [l, back] = [step.y, c].map((all) => turned(splitResults(all, [shape])[0]));
   const inner = times(across(l), lower(back));
   const half = minus(lower(inner), multiply(onDiagonal(inner), 0.5) as AnyTensor);
-  const s = solvedRight(solved(across(l), half, true), l, false);
-  return [turned(folded(multiply(plus(s, across(s)), 0.5) as AnyTensor, false))];
+  const s = solveTriangularRight(solveTriangular(across(l), half, true), l, false);
+  return [turned(foldTriangle(multiply(plus(s, across(s)), 0.5) as AnyTensor, false))];
 };
 
 /** Of Q (m, n) and R (n, n) where m >= n. */
 function tallBack(q: AnyTensor, r: AnyTensor, cq: AnyTensor, cr: AnyTensor): AnyTensor {
   const m = minus(times(r, across(cr)), times(across(cq), q));
   const symmetric = plus(lower(m), across(lower(m, -1)));
-  return solvedRight(plus(cq, times(q, symmetric)), across(r), false);
+  return solveTriangularRight(plus(cq, times(q, symmetric)), across(r), false);
 }
 
 const qrBack: Back = (step, _, c) => {
   const [m, n] = step.entry.inputs[0].shape.slice(-2);
   const k = Math.min(m, n);
-  const [[q, r], [cq, cr]] = [step.y, c].map((all) => partsOf(all, [[m, k], [k, n]]));
+  const [[q, r], [cq, cr]] = [step.y, c].map((all) => splitResults(all, [[m, k], [k, n]]));
   if (m >= n) return [tallBack(q, r, cq, upper(cr))];
   // a = [x | y] = Q [U | V] with square x, and V = Qᵀ y.
   const y = corner(step.x(0), [0, m], [m, n]);
   const [u, cu, cv] = [corner(r, [0, m], [0, m]), corner(cr, [0, m], [0, m]), corner(cr, [0, m], [m, n])];
-  return [joined([tallBack(q, u, plus(cq, times(y, across(cv))), upper(cu)), times(q, cv)], -1)];
+  return [concatMatrices([tallBack(q, u, plus(cq, times(y, across(cv))), upper(cu)), times(q, cv)], -1)];
 };
 
 /** Ones on the diagonal of an n by n matrix from row `k` on. */
@@ -148,14 +148,20 @@ const luBack: Back = (step, _, c) => {
   const [m, n] = step.entry.inputs[0].shape.slice(-2);
   const k = Math.min(m, n);
   const shapes = [[m, n], [k], [m]];
-  const [factors, , order] = partsOf(step.y, shapes);
-  const [back] = partsOf(c, shapes);
+  const [factors, , order] = splitResults(step.y, shapes);
+  const [back] = splitResults(c, shapes);
   const batch = factors.shape.slice(0, -2);
   const zeros = (rows: number, cols: number): AnyTensor => wrap(fullNode(0, [...batch, rows, cols], factors.dtype));
-  const l = plus(lower(joined([corner(factors, [0, m], [0, k]), zeros(m, m - k)], -1), -1), identity(m, factors));
-  const u = plus(upper(joined([corner(factors, [0, k], [0, n]), zeros(n - k, n)], -2)), onesFrom(k, n, factors));
+  const l = plus(
+    lower(concatMatrices([corner(factors, [0, m], [0, k]), zeros(m, m - k)], -1), -1),
+    identity(m, factors),
+  );
+  const u = plus(
+    upper(concatMatrices([corner(factors, [0, k], [0, n]), zeros(n - k, n)], -2)),
+    onesFrom(k, n, factors),
+  );
   const inner = plus(lower(times(across(l), back), -1), upper(times(back, across(u))));
-  const moved = solvedRight(solved(across(l), inner, true), across(u), false);
+  const moved = solveTriangularRight(solveTriangular(across(l), inner, true), across(u), false);
   const rows = nodeOf(expandDims(wrap(castNode(nodeOf(order), int32)), -1));
   const at = makeNode("stopGradient", [rows], rows.shape, int32, {});
   const axis = batch.length;
@@ -170,12 +176,12 @@ const eighBack: Back = (step, { flag = false, upper: isUpper = false }, c) => {
   const shapes = [[n], [n, n]];
   const [values, vectors] = flag
     ? factorize({ fn: "eigh", flag: false, upper: isUpper }, [a], shapes)
-    : partsOf(step.y, shapes);
-  const [cValues, cVectors] = partsOf(c, flag ? [[n]] : shapes);
+    : splitResults(step.y, shapes);
+  const [cValues, cVectors] = splitResults(c, flag ? [[n]] : shapes);
   let inner = scaled(identity(n, values), cValues);
   if (cVectors) inner = plus(inner, multiply(gaps(values), times(across(vectors), cVectors)) as AnyTensor);
   const s = times(vectors, inner, across(vectors));
-  return [folded(multiply(plus(s, across(s)), 0.5) as AnyTensor, isUpper)];
+  return [foldTriangle(multiply(plus(s, across(s)), 0.5) as AnyTensor, isUpper)];
 };
 
 const svdBack: Back = (step, { flag = false }, c) => {
@@ -183,8 +189,8 @@ const svdBack: Back = (step, { flag = false }, c) => {
   const [m, n] = a.shape.slice(-2);
   const k = Math.min(m, n);
   const shapes = [[k], [m, m], [n, n]];
-  const [s, u, vt] = flag ? factorize({ fn: "svd" }, [a], shapes) : partsOf(step.y, shapes);
-  const [cs, cu, cvt] = partsOf(c, flag ? [[k]] : shapes);
+  const [s, u, vt] = flag ? factorize({ fn: "svd" }, [a], shapes) : splitResults(step.y, shapes);
+  const [cs, cu, cvt] = splitResults(c, flag ? [[k]] : shapes);
   const [u1, v1] = [corner(u, [0, m], [0, k]), across(corner(vt, [0, k], [0, n]))];
   if (flag) return [times(scaled(u1, cs), across(v1))];
   // Vectors after the first k move so that they stay orthogonal to those.

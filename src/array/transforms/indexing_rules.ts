@@ -15,7 +15,7 @@ import { add, divide, equal, less, maximum, minimum, multiply, where } from "../
 import { castNode, fullNode } from "../tensor/convert.ts";
 import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
 import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
-import { batchOf, behind, type OpRules, type Step, type Vjp, zerosOf } from "./rule.ts";
+import { afterBatch, batchOf, type OpRules, type Step, type Vjp, zerosOf } from "./rule.ts";
 
 /** Throws if a derivative with respect to indices is asked for: those of input `i`. */
 export function refuseIndices(step: Step, name: string, i: number): void {
@@ -237,7 +237,7 @@ export const INDEXING = {
         const at = placesOf(whole.shape.slice(1), entry.shape, own, inputs[1]);
         return reshapeNode(makeNode("gather", [line, at], at.shape, entry.dtype, { axis: 0 }), [size, ...entry.shape]);
       }
-      const axes = behind(own);
+      const axes = afterBatch(own);
       return makeNode("dynamicSlice", inputs, [size, ...entry.shape], entry.dtype, { axes });
     },
   },
@@ -263,7 +263,7 @@ export const INDEXING = {
         const done = makeNode("scatter", [base, at, update], base.shape, entry.dtype, attrs);
         return reshapeNode(done, [size, ...entry.shape]);
       }
-      const attrs = { axes: behind(axes), donate: false };
+      const attrs = { axes: afterBatch(axes), donate: false };
       return makeNode("dynamicSliceUpdate", parts, [size, ...entry.shape], entry.dtype, attrs);
     },
   },

@@ -10,7 +10,7 @@ import { fullNode } from "../tensor/convert.ts";
 import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "../ops/movement.ts";
 import { int32 } from "../../graph/dtype.ts";
 import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
-import { batchOf, behind, eachOf, type Jvp, type OpRules, sumTo, zerosOf } from "./rule.ts";
+import { afterBatch, batchOf, eachOf, type Jvp, type OpRules, sumTo, zerosOf } from "./rule.ts";
 import { remake } from "../tensor/tape.ts";
 
 /** The same op of the tangent. */
@@ -65,7 +65,7 @@ export const MOVEMENT = {
       return [wrap(transposeNode(nodeOf(c), axes.map((_, i) => axes.indexOf(i))))];
     },
     jvp: linear,
-    vmap: (entry, [x]) => transposeNode(x, [0, ...behind(attrsOf(entry, "transpose").axes)]),
+    vmap: (entry, [x]) => transposeNode(x, [0, ...afterBatch(attrsOf(entry, "transpose").axes)]),
   },
   slice: {
     vjp({ entry }, c) {

@@ -225,14 +225,14 @@ function aligned(node: Node, rank: number): Node {
 }
 
 /** Codes, scales and biases belong together: a batch of one of them is one of all. */
-function together(parts: readonly Node[], batched: readonly boolean[], size: number): readonly Node[] {
+function batchAll(parts: readonly Node[], batched: readonly boolean[], size: number): readonly Node[] {
   return batched.some(Boolean) ? parts.map((node, i) => batchOf(node, batched[i], size)) : parts;
 }
 
 /** Leading axes of x and of the matrices broadcast, so a batch is one more of them. */
 const quantizedBatch: Vmap = (entry, [x, ...rest], [ofX, ...of], size) => {
   const rank = entry.shape.length + 1;
-  const parts = together(rest, of, size);
+  const parts = batchAll(rest, of, size);
   const inputs = [ofX ? aligned(x, rank) : x, ...(parts === rest ? rest : parts.map((node) => aligned(node, rank)))];
   return makeNode(entry.op, inputs, [size, ...entry.shape], entry.dtype, entry.attrs);
 };
@@ -255,7 +255,7 @@ function indicesOfList(indices: Node, batched: boolean, size: number, each: numb
 const chosenBatch: Vmap = (entry, inputs, batched, size) => {
   const count = inputs.length;
   const shape = [size, ...entry.shape];
-  const parts = together(inputs.slice(1, -2), batched.slice(1, -2), size);
+  const parts = batchAll(inputs.slice(1, -2), batched.slice(1, -2), size);
   const left = batched[0] ? listedBatch(inputs[0]) : undefined;
   const right = batched.slice(1, -2).some(Boolean) ? parts.map(listedBatch) : undefined;
   const at = (i: number, each: number | undefined): Node => indicesOfList(inputs[i], batched[i], size, each);

@@ -13,7 +13,7 @@ import { broadcastNode, flip, reshapeNode, sliceNode, transposeNode } from "../o
 import { sum } from "../ops/reduce.ts";
 import { type AnyTensor, nodeOf, wrap } from "../tensor/tensor.ts";
 import { exp, isneginf, log, negative } from "../ops/unary.ts";
-import { asDtype, behind, type OpRules, type Step, THROUGH_REVERSE, type Vmap, zerosOf } from "./rule.ts";
+import { afterBatch, asDtype, type OpRules, type Step, THROUGH_REVERSE, type Vmap, zerosOf } from "./rule.ts";
 import { linear } from "./movement_rules.ts";
 
 type ScanFn = OpAttrs["scan"]["fn"];
@@ -144,7 +144,7 @@ export const REDUCTIONS = {
     },
     vmap(entry, [x], _, size) {
       const { fn, axes } = attrsOf(entry, "reduce");
-      return makeNode("reduce", [x], [size, ...entry.shape], entry.dtype, { fn, axes: behind(axes) });
+      return makeNode("reduce", [x], [size, ...entry.shape], entry.dtype, { fn, axes: afterBatch(axes) });
     },
   },
   softmax: {

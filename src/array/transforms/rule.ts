@@ -93,6 +93,6 @@ export function eachOf(node: Node): number {
 }
 
 /** Axes moved back by one, after the batch. */
-export function behind(axes: readonly number[]): number[] {
+export function afterBatch(axes: readonly number[]): number[] {
   return axes.map((axis) => axis + 1);
 }

@@ -36,20 +36,20 @@ const FORMAT = "vkmx chat";
 const VERSION = 1;
 const MAX_BYTES = 64 * 2 ** 20;
 
-interface Kind {
+interface FieldKind {
   readonly called: string;
   readonly fits: (value: unknown) => boolean;
 }
 
-const NUMBER: Kind = { called: "a number", fits: (value) => typeof value === "number" };
-const SWITCH: Kind = { called: "true or false", fits: (value) => typeof value === "boolean" };
-const TEXTS: Kind = {
+const NUMBER: FieldKind = { called: "a number", fits: (value) => typeof value === "number" };
+const SWITCH: FieldKind = { called: "true or false", fits: (value) => typeof value === "boolean" };
+const TEXTS: FieldKind = {
   called: "a list of texts",
   fits: (value) => Array.isArray(value) && value.every((text) => typeof text === "string"),
 };
 
 /** What options may hold. Whether a number is one that generation takes is found out there. */
-const OPTIONS: Readonly<Record<keyof ChatSettings, Kind>> = {
+const OPTIONS: Readonly<Record<keyof ChatSettings, FieldKind>> = {
   maxTokens: NUMBER,
   temp: NUMBER,
   topP: NUMBER,

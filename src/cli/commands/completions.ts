@@ -23,12 +23,12 @@ const PROGRAM = {
 };
 
 /** Rows of the table of commands. */
-type Rows = Readonly<
+type CommandRows = Readonly<
   Record<string, { readonly summary: string; readonly load: () => Promise<{ readonly default: Command }> }>
 >;
 
 /** The command, for a table of commands. */
-export function completionsOf(rows: Rows): Command {
+export function completionsOf(rows: CommandRows): Command {
   return command(PROGRAM, async (_, operands) => {
     if (operands.length !== 1) throw new UsageError(`Expected one shell: ${NAMES.join(", ")}`);
     const shell = checkOneOf("The shell", operands[0], NAMES);

@@ -13,7 +13,7 @@
  */
 
 import { type Connection, framesOf, headerOf } from "./messages.ts";
-import { message, opening, passed, writeAll } from "./zmtp.ts";
+import { message, openingMessage, passed, writeAll } from "./zmtp.ts";
 
 /** The address of this program. */
 export const LAUNCHER: string = import.meta.url;
@@ -140,7 +140,7 @@ class Interrupts {
     const shell = await connect(ip, shell_port);
     const code = firstCell(this.#listener.addr.port, this.#token);
     const content = { code, silent: true, store_history: false, user_expressions: {}, allow_stdin: false };
-    await writeAll(shell, opening());
+    await writeAll(shell, openingMessage());
     await writeAll(shell, message(framesOf("execute_request", content, key)));
     for await (const _ of passed(shell)) { /* answers go unread */ }
   }

@@ -33,7 +33,7 @@ class Reader {
       const piece = new Uint8Array(65536);
       const read = await this.#from.read(piece).catch(() => null);
       if (read === null) return undefined;
-      this.#held = joined([this.#held, piece.subarray(0, read)]);
+      this.#held = concatBytes([this.#held, piece.subarray(0, read)]);
     }
     const taken = this.#held.slice(0, count);
     this.#held = this.#held.slice(count);
@@ -42,7 +42,7 @@ class Reader {
 }
 
 /** Pieces as one. */
-function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+function concatBytes(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
   let at = 0;
   for (const piece of pieces) {
@@ -74,32 +74,32 @@ export async function* passed(from: Deno.Conn): AsyncGenerator<Passed, void, voi
       raw.push(head, size, body);
       if ((flags & COMMAND) === 0) frames.push(body);
     }
-    yield { bytes: joined(raw), frames };
+    yield { bytes: concatBytes(raw), frames };
   }
 }
 
 /** A frame with its head. */
 function frame(body: Uint8Array, flags: number): Uint8Array {
-  if (body.length < 256) return joined([Uint8Array.of(flags, body.length), body]);
+  if (body.length < 256) return concatBytes([Uint8Array.of(flags, body.length), body]);
   const head = new Uint8Array(9);
   head[0] = flags | LONG;
   new DataView(head.buffer).setBigUint64(1, BigInt(body.length));
-  return joined([head, body]);
+  return concatBytes([head, body]);
 }
 
 /** The bytes of a message. */
 export function message(frames: readonly Uint8Array[]): Uint8Array {
-  return joined(frames.map((body, i) => frame(body, i < frames.length - 1 ? MORE : 0)));
+  return concatBytes(frames.map((body, i) => frame(body, i < frames.length - 1 ? MORE : 0)));
 }
 
 /** The first bytes of a peer that opens a connection: the greeting and, as a DEALER socket, READY. */
-export function opening(): Uint8Array {
+export function openingMessage(): Uint8Array {
   const greeting = new Uint8Array(GREETING_BYTES);
   greeting.set([0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0]);
   greeting.set(UTF8.encode("NULL"), 12); // no encryption
-  const text = (value: string): Uint8Array => joined([Uint8Array.of(value.length), UTF8.encode(value)]);
-  const property = joined([text("Socket-Type"), Uint8Array.of(0, 0, 0, 6), UTF8.encode("DEALER")]);
-  return joined([greeting, frame(joined([text("READY"), property]), COMMAND)]);
+  const text = (value: string): Uint8Array => concatBytes([Uint8Array.of(value.length), UTF8.encode(value)]);
+  const property = concatBytes([text("Socket-Type"), Uint8Array.of(0, 0, 0, 6), UTF8.encode("DEALER")]);
+  return concatBytes([greeting, frame(concatBytes([text("READY"), property]), COMMAND)]);
 }
 
 /** Writes all of some bytes. */

@@ -59,7 +59,7 @@ function sumOf(hex: string | undefined, from: string): Sum | undefined {
 }
 
 /** The sums of a model directory. */
-export class Sums {
+export class Checksums {
   readonly #dir: string;
   readonly #given: ReadonlyMap<string, Sum>;
   readonly #search: boolean;
@@ -73,9 +73,9 @@ export class Sums {
   }
 
   /** The sums that `verify` asks for, undefined for none; `names` are the files that are read. Throws if it names others. */
-  static of(dir: string, verify: Verify | undefined, names: readonly string[]): Sums | undefined {
+  static of(dir: string, verify: Verify | undefined, names: readonly string[]): Checksums | undefined {
     if (verify === undefined || verify === false) return undefined;
-    if (verify === true) return new Sums(dir, readSumFiles(dir), true);
+    if (verify === true) return new Checksums(dir, readSumFiles(dir), true);
     const given = new Map<string, Sum>();
     if (typeof verify !== "object" || verify === null || Array.isArray(verify)) {
       throw new LlmError("option", `load() expected verify: true or sums by name: found ${quoted(verify)}`);
@@ -95,7 +95,7 @@ export class Sums {
       }
       given.set(name, { algorithm: "sha256", hex: hex.toLowerCase(), from: "verify" });
     }
-    return new Sums(dir, given, false);
+    return new Checksums(dir, given, false);
   }
 
   /** Compares the bytes of a whole file, if there is a sum of it. Throws an {@link LlmError} with code "checksum". */

@@ -21,12 +21,12 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "../error.ts";
 import { nameInAddress } from "../hub/name.ts";
 import { missingShards } from "./shards.ts";
-import type { Sums } from "./verify.ts";
+import type { Checksums } from "./verify.ts";
 
 /** What a tensor may be stored as. */
-type Kind = "float" | "codes" | "bytes";
+type StoredKind = "float" | "codes" | "bytes";
 
-const KINDS: Readonly<Record<Kind, readonly string[]>> = {
+const KINDS: Readonly<Record<StoredKind, readonly string[]>> = {
   float: ["float32", "float16", "bfloat16"],
   codes: ["uint32"],
   bytes: ["uint8"],
@@ -77,8 +77,8 @@ export class Weights implements Disposable {
   }
 
   /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
-  take(name: string, shape: readonly number[], kind: Kind): Tensor {
-    return this.own(this.#find(name, shape, kind));
+  take(name: string, shape: readonly number[], kind: StoredKind): Tensor {
+    return this.adopt(this.#find(name, shape, kind));
   }
 
   /**
@@ -87,8 +87,8 @@ export class Weights implements Disposable {
    */
   takeDense(name: string, shape: readonly number[]): Tensor {
     const stored = this.#find(name, shape, "float");
-    if (this.dtype.bytes !== 2 || stored.dtype === this.dtype) return this.own(stored);
-    const cast = this.own(stored.astype(this.dtype));
+    if (this.dtype.bytes !== 2 || stored.dtype === this.dtype) return this.adopt(stored);
+    const cast = this.adopt(stored.astype(this.dtype));
     stored[Symbol.dispose](); // its memory goes when the cast was computed
     return cast;
   }
@@ -101,7 +101,7 @@ export class Weights implements Disposable {
     return this.#config.quantization ? this.take(name, shape, "float") : this.takeDense(name, shape);
   }
 
-  #find(name: string, shape: readonly number[], kind: Kind): Tensor {
+  #find(name: string, shape: readonly number[], kind: StoredKind): Tensor {
     const tensor = this.#stored.get(name);
     if (tensor === undefined) {
       this.#missing.push(name);
@@ -120,7 +120,7 @@ export class Weights implements Disposable {
   }
 
   /** Keeps a tensor that a layer computed, for as long as the model lives. */
-  own(tensor: Tensor): Tensor {
+  adopt(tensor: Tensor): Tensor {
     untrack(tensor);
     this.#owned.push(tensor);
     return tensor;
@@ -185,7 +185,7 @@ export function filesRead(names: readonly string[]): string[] {
 }
 
 /** Text of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} as {@link readModelBytes} does. */
-export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string | undefined {
+export function readModelFile(dir: string, name: ModelFile, sums?: Checksums): string | undefined {
   const bytes = readModelBytes(dir, name, sums);
   if (bytes === undefined) return undefined;
   try {
@@ -199,7 +199,7 @@ export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string
  * Bytes of a file in a model directory; `undefined` if there is none. An irregular file, or one that is too large
  * for its kind, throws an {@link LlmError} before it is read. A file that does not match `sums` throws one after that.
  */
-export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8Array | undefined {
+export function readModelBytes(dir: string, name: ModelFile, sums?: Checksums): Uint8Array | undefined {
   const path = join(dir, name);
   const { most, code } = MODEL_FILES[name];
   try {

@@ -14,9 +14,9 @@ import type { Sequences } from "./sequences.ts";
 import {
   type DecodeOptions,
   type DecodeScalars,
+  detach,
   logOf,
   logprobsLog,
-  own,
   ring,
   ringWeights,
   stackStates,
@@ -99,11 +99,11 @@ export class DeviceState implements Disposable {
     const { sampler, processors, contextSize, logprobs } = this.#options;
     const rows = this.#sequences.all;
     const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
-      own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
+      detach(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
     this.#scalars = {
-      token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
-      position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
-      key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
+      token: detach(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
+      position: detach(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
+      key: sampler.key && detach(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
       recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
       weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
       log: logOf(rows.map(() => [])),
@@ -130,11 +130,11 @@ export class DeviceState implements Disposable {
     const recent = this.#recent;
     const weights = this.#weights;
     return {
-      token: own(hostVisible(Int32Array.of(0), [1, 1])),
-      position: own(hostVisible(Int32Array.of(this.#cache.offset))),
-      key: key && own(mx.array([[...key]], mx.uint32)),
-      recent: recent && own(mx.array([recent], mx.int32)),
-      weights: weights && own(mx.array([weights], mx.float32)),
+      token: detach(hostVisible(Int32Array.of(0), [1, 1])),
+      position: detach(hostVisible(Int32Array.of(this.#cache.offset))),
+      key: key && detach(mx.array([[...key]], mx.uint32)),
+      recent: recent && detach(mx.array([recent], mx.int32)),
+      weights: weights && detach(mx.array([weights], mx.float32)),
       log: logOf([[]]),
       logprobs: logprobsLog(this.#options.logprobs, 1),
     };

@@ -11,8 +11,8 @@ import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import {
   decodeStep,
+  detach,
   forwardPromptStep,
-  own,
   paddedLength,
   type PrefillState,
   type PromptChunk,
@@ -176,7 +176,7 @@ export class PromptReader {
     this.#context.state.reserve(count, rows);
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
-    const chunk = { ids: own(hostVisible(padded)), last: own(hostVisible(Uint32Array.of(count - 1))) };
+    const chunk = { ids: detach(hostVisible(padded)), last: detach(hostVisible(Uint32Array.of(count - 1))) };
     this.#context.ended.push({ [Symbol.dispose]: () => mx.dispose(chunk) }); // also where the device has no room for what follows
     return chunk;
   }

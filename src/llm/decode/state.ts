@@ -106,7 +106,7 @@ export function readStep(model: LanguageModel, now: PrefillState & PromptChunk):
   const cache = new StepCache(now.keys, now.values, now.position);
   model.forward(now.ids.reshape([1, -1]), cache, now.last);
   const { keys, values } = cache;
-  return { ...now, position: behind(now), keys, values };
+  return { ...now, position: nextPosition(now), keys, values };
 }
 
 /** Reads the end of a prompt and chooses the first token. */
@@ -118,7 +118,7 @@ export function promptStep(
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
   const { keys, values } = cache;
-  return { ...now, ...choose(options, now, logits, behind(now)), keys, values };
+  return { ...now, ...choose(options, now, logits, nextPosition(now)), keys, values };
 }
 
 /** Reads the end of a prompt: the logits behind it. */
@@ -129,7 +129,7 @@ export function forwardPromptStep(
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
   const { keys, values } = cache;
-  return { ...now, position: mx.subtract(behind(now), 1), logits, keys, values };
+  return { ...now, position: mx.subtract(nextPosition(now), 1), logits, keys, values };
 }
 
 /** Feeds a token of each sequence: the logits behind them. */
@@ -150,13 +150,13 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
   const { vocabSize } = model.config;
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
-    logits: own(mx.zeros([rows, vocabSize], dtype)),
-    mask: own(hostVisible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
+    logits: detach(mx.zeros([rows, vocabSize], dtype)),
+    mask: detach(hostVisible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
   };
 }
 
 /** The position behind the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
-function behind({ position, ids, last }: PrefillState & PromptChunk): Tensor {
+function nextPosition({ position, ids, last }: PrefillState & PromptChunk): Tensor {
   return mx.add(mx.add(mx.minimum(last, ids.size - 1).astype(mx.int32), position), 1);
 }
 
@@ -184,7 +184,7 @@ function choose(
     ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
     : [undefined, position];
   const chosen = sampler(logits, draw, mask).astype(mx.int32);
-  const next = sampler.graph === undefined ? checked(chosen, logits) : chosen; // ours check by themselves
+  const next = sampler.graph === undefined ? markInvalid(chosen, logits) : chosen; // ours check by themselves
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
@@ -202,12 +202,12 @@ function choose(
 }
 
 /** Tokens, -1 where a row of logits has no finite largest one, as `mx.fast.sample` tells it. */
-function checked(tokens: Tensor, logits: Tensor): Tensor {
+function markInvalid(tokens: Tensor, logits: Tensor): Tensor {
   return mx.where(mx.isfinite(mx.max(logits, -1)), tokens.reshape([-1]), mx.array(-1, mx.int32));
 }
 
 /** Takes an array out of the scopes of tidy(). */
-export function own(array: Tensor): Tensor {
+export function detach(array: Tensor): Tensor {
   untrack(array);
   return array;
 }
@@ -220,7 +220,7 @@ function tensorsIn(scalars: DecodeScalars): Tensor[] {
 export function logOf(rows: readonly (readonly number[])[]): Tensor {
   const values = new Int32Array(rows.length * LOG);
   rows.forEach((row, i) => values.set(row, i * LOG));
-  return own(hostVisible(values, [rows.length, LOG]));
+  return detach(hostVisible(values, [rows.length, LOG]));
 }
 
 /** The log of log probabilities of `rows` sequences, where those are wanted; it begins with `values`. */
@@ -233,7 +233,7 @@ export function logprobsLog(
   const width = logprobsWidth(top);
   const all = new Float32Array(rows * LOG * width);
   values?.forEach((row, i) => all.set(row, i * LOG * width));
-  return own(hostVisible(all, [rows, LOG, width]));
+  return detach(hostVisible(all, [rows, LOG, width]));
 }
 
 /** The log probabilities of the token of a row at a position. */
@@ -273,7 +273,7 @@ function inRing(values: readonly number[], last: number, size: number, rest: num
 /** The states of several sequences as one, evaluated; those stay. `top` is that of {@link DecodeOptions.logprobs}. */
 export function stackStates(all: readonly DecodeScalars[], top: number | undefined): DecodeScalars {
   const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
-    arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
+    arrays.every((array) => array !== undefined) ? detach(mx.concatenate([...arrays], 0)) : undefined;
   const scalars: DecodeScalars = {
     token: stack(all.map((s) => s.token))!,
     position: stack(all.map((s) => s.position))!,
@@ -294,7 +294,7 @@ export function takeStates(
   top: number | undefined,
 ): DecodeScalars {
   const rows = mx.array([...kept], mx.int32);
-  const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
+  const take = (array: Tensor): Tensor => detach(mx.take(array, rows, 0));
   const scalars: DecodeScalars = {
     token: take(token),
     position: take(position),

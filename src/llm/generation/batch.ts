@@ -12,7 +12,7 @@ import type { ParsedToolCall } from "../answer/tool_calls.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
 import { GenerationSession } from "../decode/session.ts";
 import { LlmError } from "../error.ts";
-import { inTurns, openPrompt, roomFor } from "./generate.ts";
+import { openPrompt, roomFor, yieldToEventLoop } from "./generate.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions } from "../sampling/options.ts";
 import { type GenerationRequest, requestsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
@@ -136,7 +136,7 @@ async function* streamRequests(
     if (ahead > 0) await end(count - 1);
     reading = false;
     using session = GenerationSession.join(opened);
-    for await (const tokens of inTurns(session.tokens())) {
+    for await (const tokens of yieldToEventLoop(session.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
         const { stopChecker } = requests[sequence];
         const parts = stopChecker.push(token);

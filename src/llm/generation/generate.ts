@@ -80,10 +80,10 @@ async function* generateTokens(
   try {
     using session = await openPrompt(prompt, model, options);
     let reading = true;
-    for await (const tokens of inTurns(session.tokens())) {
+    for await (const tokens of yieldToEventLoop(session.tokens())) {
       if (reading) onPrompt?.(prompt.length, prompt.length);
       reading = false;
-      yield noted(tokens, held);
+      yield record(tokens, held);
     }
   } finally {
     if (known) cache.remember(held);
@@ -91,7 +91,7 @@ async function* generateTokens(
 }
 
 /** The same tokens; each one that is read goes to the end of `held`. */
-function* noted(tokens: Iterable<DecodedToken>, held: number[]): Generator<DecodedToken, void, void> {
+function* record(tokens: Iterable<DecodedToken>, held: number[]): Generator<DecodedToken, void, void> {
   for (const decoded of tokens) {
     held.push(decoded.token);
     yield decoded;
@@ -135,7 +135,7 @@ export async function openPrompt(
 }
 
 /** The same values; timers, signals and other tasks get their turn between them. */
-export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
+export async function* yieldToEventLoop<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   let turn = performance.now();
   for await (const value of values) {
     yield value; // first: waiting for it gave them theirs

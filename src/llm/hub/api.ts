@@ -74,15 +74,15 @@ export function refusal(client: HubClient, repo: string, revision: string, file?
       }`
       : status === 403
       ? `${host} forbids ${model}${
-        said(headers)
+        hubMessage(headers)
       }: ask for access at ${page} and set HF_TOKEN to a token that may read it`
-      : `${host} answers HTTP ${status} for ${model}${said(headers)}: check HF_ENDPOINT and try again later`;
+      : `${host} answers HTTP ${status} for ${model}${hubMessage(headers)}: check HF_ENDPOINT and try again later`;
     return new LlmError("hub", message);
   };
 }
 
 /** The hub's own words, if it has some. */
-function said(headers: Headers): string {
+function hubMessage(headers: Headers): string {
   const text = headers.get("x-error-message");
   return text ? ` (${quoted(text)})` : "";
 }

@@ -39,7 +39,7 @@ export function listedFile(repo: string, entry: unknown): RepoFile | undefined {
   const { type, path, size, oid, lfs, xetHash } = jsonObject(entry);
   if (type === "directory") return undefined;
   const large = lfs === undefined || lfs === null ? undefined : jsonObject(lfs);
-  return checked(repo, {
+  return checkFile(repo, {
     name: path,
     size: large?.size ?? size,
     hash: large === undefined ? oid : large.oid,
@@ -57,7 +57,7 @@ export function readListing(repo: string, text: string): RepoFile[] | undefined 
     if (entries.length > MAX_FILES) return undefined;
     return entries.map(([name, entry]) => {
       const { size, blob_id, lfs_sha256, lfs_size, xet_hash } = jsonObject(entry);
-      return checked(repo, {
+      return checkFile(repo, {
         name,
         size: lfs_size ?? size,
         hash: lfs_sha256 ?? blob_id,
@@ -87,7 +87,7 @@ export function writeListing(files: readonly RepoFile[]): string {
 }
 
 /** A file with valid fields. */
-function checked(
+function checkFile(
   repo: string,
   { name, size, hash, gitId, xetHash }: { readonly [K in keyof RepoFile]: unknown },
 ): RepoFile {

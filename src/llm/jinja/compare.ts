@@ -31,12 +31,12 @@ export function equal(a: Value, b: Value): boolean {
   const [x, y] = [numberOf(a), numberOf(b)];
   if (x !== undefined && y !== undefined) return x == y;
   if ((a instanceof List && b instanceof List) || (a instanceof Tuple && b instanceof Tuple)) {
-    return a.items.length === b.items.length && below(() => a.items.every((item, i) => same(item, b.items[i])));
+    return a.items.length === b.items.length && below(() => a.items.every((item, i) => sameOrEqual(item, b.items[i])));
   }
   if (a instanceof Dict && b instanceof Dict) {
     const inBoth = ([key, value]: readonly [Value, Value]): boolean => {
       const other = b.get(key);
-      return other !== undefined && same(value, other);
+      return other !== undefined && sameOrEqual(value, other);
     };
     return a.size === b.size && below(() => [...a.entries()].every(inBoth));
   }
@@ -48,7 +48,7 @@ export function equal(a: Value, b: Value): boolean {
 }
 
 /** Equal, or one and the same: what Python's containers compare by. */
-export function same(a: Value, b: Value): boolean {
+export function sameOrEqual(a: Value, b: Value): boolean {
   return a === b || equal(a, b);
 }
 
@@ -67,7 +67,7 @@ export function compare(a: Value, b: Value, operator = "<"): number {
   if (x !== undefined && y !== undefined) return x < y ? -1 : x > y ? 1 : x == y ? 0 : NaN;
   if ((a instanceof List && b instanceof List) || (a instanceof Tuple && b instanceof Tuple)) {
     return below(() => {
-      const i = a.items.findIndex((item, i) => i >= b.items.length || !same(item, b.items[i]));
+      const i = a.items.findIndex((item, i) => i >= b.items.length || !sameOrEqual(item, b.items[i]));
       if (i < 0 || i >= b.items.length) return a.items.length - b.items.length;
       return compare(a.items[i], b.items[i], operator);
     });
@@ -106,6 +106,6 @@ export function contains(container: Value, value: Value): boolean {
   if (container instanceof Dict) return container.has(value);
   if (container instanceof View && container.what === "keys") return container.of.has(value);
   if (!isIterable(container)) throw new TemplateFault(`argument of type '${typeName(container)}' is not iterable`);
-  for (const item of iterate(container)) if (same(item, value)) return true;
+  for (const item of iterate(container)) if (sameOrEqual(item, value)) return true;
   return false;
 }

@@ -169,7 +169,7 @@ function* slices(self: Value, count: Value, fill: Value = null): Generator<Value
   }
 }
 
-function joined(self: Value, separator: Value = Str.template(""), attribute: Value = null): Value {
+function joinItems(self: Value, separator: Value = Str.template(""), attribute: Value = null): Value {
   const get = getter(attribute);
   return join(itemsOf(self).map((item) => str(get(item))), str(separator));
 }
@@ -194,7 +194,7 @@ export const LIST_FILTERS: Readonly<Record<string, Filter>> = table({
   first: ["", first],
   groupby: ["attribute default? case_sensitive?", groupBy],
   items: ["", items],
-  join: ["d? attribute?", joined],
+  join: ["d? attribute?", joinItems],
   last: ["", last],
   list: ["", (self) => new List(itemsOf(self))],
   max: ["case_sensitive? attribute?", (self, sensitive, attribute) => extreme(self, sensitive, attribute, 1)],

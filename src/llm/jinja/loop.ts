@@ -4,7 +4,7 @@
  * @module
  */
 
-import { same } from "./compare.ts";
+import { sameOrEqual } from "./compare.ts";
 import { binder } from "./functions.ts";
 import { TemplateFault } from "./limits.ts";
 import { type Args, Func, lengthOf, Thing, Tuple, Undefined, type Value } from "./values.ts";
@@ -92,7 +92,7 @@ export class Loop extends Thing {
     changed: () =>
       new Func("changed", ({ positional }) => {
         const value = new Tuple(positional);
-        if (this.#seen !== undefined && same(this.#seen, value)) return false;
+        if (this.#seen !== undefined && sameOrEqual(this.#seen, value)) return false;
         this.#seen = value;
         return true;
       }),

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { same } from "./compare.ts";
+import { sameOrEqual } from "./compare.ts";
 import { TemplateFault } from "./limits.ts";
 import { indexOf } from "./numbers.ts";
 import { Builder, join, SPACE, Str } from "./text.ts";
@@ -151,10 +151,13 @@ export const DICT_METHODS: Readonly<Record<string, Method>> = table({
 
 /** Methods of lists, tuples and ranges. */
 export const LIST_METHODS: Readonly<Record<string, Method>> = table({
-  count: ["value", (self: List | Tuple | Range, value) => itemsOf(self).filter((item) => same(item, value)).length],
+  count: [
+    "value",
+    (self: List | Tuple | Range, value) => itemsOf(self).filter((item) => sameOrEqual(item, value)).length,
+  ],
   index: ["value start? stop?", (self: List | Tuple | Range, value, start, stop) => {
     const [from, to] = [indexOf(start ?? 0, "a bound"), stop === undefined ? Infinity : indexOf(stop, "a bound")];
-    const place = [...iterate(self)].findIndex((item, i) => i >= from && i < to && same(item, value));
+    const place = [...iterate(self)].findIndex((item, i) => i >= from && i < to && sameOrEqual(item, value));
     if (place < 0) throw new TemplateFault("the value is not in the list");
     return place;
   }],

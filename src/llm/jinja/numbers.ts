@@ -48,8 +48,8 @@ export function arithmetic(operator: Operator, left: Value, right: Value): Value
   for (const value of [left, right]) if (value instanceof Undefined) value.fail();
   if (operator === "+") {
     if (left instanceof Str && right instanceof Str) return left.plus(right);
-    if (left instanceof List && right instanceof List) return new List(joined(left.items, right.items));
-    if (left instanceof Tuple && right instanceof Tuple) return new Tuple(joined(left.items, right.items));
+    if (left instanceof List && right instanceof List) return new List(concatLists(left.items, right.items));
+    if (left instanceof Tuple && right instanceof Tuple) return new Tuple(concatLists(left.items, right.items));
   }
   if (operator === "*") {
     const count = integerOf(left) ?? integerOf(right);
@@ -64,7 +64,7 @@ export function arithmetic(operator: Operator, left: Value, right: Value): Value
   throw new TemplateFault(`unsupported operand type(s) for ${shown}: '${typeName(left)}' and '${typeName(right)}'`);
 }
 
-function joined(a: readonly Value[], b: readonly Value[]): readonly Value[] {
+function concatLists(a: readonly Value[], b: readonly Value[]): readonly Value[] {
   checkItems(a.length + b.length);
   return a.concat(b);
 }

@@ -252,13 +252,13 @@ export class Str {
   }
 
   /** Runs of one writer each. */
-  parts(): Part[] {
-    return partsOf(this.text, this.user);
+  parts(): TextPart[] {
+    return splitByWriter(this.text, this.user);
   }
 }
 
 /** A run of text by one writer. */
-export interface Part {
+export interface TextPart {
   /** The text. */
   readonly text: string;
   /** Whether the template's author wrote it. */
@@ -266,8 +266,8 @@ export interface Part {
 }
 
 /** Between two runs of the template stands one of a user, which may be empty. */
-function partsOf(text: string, user: Ranges): Part[] {
-  const parts: Part[] = [];
+function splitByWriter(text: string, user: Ranges): TextPart[] {
+  const parts: TextPart[] = [];
   let at = 0;
   for (let i = 0; i < user.length; i += 2) {
     if (user[i] > at) parts.push({ text: text.slice(at, user[i]), control: true });
@@ -341,8 +341,8 @@ export class Builder {
   }
 
   /** Runs of one writer each. */
-  parts(): Part[] {
-    return partsOf(this.#text, this.#user);
+  parts(): TextPart[] {
+    return splitByWriter(this.#text, this.#user);
   }
 
   /** The string. */

@@ -12,7 +12,7 @@ import { Module, type RoPE } from "../../nn/mod.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { applied, type Layer, linear, rmsNorm } from "./stored.ts";
+import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 
 /** Attention of one layer, with or without biases and norms of queries and keys. */
 export class Attention extends Module {
@@ -56,11 +56,11 @@ export class Attention extends Module {
     // (B, T, H * D) → (B, H, T, D)
     const split = (y: Tensor, H: number, norm?: Layer): Tensor => {
       const each = y.reshape(B, T, H, headDim);
-      return (norm ? applied(norm, each) : each).transpose(0, 2, 1, 3);
+      return (norm ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
     };
-    const q = this.rope.forward(split(applied(this.q_proj, x), heads, this.q_norm), offset);
-    const k = this.rope.forward(split(applied(this.k_proj, x), kvHeads, this.k_norm), offset);
-    const v = split(applied(this.v_proj, x), kvHeads);
+    const q = this.rope.forward(split(forwardInDtype(this.q_proj, x), heads, this.q_norm), offset);
+    const k = this.rope.forward(split(forwardInDtype(this.k_proj, x), kvHeads, this.k_norm), offset);
+    const v = split(forwardInDtype(this.v_proj, x), kvHeads);
 
     const { keys, values, lengths } = cache?.update(layer, k, v) ?? { keys: k, values: v, lengths: undefined };
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
@@ -68,6 +68,6 @@ export class Attention extends Module {
       mask: T > 1 ? "causal" : null,
       lengths,
     });
-    return applied(this.o_proj, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
+    return forwardInDtype(this.o_proj, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
   }
 }

@@ -12,7 +12,7 @@ import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
 import { Mlp } from "./mlp.ts";
-import { applied, type Layer, rmsNorm } from "./stored.ts";
+import { forwardInDtype, type Layer, rmsNorm } from "./stored.ts";
 
 /** A pre-norm layer. */
 export class Block extends Module {
@@ -37,7 +37,7 @@ export class Block extends Module {
 
   /** (B, T, hidden) → (B, T, hidden); row t has the position offset + t. Keys and values go to the place `layer` of the cache. */
   override forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
-    const h = mx.add(x, this.self_attn.forward(applied(this.input_layernorm, x), layer, cache, offset));
-    return mx.add(h, this.mlp.forward(applied(this.post_attention_layernorm, h)));
+    const h = mx.add(x, this.self_attn.forward(forwardInDtype(this.input_layernorm, x), layer, cache, offset));
+    return mx.add(h, this.mlp.forward(forwardInDtype(this.post_attention_layernorm, h)));
   }
 }

@@ -12,7 +12,7 @@ import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Block } from "./block.ts";
 import { initializeRope } from "./rope.ts";
-import { applied, embedding, type Layer, rmsNorm, type Table } from "./stored.ts";
+import { embedding, forwardInDtype, type Layer, rmsNorm, type Table } from "./stored.ts";
 
 /** The model up to the head: token ids to hidden states. */
 export class Decoder extends Module {
@@ -43,14 +43,14 @@ export class Decoder extends Module {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedded(tokens);
     this.layers.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
-    return applied(this.norm, rows === undefined ? x : mx.take(x, rows, 1));
+    return forwardInDtype(this.norm, rows === undefined ? x : mx.take(x, rows, 1));
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
   hiddenStates(tokens: Tensor): Tensor[] {
     const states = [this.#embedded(tokens)];
     this.layers.forEach((block, layer) => states.push(block.forward(states[layer], layer, undefined, 0)));
-    return states.with(-1, applied(this.norm, states[this.layers.length]));
+    return states.with(-1, forwardInDtype(this.norm, states[this.layers.length]));
   }
 
   #embedded(tokens: Tensor): Tensor {

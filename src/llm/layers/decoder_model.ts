@@ -23,7 +23,7 @@ import { makeCache } from "../kv/make_cache.ts";
 import type { DecodingModel } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
-import { applied, type Layer, linear } from "./stored.ts";
+import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
 export class DecoderModel extends Module implements DecodingModel {
@@ -74,7 +74,7 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
-    if (this.lm_head !== undefined) return applied(this.lm_head, hidden);
+    if (this.lm_head !== undefined) return forwardInDtype(this.lm_head, hidden);
     if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);
     throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
   }

@@ -9,7 +9,7 @@ import type { Tensor } from "../../array/mod.ts";
 import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
 import type { DecoderConfig, GateActivation } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { applied, type Layer, linear } from "./stored.ts";
+import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
 const ACTIVATIONS = {
   silu,
@@ -39,7 +39,7 @@ export class Mlp extends Module {
 
   /** (…, hidden) → (…, hidden) */
   override forward(x: Tensor): Tensor {
-    const gate = this.#activation(applied(this.gate_proj, x));
-    return applied(this.down_proj, mx.multiply(gate, applied(this.up_proj, x)));
+    const gate = this.#activation(forwardInDtype(this.gate_proj, x));
+    return forwardInDtype(this.down_proj, mx.multiply(gate, forwardInDtype(this.up_proj, x)));
   }
 }

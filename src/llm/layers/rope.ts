@@ -17,7 +17,7 @@ import type { Weights } from "../checkpoint/weights.ts";
 export function initializeRope(weights: Weights, dims: number, base: number, scaling: RopeScaling): RoPE {
   const { scale = 1, freqs, mscale = 1 } = stretched(dims, base, scaling);
   if (freqs === undefined) return new RoPE(dims, false, base, scale);
-  return new StretchedRoPE(dims, weights.own(mx.array(freqs, mx.float32)), mscale);
+  return new StretchedRoPE(dims, weights.adopt(mx.array(freqs, mx.float32)), mscale);
 }
 
 /** Rotary positions of wavelengths that are no powers of a base. */

@@ -20,7 +20,7 @@ export type Table = Module & {
 };
 
 /** What a layer makes of x, in the dtype of x: weights may have another one. */
-export function applied(layer: Layer, x: Tensor): Tensor {
+export function forwardInDtype(layer: Layer, x: Tensor): Tensor {
   return layer.forward(x).astype(x.dtype);
 }
 

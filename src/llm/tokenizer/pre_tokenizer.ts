@@ -90,13 +90,13 @@ function splitterOf(step: Step, fail: Fail): Splitter {
 const BEHAVIORS = {
   Isolated: (pieces: Piece[]) => pieces.map(([text]) => text),
   Removed: (pieces: Piece[]) => pieces.filter(([, matches]) => !matches).map(([text]) => text),
-  Contiguous: (pieces: Piece[]) => joined(pieces, (matches, before) => matches === before),
-  MergedWithPrevious: (pieces: Piece[]) => joined(pieces, (matches, before) => matches && !before),
-  MergedWithNext: (pieces: Piece[]) => joined(pieces, (matches, before) => before && !matches),
+  Contiguous: (pieces: Piece[]) => mergePieces(pieces, (matches, before) => matches === before),
+  MergedWithPrevious: (pieces: Piece[]) => mergePieces(pieces, (matches, before) => matches && !before),
+  MergedWithNext: (pieces: Piece[]) => mergePieces(pieces, (matches, before) => before && !matches),
 } as const;
 
 /** Joins pieces to those before them where `joins`. */
-function joined(pieces: readonly Piece[], joins: (matches: boolean, before: boolean) => boolean): string[] {
+function mergePieces(pieces: readonly Piece[], joins: (matches: boolean, before: boolean) => boolean): string[] {
   const words: string[] = [];
   pieces.forEach(([text, matches], i) => {
     if (i > 0 && joins(matches, pieces[i - 1][1])) words.push(words.pop() + text);

@@ -44,10 +44,10 @@ export interface Datasets {
 const MAX_BYTES = 2 ** 30;
 
 /** Fields of a line. */
-type Row = Readonly<Record<string, unknown>>;
+type DatasetRow = Readonly<Record<string, unknown>>;
 
 /** Makes an example of a line. */
-type Reader = (row: Row, tokenizer: Tokenizer, mask: boolean) => Example;
+type Reader = (row: DatasetRow, tokenizer: Tokenizer, mask: boolean) => Example;
 
 /** What lines may have, in the order in which it is looked for. */
 const FORMATS: readonly { readonly fields: readonly string[]; readonly read: Reader }[] = [
@@ -81,7 +81,7 @@ const FORMATS: readonly { readonly fields: readonly string[]; readonly read: Rea
   },
 ];
 
-function text(row: Row, field: string): string {
+function text(row: DatasetRow, field: string): string {
   const value = row[field];
   if (typeof value === "string") return value;
   throw new LlmError("option", `expected a text in ${quoted(field)}: found ${quoted(value)}`);
@@ -90,7 +90,7 @@ function text(row: Row, field: string): string {
 /** A conversation in the model's chat template. */
 function chat(
   messages: readonly ChatMessage[],
-  { tools }: Row,
+  { tools }: DatasetRow,
   tokenizer: Tokenizer,
   mask: boolean,
   answered: boolean,
@@ -115,13 +115,13 @@ function chat(
  * ```
  */
 export function createDataset(
-  rows: readonly Row[],
+  rows: readonly DatasetRow[],
   tokenizer: Tokenizer,
   { maskPrompt = false }: DatasetOptions = {},
   name: string = "createDataset()",
 ): Dataset {
   if (rows.length === 0) return [];
-  const isObject = (row: unknown): row is Row => typeof row === "object" && row !== null && !Array.isArray(row);
+  const isObject = (row: unknown): row is DatasetRow => typeof row === "object" && row !== null && !Array.isArray(row);
   const format = FORMATS.find(({ fields }) => isObject(rows[0]) && fields.every((field) => field in rows[0]));
   if (format === undefined) {
     const known = FORMATS.map(({ fields }) => fields.map(quoted).join(" and ")).join(", or ");
@@ -141,7 +141,7 @@ export function createDataset(
 }
 
 /** The objects of a file of lines of JSON; undefined if there is no such file. */
-function readLines(path: string): Row[] | undefined {
+function readLines(path: string): DatasetRow[] | undefined {
   let bytes: Uint8Array;
   try {
     bytes = readFile(path, MAX_BYTES);
@@ -154,7 +154,7 @@ function readLines(path: string): Row[] | undefined {
   return lines.flatMap((line, i) => {
     if (line.trim() === "") return [];
     try {
-      return [JSON.parse(line) as Row];
+      return [JSON.parse(line) as DatasetRow];
     } catch {
       throw new LlmError("option", `${shownPath(path)}: line ${i + 1} is not JSON: ${quoted(line)}`);
     }

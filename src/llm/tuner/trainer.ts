@@ -141,7 +141,7 @@ const LEAST = {
   seed: 0,
 } as const satisfies Partial<Record<keyof TrainingArgs, number>>;
 
-function checked(args: TrainingArgs): Required<TrainingArgs> {
+function checkArguments(args: TrainingArgs): Required<TrainingArgs> {
   checkOptions("train", args, Object.fromEntries(Object.keys(DEFAULT_ARGS).map((name) => [name, true] as const)));
   const all = { ...DEFAULT_ARGS, ...args };
   for (const [name, least] of Object.entries(LEAST) as [keyof typeof LEAST, number][]) {
@@ -283,7 +283,7 @@ async function runTraining(
   checkOptions("train", options, TRAIN_OPTIONS);
   const { valDataset = [], loss = defaultLoss, resume, signal } = options;
   const callback: TrainingCallback = options.callback ?? cellLossChart() ?? {};
-  const args = checked(options.args ?? {});
+  const args = checkArguments(options.args ?? {});
   const { batchSize, iters, maxSeqLength, gradAccumulationSteps, seed, adapterFile } = args;
   const random = new NumpyRandom(seed);
   const batches = new Batches(trainDataset, batchSize, maxSeqLength, random);

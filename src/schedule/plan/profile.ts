@@ -11,7 +11,7 @@ import type { Backend, PlanHandle } from "../../backend/backend.ts";
 import { devices, environment, getBackend, onExit } from "../../backend/devices.ts";
 import { bufferOf, type KernelRow, KERNELS } from "../../backend/kernels.ts";
 import type { OpName } from "../../graph/node.ts";
-import { rowOf } from "../../graph/options.ts";
+import { entryOf } from "../../graph/options.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { onFallback, print } from "../../backend/explain.ts";
 import { describePipelines, type PipelineCode, PipelineCodes } from "./profile_code.ts";
@@ -105,7 +105,7 @@ const NO_ROW: Pick<KernelRow, "buffers" | "columns"> = { buffers: [], columns: [
 /** Bytes of the distinct elements that a dispatch is bound to. */
 function movedBytes({ kernel, values }: DispatchSource): number {
   const [, few] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
-  const { buffers, columns } = rowOf(KERNELS as Readonly<Record<string, KernelRow>>, kernel) ?? NO_ROW;
+  const { buffers, columns } = entryOf(KERNELS as Readonly<Record<string, KernelRow>>, kernel) ?? NO_ROW;
   const skipped = buffers.some((text, i) => bufferOf(text).name === "indices" && !values[i]) ? undefined : few; // then it takes all rows
   return values.reduce((sum, value, i) => {
     const text = buffers[i] ?? columns[(i - buffers.length) % columns.length];

@@ -10,7 +10,7 @@
 import type { Backend, PlanHandle } from "../../backend/backend.ts";
 import type { KernelCode } from "../../backend/kernel_code.ts";
 import { type KernelRow, KERNELS } from "../../backend/kernels.ts";
-import { rowOf } from "../../graph/options.ts";
+import { entryOf } from "../../graph/options.ts";
 
 /** The machine code of a kernel with some specialization constants. */
 export interface PipelineCode {
@@ -49,7 +49,7 @@ export class PipelineCodes {
   /** Adds calls of dispatch `at` of a Plan. Its driver is asked once a pipeline, which it compiles for that. */
   add(backend: Backend, plan: PlanHandle, at: number, source: Source, calls: number): void {
     const { kernel, region } = source;
-    const names = rowOf(KERNELS as Readonly<Record<string, KernelRow>>, kernel)?.spec ?? [];
+    const names = entryOf(KERNELS as Readonly<Record<string, KernelRow>>, kernel)?.spec ?? [];
     const constants = Object.fromEntries(names.map((name) => [name, source.spec[name]]));
     const pipeline = JSON.stringify([backend.name, kernel, constants]);
     if (!this.#codes.has(pipeline)) this.#codes.set(pipeline, backend.code(plan, at));

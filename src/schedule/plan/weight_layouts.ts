@@ -47,7 +47,7 @@ export function prepare(
   l: Lowering,
   sources: readonly Value[],
   layout: Layout,
-  together: number = 0,
+  allBytes: number = 0,
 ): readonly Value[] | undefined {
   const storages: Storage[] = [];
   for (const { slot, shape, strides, packing } of sources) {
@@ -60,7 +60,7 @@ export function prepare(
   known.set(storages[0], table);
   let found = table.get(key);
   if (!found || !found.sources.every((s, i) => s === storages[i])) {
-    if (!fits(l, layout, together)) return undefined;
+    if (!fits(l, layout, allBytes)) return undefined;
     table.set(key, found = make(l, sources, storages, layout));
     const forget = drop(table, key, found);
     for (const storage of storages) storage.onChange(forget);
@@ -86,12 +86,12 @@ export function bytesOf({ shape, dtype }: Layout["results"][number]): number {
 /** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
 const room = new WeakMap<Lowering, number>();
 
-function fits(l: Lowering, { results }: Layout, together: number): boolean {
+function fits(l: Lowering, { results }: Layout, allBytes: number): boolean {
   const bytes = results.map(bytesOf);
   const total = bytes.reduce((sum, b) => sum + b, 0);
   const free = room.get(l) ?? l.backend.memory().available;
   const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) &&
-    2 * Math.max(total, together) <= free;
+    2 * Math.max(total, allBytes) <= free;
   room.set(l, does ? free - total : free);
   return does;
 }

@@ -13,7 +13,7 @@ import { nmse } from "../../support/oracles/oracle.ts";
 const LIMIT = 1e-7;
 const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it
 
-interface Row {
+interface ConversionRow {
   readonly bits?: number;
   readonly group_size?: number | null;
   readonly mode?: mx.QuantizationMode;
@@ -21,9 +21,9 @@ interface Row {
 
 interface Conversion {
   readonly name: string;
-  readonly config: { readonly quantization?: Row & Readonly<Record<string, Row>> };
+  readonly config: { readonly quantization?: ConversionRow & Readonly<Record<string, ConversionRow>> };
   /** How matrices are stored, where the config does not say it of all. */
-  readonly stored?: Row & Readonly<Record<string, Row>>;
+  readonly stored?: ConversionRow & Readonly<Record<string, ConversionRow>>;
   /** Every 32nd logit after the last token. */
   readonly logits: readonly number[];
 }

@@ -45,7 +45,7 @@ for (const device of testDevices()) {
     mx.setDefaultDevice(device);
     for (const [scaling, expected] of CASES) {
       const found = mx.tidy(() => {
-        const rope = initializeRope({ own: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
+        const rope = initializeRope({ adopt: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
         return rope.forward(mx.divide(mx.arange(16).reshape(1, 1, 2, 8), 8), 37).toTypedArray();
       });
       expected.forEach((value, i) => assertAlmostEquals(Number(found[i]), value, 5e-5, `${scaling.type} ${i}`));

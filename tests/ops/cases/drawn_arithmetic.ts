@@ -33,7 +33,7 @@ const wholePower: Scalar = (a, b) => {
   return y;
 };
 
-interface Row {
+interface ArithmeticRow {
   readonly float?: Scalar;
   readonly whole?: Scalar;
   /** The same of int64, where `whole` is not: uint32 and signed types meet in it. */
@@ -51,10 +51,10 @@ interface Row {
   readonly exact?: boolean;
 }
 
-const compare = (f: Scalar): Row => ({ float: f, whole: f, bool: f, gives: "bool", range: [-3, 3] });
-const bits = (f: Scalar, long: Row["long"]): Row => ({ whole: f, long, bool: f });
+const compare = (f: Scalar): ArithmeticRow => ({ float: f, whole: f, bool: f, gives: "bool", range: [-3, 3] });
+const bits = (f: Scalar, long: ArithmeticRow["long"]): ArithmeticRow => ({ whole: f, long, bool: f });
 
-const ROWS: Readonly<Record<string, Row>> = {
+const ROWS: Readonly<Record<string, ArithmeticRow>> = {
   add: { float: (a, b) => a + b, whole: (a, b) => a + b, bool: (a, b) => a | b, zeros: true },
   subtract: { float: (a, b) => a - b, whole: (a, b) => a - b, bool: (a, b) => a ^ b, zeros: true },
   multiply: { float: (a, b) => a * b, whole: Math.imul, long: (a, b) => a * b, bool: (a, b) => a & b, zeros: true },
@@ -94,13 +94,13 @@ const ROWS: Readonly<Record<string, Row>> = {
 };
 
 /** Two dtypes: alike as a rule. */
-function types(d: Draw, row: Row): [TypeName, TypeName] {
+function types(d: Draw, row: ArithmeticRow): [TypeName, TypeName] {
   const list = ALL_TYPES.filter((t) => isFloat(t) ? row.float : t === "bool" ? row.bool : row.whole ?? row.gives);
   const first = d.dtype(list);
   return [first, d.chance(0.25) ? d.dtype(list) : first];
 }
 
-function binary(name: string, row: Row): (d: Draw) => Drawn {
+function binary(name: string, row: ArithmeticRow): (d: Draw) => Drawn {
   return (d) => {
     const [ta, tb] = types(d, row);
     const common = meet(ta, tb);

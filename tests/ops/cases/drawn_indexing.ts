@@ -13,10 +13,10 @@ interface Range {
   readonly step: number | null;
 }
 /** A part of an index: "..." and null are themselves, an array has a shape. */
-type Part = number | null | "..." | Range | Dense;
+type IndexPart = number | null | "..." | Range | Dense;
 
-const isArray = (part: Part): part is Dense => typeof part === "object" && part !== null && "data" in part;
-const isRange = (part: Part): part is Range => typeof part === "object" && part !== null && "step" in part;
+const isArray = (part: IndexPart): part is Dense => typeof part === "object" && part !== null && "data" in part;
+const isRange = (part: IndexPart): part is Range => typeof part === "object" && part !== null && "step" in part;
 
 /** The places that Python's slice takes of an axis. */
 function placesOf({ start, stop, step }: Range, n: number): number[] {
@@ -32,10 +32,10 @@ function placesOf({ start, stop, step }: Range, n: number): number[] {
 /** The shape of x[parts] and the element of x that each place of it shows. */
 function indexed(
   shape: readonly number[],
-  parts: readonly Part[],
+  parts: readonly IndexPart[],
 ): { shape: number[]; from: (at: number[]) => number[] } {
   const given = parts.filter((p) => p !== null && p !== "...").length;
-  const open = new Array<Part>(shape.length - given).fill({ start: null, stop: null, step: null });
+  const open = new Array<IndexPart>(shape.length - given).fill({ start: null, stop: null, step: null });
   const dots = parts.indexOf("...");
   const all = dots < 0 ? [...parts, ...open] : [...parts.slice(0, dots), ...open, ...parts.slice(dots + 1)];
   const arrays = all.filter(isArray);
@@ -78,8 +78,8 @@ function range(d: Draw, n: number): Range {
 }
 
 /** An index of an array; arrays only where `arrays` says so, each place of them once when `unique`. */
-function draw(d: Draw, shape: readonly number[], arrays: boolean, unique: boolean): Part[] {
-  const parts: Part[] = [];
+function draw(d: Draw, shape: readonly number[], arrays: boolean, unique: boolean): IndexPart[] {
+  const parts: IndexPart[] = [];
   const count = d.int(0, shape.length);
   const used = shape.slice(0, count);
   const most = Math.min(3, ...used.filter((n) => n > 0));
@@ -113,21 +113,26 @@ function draw(d: Draw, shape: readonly number[], arrays: boolean, unique: boolea
 
 /** The index as the library takes it. */
 // deno-lint-ignore no-explicit-any
-function given(mx: Library, parts: readonly Part[]): any[] {
+function given(mx: Library, parts: readonly IndexPart[]): any[] {
   return parts.map((p) => {
     if (isArray(p)) return mx.array(Int32Array.from(p.data)).reshape(...p.shape);
     return isRange(p) ? mx.Slice(p.start, p.stop, p.step) : p;
   });
 }
 
-function text(parts: readonly Part[]): string {
-  const one = (p: Part): string =>
+function text(parts: readonly IndexPart[]): string {
+  const one = (p: IndexPart): string =>
     isArray(p) ? `[${p.data}](${p.shape})` : isRange(p) ? `${p.start}:${p.stop}:${p.step}` : `${p}`;
   return parts.map(one).join(", ");
 }
 
 /** `base` with the values of `update`, which broadcasts, combined into the places of an index. */
-function updated(base: Dense, parts: readonly Part[], update: Dense, f: (old: number, v: number) => number): Dense {
+function updated(
+  base: Dense,
+  parts: readonly IndexPart[],
+  update: Dense,
+  f: (old: number, v: number) => number,
+): Dense {
   const { shape, from } = indexed(base.shape, parts);
   const out = { shape: base.shape, data: base.data.slice() };
   for (let i = 0; i < size(shape); i++) {

@@ -30,7 +30,7 @@ function wideOf(dtype: TypeName): TypeName {
   return isFloat(dtype) ? dtype : dtype.startsWith("u") ? "uint32" : "int32";
 }
 
-interface Row {
+interface ReductionRow {
   readonly f: (v: number[], dtype: TypeName, ddof: number) => number;
   readonly types: readonly TypeName[];
   readonly result: (dtype: TypeName) => TypeName;
@@ -45,7 +45,7 @@ interface Row {
 const bool = (): TypeName => "bool";
 const keep = (dtype: TypeName): TypeName => dtype;
 
-const ROWS: Readonly<Record<string, Row>> = {
+const ROWS: Readonly<Record<string, ReductionRow>> = {
   sum: {
     f: (v, t) => isFloat(t) ? sum(v) : v.reduce((a, b) => (a + b) | 0, 0),
     types: ALL_TYPES,
@@ -109,7 +109,7 @@ function values(d: Draw, name: string, dtype: TypeName, range: readonly [number,
   return ["mean", "variance", "std", "logsumexp", "median"].includes(name) ? [-100, 100] as const : "special";
 }
 
-function reduction(name: string, row: Row): (d: Draw) => Drawn {
+function reduction(name: string, row: ReductionRow): (d: Draw) => Drawn {
   return (d) => {
     const dtype = d.dtype(row.types);
     const shape = d.shape(0, 5, !row.full);

@@ -4,13 +4,13 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
-interface Row {
+interface PathRow {
   readonly subscripts: string;
   readonly shapes: readonly (readonly number[])[];
   readonly path: readonly (readonly number[])[];
   readonly text: string;
 }
-const ROWS: readonly Row[] = JSON.parse(
+const ROWS: readonly PathRow[] = JSON.parse(
   Deno.readTextFileSync(new URL("../../golden/arrays/einsum_paths.json", import.meta.url)),
 );
 

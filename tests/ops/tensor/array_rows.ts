@@ -47,13 +47,13 @@ function operands() {
 }
 
 type Operands = ReturnType<typeof operands>;
-type Row = (o: Operands) => Result;
+type ArrayRow = (o: Operands) => Result;
 
 const ALL = null;
 const SCALE = 8 ** -0.5;
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 
-const INDEX: Record<string, Row> = {
+const INDEX: Record<string, ArrayRow> = {
   "index: 0": ({ X }) => X.index(0),
   "index: -1, 1:": ({ X, S }) => X.index(-1, S(1)),
   "index: ..., ::2": ({ X, S }) => X.index("...", S(ALL, ALL, 2)),
@@ -112,7 +112,7 @@ const INDEX: Record<string, Row> = {
   "sliceUpdate": ({ F }) => mx.sliceUpdate(F, mx.ones([2, 2]), [1, 2], [0, 1]),
 };
 
-const MOVEMENT: Record<string, Row> = {
+const MOVEMENT: Record<string, ArrayRow> = {
   "reshape": ({ X }) => X.reshape(4, -1),
   "flatten": ({ X }) => X.flatten(1),
   "flatten middle": ({ X }) => mx.flatten(X, 0, 1),
@@ -164,7 +164,7 @@ const MOVEMENT: Record<string, Row> = {
   "full bool": () => mx.full(2, true),
 };
 
-const ELEMENTWISE: Record<string, Row> = {
+const ELEMENTWISE: Record<string, ArrayRow> = {
   "bool add": ({ B, C }) => mx.add(B, C),
   "bool subtract": ({ B, C }) => mx.subtract(B, C),
   "bool multiply": ({ B, C }) => mx.multiply(B, C),
@@ -188,7 +188,9 @@ const ELEMENTWISE: Record<string, Row> = {
   "bool floor": ({ B }) => mx.floor(B),
   "int floorDivide": ({ ints }) => mx.floorDivide(ints(-5, 5, -6), ints(3, -3, 3)),
   ...Object.fromEntries(
-    [mx.int8, mx.uint8, mx.int16, mx.uint16, mx.int32, mx.uint32, mx.int64, mx.uint64].map((dtype): [string, Row] => [
+    [mx.int8, mx.uint8, mx.int16, mx.uint16, mx.int32, mx.uint32, mx.int64, mx.uint64].map((
+      dtype,
+    ): [string, ArrayRow] => [
       `${dtype.name} remainder of 0`,
       ({ ints }) => mx.remainder(ints(7, 0, 5, 100).astype(dtype), ints(0, 0, 3, 0).astype(dtype)),
     ]),
@@ -268,9 +270,9 @@ const ELEMENTWISE: Record<string, Row> = {
 };
 
 /** Rows of functions of F alone. */
-function rows(group: string, functions: Record<string, (a: mx.Tensor) => mx.Tensor>): Record<string, Row> {
+function rows(group: string, functions: Record<string, (a: mx.Tensor) => mx.Tensor>): Record<string, ArrayRow> {
   return Object.fromEntries(
-    Object.entries(functions).map(([name, fn]): [string, Row] => [`${group} ${name}`, ({ F }) => fn(F)]),
+    Object.entries(functions).map(([name, fn]): [string, ArrayRow] => [`${group} ${name}`, ({ F }) => fn(F)]),
   );
 }
 
@@ -300,16 +302,16 @@ const SCANS: Record<string, Scan> = {
   logcumsumexp: mx.logcumsumexp,
 };
 
-const REDUCE: Record<string, Row> = {
+const REDUCE: Record<string, ArrayRow> = {
   ...Object.fromEntries(
-    Object.entries(REDUCTIONS).flatMap(([name, fn]): [string, Row][] => [
+    Object.entries(REDUCTIONS).flatMap(([name, fn]): [string, ArrayRow][] => [
       [`reduce ${name}`, ({ F }) => fn(F)],
       [`reduce ${name} axis`, ({ F }) => fn(F, 1)],
       [`reduce ${name} keepdims`, ({ F }) => fn(F, 0, true)],
     ]),
   ),
   ...Object.fromEntries(
-    Object.entries(SCANS).flatMap(([name, fn]): [string, Row][] => [
+    Object.entries(SCANS).flatMap(([name, fn]): [string, ArrayRow][] => [
       [`scan ${name}`, ({ F }) => fn(F, 1)],
       [`scan ${name} axis 0`, ({ F }) => fn(F, 0)],
       [`scan ${name} reverse`, ({ F }) => fn(F, 1, { reverse: true })],
@@ -355,7 +357,7 @@ function orders(
   what: string,
   list: readonly mx.linalg.NormOrder[],
   norm: (x: Operands, ord: mx.linalg.NormOrder) => mx.Tensor,
-): Record<string, Row> {
+): Record<string, ArrayRow> {
   const name = (ord: mx.linalg.NormOrder): string => ord === null ? "None" : `${ord}`.replace("Infinity", "inf");
   return Object.fromEntries(list.map((ord) => [`norm ${name(ord)} ${what}`, (x: Operands) => norm(x, ord)]));
 }
@@ -363,7 +365,7 @@ function orders(
 const VECTOR_ORDERS = [null, 0, 1, 2, 3, Infinity, -Infinity] as const;
 const MATRIX_ORDERS = [null, "fro", 1, -1, Infinity, -Infinity] as const;
 
-const LINALG: Record<string, Row> = {
+const LINALG: Record<string, ArrayRow> = {
   ...orders("of a vector", VECTOR_ORDERS, ({ F }, ord) => mx.linalg.norm(F.index(0), ord)),
   ...orders("along axis 0", VECTOR_ORDERS, ({ F }, ord) => mx.linalg.norm(F, ord, 0, true)),
   ...orders("of matrices", MATRIX_ORDERS, ({ X }, ord) => mx.linalg.norm(X, ord, [2, 0])),
@@ -376,7 +378,7 @@ const LINALG: Record<string, Row> = {
   "cross of 2 and 2": ({ F, S }) => mx.linalg.cross(F.index(S(null, null), S(null, 2)), F.index(S(null, null), S(2))),
 };
 
-const PRODUCTS: Record<string, Row> = {
+const PRODUCTS: Record<string, ArrayRow> = {
   "matmul": ({ A, D }) => A.matmul(D),
   "matmul batch": ({ A, D }) => mx.matmul(mx.stack([A, A.multiply(2)]), D),
   "matmul batch broadcast": ({ A, D }) =>
@@ -411,7 +413,7 @@ const PRODUCTS: Record<string, Row> = {
   "einsum i...->...i": ({ A }) => mx.einsum("i...->...i", mx.stack([A, A.add(1)])),
   "einsum ...i->i": ({ A }) => mx.einsum("...i->i", A),
   ...Object.fromEntries(
-    [1, 2, 3, 4, 5, 6, 8].flatMap((bits): [string, Row][] => [
+    [1, 2, 3, 4, 5, 6, 8].flatMap((bits): [string, ArrayRow][] => [
       [`quantize ${bits}`, ({ W }) => mx.quantize(W, 32, bits)],
       [`dequantize ${bits}`, ({ W }) => mx.dequantize(...mx.quantize(W, 32, bits), 32, bits)],
       [`quantizedMatmul ${bits}`, ({ F, W, S, line }) => {
@@ -421,7 +423,7 @@ const PRODUCTS: Record<string, Row> = {
     ]),
   ),
   ...Object.fromEntries(
-    (["mxfp4", "mxfp8", "nvfp4"] as const).flatMap((mode): [string, Row][] => {
+    (["mxfp4", "mxfp8", "nvfp4"] as const).flatMap((mode): [string, ArrayRow][] => {
       const packed = (W: mx.Tensor): [mx.Tensor, mx.Tensor] => mx.quantize(W, null, null, mode);
       return [
         [`quantize ${mode}`, ({ W }) => packed(W)],
@@ -467,7 +469,7 @@ const PRODUCTS: Record<string, Row> = {
     mx.quantizedMatmul(mx.cos(line(64)), ...mx.quantize(W, 64, 4), true, 64, 4),
 };
 
-const FAST: Record<string, Row> = {
+const FAST: Record<string, ArrayRow> = {
   "rmsNorm": ({ F }) => mx.fast.rmsNorm(F, [1, 2, 3, 4], 1e-5),
   "rmsNorm no weight": ({ F }) => mx.fast.rmsNorm(F, null, 1e-5),
   "layerNorm": ({ F }) => mx.fast.layerNorm(F, [1, 2, 3, 4], [0.1, 0.2, 0.3, 0.4], 1e-5),
@@ -493,7 +495,7 @@ const { random } = mx;
 const parts = (z: mx.AnyTensor): mx.AnyTensor[] => [mx.real(z), mx.imag(z)];
 const MEAN = [1, -2, 0.5];
 const COV = [[2, 0.5, 0.1], [0.5, 1, -0.3], [0.1, -0.3, 0.7]];
-const RANDOM: Record<string, Row> = {
+const RANDOM: Record<string, ArrayRow> = {
   "random uniform": ({ K }) => random.uniform(0, 1, [3], mx.float32, K),
   "random uniform 5": ({ K }) => random.uniform(0, 1, 5, mx.float32, K),
   "random uniform range": ({ K }) => random.uniform(2, 5, [3], mx.float32, K),
@@ -546,8 +548,8 @@ const RANDOM: Record<string, Row> = {
   },
 };
 
-const TRANSFORMS: Record<string, Row> = {
-  ...Object.fromEntries([1, 2, 12, 20, 24, 28, 160].map((n): [string, Row] => [
+const TRANSFORMS: Record<string, ArrayRow> = {
+  ...Object.fromEntries([1, 2, 12, 20, 24, 28, 160].map((n): [string, ArrayRow] => [
     `hadamard ${n}`,
     ({ line }) => mx.hadamardTransform(line(2 * n).reshape(2, n)),
   ])),
@@ -557,7 +559,7 @@ const TRANSFORMS: Record<string, Row> = {
   "hadamard number": () => mx.hadamardTransform(mx.array(5, mx.int32)),
 };
 
-const ROWS: Record<string, Row> = {
+const ROWS: Record<string, ArrayRow> = {
   ...INDEX,
   ...MOVEMENT,
   ...ELEMENTWISE,

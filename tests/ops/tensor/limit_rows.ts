@@ -2,7 +2,7 @@
 
 import * as mx from "../../../mod.ts";
 
-type Row = () => mx.Tensor | readonly mx.Tensor[];
+type LimitRow = () => mx.Tensor | readonly mx.Tensor[];
 
 const { random, float16, bfloat16, float32, int32, int16, int8, uint32, uint16, uint8 } = mx;
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
@@ -15,7 +15,7 @@ const randint = (low: mx.TensorLike, high: mx.TensorLike, shape: number[], dtype
   random.randint(low, high, shape, dtype, random.key(0));
 const trig = (): mx.Tensor => mx.array([1e8, -1e9, 1e20, 3e38, 16777218]);
 
-const PRODUCTS: Record<string, Row> = {
+const PRODUCTS: Record<string, LimitRow> = {
   "addmm alpha f16": () => mx.addmm(mx.zeros([1, 1], float16), ...halves(), 0.04),
   "addmm f16 and f32": () => mx.addmm(mx.ones([1, 1]), ...halves(), 0.04),
   "addmm f16 and int": () => mx.addmm(mx.array([[3]], int32), ...halves(), 0.04, 2),
@@ -36,7 +36,7 @@ const PRODUCTS: Record<string, Row> = {
   "vecdot broadcast": () => mx.vecdot(F().index(null), F().index(mx.Slice(), null)),
 };
 
-const ARRAYS: Record<string, Row> = {
+const ARRAYS: Record<string, LimitRow> = {
   "arange fractions of ints": () => [
     mx.arange(0.5, 5, 1.5, int32),
     mx.arange(-3, 3, 1.7, int32),
@@ -66,7 +66,7 @@ const ARRAYS: Record<string, Row> = {
   "sign of nan": () => [float32, float16, bfloat16].map((t) => mx.sign(mx.array([nan, inf, -inf, -0, -2], t))),
 };
 
-const RANDOM: Record<string, Row> = {
+const RANDOM: Record<string, LimitRow> = {
   "random randint beyond 2^24": () => randint(2 ** 24, 2 ** 24 + 2, [12]),
   "random randint array beyond 2^24": () => randint(ints(2 ** 24, 2 ** 30), ints(2 ** 24 + 3, 2 ** 30 + 9), [6, 2]),
   "random randint int32": () => randint(-(2 ** 31), 2 ** 31 - 1, [8]),
@@ -88,4 +88,4 @@ const RANDOM: Record<string, Row> = {
 };
 
 /** The rows, by the names of tests/golden/arrays/mlx_arrays.json. */
-export const LIMITS: Record<string, Row> = { ...PRODUCTS, ...ARRAYS, ...RANDOM };
+export const LIMITS: Record<string, LimitRow> = { ...PRODUCTS, ...ARRAYS, ...RANDOM };

@@ -30,12 +30,12 @@ export function changes(guard: Uint8Array, from: number): string {
   return at.length === 0 ? "" : `bytes ${at[0]} to ${at[at.length - 1]}`;
 }
 
-type Part = "alloc" | "free" | "write" | "read" | "readMapped" | "load" | "run";
+type GuardedCall = "alloc" | "free" | "write" | "read" | "readMapped" | "load" | "run";
 
 /** Puts guards around all buffers that a device allocates from now on, until it is disposed. */
 export class Guards implements Disposable {
   readonly #backend: Backend;
-  readonly #plain: Pick<Backend, Part>;
+  readonly #plain: Pick<Backend, GuardedCall>;
   /** Bytes asked for, by handle. */
   readonly #live = new Map<BufferHandle, number>();
   #freed: BufferHandle[] = [];
@@ -44,7 +44,7 @@ export class Guards implements Disposable {
 
   constructor(backend: Backend) {
     this.#backend = backend;
-    const bind = <K extends Part>(name: K): Backend[K] => backend[name].bind(backend) as Backend[K];
+    const bind = <K extends GuardedCall>(name: K): Backend[K] => backend[name].bind(backend) as Backend[K];
     this.#plain = {
       alloc: bind("alloc"),
       free: bind("free"),
@@ -56,7 +56,7 @@ export class Guards implements Disposable {
     };
     const plain = this.#plain;
     const place = (buffer: BufferHandle, at: number): number => this.#live.has(buffer) ? at + FRONT : at;
-    const guarded: Pick<Backend, Part> = {
+    const guarded: Pick<Backend, GuardedCall> = {
       alloc: (bytes, hostVisible) => this.#alloc(bytes, hostVisible),
       free: (buffer) => this.#live.has(buffer) ? void this.#freed.push(buffer) : plain.free(buffer),
       write: (buffer, at, data) => plain.write(buffer, place(buffer, at), data),
@@ -114,6 +114,6 @@ export class Guards implements Disposable {
   /** The device as it was; buffers that are alive cannot be used any more. */
   [Symbol.dispose](): void {
     this.check();
-    for (const name of Object.keys(this.#plain) as Part[]) delete (this.#backend as Partial<Backend>)[name];
+    for (const name of Object.keys(this.#plain) as GuardedCall[]) delete (this.#backend as Partial<Backend>)[name];
   }
 }

@@ -17,7 +17,7 @@ export interface Given {
 }
 
 /** The transforms of a case. */
-export type Kind = "vjp" | "jvp" | "twice" | "vmap" | "vmap_vjp" | "vjp_vmap";
+export type DerivativeKind = "vjp" | "jvp" | "twice" | "vmap" | "vmap_vjp" | "vjp_vmap";
 
 /** A call, and what transforms give for it. */
 export interface DerivativeCase extends MlxCase {
@@ -27,7 +27,7 @@ export interface DerivativeCase extends MlxCase {
   readonly out?: number;
   readonly size?: number;
   readonly scaled?: boolean;
-  readonly r: Readonly<Partial<Record<Kind, Given>>>;
+  readonly r: Readonly<Partial<Record<DerivativeKind, Given>>>;
 }
 
 /** All cases. */
@@ -113,7 +113,7 @@ export class Call {
   #back = (arrays: readonly T[]): T[] => mx.vjp(this.of(arrays), this.primals(arrays), this.cotangents)[1];
 
   /** What a transform gives: functions of the arrays given with them, so that they can be compiled; each gives the same. */
-  transforms(kind: Kind): readonly (readonly [fn: (...arrays: T[]) => T[], arrays: readonly T[]])[] {
+  transforms(kind: DerivativeKind): readonly (readonly [fn: (...arrays: T[]) => T[], arrays: readonly T[]])[] {
     const { arrays, cotangents, tangents } = this;
     const back = (own: readonly T[]) => (...primals: T[]): T[] => mx.vjp(this.of(own), primals, cotangents)[1];
     switch (kind) {

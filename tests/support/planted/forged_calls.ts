@@ -215,14 +215,14 @@ class Forger {
 }
 
 /** How often a function is called, its parameters, and what a success changes. */
-interface Row {
+interface ForgedRow {
   readonly weight: number;
   readonly parameters: readonly (keyof Forger["kinds"])[];
   readonly done?: (forger: Forger, values: readonly Value[]) => void;
 }
 
 /** One row for each function of the library. */
-const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
+const ROWS: Readonly<Record<keyof typeof SYMBOLS, ForgedRow>> = {
   vkrt_abi: { weight: 1, parameters: [] },
   vkrt_device_count: { weight: 1, parameters: ["out"] },
   vkrt_driver_failures: { weight: 0.02, parameters: ["data", "capacity"] },

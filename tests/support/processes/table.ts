@@ -12,7 +12,7 @@ import { assertEquals } from "@std/assert";
 import { ROOT } from "../../../scripts/tools.ts";
 
 /** A command line and what comes of it. */
-export interface Row {
+export interface CommandLineRow {
   /** The arguments after `vkmx`. */
   readonly args: readonly string[];
   /** What is typed or piped in; stdin is at its end otherwise. */
@@ -49,12 +49,12 @@ const AT_A_TIME = 2;
 const LIMIT_MS = 120_000;
 
 /** Tests every row of a table. */
-export function testTable(name: string, rows: readonly Row[]): void {
+export function testTable(name: string, rows: readonly CommandLineRow[]): void {
   Deno.test(`${rows.length} command lines of ${name}`, () => checkRows(rows));
 }
 
 /** Runs every row, and throws where one is not as expected. */
-export async function checkRows(rows: readonly Row[]): Promise<void> {
+export async function checkRows(rows: readonly CommandLineRow[]): Promise<void> {
   const wrong: unknown[] = [];
   const expected: unknown[] = [];
   const left = rows.values();
@@ -83,7 +83,7 @@ export function matches(text: string, expected: string): boolean {
 }
 
 /** Runs a row. */
-export async function runRow(row: Row): Promise<Outcome> {
+export async function runRow(row: CommandLineRow): Promise<Outcome> {
   const cwd = row.cwd ?? await Deno.makeTempDir();
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--quiet", "--no-check", "--config", `${ROOT}deno.json`, `${ROOT}src/cli/mod.ts`, ...row.args],
@@ -118,7 +118,7 @@ async function feed(stdin: WritableStream<Uint8Array>, text: string): Promise<vo
 }
 
 /** All of stdout, or what came before its reader went. */
-async function readOutput(child: Deno.ChildProcess, then: Row["then"]): Promise<string> {
+async function readOutput(child: Deno.ChildProcess, then: CommandLineRow["then"]): Promise<string> {
   const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (let part = await reader.read(); !part.done; part = await reader.read()) {

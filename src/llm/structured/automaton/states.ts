@@ -146,7 +146,7 @@ export class States {
     }
     const leaves = [...left].some((frame) => frame.open);
     this.#begin(groups);
-    const all = [...groups].map(([frame, sets]) => [this.#joined(sets), frame] as const);
+    const all = [...groups].map(([frame, sets]) => [this.#joinSets(sets), frame] as const);
     const kept = all.filter(([set]) => set.nodes.length > 0).sort((a, b) => a[1].id - b[1].id);
     return this.#keep(kept, ends, leaves);
   }
@@ -182,14 +182,14 @@ export class States {
     const links: Groups = new Map();
     let [final, open] = [false, false];
     for (const [frame, sets] of continuations) {
-      const set = this.#joined(sets);
+      const set = this.#joinSets(sets);
       if (set.nodes.length > 0) addTo(links, set, frame);
       if (!set.ends || set.nodes.length > 0) continue;
       final ||= frame.final;
       open ||= frame.open;
       for (const [more, outer] of frame.links) addTo(links, more, outer);
     }
-    const pairs = [...links].map(([frame, sets]) => [this.#joined(sets), frame] as const);
+    const pairs = [...links].map(([frame, sets]) => [this.#joinSets(sets), frame] as const);
     pairs.sort((a, b) => a[1].id - b[1].id);
     const key = `${final} ${open} ${pairs.map(([set, frame]) => `${set.id},${frame.id}`).join(" ")}`;
     let found = this.#frames.get(key);
@@ -212,7 +212,7 @@ export class States {
   }
 
   /** The union of sets. */
-  #joined(sets: readonly NodeSet[]): NodeSet {
+  #joinSets(sets: readonly NodeSet[]): NodeSet {
     if (sets.every((set) => set === sets[0])) return sets[0];
     return this.#set(sets.flatMap((set) => set.nodes), sets.some((set) => set.ends));
   }

@@ -168,6 +168,6 @@ export function addSplits(
 }
 
 /** Rows of a prompt that cost a device as much as one. */
-export function leastTile(backend: Backend): number {
+export function minTile(backend: Backend): number {
   return backend.limits.subgroup === 1 ? 1 : 8;
 }
