@@ -62,7 +62,7 @@ export const LOWERING = [
   {
     name: "rows behind the first 64 are sampled from the wrong logits",
     file: "src/schedule/ops/sampling.ts",
-    find: "offset: v.offset + first * sizeOf(v.shape.slice(1)),",
+    find: "offset: v.offset + first * v.strides[0],",
     replace: "offset: v.offset + first,",
     tests: ["tests/kernels/sampling_test.ts", "tests/llm/generation/sampler_test.ts"],
   },

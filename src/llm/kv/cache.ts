@@ -21,7 +21,7 @@ import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
 
 /** Shape of a cache. */
 export interface KvCacheOptions extends Omit<LayerBufferSizes, "block"> {
-  /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
+  /** Features of keys and of values that lie beside each other, divisors of `headDim`. Default all. */
   readonly blocks?: KvLayout;
   /** Most tokens that it may hold. */
   readonly limit: number;
