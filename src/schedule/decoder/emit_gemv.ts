@@ -76,7 +76,7 @@ function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: 
     (layers > 0 ? layers * TABLE_BYTES + 16 : 0);
 }
 
-/** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a launch mode. */
+/** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
   { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: readonly unknown[] },

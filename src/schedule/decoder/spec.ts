@@ -186,7 +186,7 @@ export const LANES = 32;
 const ACCUMULATORS = ["u64", "i32"] as const;
 export type Accumulators = typeof ACCUMULATORS[number];
 
-/** Which kernels run layers: those of several sequences, or of one, where all workgroups add columns or each makes rows. */
+/** Which kernels run layers: those of a batch; or of one sequence, with the depth split over workgroups or with whole rows for each. */
 export type LayerKernels = "batched" | "split_k" | "gemv";
 
 /** A kernel of a token. */
@@ -211,7 +211,7 @@ export function unpackedBits(bits: number): number {
   return WIDER.get(bits) ?? bits;
 }
 
-/** Whether matrices are dense: gemv kernels and of several rows read them as they lie, and there are no others for them. */
+/** Whether matrices are dense: the gemv and the batched kernels read them as they lie, and no others do. */
 export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
   return bits === DENSE.bits;
 }
