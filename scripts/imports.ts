@@ -15,7 +15,8 @@ let known: Promise<readonly string[]> | undefined;
 /**
  * Arguments for `deno test` and `deno check`. The lock file is that of users: it knows neither JSR nor test data.
  *
- * JSR is asked once in a process, and the map is written once: a program that starts others must not write it while they read it.
+ * JSR is asked once in a process, and the map is written once. A program that starts others must not write it while
+ * they read it.
  */
 export function importArguments(): Promise<readonly string[]> {
   return known ??= findImports();

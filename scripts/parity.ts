@@ -1,6 +1,6 @@
 /**
- * `deno task parity`: writes docs/parity.md, the functions of MLX that are exceptions: those that are missing, that run on the CPU only, or that
- * no case table tests. `--full` prints a row for each function of MLX instead.
+ * `deno task parity`: writes docs/parity.md, the functions of MLX that are exceptions. They are missing, run on the CPU
+ * only, or have no case table that tests them. `--full` prints a row for each function of MLX instead.
  *
  * MLX's functions are the committed list of tests/golden/mlx_names.py. Marks come from the tests. An op with rows in their case table, or
  * with cases among MLX's own results, runs on Vulkan and in WASM. `--check` fails if the page is stale, without writing it.

@@ -92,9 +92,9 @@ export interface ReleaseOptions {
   readonly from: string;
   /** Root under which `ffi/` and `zig-out/` are written. */
   readonly to: string;
-  /** The targets; all unless given. */
+  /** The targets; default all. */
   readonly targets?: readonly Target[];
-  /** Brotli's effort from 0 to 11; the most unless given. */
+  /** Brotli's effort from 0 to 11; default 11. */
   readonly quality?: number;
 }
 

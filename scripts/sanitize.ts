@@ -30,9 +30,9 @@ const FFI_TESTS = ["ffi", "ffi_plan", "ffi_pipelines", "ffi_faults"].map((name) 
 
 /** What vkrt_test_plant() does by number, and what a report calls it. */
 const PLANTED = [
-  ["a read behind a block", "heap-buffer-overflow"],
+  ["a read after a block", "heap-buffer-overflow"],
   ["a read of a freed block", "heap-use-after-free"],
-  ["a write in front of a block", "heap-buffer-overflow"],
+  ["a write before a block", "heap-buffer-overflow"],
   ["a sum that overflows", "signed integer overflow"],
   ["a shift by too much", "shift exponent"],
   ["a load that is not aligned", "misaligned address"],
@@ -77,7 +77,7 @@ async function environment(reports: string): Promise<Record<string, string>> {
     LD_PRELOAD: libraries.join(" "),
     VKMX_LIBRARY: LIBRARY,
     NO_COLOR: "1",
-    // Deno itself leaves blocks behind; those of the library are counted where its allocations fail.
+    // Deno itself leaks blocks; those of the library are counted where its allocations fail.
     ASAN_OPTIONS: `detect_leaks=0:exitcode=99:log_path=${reports}/report`,
     UBSAN_OPTIONS: `print_stacktrace=1:exitcode=99:log_path=${reports}/report`,
   };

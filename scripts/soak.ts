@@ -4,9 +4,9 @@
  *     deno task soak            10,000 decoding steps on the CPU, 2,000 by Vulkan, 100 model loads, 100 opened devices
  *     deno task soak --quick    fewer and shorter rounds, as a test runs them
  *
- * Each row is a process of its own that does equal rounds. Behind 20 rounds of warm-up and behind the measured
- * ones it is asked, with the garbage collected, how much memory the process and its devices have in use: growth beyond 1 % and 1 MB
- * is a leak. Decoding must not become slower either.
+ * Each row is a process of its own that does equal rounds. It is asked how much memory the process and its devices use
+ * after 20 rounds of warm-up, and again after the measured ones. Garbage is collected before both. Growth beyond 1 %
+ * and 1 MB is a leak. Decoding must not become slower either.
  *
  * @module
  */
@@ -23,8 +23,8 @@ import type { SoakKind } from "./soak/kinds.ts";
 /** Rounds before anything is measured, in which caches fill, pipelines are made and code is compiled, and rounds that are. */
 const ROUNDS = { full: { warm: 20, measured: 80 }, quick: { warm: 20, measured: 10 } } as const;
 /**
- * Equal work must find equal room: the part of the heap for what is new has a fixed size, and glibc keeps one pool of memory for all
- * threads. Otherwise both grow by many megabytes with the number of rounds, whatever the rounds do.
+ * Equal work must find equal room. The young generation of the heap has a fixed size, and glibc keeps one pool of
+ * memory for all threads. Otherwise both grow by many megabytes with the number of rounds, whatever the rounds do.
  */
 const STEADY = {
   flags: "--v8-flags=--expose-gc,--min-semi-space-size=4,--max-semi-space-size=4",
@@ -44,7 +44,7 @@ const SLOWER = 0.05;
 /** What a process measured. */
 interface Soak {
   readonly units: number;
-  /** Bytes of the process and of its devices behind the warm-up and at the end. */
+  /** Bytes of the process and of its devices after the warm-up and at the end. */
   readonly rss: readonly [number, number];
   readonly device: readonly [number, number];
   /** Processor time of the quickest round of the first and of the last ones, in milliseconds. */
@@ -61,7 +61,7 @@ const trim: () => void = (() => {
   }
 })();
 
-/** Frees what nobody holds any more, and lets finalizers run. */
+/** Frees unreferenced objects, and lets finalizers run. */
 async function collect(): Promise<void> {
   const { gc } = globalThis as { gc?: () => void };
   for (let i = 0; i < 3; i++) {

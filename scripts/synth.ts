@@ -1,6 +1,6 @@
 /**
- * `deno task synth`: writes a model directory with random weights and the exact files, names, shapes and dtypes of a real
- * one, to measure and test full-size models without their weights.
+ * `deno task synth`: writes a model directory with random weights and the exact files, names, shapes and dtypes of a
+ * real one. It serves to measure and test full-size models without their weights.
  *
  *     deno task synth --shape qwen3-0.6b OUT
  *

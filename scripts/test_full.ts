@@ -1,6 +1,6 @@
 /**
- * `deno task test:full`: everything that is too slow for each change, one step after the other. The nightly workflow runs the steps
- * side by side.
+ * `deno task test:full`: everything that is too slow for each change, one step after the other. The nightly workflow
+ * runs the steps in parallel.
  *
  *     deno task test:full                  all steps: hours on two cores
  *     deno task test:full --step fuzz      one of them

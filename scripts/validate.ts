@@ -1,10 +1,10 @@
 /**
  * `deno task test:validate`: the tests on Vulkan under the Khronos validation layers, which must not say a word.
  *
- * All tests run under the core and synchronization checks, those of ops and kernels under the GPU-assisted ones too, which see
- * every access of a shader. Messages are counted in a file that each process adds to (VKMX_VALIDATION_LOG), so that none is lost in
- * the output of a program. Planted mistakes come first: each must be counted. File names choose tests. Closes with the line
- * "N passed, N failed".
+ * All tests run under the core and synchronization checks. Those of ops and kernels also run under the GPU-assisted
+ * ones, which see every access of a shader. Messages are counted in a file that each process adds to
+ * (VKMX_VALIDATION_LOG), so that none is lost in the output of a program. Planted mistakes come first: each must be
+ * counted. File names choose tests. Closes with the line "N passed, N failed".
  *
  * @module
  */

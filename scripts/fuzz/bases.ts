@@ -157,7 +157,7 @@ function safetensors(rows: readonly ProgramRow[], metadata: Record<string, strin
   return { header: treeOf(header), data: Uint8Array.from({ length: end }, (_, i) => i % 2) };
 }
 
-/** The bytes of a file; the length in front is that of the header unless given. */
+/** The bytes of a file. The first length is that of the header by default. */
 export function fileOf({ header, data }: Safetensors, length?: bigint): Uint8Array {
   const json = bytesOf(header);
   const padded = join([json, new Uint8Array((8 - json.length % 8) % 8).fill(0x20)]);
@@ -217,7 +217,7 @@ export const FUNCTIONS: Safetensors = (() => {
   return { header: treeOf(header), data: new Uint8Array(32) };
 })();
 
-/** The bytes of a file of functions; the length of its header is right unless given. */
+/** The bytes of a file of functions. The length of its header is right by default. */
 export function functionsOf({ header, data }: Safetensors, length?: bigint): Uint8Array {
   return join([new TextEncoder().encode("VKMXFN"), Uint8Array.of(1, 0), fileOf({ header, data }, length)]);
 }

@@ -89,7 +89,7 @@ const MUTATIONS: readonly Mutation[] = [
     ),
   // trouble
   (bytes, at, _, random) => replace(bytes, at, random.pick([0, 1, 8]), random.pick(TROUBLE)),
-  // more behind the end
+  // more after the end
   (bytes, _, length, random) => replace(bytes, bytes.length, 0, new Uint8Array(length).fill(random.below(256))),
 ];
 

@@ -16,7 +16,7 @@ export interface Format {
   readonly share: number;
   /** A file that must be read without an error: it shows that {@link Format.read} reaches the reader, and warms it up. */
   readonly base: Uint8Array;
-  /** Most milliseconds that reading may take; 100 unless given. */
+  /** Most milliseconds that reading may take; default 100. */
   readonly milliseconds?: number;
   /** Why the format cannot be tried on this machine; undefined where it can. */
   readonly missing?: () => string | undefined;
@@ -37,8 +37,8 @@ export class Wrong extends Error {
 }
 
 /**
- * Folder for the files that a reader opens by name. Each process that reads has one of its own, which its parent makes, names in the
- * environment and removes; the library keeps its cache there too.
+ * Folder for the files that a reader opens by name. Each process that reads has a folder of its own, which its parent
+ * makes, names in the environment and removes. The library keeps its cache there too.
  */
 export function folder(): string {
   return Deno.env.get("VKMX_CACHE")!;

@@ -82,7 +82,10 @@ const ATOMS = [
   ),
 ];
 
-/** What of a template can stand for a value: literals, and names but for those of statements and what is behind a dot or bar. */
+/**
+ * The parts of a template that can stand for a value. They are literals and names, except names of statements and those
+ * after a dot or bar.
+ */
 const VALUE =
   /(?<![.|]\s*|[{%#]-?\s*|\w)(?:'[^']*'|\b(?:message|messages|tools|content|loop|ns|true|false|none|\d+)\b)/g;
 

@@ -1,8 +1,8 @@
 /**
  * Mutations of JSON that keep its form: values become hostile ones, members are doubled, renamed, moved and wrapped.
  *
- * The tree keeps what `JSON.parse` loses (the order of members, names that occur twice, how a number is written) and can say what
- * no parser takes: leaves are any bytes.
+ * The tree keeps what `JSON.parse` loses: the order of members, names that occur twice, and how a number is written. It
+ * can hold what no parser accepts: leaves are any bytes.
  *
  * @module
  */

@@ -50,7 +50,9 @@ export interface FuzzOptions {
   /** Processes at once. */
   readonly processes?: number;
   readonly limits?: Limits;
-  /** Findings of a kind that are confirmed and kept: a kind is what is thrown where, or only that it is slow. 3 unless given. */
+  /**
+   * Findings of a kind that are confirmed and kept: a kind is what is thrown where, or only that it is slow. Default 3.
+   */
   readonly kept?: number;
   /** Hears of every chunk of inputs that was read, and of findings. */
   readonly onProgress?: (line: string) => void;

@@ -36,7 +36,10 @@ function* namesOf(json: string): Generator<string> {
   }
 }
 
-/** Throws where a file that was accepted breaks a rule: one name for each array, no gap, no overlap, nothing behind, BOOL 0 or 1. */
+/**
+ * Throws if an accepted file breaks a rule: one name for each array, no gap, no overlap, nothing after the end, BOOL 0
+ * or 1.
+ */
 export function checkAccepted(file: Uint8Array): void {
   const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
   const text = new TextDecoder("utf-8", { fatal: true }).decode(file.subarray(8, 8 + length));

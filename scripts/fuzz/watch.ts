@@ -1,6 +1,6 @@
 /**
- * The parent of a process that reads inputs (child.ts): gives it jobs, collects its answers, kills it where it hangs or takes all
- * memory, and goes on in a new one with the next input.
+ * The parent of a process that reads inputs (child.ts). It gives the process jobs, collects its answers, and kills it
+ * if it hangs or takes all memory. Then it goes on in a new process with the next input.
  *
  * A worker thread would not do: it shares its memory with the program, and a loop in it cannot be ended.
  *
@@ -15,8 +15,9 @@ export type Job =
   | { readonly format: string; readonly bytes: string };
 
 /**
- * How an input went. "ok" and "refused", by an error of the library, are as they should be; everything else is a finding: another
- * error, a message that is not one safe line, a wrong answer, too slow, too much memory, no end, the end of the process.
+ * How an input went. "ok" and "refused" (by an error of the library) are correct. Everything else is a finding: another
+ * error, a message that is not one safe line, or a wrong answer. Too much time or memory, no end, and the end of the
+ * process are findings too.
  */
 export type Outcome = "ok" | "refused" | "untyped" | "message" | "wrong" | "slow" | "memory" | "hang" | "crash";
 
@@ -86,7 +87,7 @@ export class Watch implements AsyncDisposable {
         }
       }
     } finally {
-      if (next < end) await this[Symbol.asyncDispose](); // nobody wants the rest, of which answers may lie in the pipe
+      if (next < end) await this[Symbol.asyncDispose](); // the rest is not wanted, and answers to it may be in the pipe
     }
   }
 

@@ -1,6 +1,6 @@
 /**
- * All planted mistakes, by area. They were chosen before the tests were cut into those of every change and those of a full run: how
- * much the shorter ones still find is what they are for.
+ * All planted mistakes, by area. They were chosen before the tests were split into the gate and a full run. They
+ * measure how much the shorter tests still find.
  *
  * @module
  */

@@ -15,7 +15,7 @@ export const ARRAYS = [
     ],
   },
   {
-    name: "a slice backwards ends in front of the first element",
+    name: "a slice backwards ends before the first element",
     file: "src/array/ops/indexing.ts",
     find: "step > 0 ? [0, size] : [-1, size - 1]",
     replace: "step > 0 ? [0, size] : [0, size - 1]",

@@ -153,7 +153,7 @@ export class Copy {
     const timer = setTimeout(() => kill(child.pid), MAX_MINUTES * 60_000);
     const { success, stdout, stderr } = await child.output();
     clearTimeout(timer);
-    kill(child.pid); // what a test left behind
+    kill(child.pid); // processes that a test left
     running.delete(child.pid);
     if (stopped) throw new Error("The run was stopped");
     const output = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes)).join("\n");

@@ -4,7 +4,7 @@ import type { Mutant } from "./mutant.ts";
 
 export const FILES = [
   {
-    name: "a download goes on behind what is there where the server sends all of the file",
+    name: "a download appends to the partial file if the server sends all of the file",
     file: "src/llm/hub/download.ts",
     find: "if (answer === undefined || (answer.status === 200 && partial.size > 0)) {",
     replace: "if (answer === undefined) {",

@@ -60,7 +60,7 @@ export const LOWERING = [
     tests: ["tests/ops/signal/stft_test.ts", "tests/ops/signal/fft_test.ts"],
   },
   {
-    name: "rows behind the first 64 are sampled from the wrong logits",
+    name: "rows after the first 64 are sampled from the wrong logits",
     file: "src/schedule/ops/sampling.ts",
     find: "offset: v.offset + first * v.strides[0],",
     replace: "offset: v.offset + first,",

@@ -35,6 +35,6 @@ export interface Mutant {
   readonly find: string;
   /** What stands there instead. */
   readonly replace: string;
-  /** Test files that whoever changes the file would run, the cheapest first: one to four. */
+  /** Test files that an author of the change would run, the cheapest first: one to four. */
   readonly tests: readonly string[];
 }

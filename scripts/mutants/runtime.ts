@@ -34,7 +34,7 @@ export const RUNTIME = [
     tests: PLAN_TESTS,
   },
   {
-    name: "an entry of a table may name the slot behind the last one",
+    name: "an entry of a table may name the slot after the last one",
     file: "runtime-c/plan/plan.c",
     find: "if (out->table[2 * i] >= r->slots)",
     replace: "if (out->table[2 * i] > r->slots)",

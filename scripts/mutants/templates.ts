@@ -20,14 +20,14 @@ export const TEMPLATES = [
     tests: TESTS,
   },
   {
-    name: "indent puts spaces in front of blank lines",
+    name: "indent puts spaces before blank lines",
     file: "src/llm/jinja/text_filters.ts",
     find: "i > 0 && (truthy(blank) || line.length > 0)",
     replace: "i > 0",
     tests: TESTS,
   },
   {
-    name: "a slice backwards from beyond the end begins behind the last item",
+    name: "a slice backwards from beyond the end begins after the last item",
     file: "src/llm/jinja/access.ts",
     find: "Math.min(index < 0 ? index + length : index, length + least)",
     replace: "Math.min(index < 0 ? index + length : index, length)",

@@ -13,7 +13,7 @@ export const TOKENIZER = [
     tests: TESTS,
   },
   {
-    name: "an added token is not found at the begin of a text and right behind another",
+    name: "an added token is not found at the begin of a text and right after another",
     file: "src/llm/tokenizer/added_tokens.ts",
     find: "if (start < matched) continue;",
     replace: "if (start <= matched) continue;",
@@ -27,7 +27,7 @@ export const TOKENIZER = [
     tests: TESTS,
   },
   {
-    name: "all matches in a row are merged with what is in front of them",
+    name: "all matches in a row are merged with the text before them",
     file: "src/llm/tokenizer/pre_tokenizer.ts",
     find: "mergePieces(pieces, (matches, before) => matches && !before)",
     replace: "mergePieces(pieces, (matches) => matches)",
@@ -48,7 +48,7 @@ export const TOKENIZER = [
     tests: TESTS,
   },
   {
-    name: "tokens behind a text are put in front of it",
+    name: "tokens after a text are put before it",
     file: "src/llm/tokenizer/post_processor.ts",
     find: "sides.at(-1)!.push(...ids);",
     replace: "sides[0].push(...ids);",

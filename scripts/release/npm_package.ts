@@ -1,7 +1,8 @@
 /**
  * The package for npm, a part of `deno task release`: the published files as JavaScript, in `zig-out/npm`, for `npm publish zig-out/npm`.
  *
- * `deno pack` makes it. What is added: other runtimes are told in one sentence that it needs Deno, and `vkmx` is a program that starts it.
+ * `deno pack` makes it. The package adds two things: one sentence tells other runtimes that it needs Deno, and `vkmx`
+ * is a program that starts it.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
  * The published tokenizer of Qwen3: data for tests and for synthetic models.
  *
- * 80 MB that no user of the library needs: the package is named here and loaded when asked for, so that it is no
+ * It has 80 MB, which no user of the library needs. So the package is named here and loaded on request, and is no
  * dependency in deno.json, which every run would download.
  *
  * @module

@@ -1,8 +1,8 @@
 /**
  * Model directories with random weights and the exact files, names, shapes and dtypes of a real model.
  *
- * Weights are scaled by their fan-in, norms lie near 1, biases near 0 and the embedding gives logits a spread of about 3, so that
- * activations stay finite and the choice of a token is never a tie. Equal descriptions write equal files.
+ * Weights are scaled by their fan-in, norms lie near 1, biases near 0, and the embedding gives logits a spread of about
+ * 3. So activations stay finite and the choice of a token is never a tie. Equal descriptions write equal files.
  *
  * @module
  */
@@ -42,7 +42,7 @@ interface MatrixRow {
   readonly fill: (piece: Uint8Array) => void;
 }
 
-/** Writes a model directory, which must not exist; on an error nothing is left behind. */
+/** Writes a model directory, which must not exist. After an error no files are left. */
 export async function writeModel(out: string, shape: ModelShape, format: ModelFormat = {}): Promise<Written> {
   if (await Deno.stat(out).then(() => true, () => false)) {
     throw new Error(`${out} exists: remove it or choose another name`);

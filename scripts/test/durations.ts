@@ -1,5 +1,6 @@
 /**
- * How long each test file took, for the order of the next run: longest files first, so that none of them runs on alone at the end.
+ * How long each test file took, for the order of the next run. Longest files run first, so that none of them runs on
+ * alone at the end.
  *
  * @module
  */

@@ -10,8 +10,8 @@ export function hashOf(text: string): number {
 }
 
 /**
- * A number for a seed. Where seeds are dates or whole numbers, each gets one more than the one before it, so that what runs by turns
- * has run whole after as many seeds in a row as there are turns.
+ * A number for a seed. If seeds are dates or whole numbers, each gets one more than the one before it. Cases that run
+ * by turns have all run after as many consecutive seeds as there are turns.
  */
 export function turnOf(seed: string): number {
   const turn = /^\d{4}-\d\d-\d\d$/.test(seed) ? Date.parse(seed) / 86_400_000 : Number(seed);

@@ -5,9 +5,9 @@
  *   gate   `deno task test`, what .ci/run calls
  *   full   `deno task test:full`, nightly: all cases on all devices
  *
- * A tier runs what the ones before it run. Each file is one or two runs: one on the CPU (VKMX_TEST_DEVICES=wasm), which also has all
- * tests that name no device, then one of the tests whose names end in a Vulkan device. Which cases of a test run on software Vulkan is
- * drawn in tests/support/draw_cases.ts.
+ * A tier runs what the ones before it run. Each file is one or two runs. One is on the CPU (VKMX_TEST_DEVICES=wasm) and
+ * has all tests that name no device too. The other has the tests whose names end in a Vulkan device. Which cases of a
+ * test run on software Vulkan is drawn in tests/support/draw_cases.ts.
  *
  * @module
  */
