@@ -1,8 +1,8 @@
 // What every compute shader starts from: buffer references, typed loads and stores, workgroup reductions, flat indices.
 //
-// A shader defines BUFFERS (how many addresses its row of kernels.zon lists) and PUSH (its struct of push.h), includes this
-// file, and reads `pc.address[i]` and `pc.p`. Buffers are reached by address (no descriptors). Spec constant 0 is the
-// workgroup size. Nothing here assumes a subgroup size.
+// A shader defines BUFFERS (how many addresses its row of kernels.zon lists) and PUSH (its struct of push.h). It
+// includes this file, and reads `pc.address[i]` and `pc.p`. Buffers are reached by address (no descriptors). Spec
+// constant 0 is the workgroup size. Nothing here assumes a subgroup size.
 
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
@@ -115,9 +115,9 @@ uint64_t element_address(uint64_t address, int i, uint bytes) { return address +
 uint flat_workgroup() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 uint flat_thread() { return flat_workgroup() * THREADS + gl_LocalInvocationID.x; }
 
-// x within float16's range; NaN where it is NaN or infinite, which clamp() may turn into numbers: x * 0 is that, and 0 for all others.
-// The 0 is one that compilers do not know, since they may assume that neither occurs. One instruction more than clamp() takes, and none
-// of those that compare.
+// x within float16's range; NaN if x is NaN or infinite, which clamp() may turn into numbers. x * 0 is NaN for these,
+// and 0 for all others. The 0 is one that compilers do not know, since they may assume that neither occurs. One
+// instruction more than clamp() takes, and none of those that compare.
 float within_half(float x) {
     float zero = uintBitsToFloat(uint(pc.address[0] >> 63));
     return fma(x, zero, clamp(x, -65504.0, 65504.0));

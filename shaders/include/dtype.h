@@ -76,7 +76,7 @@
 #define MODE_MXFP8 2 // e4m3 codes, e8m0 scales
 #define MODE_NVFP4 3 // e2m1 codes, e4m3 scales
 
-// MODE of fft_map: what lies in front of and behind the passes of a transform.
+// MODE of fft_map: the steps before and after the passes of a transform.
 #define FFT_WIDEN 0     // real to complex
 #define FFT_HERMITIAN 1 // half of a spectrum to the whole
 #define FFT_HEAD 2      // the first columns

@@ -8,8 +8,9 @@
 //                                arity:   1 reads a, 2 reads a and b, 3 reads a, b and the condition c, always uint
 //
 // A name has one id; where domains need different bodies it has several rows. Bool is uint 0 or 1; U rows named like a
-// question give 0 or 1. Bodies are expressions over a, b, c and shaders/include/math/math.h, and defined for every operand: no trap,
-// no undefined overflow, and NaN is told by its bits. Ids are append-only within a release.
+// question give 0 or 1. Bodies are expressions over a, b, c and shaders/include/math/math.h, and defined for every
+// operand. There is no trap and no undefined overflow, and NaN is recognized by its bits. Ids are append-only within a
+// release.
 //
 // A step word (STEP0..4 of kernel `elementwise`) applies one row:
 //
@@ -19,8 +20,9 @@
 //               2 bfloat16 (to nearest even and back); int and uint results: 1 wraps to 8 bits, 2 to 16
 //   bits 12-15  register of operand a;  16-19 of b;  20-23 of c
 //
-// Registers: 0, 1, 2 the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C; 3, 4 the immediates imm0, imm1; 5 to 9 the
-// results of steps 0 to 4. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
+// Registers 0, 1, 2 are the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C. Registers 3, 4 are the immediates imm0,
+// imm1, and 5 to 9 the results of steps 0 to 4. The output is the last step's result (register 0 when STEPS is 0),
+// stored by DTYPE_OUT.
 //
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body); the result is float_result, int_result or
 // uint_result. It defines macros that it does not need as empty. Optional macros:

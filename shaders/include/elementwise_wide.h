@@ -6,9 +6,9 @@
 //   <domains>_<result>    domains: L (int64), M (uint64), C (complex64), T (complex64, by functions of math.h), D (float64)
 //                         result:  S same as the operands, B truth (0 or 1), F float (of float64: double)
 //
-// Bodies are expressions over a, b and the truth c, defined for every operand. The includer defines LONG_ROW, ULONG_ROW,
-// COMPLEX_ROW and DOUBLE_ROW(id, name, result, body), result being same_result, truth_result or float_result; and where it keeps them
-// apart COMPLEX_MATH_ROW for those of T, which take a driver long to compile.
+// Bodies are expressions over a, b and the truth c, defined for every operand. The includer defines LONG_ROW,
+// ULONG_ROW, COMPLEX_ROW and DOUBLE_ROW(id, name, result, body). result is same_result, truth_result or float_result.
+// It may define COMPLEX_MATH_ROW for the rows of T, which take a driver long to compile, to keep them apart.
 
 #ifndef COMPLEX_MATH_ROW
 #define COMPLEX_MATH_ROW COMPLEX_ROW

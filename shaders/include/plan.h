@@ -10,8 +10,8 @@
 //             rows                                where the kernel has columns in kernels.zon, and then
 //             rows x columns x {slot, byte offset}
 //
-// A run binds each slot to {buffer, byte offset, bytes}. Two bindings of one slot touch the same memory and two slots never
-// do, so hazards (who reads and who writes is in kernels.zon) are tracked per slot.
+// A run binds each slot to {buffer, byte offset, bytes}. Two bindings of one slot touch the same memory and two slots
+// never do. So hazards are tracked per slot; kernels.zon says which buffers are read and written.
 
 #ifndef VKMX_PLAN_H
 #define VKMX_PLAN_H
@@ -26,8 +26,8 @@
 #define PLAN_MAX_COLUMNS 32
 #define PLAN_MAX_ROWS 256
 
-// Kernels made at run time (vkrt_kernel_new), whose ids follow those of the table: words of their push block, the grid in threads, and
-// specialization constants, the size of a workgroup.
+// Kernels made at run time (vkrt_kernel_new), whose ids follow those of the table. They have words of their push block,
+// the grid in threads, and specialization constants, the size of a workgroup.
 #define KERNEL_PUSH_WORDS 3
 #define KERNEL_SPEC_WORDS 3
 

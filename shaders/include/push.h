@@ -1,9 +1,10 @@
 // Parameter blocks of every kernel: the one definition that GLSL, C and TypeScript share.
 //
 // GLSL and C include this file; `zig build gen` reads it to write src/backend/kernels.ts. To keep those three readings
-// equal, a block holds 4-byte scalars and one-dimensional arrays of them, nothing else. On Vulkan the push constants are
-// the kernel's buffer addresses (8 bytes each, in the order of kernels.zon) followed by this block; both together stay
-// within the 128 bytes that every device grants. A block describes the whole problem: no kernel takes a size from its grid.
+// equal, a block holds 4-byte scalars and one-dimensional arrays of them, nothing else. On Vulkan the push constants
+// are the kernel's buffer addresses (8 bytes each, in the order of kernels.zon) followed by this block. Both together
+// stay within the 128 bytes that every device grants. A block describes the whole problem: no kernel takes a size from
+// its grid.
 //
 // Strides count elements and may be negative or 0 (broadcast). Unused trailing dimensions have size 1 and stride 0.
 // Shapes run from the slowest to the fastest dimension.
@@ -35,9 +36,9 @@ struct ElementwiseWidePush {
     int c_strides[4];
 };
 
-// Strided copy. start (optional, int32) shifts the output (DYNAMIC 1) or the input (DYNAMIC 2) by sum(start[i] * start_strides[i]),
-// each start[i] clamped to 0..start_limits[i] so that nothing outside the buffer is touched. Each of start_rows equal parts of the elements,
-// as they are counted, has starts of its own.
+// Strided copy. start (optional, int32) shifts the output (DYNAMIC 1) or the input (DYNAMIC 2) by sum(start[i] *
+// start_strides[i]). Each start[i] is clamped to 0..start_limits[i], so that nothing outside the buffer is touched.
+// Each of start_rows equal parts of the elements, as they are counted, has starts of its own.
 struct CopyPush {
     uint count;
     uint shape[5];
@@ -66,11 +67,11 @@ struct ReducePush {
     int outer_strides[3];
     uint inner_shape[2];
     int inner_strides[2];
-    uint part; // elements behind a pair, of PAIRS_READ
+    uint part; // elements after a pair, of PAIRS_READ
 };
 
-// out[part, batch, column] = reduction over the part's share of the rows of a batch; columns are neighbours. LANES threads, each
-// with four columns, lie side by side: parts * batches * ceil(columns / (4 * LANES)) workgroups.
+// out[part, batch, column] = reduction over the part's share of the rows of a batch; columns are neighbours. LANES
+// adjacent threads have four columns each: parts * batches * ceil(columns / (4 * LANES)) workgroups.
 struct ReduceColumnsPush {
     uint batches;
     uint rows;
@@ -142,9 +143,10 @@ struct MatmulPush {
     int b_strides[2]; // of k, of n
 };
 
-// Convolution, channels last: in (images, in[0..2], groups * channels), weight (groups * filters, kernel[0..2], channels), out
-// (images, out[0..2], groups * filters), all contiguous; weights back to front along the kernel's axes where FLIP is 1. Along an axis
-// tap t of position o reads o * stride - padding + t * kernel_dilation, an element where that is a multiple of input_dilation.
+// Convolution, channels last, all contiguous: in (images, in[0..2], groups * channels), weight (groups * filters,
+// kernel[0..2], channels), out (images, out[0..2], groups * filters). With FLIP 1 weights are back to front along the
+// kernel's axes. Along an axis tap t of position o reads o * stride - padding + t * kernel_dilation, an element where
+// that is a multiple of input_dilation.
 struct ConvPush {
     uint images;
     uint in_shape[3];
@@ -232,15 +234,15 @@ struct RandomBitsPush {
     uint words_per_key;
 };
 
-// Roots of unity e^(-2 pi i e / order) as the product of two entries: coarse[e >> shift] and fine[e & (2^shift - 1)], one table behind
-// the other.
+// Roots of unity e^(-2 pi i e / order) as the product of two entries: coarse[e >> shift] and fine[e & (2^shift - 1)].
+// The fine table follows the coarse one.
 struct FftTablePush {
     uint order;
     uint shift;
 };
 
-// One pass of a Stockham transform of `size` elements a row, of which passes before it did the factor `done`; its own factor is the
-// product of FACTORS. order is a multiple of size.
+// One pass of a Stockham transform of `size` elements a row. Passes before it did the factor `done`; its own factor is
+// the product of FACTORS. order is a multiple of size.
 struct FftPassPush {
     uint rows;
     uint size;
@@ -250,7 +252,7 @@ struct FftPassPush {
     float scale;
 };
 
-// out (rows, out_cols) of in (rows, in_cols) in front of or behind a transform of n elements.
+// out (rows, out_cols) of in (rows, in_cols), before or after a transform of n elements.
 struct FftMapPush {
     uint rows;
     uint in_cols;
@@ -302,8 +304,8 @@ struct CoopmatMapPush {
     uint capacity;
 };
 
-// Quantized w (n, k) to fragment order. Block i < blocks of 16 columns becomes block first + i * step, so that several matrices lie side by
-// side or in turns; blocks past n are padding.
+// Quantized w (n, k) to fragment order. Block i < blocks of 16 columns becomes block first + i * step, so several
+// matrices are contiguous or interleaved. Blocks past n are padding.
 struct CoopmatRepackPush {
     uint n;
     uint k;
@@ -337,8 +339,8 @@ struct SumSplitsPush {
     uint columns;
 };
 
-// Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by
-// side, those of keys and values in blocks with a stride from block to block.
+// Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out
+// are contiguous, those of keys and values in blocks with a stride from block to block.
 struct CoopmatAttentionPush {
     uint q_len;
     uint kv_len;

@@ -8,7 +8,8 @@ const uint DTYPE_RAW = DTYPE_BYTES(DTYPE) == 4u ? DTYPE_U32 : DTYPE_BYTES(DTYPE)
 
 uint digit_of(uint raw) { return (raw_key(raw, DTYPE) >> pc.p.shift) & (DIGITS - 1u); }
 
-// Element u of this thread in a tile of `count` elements that begins at `first`, lanes side by side; the last one behind the end.
+// Element u of this thread in a tile of `count` elements that begins at `first`, lanes contiguous. Past the end it is
+// the last element.
 uint load_raw_item(uint64_t address, uint first, uint count, uint u) {
     return load_bits(address, first + min(u * THREADS + gl_LocalInvocationID.x, count - 1u), DTYPE_RAW);
 }

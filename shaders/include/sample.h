@@ -1,5 +1,5 @@
-// Arithmetic of kernel `sample` that GLSL and C share: probability masses are integers, so that their sums do not
-// depend on the order and both executors choose the same token (but for the last bit of exp).
+// Arithmetic of kernel `sample` that GLSL and C share. Probability masses are integers, so their sums do not depend on
+// the order. Both executors choose the same token (except for the last bit of exp).
 //
 // The weight exp((l - max) / T) of a token is at most 1 and becomes a mass of 41 fraction bits; 2^19 of them sum up in
 // 64 bits, and what the fraction cuts off is 2^-22 of the whole at most.

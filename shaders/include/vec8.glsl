@@ -1,5 +1,5 @@
-// Matrices read in eights: eight neighbours in memory at once, in 16-byte loads where alignment allows. An eight is kept as
-// it was loaded, so that nobody waits for it before it is used.
+// Matrices read in eights: eight neighbours in memory at once, in 16-byte loads where alignment allows. An eight is
+// kept as it was loaded, so that no thread waits for it before it is used.
 
 #include "vector.glsl"
 

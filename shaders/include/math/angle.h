@@ -1,10 +1,9 @@
 // Angles of rotary embedding, exact enough at any position: fixed-point turns instead of radians in float.
 //
 // The angle position * frequency reaches 40,960 radians and more, where float32 radians are 0.004 apart and the sin()
-// and cos() of GPUs promise nothing. Here a frequency is a 32-bit mantissa and an exponent, position * mantissa is one
-// 64-bit integer product, and taking the fraction of a turn is dropping the integer bits: 1e-5 radians at 40,960. What
-// is left lies within an eighth of a turn of its quadrant, where short polynomials serve. One definition for GLSL and
-// C.
+// and cos() of GPUs promise nothing. Here a frequency is a 32-bit mantissa and an exponent. position * mantissa is one
+// 64-bit integer product, and dropping the integer bits takes the fraction of a turn: 1e-5 radians at 40,960. What is
+// left lies within an eighth of a turn of its quadrant, where short polynomials serve. One definition for GLSL and C.
 
 #ifndef VKMX_ANGLE_H
 #define VKMX_ANGLE_H
@@ -43,8 +42,8 @@ FN Scaled scaled_reciprocal(Scaled a) {
     return scaled(UINT(quotient >> 32) != 0u ? 0xffffffffu : UINT(quotient), 1 - a.exponent, a.negative);
 }
 
-// base^(-2i / dims), from log2(base) >= 0: the integer part of the power of two is the exponent, and the fraction r
-// gives 2^-r = exp(-z) as 1 - z (1 - z/2 (1 - z/3 (…))) in 32-bit fractions, where ~x is 1 - x.
+// base^(-2i / dims), from log2(base) >= 0. The integer part of the power of two is the exponent. The fraction r gives
+// 2^-r = exp(-z) as 1 - z (1 - z/2 (1 - z/3 (…))) in 32-bit fractions, where ~x is 1 - x.
 FN Scaled rope_frequency(uint i, uint dims, float log2_base) {
     Scaled l = scaled_float(log2_base);
     int right = l.exponent < -63 ? 63 : -l.exponent;

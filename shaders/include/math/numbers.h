@@ -1,8 +1,8 @@
 // Numbers of both executors: what GLSL and C call alike, bits of floats, comparisons, divisions and conversions. Every function here and
 // in math.h is valid GLSL and C, so that Vulkan and WASM agree.
 //
-// GPU compilers may assume that NaN does not occur: NaN is therefore told by bits (m_isnan) and put in at the end, and sums whose rounding
-// matters are PRECISE.
+// GPU compilers may assume that NaN does not occur. So NaN is recognized by its bits (m_isnan) and put in at the end,
+// and sums whose rounding matters are PRECISE.
 
 #ifndef VKMX_NUMBERS_H
 #define VKMX_NUMBERS_H
@@ -102,8 +102,8 @@ float m_divide(float a, float b) {
 #define m_divide(a, b) ((a) / (b))
 #endif
 
-// a / b of a normal positive b, within 2 ULP, in steps that leave compilers no choice of how to divide: the same bits in every kernel. In
-// three steps of Newton from a reciprocal that is 12 % off.
+// a / b of a normal positive b, within 2 ULP. The steps leave compilers no choice of how to divide, so every kernel
+// gives the same bits. In three steps of Newton from a reciprocal that is 12 % off.
 #ifdef GL_core_profile
 float m_divide_steady(float a, float b) {
     float unit = b > 8.507059e37f ? 0.25f : 1.0f; // the reciprocal would be subnormal
@@ -160,8 +160,8 @@ FN uint m_to_uint(float x) {
 #define m_or_nan(x, y) (y)
 #endif
 
-// The float nearest to a whole number. On the CPU from its halves, which lie in the last bits of 2^39 and 2^23, with one rounding, in the
-// sum: engines convert vectors of unsigned numbers slowly.
+// The float nearest to a whole number. On the CPU from its halves, which are the last bits of 2^39 and 2^23. Only their
+// sum rounds. Engines convert vectors of unsigned numbers slowly.
 #ifdef GL_core_profile
 #define m_from_uint(x) FLOAT(x)
 #else

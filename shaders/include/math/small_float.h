@@ -1,5 +1,5 @@
-// Floats of four and eight bits and the scales of their groups, as the modes mxfp4, mxfp8 and nvfp4 of quantization have them:
-// valid GLSL and C. The includer has bf16_value, bf16_bits, f16_value and f16_bits.
+// Floats of four and eight bits and the scales of their groups, in the quantization modes mxfp4, mxfp8 and nvfp4. Valid
+// GLSL and C. The includer has bf16_value, bf16_bits, f16_value and f16_bits.
 //
 //   e2m1  sign, two bits of exponent, one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6
 //   e4m3  sign, four bits of exponent, three of mantissa: up to 448; 127 and 255 are NaN

@@ -1,4 +1,4 @@
-// Threefry 2x32 with 20 rounds (Salmon et al. 2011): the counter-based generator behind random_bits, for GLSL and C.
+// Threefry 2x32 with 20 rounds (Salmon et al. 2011): the counter-based generator of random_bits, for GLSL and C.
 
 #ifndef VKMX_THREEFRY_H
 #define VKMX_THREEFRY_H

@@ -6,7 +6,7 @@
 #include "numbers.h"
 
 // x = (many + few) pi/2 + rest, |rest| <= pi/4: many is a multiple of 4096 and few at most 2049 for |x| <= 2^24. pi/2
-// comes in parts of 12 bits, so that products with either are exact, and so is what is left of x until it is small.
+// comes in parts of 12 bits, so products with either part are exact. So is the remainder of x until it is small.
 FN float m_many_quarters(float x) { return m_round(x * 1.5542475e-4f) * 4096.0f; } // 2/pi/4096
 
 FN float m_quarters_begin(float x, float n) {

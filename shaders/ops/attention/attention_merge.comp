@@ -1,9 +1,10 @@
 #version 460
 // attention_merge: what several workgroups made of different keys of the same rows (coopmat_attention with SPLITS), as one.
 //
-// A part of a row is its output over the keys that the part saw; stats hold {largest score, sum of weights} of it, scores in powers of
-// two. out = sum of weight_s * part_s / sum of weight_s with weight_s = sum_s * 2^(score_s - largest score of all); 0 where no part saw a
-// key. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four elements; DIM a multiple of 4.
+// A part of a row is its output over the keys that the part saw. Its stats are {largest score, sum of weights}, scores
+// in powers of two. out = sum of weight_s * part_s / sum of weight_s with weight_s = sum_s * 2^(score_s - largest score
+// of all); 0 where no part saw a key. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four
+// elements; DIM a multiple of 4.
 
 #define BUFFERS 3
 #define PUSH AttentionMergePush

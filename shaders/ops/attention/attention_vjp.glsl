@@ -101,8 +101,8 @@ void multiply_rows(Rows a, uint dtype_a, Rows b, uint dtype_b, uint dim) {
     }
 }
 
-// out[row][feature] += sum over columns of weights[row][column] * b[column][feature]: out has the thread's rows, and of every TILE features
-// those at the places of its columns. Weights are read behind a barrier.
+// out[row][feature] += sum over columns of weights[row][column] * b[column][feature]: out has the thread's rows, and of
+// every TILE features those at the places of its columns. Weights are read after a barrier.
 #define ADD_ROWS(name, out, DIM) \
     float out[(DIM + TILE - 1u) / TILE * DOWN * ALONG]; \
     void name(Rows b, uint dtype) { \

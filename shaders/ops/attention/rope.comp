@@ -1,7 +1,7 @@
 #version 460
-// Rotary position embedding: (y1, y2) = (x1 cos a - x2 sin a, x1 sin a + x2 cos a) over pairs of features, where a =
-// (t + offset) * scale * frequency(i). Pair i is (i, i + rope_dims / 2), or (2i, 2i + 1) when TRADITIONAL; features
-// from rope_dims on pass through. frequency(i) = base^(-2i / rope_dims), or 1 / freqs[i].
+// Rotary position embedding over pairs of features: (y1, y2) = (x1 cos a - x2 sin a, x1 sin a + x2 cos a). Here a = (t
+// + offset) * scale * frequency(i). Pair i is (i, i + rope_dims / 2), or (2i, 2i + 1) when TRADITIONAL; features from
+// rope_dims on pass through. frequency(i) = base^(-2i / rope_dims), or 1 / freqs[i].
 //
 // A thread makes one pair or copies one feature: batch * heads * seq * (dims - rope_dims / 2) threads.
 

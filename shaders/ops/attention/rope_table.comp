@@ -1,7 +1,7 @@
 #version 460
-// rope_table: out[t, i] = (cos a, sin a), a = (t + offset) * scale * frequency(i), float32 (rows, rope_dims / 2, 2): the angles of
-// all positions of a prompt, computed once for its heads and layers, or of a token of each of several sequences. Row r is t = r mod seq of
-// sequence r / seq. Frequencies and offset as in rope.
+// rope_table: out[t, i] = (cos a, sin a), a = (t + offset) * scale * frequency(i), float32 (rows, rope_dims / 2, 2).
+// These are the angles of all positions of a prompt, computed once for its heads and layers. Or they are those of a
+// token of each of several sequences. Row r is t = r mod seq of sequence r / seq. Frequencies and offset as in rope.
 //
 // A thread a pair: rows * rope_dims / 2 threads.
 

@@ -1,9 +1,9 @@
 #version 460
 // copy: out[place(i) * out_strides] = in[place(i) * in_strides] for every place of a shape of up to five dimensions.
 //
-// One thread an element of ELEMENT_BYTES: 1, 2, 4 or 8, or 16 where what lies side by side is moved together. DYNAMIC 1 shifts the output, 2
-// the input, by start offsets that lie in a buffer, a row of them for each of start_rows equal parts of the elements. Indices are 32 bits: up
-// to 2^31 elements.
+// One thread an element of ELEMENT_BYTES: 1, 2, 4 or 8, or 16 if contiguous elements are moved together. DYNAMIC 1
+// shifts the output, 2 the input, by start offsets in a buffer. It has a row of them for each of start_rows equal parts
+// of the elements. Indices are 32 bits: up to 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3

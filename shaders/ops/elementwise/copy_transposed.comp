@@ -1,9 +1,10 @@
 #version 460
-// copy_transposed: what copy does where neighbours of the output are not neighbours of the input, but those along another dimension are:
-// that one is the fourth, neighbours of the output lie along the fifth.
+// copy_transposed: does what copy does if neighbours along one dimension of the input are neighbours along another one
+// of the output. The fourth dimension has the input's neighbours, the fifth the output's.
 //
-// A workgroup moves TILE x TILE elements of ELEMENT_BYTES, 1, 2, 4 or 8, through shared memory: it reads runs along the fourth dimension
-// and writes runs along the fifth. Workgroups: tiles along the fifth dimension, then along the fourth, then shape[0..2], folded over (x, y).
+// A workgroup moves TILE x TILE elements of ELEMENT_BYTES, 1, 2, 4 or 8, through shared memory. It reads runs along the
+// fourth dimension and writes runs along the fifth. Workgroups: tiles along the fifth dimension, then along the fourth,
+// then shape[0..2], folded over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3

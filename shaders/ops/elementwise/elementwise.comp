@@ -1,12 +1,13 @@
 #version 460
 // elementwise: a chain of up to five rows of elementwise.h, out[i] = step4(… step1(step0(a[i], b[i], c[i]))).
 //
-// One thread an element, or with FOURS for four neighbouring ones: these are stored at once, and loaded at once of each input whose bit
-// in WIDE is set, where they lie side by side from a multiple of their size on. The steps are specialisation constants, so that a driver
-// folds each switch to the chosen row; as it has to read all rows for each step first, kernels `_single` (MAX_STEPS 1) serve chains of
-// one step or none with a fifth of the compile time, and only kernels `_math` (MATH) have the long functions, two thirds of the code.
-// Inputs are read through strides over four dimensions (as they lie when CONTIGUOUS is 1); the output is contiguous. With FOURS the last
-// dimension is shape[3], a multiple of 4 unless CONTIGUOUS. Indices are 32 bits: up to 2^31 elements.
+// One thread an element, or with FOURS for four neighbouring ones, which are stored at once. An input whose bit in WIDE
+// is set loads four at once if they are contiguous from a multiple of their size on. The steps are specialisation
+// constants, so a driver folds each switch to the chosen row. It has to read all rows for each step first. So kernels
+// `_single` (MAX_STEPS 1) serve chains of one step or none with a fifth of the compile time. Only kernels `_math`
+// (MATH) have the long functions, two thirds of the code. Inputs are read through strides over four dimensions (as they
+// lie when CONTIGUOUS is 1); the output is contiguous. With FOURS the last dimension is shape[3], a multiple of 4
+// unless CONTIGUOUS. Indices are 32 bits: up to 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 4

@@ -1,6 +1,7 @@
 #version 460
-// elementwise_wide, elementwise_complex, elementwise_complex_math: one row of elementwise_wide.h, out[i] = row(a[i], b[i], c[i]), in int64
-// and uint64 (INTEGERS), in complex64, or in complex64 by functions of math.h (MATH). Kernels of their own for the sake of compile times.
+// elementwise_wide, elementwise_complex, elementwise_complex_math: one row of elementwise_wide.h, out[i] = row(a[i],
+// b[i], c[i]). It is in int64 and uint64 (INTEGERS), in complex64, or in complex64 by functions of math.h (MATH).
+// Kernels of their own for the sake of compile times.
 //
 // One thread an element. Operands of any dtype are cast to DOMAIN when loaded and the result to DTYPE_OUT when stored, so a cast is
 // the row `identity`. Inputs are read through strides over four dimensions; the output is contiguous.
@@ -18,7 +19,7 @@ layout(constant_id = 4) const uint DTYPE_OUT = DTYPE_I64;
 layout(constant_id = 5) const uint DOMAIN = DOMAIN_I64;
 layout(constant_id = 6) const uint ROW = 0;
 
-// What a row gives: it is stored once, behind all rows, as drivers compile every one of them.
+// The result of a row. It is stored once, after all rows, as drivers compile every one of them.
 #ifdef INTEGERS
 uint64_t same;
 #else

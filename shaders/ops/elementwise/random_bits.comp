@@ -1,7 +1,7 @@
 #version 460
-// out[key] = words_per_key random words of keys[key], in the layout of MLX: with half = words / 2, the block of the
-// counter pair (i, i + ceil(words / 2)) gives words i and i + ceil(words / 2) for i < half; an odd count puts the
-// first word of the block (half, 0) in the middle. With NORMAL they are made normal numbers at once.
+// out[key] = words_per_key random words of keys[key], in the layout of MLX. With half = words / 2, the block of the
+// counter pair (i, i + ceil(words / 2)) gives words i and i + ceil(words / 2) for i < half. An odd count puts the first
+// word of the block (half, 0) in the middle. With NORMAL they are made normal numbers at once.
 //
 // A thread makes one block: keys * ceil(words_per_key / 2) threads.
 

@@ -2,8 +2,9 @@
 // gather: out[outer][k][inner] = in[outer][index(k)][inner]; with ALONG each element of the output has an index of its
 // own.
 //
-// One thread an element of the output, of 1, 2, 4, 8 or 16 bytes; with FOURS, where outer and inner are 1, one for four
-// elements of 4 bytes by indices of 4 bytes, so that four loads are under way at once. Indices are 32 bits: up to 2^31 elements.
+// One thread an element of the output, of 1, 2, 4, 8 or 16 bytes. With FOURS, where outer and inner are 1, one thread
+// makes four elements of 4 bytes by indices of 4 bytes. So four loads are under way at once. Indices are 32 bits: up to
+// 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3

@@ -2,9 +2,9 @@
 // scatter: out[outer][index(k)][inner] = OP(out[…], updates[outer][k][inner]) for k = 0 to n - 1; with ALONG each
 // update has an index of its own.
 //
-// One thread a pair (outer, inner); it takes the updates in order, so that equal indices give the same result on every
-// run and the last assignment wins. A dispatch takes at most 60,000 updates a thread (software drivers end longer
-// loops): the caller splits larger n into dispatches.
+// One thread a pair (outer, inner). It takes the updates in order, so equal indices give the same result on every run
+// and the last assignment wins. A dispatch takes at most 60,000 updates a thread (software drivers end longer loops):
+// the caller splits larger n into dispatches.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3

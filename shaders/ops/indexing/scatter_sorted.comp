@@ -1,10 +1,10 @@
 #version 460
-// scatter_sorted: out[outer][keys[k]][inner] = OP(out[…], updates[outer][k][inner]) for k = 0 to n - 1, where order[0] to order[n - 1] are
-// the k by their keys, equal ones in their own order.
+// scatter_sorted: out[outer][keys[k]][inner] = OP(out[…], updates[outer][k][inner]) for k = 0 to n - 1. order[0] to
+// order[n - 1] are the k by their keys, equal ones in their own order.
 //
-// One thread a triple (outer, place in the order, inner): the first one of equal keys takes all of their updates in order, others have
-// nothing to do. So each place has one writer and the same result on every run. A run has at most 60,000 (software drivers end
-// longer loops): the caller splits larger n. Sums are float32 and rounded once.
+// One thread a triple (outer, place in the order, inner). The first one of equal keys takes all of their updates in
+// order; others have nothing to do. So each place has one writer and the same result on every run. A run has at most
+// 60,000 (software drivers end longer loops): the caller splits larger n. Sums are float32 and rounded once.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 4

@@ -1,5 +1,5 @@
-// The sums of products of few rows: all threads of a workgroup lie along k, each with a sum of its own for every one of ROWS
-// x COLUMNS results, and shared memory joins them. Subgroups may have any size.
+// The sums of products of few rows. All threads of a workgroup lie along k, each with a separate sum for every one of
+// ROWS x COLUMNS results. Shared memory joins them. Subgroups may have any size.
 //
 // Weights are read once for all rows. VALUES * (THREADS + PARTS) words of shared memory, at most 32 KiB. Sums are the 32 bits
 // of a register, SUM_FLOAT tells which arithmetic they mean.
@@ -39,7 +39,7 @@ void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows
     for (uint value = thread / PARTS; value < VALUES; value += THREADS / PARTS) {
         uint sum = partial[value * STRIDE + part];
         for (uint i = part + PARTS; i < THREADS; i += PARTS) sum = add(sum, partial[value * STRIDE + i]);
-        partial[value * STRIDE + part] = sum; // which nobody else reads before the barrier
+        partial[value * STRIDE + part] = sum; // which no other thread reads before the barrier
     }
     barrier();
     for (uint value = thread; value < VALUES; value += THREADS) {

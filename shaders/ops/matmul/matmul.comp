@@ -5,8 +5,9 @@
 // over (x, y); with SPLITS > 1 out is (SPLITS, batch, m, n). Floats accumulate in float32, integers modulo 2^32. a and b
 // are both float types or both integers.
 //
-// gathered_matmul (GATHERED): matrices of a and b are those that `left` and `right` (uint32, a word a batch row) name, else the first;
-// with `ranges` (pairs of uint32) a batch row is the product over the depths from the first to the second of its pair.
+// gathered_matmul (GATHERED): `left` and `right` (uint32, a word a batch row) name the matrices of a and b; default the
+// first. With `ranges` (pairs of uint32) a batch row is the product over the depths from the first to the second of its
+// pair.
 
 #extension GL_GOOGLE_include_directive : require
 #ifdef GATHERED

@@ -1,6 +1,6 @@
 #version 460
-// sum_splits: out[i] = sum over splits of parts[split][i], in order: the results of a product whose depth was split, or whose rows were taken apart.
-// Then rows of `columns` elements may have a power of two of their own to be multiplied by.
+// sum_splits: out[i] = sum over splits of parts[split][i], in order: the results of a product whose depth was split, or
+// whose rows were split. Then rows of `columns` elements may have a power of two of their own to be multiplied by.
 //
 // Four elements a thread: ceil(count / 4) threads.
 

@@ -1,12 +1,12 @@
 // The workgroup tile of dense and quantized products, for devices without matrix units and for what those do not take.
 //
-// A workgroup makes TILE_ROWS x TILE_COLUMNS outputs, each thread 4 * ROW_QUADS x 4 * COLUMN_QUADS of them in registers. It
-// walks along k in slices of DEPTH: all threads load the next slices of both operands as "eights" (eight neighbours in
-// memory) while they multiply the present ones, which lie in shared memory as [depth][line], so that every value is loaded,
-// converted and dequantized once a tile. SIDE threads lie along a row of the tile and THREADS / SIDE along a column, 8 x 4
-// of them beside each other; SIDE is a multiple of 8, THREADS / SIDE of 4. Values are the 32 bits of a register, TILE_FLOAT
-// tells which arithmetic they mean. DEPTH is a multiple of 8 and of UNROLL, the steps that are compiled in a row: many keep a
-// GPU's arithmetic busy, few compile fast where a CPU does the work.
+// A workgroup makes TILE_ROWS x TILE_COLUMNS outputs, each thread 4 * ROW_QUADS x 4 * COLUMN_QUADS of them in
+// registers. It walks along k in slices of DEPTH. All threads load the next slices of both operands as "eights" (eight
+// neighbours in memory) while they multiply the present ones. These are in shared memory as [depth][line], so every
+// value is loaded, converted and dequantized once a tile. SIDE threads lie along a row of the tile and THREADS / SIDE
+// along a column, 8 x 4 of them beside each other. SIDE is a multiple of 8, THREADS / SIDE of 4. Values are the 32 bits
+// of a register, TILE_FLOAT tells which arithmetic they mean. DEPTH is a multiple of 8 and of UNROLL, the steps that
+// are compiled in a row. Many keep a GPU's arithmetic busy; few compile fast where a CPU does the work.
 //
 // A shader defines tile_fetch (eights of the slices at a depth into registers) and tile_fill (registers to shared memory).
 // With SPLITS > 1 that many workgroups share the depth of a tile and leave as many results, which sum_splits adds up.

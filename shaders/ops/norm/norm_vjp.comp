@@ -1,10 +1,10 @@
 #version 460
-// The gradient of rows behind their norm. With d = x - mean (CENTERED) or d = x, s = 1 / sqrt(mean of d^2 + eps), n = d s and
-// g = cotangent * weight:
+// The gradient of rows through their norm. With d = x - mean (CENTERED) or d = x, s = 1 / sqrt(mean of d^2 + eps), n =
+// d s and g = cotangent * weight:
 //   out[row, i] = s (g[i] - n[i] * mean of g n [- mean of g])
 //
-// One workgroup a row: x and the cotangent of HELD quads of a thread stay in registers, others are read again; rows whose quads are not
-// aligned go element by element. float32 inside.
+// One workgroup a row. x and the cotangent of HELD quads of a thread stay in registers; others are read again. Rows
+// whose quads are not aligned go element by element. float32 inside.
 
 #define BUFFERS 4
 #define PUSH RmsNormPush

@@ -1,10 +1,10 @@
 #version 460
-// The gradient of the weight of a norm, the first of two stages: out[part, i] = sum over the rows of a part of cotangent[row, i] *
-// n[row, i], n being the row behind its norm without weight (norm_vjp.comp). The second stage adds the parts up. Every sum is made by
-// one thread in the order of the rows.
+// The gradient of the weight of a norm, the first of two stages. out[part, i] = sum over the rows of a part of
+// cotangent[row, i] * n[row, i]. n is the row after its norm without weight (norm_vjp.comp). The second stage adds the
+// parts up. Every sum is made by one thread in the order of the rows.
 //
-// A workgroup has a part and a run of RUN * THREADS columns: it takes the sums of a row, then adds that row to the RUN columns of each
-// thread, which stay in registers. parts * ceil(cols / (RUN * THREADS)) workgroups.
+// A workgroup has a part and a run of RUN * THREADS columns. It takes the sums of a row, then adds that row to the RUN
+// columns of each thread, which stay in registers. parts * ceil(cols / (RUN * THREADS)) workgroups.
 
 #define BUFFERS 3
 #define PUSH NormWeightPush

@@ -14,7 +14,7 @@ struct Codes {
 
 const Codes NO_CODES = Codes(uvec2(0), 0, 0, 0); // zeros
 
-// The matrix that begins `elements` behind those at the addresses.
+// The matrix that begins `elements` after those at the addresses.
 Matrix matrix_of(uint64_t words, uint64_t scales, uint64_t biases, uint64_t elements) {
     uint64_t factors = elements / GROUP * DTYPE_BYTES(DTYPE_SCALES);
     return Matrix(words + elements / 8 * BITS, scales + factors, biases + factors);

@@ -1,4 +1,4 @@
-// Affine quantized rows as MLX stores them: each row is a little-endian bitstream of codes, lowest bits first, with one
+// Affine quantized rows as MLX stores them. Each row is a little-endian bitstream of codes, lowest bits first, with one
 // scale and one bias per group. Vec8 codes fill BITS bytes and lie within two neighbouring words of any 32 codes (BITS
 // words).
 //

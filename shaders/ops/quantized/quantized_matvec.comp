@@ -1,11 +1,13 @@
 #version 460
 // quantized_matvec: out[batch][m][n] = sum over k of x[batch][m][k] * w[n][k] for few rows m; w (n, k) packed along k.
 //
-// x begins at a multiple of 16 bytes. A workgroup makes COLUMNS outputs of ROWS rows at a time, its threads striding along k: codes are read and
-// unpacked once for ROWS rows (few_rows.glsl). Workgroups: batch * ceil(n / COLUMNS), folded over (x, y).
+// x begins at a multiple of 16 bytes. A workgroup makes COLUMNS outputs of ROWS rows at a time, its threads striding
+// along k. Codes are read and unpacked once for ROWS rows (few_rows.glsl). Workgroups: batch * ceil(n / COLUMNS),
+// folded over (x, y).
 //
-// Affine codes go by 32, which fill BITS words and share scale and bias: the sum over k of x (scale * code + bias) is
-// scale * (sum of x * code) + bias * (sum of x), so that a weight takes a shift, a mask and a product. Small floats go by eight.
+// Affine codes go by 32, which fill BITS words and share scale and bias. The sum over k of x (scale * code + bias) is
+// scale * (sum of x * code) + bias * (sum of x). So a weight takes a shift, a mask and a product. Small floats go by
+// eight.
 //
 // gathered_quantized_matvec (GATHERED): the matrices of x and w of a batch row are those that `left` and `right` name.
 

@@ -1,13 +1,13 @@
 #version 460
 // out[row] = in[row, 0] op in[row, 1] op …; argmin and argmax give the uint32 position, the first one on ties.
 //
-// One workgroup a row. A thread folds every THREADS-th quad of a row of neighbours, or every THREADS-th element of another one, into
-// several accumulators, the workgroup folds the threads in a tree, so a float sum of n elements is at most n / (4 * THREADS) additions
-// deep. Rows are found through outer strides, elements through inner strides. logsumexp takes the maximum first. An empty row gives the
-// identity.
+// One workgroup a row. A thread folds every THREADS-th quad of a contiguous row, or every THREADS-th element of another
+// one, into several accumulators. The workgroup folds the threads in a tree. So a float sum of n elements is at most n
+// / (4 * THREADS) additions deep. Rows are found through outer strides, elements through inner strides. logsumexp takes
+// the maximum first. An empty row gives the identity.
 //
-// A long argmin or argmax takes two dispatches: with PAIRS_WRITTEN rows are parts of it and give (key, position) pairs, with
-// PAIRS_READ pairs of parts of `part` elements, read through strides that count pairs, are what is folded.
+// A long argmin or argmax takes two dispatches. With PAIRS_WRITTEN rows are parts of it and give (key, position) pairs.
+// With PAIRS_READ the input is pairs of parts of `part` elements, read through strides that count pairs.
 //
 // Four elements an iteration: a row may hold 65,535 * 4 * THREADS elements on drivers that cap loops.
 

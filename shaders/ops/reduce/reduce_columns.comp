@@ -1,9 +1,10 @@
 #version 460
-// out[part, batch, column] = in[batch, from, column] op in[batch, from + 1, column] op … over the rows of a part: reductions along an
-// axis that is not the last one. Several parts make more workgroups where columns are few; the same kernel folds them.
+// out[part, batch, column] = in[batch, from, column] op in[batch, from + 1, column] op … over the rows of a part. It
+// reduces along an axis that is not the last one. Several parts make more workgroups where columns are few; the same
+// kernel folds them.
 //
-// LANES threads side by side have four columns each, THREADS / LANES lines of them every so many rows, four rows under way at a time. A
-// tree folds the lines.
+// LANES adjacent threads have four columns each. THREADS / LANES lines of them take every so many rows, four rows under
+// way at a time. A tree folds the lines.
 
 #define BUFFERS 2
 #define PUSH ReduceColumnsPush

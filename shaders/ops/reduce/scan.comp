@@ -1,14 +1,14 @@
 #version 460
-// out[row, i] = in[row, 0] op … op in[row, i]; EXCLUSIVE leaves in[row, i] out (the first is the identity), REVERSE
+// out[row, i] = in[row, 0] op … op in[row, i]. EXCLUSIVE leaves in[row, i] out (the first is the identity). REVERSE
 // folds from the end of the row.
 //
-// A tile is 4 * QUADS * THREADS elements: each thread folds QUADS quads of neighbours, lanes side by side, the workgroup scans the quads'
-// totals in shared memory. A workgroup walks its row tile by tile; with TILED each tile has a workgroup of its own, in one pass over
-// memory (Merrill and Garland, decoupled look-back): a workgroup publishes its tile's total, waits until all totals behind
-// the nearest known prefix are there, and publishes its own prefix.
+// A tile is 4 * QUADS * THREADS elements. Each thread folds QUADS quads of neighbours, with contiguous lanes. The
+// workgroup scans the quads' totals in shared memory. A workgroup walks its row tile by tile. With TILED each tile has
+// a workgroup of its own, in one pass over memory (Merrill and Garland, decoupled look-back). A workgroup publishes its
+// tile's total, and waits for all totals after the nearest known prefix. Then it publishes its own prefix.
 //
-// prefix(k) is always prefix(k - 1) op total(k), wherever the look-back ends, so results do not depend on what ran when. Nobody relies
-// on workgroups making progress beside each other: who polled SPINS times sums the tiles that are missing itself.
+// prefix(k) is always prefix(k - 1) op total(k), wherever the look-back ends, so results do not depend on what ran
+// when. No workgroup relies on the progress of another. After SPINS polls it sums the tiles that are missing itself.
 
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -49,7 +49,7 @@ shared uint nearest_prefix, nearest_gap; // tile + 1, 0: none
 uint op2(uint a, uint b) { return combine(OP, DTYPE_IN, a, b); }
 uint fold_quad(uvec4 q) { return op2(op2(q.x, q.y), op2(q.z, q.w)); }
 
-// Elements i … i + 3 of the walk; the identity behind the end.
+// Elements i … i + 3 of the walk; the identity past the end.
 uvec4 load_some(uint64_t row, uint i) {
     uvec4 q;
     [[unroll]] for (uint e = 0; e < 4u; e++) {
@@ -121,7 +121,8 @@ uint scan_totals() {
     return all;
 }
 
-// What a tile folds to: the same bits as whoever has it publishes. Rare, so it takes few registers rather than little time.
+// The fold of a tile, with the same bits as its workgroup publishes. Rare, so it takes few registers rather than little
+// time.
 uint total_of(uint64_t row, uint block) {
     for (uint u = 0; u < QUADS; u++) totals[u * THREADS + gl_LocalInvocationID.x] = fold_quad(load_some(row, quad_at(block, u)));
     return scan_totals();
@@ -156,7 +157,7 @@ bool poll(uint64_t tiles, uint tile, out uint prefix) {
         barrier();
         uint from = nearest_prefix;
         if (from > nearest_gap) {
-            // All threads do: llvmpipe loses the subgroups that pass a loop over in front of a barrier.
+            // All threads do: llvmpipe loses the subgroups that skip a loop before a barrier.
             prefix = seen[tile - from];
             for (; from < tile; from++) prefix = op2(prefix, seen[tile - 1u - from]);
             return true;

@@ -1,5 +1,5 @@
 #version 460
-// What lies in front of and behind the passes of a transform of n elements, by MODE of fft.h; a thread makes one element.
+// The steps before and after the passes of a transform of n elements, by MODE of fft.h; a thread makes one element.
 
 #define BUFFERS 4
 #define PUSH FftMapPush

@@ -1,10 +1,11 @@
 #version 460
-// One pass of a Stockham transform. With R = FACTOR, m = size / done / R, a row's element q + done * (p + m * j) is input j of column
-// (p, q), and output k goes to q + done * (R * p + k), times the root p * k of size / done.
+// One pass of a Stockham transform. R = FACTOR and m = size / done / R. A row's element q + done * (p + m * j) is input
+// j of column (p, q). Output k goes to q + done * (R * p + k), times the root p * k of size / done.
 //
-// A workgroup transforms COLUMNS columns in shared memory, in the radices FACTORS (four bits each, radix - 1, the first lowest); the
-// first stage reads the buffer and the last one writes it. ORDER says which index of a stage runs fastest over threads, so that memory
-// is read and written in runs: columns; columns, but elements when writing (done = 1); or elements (whole rows).
+// A workgroup transforms COLUMNS columns in shared memory, in the radices FACTORS (four bits each, radix - 1, the first
+// lowest). The first stage reads the buffer and the last one writes it. ORDER says which index of a stage runs fastest
+// over threads, so that memory is read and written in runs. It is columns; columns, but elements when writing (done =
+// 1); or elements (whole rows).
 
 #define BUFFERS 3
 #define PUSH FftPassPush

@@ -1,5 +1,5 @@
 #version 460
-// Roots of unity for fft_pass and fft_map: a thread makes one entry of the coarse table or of the fine one behind it.
+// Roots of unity for fft_pass and fft_map: a thread makes one entry of the coarse table or of the fine one after it.
 
 #define BUFFERS 1
 #define PUSH FftTablePush

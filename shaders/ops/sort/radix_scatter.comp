@@ -1,10 +1,11 @@
 #version 460
-// Puts the elements of each row in the order of one digit, equal ones as they were: starts[row, digit, tile] is where those of a tile
-// begin. With INDICES positions travel beside them (their own ones where `indices` is absent).
+// Puts the elements of each row in the order of one digit, equal ones as they were. starts[row, digit, tile] is where
+// those of a tile begin. With INDICES positions travel beside them (their own ones where `indices` is absent).
 //
-// One workgroup a tile sorts it by the digit in shared memory, four bits at a time: each thread counts its ITEMS neighbours in a column
-// of counters of 16 bits, two digits a word, a scan over all counters gives places. Elements of one digit then lie side by side, and
-// runs of them are written together. No thread counts for another one, so there are neither atomics nor subgroups.
+// One workgroup sorts a tile by the digit in shared memory, four bits at a time. Each thread counts its ITEMS
+// neighbours in a column of 16-bit counters, two digits a word. A scan over all counters gives places. Elements of one
+// digit are then contiguous, and runs of them are written together. No thread counts for another one, so there are
+// neither atomics nor subgroups.
 
 #define BUFFERS 5
 #define PUSH RadixPush
@@ -37,7 +38,7 @@ void exchange(inout uint value[ITEMS], uint place[ITEMS], bool striped) {
         value[u] = items[slot(striped ? u * THREADS + t : t * ITEMS + u)];
 }
 
-// Scans all counters, exclusively: lower halves are those of values 0 to 7, in front of the upper ones.
+// Scans all counters, exclusively: lower halves are those of values 0 to 7, before the upper ones.
 void scan_counters() {
     uint t = gl_LocalInvocationID.x;
     uint part[COLUMN];
@@ -103,7 +104,7 @@ void main() {
     exchange(raw, place, false);
     if (INDICES != 0u) exchange(index, place, false);
 
-    // What is behind the end has the last digit, and stays there.
+    // Elements past the end have the last digit, and stay there.
     [[unroll]] for (uint half_digit = 0; half_digit < 2u; half_digit++) {
         [[unroll]] for (uint u = 0; u < ITEMS; u++)
             value[u] = t * ITEMS + u < count ? (digit_of(raw[u]) >> (4u * half_digit)) & 15u : 15u;

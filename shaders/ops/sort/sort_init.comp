@@ -1,6 +1,6 @@
 #version 460
 // keys[row, i], indices[row, i] = (order-preserving uint of in[row, i], i), padded with (largest key, i) to a power of
-// two: sorted as pairs they order the row stably, NaN after all numbers and the padding last.
+// two. Sorted as pairs they order the row stably, NaN after all numbers and the padding last.
 //
 // A thread makes one pair: rows * padded threads.
 

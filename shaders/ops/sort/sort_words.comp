@@ -1,7 +1,7 @@
 #version 460
-// keys[row, i] = a uint that compares as one half of x[row, order[row, i]] does, of an 8-byte dtype; without `order` of x[row, i]. Sorted
-// by WORD 0 and then, stably, by WORD 1 elements are in order: the low and high halves of integers, the imaginary and real parts of
-// complex numbers. Those with a NaN are behind all others and equal.
+// keys[row, i] = a uint that compares as one half of x[row, order[row, i]] does, of an 8-byte dtype; without `order` of
+// x[row, i]. Sorted by WORD 0 and then, stably, by WORD 1 elements are in order. The words are the low and high halves
+// of integers, or the imaginary and real parts of complex numbers. Those with a NaN are after all others and equal.
 //
 // One thread an element.
 
