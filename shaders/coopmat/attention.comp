@@ -1,18 +1,21 @@
 #version 460
 // coopmat_attention: out = softmax(scale * q . k + mask) . v for many queries at once, in 16x16x16 matrices, online over the keys.
 //
-// Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of SUBGROUPS walks
-// over the keys 8 * SUBGROUPS at a time; they go through shared memory as float16, the next ones already under way. The subgroups form
-// KEY_GROUPS times as many rows of 16: with 2, two subgroups share their rows and see half of the keys each time, which suits few rows, and
-// add up at the end. Scores stay in registers: of a sum matrix a lane holds the elements 0-3 of one row and 4-7 of another in the
-// same columns, four neighbouring lanes share their rows, and A has the same order, so that weights are multiplied as they come.
+// Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of
+// SUBGROUPS walks over the keys 8 * SUBGROUPS at a time. Keys go through shared memory as float16, and the next ones
+// are already loading. The subgroups form KEY_GROUPS times as many rows of 16. With 2, two subgroups share their rows,
+// see half of the keys each time, and add up at the end. That suits few rows. Scores stay in registers: of a sum matrix
+// a lane holds the elements 0-3 of one row and 4-7 of another in the same columns, four neighbouring lanes share their
+// rows, and A has the same order, so that weights are multiplied as they come.
 //
-// `lengths` is the number of keys that count, limited to kv_len: one int32 (HAS_LENGTHS 1) or one for each batch row (2); without it
-// all do. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, those of one block of all
-// positions together; a block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16.
-// Where queries are few, SPLITS workgroups share their keys: each leaves what it saw in float32, out (split, batch, …), and of each of
-// these rows the largest score and the sum of weights; attention_merge does the rest.
-// THREADS must be 32 * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
+// `lengths` is the number of keys that count, limited to kv_len. It is one int32 (HAS_LENGTHS 1) or one for each batch
+// row (2). Without it all keys count. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none
+// gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, with all positions of one block together.
+// A block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
+// queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
+// …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
+// THREADS must be 32
+// * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -117,7 +120,8 @@ uvec4 loaded(uvec4 x) {
     return halves(pair_values(x.xy, DTYPE_BF16), pair_values(x.zw, DTYPE_BF16));
 }
 
-// Behind the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must be finite.
+// Past the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must
+// be finite.
 void store_keys(uint first) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),

@@ -1,17 +1,18 @@
 #version 460
-// coopmat_dense: out[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n] in 16x16x16 matrices, all float16, sums float32.
-// coopmat_dense_bf16: the same of bfloat16. Operands pass through as words, and the build makes bfloat16 of the matrices' float16.
-// coopmat_conv (CONV): a convolution, channels last, as such a product: a are the patches (images * positions, taps * channels), which
-// are read from the input as they are needed, b the weights (filters, taps * channels), batches the groups.
+// coopmat_dense: out[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n] in 16x16x16 matrices, all float16,
+// sums float32. coopmat_dense_bf16: the same of bfloat16. Operands pass through as words, and the build makes bfloat16
+// of the matrices' float16. coopmat_conv (CONV): a convolution, channels last, as such a product. a are the patches
+// (images * positions, taps * channels), which are read from the input as they are needed. b are the weights (filters,
+// taps * channels), batches the groups.
 //
 // A workgroup makes 128 x 128 of the result, each of its four subgroups a quarter. Both operands go through shared memory, DEPTH of k at a
 // time, in runs of eight as they lie in memory: along k where A_ALONG_K, B_ALONG_K, else along rows of a and columns of b. The next ones are
 // under way during the multiplications. Every run begins at a multiple of 16 bytes.
 //   K_EDGE  k is no multiple of DEPTH; channels always are
 //   SPLITS  workgroups that share the depth of a tile: out is (SPLITS, batch, m, n), parts in float32 that are still to be added
-// Larger tiles, more subgroups, and two steps in shared memory at once are slower on an H200: 20 KB let two workgroups run on a
-// multiprocessor, and one multiplies while the other one waits. THREADS must be 128.
-// Workgroups: SPLITS * batch * ceil(m / ROWS) * ceil(n / COLUMNS), folded over (x, y).
+// Larger tiles, more subgroups, and two steps in shared memory at once are slower on an H200. 20 KB let two workgroups
+// run on a multiprocessor, and one multiplies while the other one waits. THREADS must be 128. Workgroups: SPLITS *
+// batch * ceil(m / ROWS) * ceil(n / COLUMNS), folded over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -68,11 +69,11 @@ uvec2 run_place(uint i, uint run) {
 
 // ---- operands ---------------------------------------------------------------------------------------------------------
 
-// The runs of a thread in a matrix of `lines` lines across k: those behind the end repeat the last ones.
+// The runs of a thread in a matrix of `lines` lines across k. Runs past the end repeat the last ones.
 uint place_along_k(uvec2 place, uint lines, uint stride) { return (min(place.x, lines - 1u) * stride + place.y) * 2u; }
 uint place_across_k(uvec2 place, uint lines, uint stride) { return (place.x * stride + min(place.y, (lines - 1u) / 8u * 8u)) * 2u; }
 
-// What lies behind the end of k is 0.
+// Elements past the end of k are 0.
 uvec4 inside(uvec4 x, uint depth, bool along_k) {
     if (K_EDGE == 0 || !along_k || depth + 8u <= k) return x;
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -232,8 +233,8 @@ void multiply() {
     }
 }
 
-// Sums go out through shared memory, 16 rows of a subgroup's quarter at a time: neighbouring threads then write whole lines of memory, four
-// numbers each. In `whole` tiles fours begin at a multiple of their size.
+// Sums go out through shared memory, 16 rows of a subgroup's quarter at a time. Neighbouring threads then write whole
+// lines of memory, four numbers each. In `whole` tiles fours begin at a multiple of their size.
 void store_tile(uint64_t rows, bool whole) {
     uint line = COLUMN_BLOCKS * 4, place = gl_SubgroupID * 16 * (line + 1); // fours, and one more, as above; 1088 of all are in every tile
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {

@@ -5,9 +5,10 @@
 // coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are rotated and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
-// A workgroup makes a ROWS x COLUMNS tile, each of ACROSS * ALONG subgroups all rows of its part of the columns. x goes through shared memory,
-// 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns
-// of w and dequantizes them in registers: w takes no shared memory, no barrier and a quarter of the traffic.
+// A workgroup makes a ROWS x COLUMNS tile, each of ACROSS * ALONG subgroups all rows of its part of the columns. x goes
+// through shared memory, 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane
+// loads the codes of the elements it owns of w and dequantizes them in registers. So w takes no shared memory, no
+// barrier and a quarter of the traffic.
 //   ROWS    16, 32, 64
 //   COLUMNS 128, or 192 or 256 for 64 rows of plain and gated products: x then serves more products
 //   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
@@ -115,7 +116,7 @@ void store_x() {
 
 void load_w(uint round) {
     [[unroll]] for (uint part = 0; part < COLUMN_BLOCKS * EACH; part++) {
-        // Behind the end x is 0.
+        // Past the end x is 0.
         uint block = part / EACH, step = round * DEEP + FIRST_STEP + part % EACH;
         if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
         uint64_t at = pc.address[2] + step * (CODE_LOADS * 512), group = pc.address[3] + step * 64 / GROUP * 64;
@@ -269,7 +270,7 @@ void main() {
         store_x();
         use_w();
         barrier();
-        // The last round loads what nobody wants: a branch around it, or a round behind the loop, takes longer.
+        // The last round loads unused values: a branch around it, or a round after the loop, takes longer.
         uint after = min(round + 1, end - 1);
         load_x(after);
         load_w(after);

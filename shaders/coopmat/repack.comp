@@ -1,8 +1,8 @@
 #version 460
 // coopmat_repack: quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
 //
-// `map` says which (row of k, column of n) element i of lane l of a 16x16 matrix is (coopmat_map). k counts in steps of 64 = 4 matrices;
-// the columns are padded to a multiple of 128, k to one of 64; padding has code, scale and bias 0.
+// `map` says which (row of k, column of n) element i of lane l of a 16x16 matrix is (coopmat_map). k counts in steps of
+// 64 = 4 matrices. The columns are padded to a multiple of 128, k to one of 64. Padding has code, scale and bias 0.
 //   codes   [n / 16][k / 64][lane] a uvec4 (two where BITS is 8) with the lane's 8 codes of each of the 4 matrices, laid out so that
 //           a mask gives two neighbouring elements in the low bits of two halves
 //   scales_biases  [n / 16][k / GROUP][lane / 4] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements
