@@ -176,7 +176,7 @@ deviceTest("planNew() says what is wrong with a Plan", (device) => {
   wrong((w) => w.length = 3, "no Plan");
   wrong((w) => w[0] = 0, "no Plan", PLAN_MAGIC.toString(16));
   wrong((w) => w.push(0), "header says");
-  wrong((w) => w[3] = w.push(0), "stand behind the last dispatch");
+  wrong((w) => w[3] = w.push(0), "follow the last dispatch");
   wrong((w) => w[1] = 2 ** 31, "2147483648 slots");
   wrong((w) => w[2] = 2 ** 31, "dispatches");
   wrong((w) => w[2] = 2, "past the end");
