@@ -60,6 +60,7 @@ const ENTRIES: readonly Entry[] = [
     validated: true,
     share: 4,
   },
+  { files: /^tests\/runtime\/soak_test/, cpu: "full", whole: true },
   { files: /^tests\/runtime\/(devices|responsive)_test/, cpu: "gate", whole: true, validated: true, share: 2 },
   { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
   // Kernels, one dispatch at a time.
@@ -69,10 +70,10 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate" },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
-  { files: /^tests\/llm\/decode\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
+  { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|batched_decode|chunk_decode|megakernel_check|prefill_tail|cache_growth)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|batched_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth|batch_generate)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,

@@ -75,7 +75,7 @@ faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (de
 
 faultTest("memory that the driver refuses is out-of-memory", `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:1`, (device) => {
   const small = device.bufferNew(4);
-  const error = assertFails("out-of-memory", () => device.bufferNew(100 * MIB), "100.0 MiB", "free arrays");
+  const error = assertFails("out-of-memory", () => device.bufferNew(100 * MIB), "100.0 MiB", "Free arrays");
   assert(/\d MiB in use of \d/.test(error.message));
   assertEquals(bytesOf(device, small, 0).length, 0);
 });
