@@ -53,6 +53,7 @@ export const HELD = [
   ...["examples", "ffi"],
   ...["scripts/parity", "scripts/prose", "scripts/prose.ts", "scripts/reliability", "scripts/setup", "scripts/soak"],
   ...["scripts/support"],
+  ...["src/array", "src/backend", "src/cli", "src/display", "src/graph", "src/nn", "src/notebook", "src/plot"],
   ...[
     "src/llm/answer",
     "src/llm/chat",

@@ -206,7 +206,7 @@ export interface OpAttrs {
   /**
    * inputs (logits (rows, cols)[, settings float32 (rows, 4), uniforms (rows,)][, mask uint32 (rows, cols / 32, rounded up)]): uint32
    * (rows,). Settings are temperature, topP, minP and topK of each row. Only with `draws` are there any: else all rows take their
-   * largest logit. `topK` is that of all rows, 0 where none has one and -1 where it may be any; `topP` says whether a row may have one.
+   * largest logit. `topK` is that of all rows, 0 if none has one, and -1 if it is unknown. `topP` says whether a row may have one.
    */
   sample: { readonly draws: boolean; readonly topK: number; readonly topP: boolean; readonly masked?: boolean };
   /** inputs (logits (rows, cols), tokens int32 (rows,)[, mask, as of `sample`]): float32 (rows, 1 + 2 top). */

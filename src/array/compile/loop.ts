@@ -44,9 +44,9 @@ export function readMappedFloats(array: Tensor, start?: number, count?: number):
 }
 
 /**
- * Replaces values of an evaluated array of a {@link DeviceLoop}'s state, after submitted steps and before later ones: those from
- * element `start` on (default 0), counted in row-major order. The others stay. Throws a DtypeError where `values` are of another dtype
- * than the array, an IndexError where they do not fit into it, a ValueError where it is a view that is not contiguous.
+ * Replaces values of an evaluated array of a {@link DeviceLoop}'s state, after submitted steps and before later ones. They are the
+ * values from element `start` on (default 0), counted in row-major order. The others stay. Throws a DtypeError if `values` are of
+ * another dtype than the array, and an IndexError if they do not fit into it. A view that is not contiguous is a ValueError.
  *
  * ```ts
  * poke(state.temperatures, Float32Array.of(0.7), 3); // of sequence 3 alone

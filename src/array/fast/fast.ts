@@ -404,7 +404,7 @@ export interface SampleOptions {
   readonly minP?: TensorLike;
   /** Keeps this many of the most likely tokens. Default 0: all. */
   readonly topK?: TensorLike;
-  /** Random key, or one for each row (rows, 2); the global random state unless given. */
+  /** Random key, or one for each row (rows, 2); default the global random state. */
   readonly key?: TensorLike;
   /**
    * uint32 (…, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be taken. The other tokens count as logits of
