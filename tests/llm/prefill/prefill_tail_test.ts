@@ -25,6 +25,7 @@ import {
   toldOf,
 } from "../../support/models/sampling_states.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { drawSome } from "../../support/draw_cases.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -49,6 +50,9 @@ const ANSWERS = [
   { name: "a free answer" },
   { name: "an answer of a format", responseFormat: { type: "json_object" } },
 ] as const;
+
+/** Settings that a seed draws for software Vulkan before the full tier: each compiles for 10 seconds. */
+const DRAWN = 3;
 
 const SETTINGS: readonly ChoosingSettings[] = [
   {},
@@ -146,7 +150,8 @@ for (const device of DEVICES) {
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
       mx.setDefaultDevice(device);
       // Draws depend on more digits than bfloat16 rows have after the norm.
-      for (const settings of SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16)) {
+      const possible = SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16);
+      for (const settings of drawSome(device, dtype.name, possible, DRAWN)) {
         const expected = await promptState(model, settings, { regions: "off" });
         for (const { batched, head, error, drawsAll } of HEADS) {
           if (settings.temp === 1 && !drawsAll) continue;
