@@ -226,8 +226,8 @@ export class BoundLoop implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon` is
-   * that of {@link Backend.waitAsync}. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
+   * Resolves when the steps up to a ticket are done; the default is all that were submitted. The event loop stays alive meanwhile. `soon`
+   * is that of {@link Backend.waitAsync}. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
    * new loop will not try that again.
    */
   async done(ticket: number = this.#ticket, soon?: boolean): Promise<void> {

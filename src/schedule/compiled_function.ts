@@ -1,9 +1,9 @@
 /**
  * Compiled functions: a graph is traced and lowered once per set of input shapes, then its Plan is run again and again.
  *
- * Inputs become parameters that are bound at each call. The Plan keeps its arena, so a call costs no lowering, and a
- * backend that records Plans replays its recording while the same storage comes back. A graph with nodes that the device hands
- * over to the CPU is no single Plan: its trace is kept as it is, and evaluated over the inputs of each call.
+ * Inputs become parameters that are bound at each call. The Plan keeps its arena, so a call costs no lowering. A backend that records Plans
+ * replays its recording if the same storage comes back. A graph with nodes that fall back to the CPU is no single Plan. Its trace is kept
+ * as it is, and evaluated over the inputs of each call.
  *
  * @module
  */

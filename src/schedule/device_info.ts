@@ -104,9 +104,9 @@ export function setCacheLimit(bytes: number): number {
 }
 
 /**
- * Sets from how many bytes in use on a device allocating first waits for the work that was submitted and gives the cache back; what
- * does not fit then is allocated all the same, as far as there is memory. Returns the limit before: half more than the default
- * device offers where none was set, as in MLX.
+ * Sets the bytes in use from which on a device, before it allocates, waits for submitted work and frees the cache. If a request still does
+ * not fit, it is allocated all the same, as far as there is memory. Returns the limit before: half more than the default device offers
+ * where none was set, as in MLX.
  */
 export function setMemoryLimit(bytes: number): number {
   checkBytes(bytes, "setMemoryLimit");

@@ -74,7 +74,10 @@ export class Executable implements Disposable {
     if (!this.ready) await this.#backend.prepare(this.lowered.words!);
   }
 
-  /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. On the first stream unless given. */
+  /**
+   * Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. The default is the
+   * first stream.
+   */
   run(parameters: readonly Node[], stream?: number): RunResult {
     const fresh: Storage[] = [];
     try {
@@ -143,7 +146,7 @@ export class Executable implements Disposable {
     return this.#parts.length;
   }
 
-  /** Submits a part of the Plan over bound slots: parts behind it may follow later, or never. */
+  /** Submits a part of the Plan over bound slots: parts after it may follow later, or never. */
   submitPart(whole: SlotWords, part: number): number {
     const { plan, slots, first, count } = this.#parts![part];
     const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, pickSlots(whole, slots)));
@@ -151,7 +154,7 @@ export class Executable implements Disposable {
     return ticket;
   }
 
-  /** The storage behind each slot; results are allocated into `fresh`. */
+  /** The storage of each slot; results are allocated into `fresh`. */
   #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
     return this.lowered.slots.map((_, i) => this.#storage(i, parameters, fresh));
   }

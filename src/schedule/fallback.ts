@@ -28,7 +28,7 @@ export function mayFallBack({ op }: Node): boolean {
   return op === "factorization" || op === "customKernel";
 }
 
-/** Such nodes behind those that are not evaluated yet, inputs first. */
+/** Such nodes among those that `nodes` depend on and that are not evaluated yet, inputs first. */
 export function pendingFallbacks(nodes: readonly Node[]): Node[] {
   return inputsFirst(nodes, (node) => node.inputs).filter(mayFallBack);
 }

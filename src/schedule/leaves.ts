@@ -1,8 +1,8 @@
 /**
  * Values of leaves: content of the host is uploaded, and values in files are read straight to the device.
  *
- * An array knows its file from the header that was checked. By the time its values are needed another program may have written there,
- * or put something else in its place, so the file is looked at again.
+ * An array knows its file from the header that was checked. By the time its values are needed another program may have written there, or
+ * replaced the file. So the file is checked again.
  *
  * @module
  */
@@ -20,9 +20,8 @@ import type { Value } from "./plan/value.ts";
 export type LeafLoader = (backend: Backend, buffer: BufferHandle, byteOffset: number) => void;
 
 /**
- * What loads a leaf's values from its file, which is looked at before anything is allocated for them. Throws an {@link ArrayError}
- * with code "file" where that is no longer the file whose header was read, ends too early, or holds booleans that are neither 0
- * nor 1.
+ * What loads a leaf's values from its file, which is looked at before anything is allocated for them. Throws an {@link ArrayError} with
+ * code "file" if it is no longer the file whose header was read. The same if it ends too early, or holds booleans that are neither 0 nor 1.
  */
 export function openLeaf(node: Node): LeafLoader {
   const { path, byteOffset: from, version, deflated } = attrsOf(node, "file");

@@ -45,11 +45,11 @@ export interface Lowered {
   readonly arenas: readonly number[];
   /** One per output asked for, then one per node of `inPlace` that was not asked for. */
   readonly outputs: readonly Output[];
-  /** Nodes that were written in place although nobody asked for them: they must settle too, their base is overwritten. */
+  /** Nodes that were written in place although no caller asked for it: they must settle too, their base is overwritten. */
   readonly inPlace: readonly Node[];
   /** Leaves whose storage an output takes over. */
   readonly donated: readonly Node[];
-  /** Storages among the slots that are written although no leaf says so: nobody else reads them. */
+  /** Storages among the slots that are written although no leaf says so: nothing else reads them. */
   readonly overwritten: readonly Storage[];
   /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
   readonly status: Storage | undefined;
@@ -58,8 +58,8 @@ export interface Lowered {
 }
 
 /**
- * Lowers the graph behind `outputs` for one backend. Leaves with host or file content are uploaded on the way. The result
- * holds one reference of each storage in its slots, which {@link Executable} takes over.
+ * Lowers the graph of `outputs` for one backend. Leaves with host or file content are uploaded on the way. The result holds one reference
+ * of each storage in its slots, which {@link Executable} takes over.
  */
 export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   return profiler.host("lowering", () => lowerGraph(outputs, backend, options));

@@ -21,8 +21,8 @@ const STEP = 32;
 const MAX_COLUMNS = 16384;
 
 /**
- * Reads a quantized matrix whose codes, scales and biases are leaves in files, packed where the device has use for that;
- * elsewhere it stays as it is. Resolves when it is done.
+ * Reads a quantized matrix whose codes, scales and biases are leaves in files. It is packed if the device has use for that; else it stays
+ * as it is. Resolves when it is done.
  */
 export async function packLeaves(leaves: readonly Node[], quantization: CodeFormat): Promise<void> {
   const backend = getBackend();

@@ -1,9 +1,9 @@
 /**
  * The cache of Plans: a small graph like one that was lowered before takes over its Plan.
  *
- * What lowering decides follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored
- * leaves begin and in which strides, and who else holds nodes and storages, since that decides what may be overwritten. Two graphs
- * of one signature differ in the storages alone, which are bound anew. Ops that look at more than that are never remembered.
+ * What lowering decides follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored leaves begin
+ * and in which strides. It also holds who else has nodes and storages, since that decides what may be overwritten. Two graphs of one
+ * signature differ in the storages alone, which are bound anew. Ops that look at more than that are never cached.
  *
  * @module
  */
@@ -71,18 +71,18 @@ class Reader {
     this.#backend = backend;
   }
 
-  /** Whether the graph behind `outputs` is one to remember. Leaves with host or file content are uploaded on the way. */
+  /** Whether the graph of `outputs` is one to cache. Leaves with host or file content are uploaded on the way. */
   read(outputs: readonly Node[]): boolean {
     for (const node of outputs) if (this.#visit(node) < 0) return false;
     const { signature } = this;
     for (const node of outputs) signature.push(this.#nodes.indexOf(node));
     this.#nodes.forEach((node, i) => signature.push(node.refs === this.#reads[i])); // whether it goes with the graph
-    // Behind all uploads, which may share storages.
+    // After all uploads, which may share storages.
     for (const storage of this.storages) signature.push(storage.refs === 1, storage.bytes);
     return true;
   }
 
-  /** The number of a node behind those of its inputs, or -1. */
+  /** The number of a node, after those of its inputs, or -1. */
   #visit(node: Node): number {
     const nodes = this.#nodes;
     for (let i = nodes.length - 1; i >= 0; i--) if (nodes[i] === node) return i;
@@ -150,7 +150,7 @@ function isSame(a: readonly SignaturePart[], b: readonly SignaturePart[]): boole
   return true;
 }
 
-/** {@link lower} of what runs once, by a Plan that is remembered where there is one. */
+/** {@link lower} of what runs once, by a cached Plan if there is one. */
 export function lowerCached(outputs: readonly Node[], backend: Backend): Lowered {
   const reader = new Reader(backend);
   if (!profiler.host("lowering", () => reader.read(outputs))) return lower(outputs, backend, options);

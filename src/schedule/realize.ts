@@ -74,7 +74,7 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   }
 }
 
-/** Nodes that are worth evaluating with others, which share what lies behind them: see {@link Node.beside}. */
+/** Nodes that are worth evaluating with `nodes`, since both depend on the same ones: see {@link Node.beside}. */
 function besideOf(nodes: readonly Node[]): readonly Node[] {
   const seen = new Set<Node>(nodes), found = new Set<Node>();
   for (const node of seen) {

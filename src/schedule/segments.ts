@@ -1,9 +1,9 @@
 /**
  * Graphs over several streams, cut into parts that each run on one.
  *
- * Nodes of one stream with nothing of another between them are one part and become one Plan. What another part reads is stored. Parts
- * are submitted inputs first; a device makes one stream wait for another where data flows, not the host. Leaves belong to whoever
- * reads them.
+ * Nodes of one stream with nothing of another between them are one part and become one Plan. What another part reads is stored. Parts are
+ * submitted inputs first; a device makes one stream wait for another where data flows, not the host. Leaves belong to the part that reads
+ * them.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export interface Segment {
   readonly outputs: Node[];
 }
 
-/** The parts behind pending `nodes`, those that others read first. */
+/** The parts of the graph of pending `nodes`, those that others read first. */
 export function segmentsOf(nodes: readonly Node[]): Segment[] {
   const order = inputsFirst(nodes, (node) => node.inputs);
   const levels = new Map<Node, number>();
@@ -57,8 +57,8 @@ export function segmentsOf(nodes: readonly Node[]): Segment[] {
 }
 
 /**
- * The device of a part: that of its stream; without one that of the arrays it reads, as far as those are of no stream, else
- * `otherwise` or the default.
+ * The device of a part is that of its stream. Without a stream it is that of the arrays it reads that have no stream, else `otherwise` or
+ * the default.
  */
 export function segmentBackend(segment: Segment, otherwise: Backend | undefined): Backend {
   if (segment.stream) return getBackend(segment.stream.deviceName);
@@ -81,7 +81,7 @@ export function copyOver(segment: Segment, backend: Backend, read: (node: Node) 
   const copies = new Map<Node, Node>();
   const copyOf = (node: Node): Node => {
     if (!node.stored) {
-      // A leaf goes to the device of who reads it first; it is remembered that a stream said so.
+      // A leaf goes to the device of its first reader, and keeps the stream that said so.
       if (segment.stream && (node.op === "data" || node.op === "file")) node.stream ??= segment.stream;
       return node;
     }

@@ -1,10 +1,9 @@
 /**
  * Streams: several lines of work on one device, and the devices that they are on.
  *
- * What an op computes runs on the stream in whose scope it was called, whenever that happens; the scope stands for MLX's `stream`
- * argument. Outside of scopes work runs on the default stream of the device where its arrays lie. Streams of a GPU run beside one
- * another, and one waits for another on the device where it reads what that writes; the host waits for none. On the CPU they run in
- * the order of submission.
+ * What an op computes runs on the stream in whose scope it was called, whenever that happens; the scope stands for MLX's `stream` argument.
+ * Outside of scopes work runs on the default stream of the device where its arrays lie. Streams of a GPU run beside one another. If one
+ * reads what another writes, it waits on the device; the host waits for none. On the CPU they run in the order of submission.
  *
  * A device tells four streams apart, the default one and three others; of more, some share one.
  *
@@ -148,7 +147,7 @@ function streamsOf(name: string): Stream[] {
   return list;
 }
 
-/** The default stream of a device, of the default device unless given. */
+/** The default stream of a device; without an argument, of the default device. */
 export function defaultStream(device?: DeviceLike): Stream {
   const name = nameOf(device, "defaultStream");
   const current = scopeStream();
@@ -165,7 +164,7 @@ export function setDefaultStream(stream: Stream): void {
   if (here === stream.deviceName) enterStream(stream.index === 0 && !current ? undefined : stream);
 }
 
-/** A new stream of a device, of the default device unless given. */
+/** A new stream of a device; without an argument, of the default device. */
 export function newStream(device?: DeviceLike): Stream {
   const name = nameOf(device, "newStream");
   const list = streamsOf(name);
@@ -204,9 +203,9 @@ export interface StreamScope extends Disposable {
 }
 
 /**
- * A scope in which ops belong to a stream, or to the default stream of a device, which is the default device there: until it is
- * disposed of, or while `fn` runs, up to its first `await` where it is asynchronous. Arrays of other devices that such an op reads are
- * copied over.
+ * A scope in which ops belong to a stream, or to the default stream of a device, which is then the default device. It lasts until it is
+ * disposed of, or while `fn` runs: up to the first `await` of an asynchronous one. Arrays of other devices that such an op reads are copied
+ * over.
  *
  * @example
  * ```ts
@@ -300,7 +299,7 @@ export interface DeviceFacts extends DeviceInfo {
   readonly architecture: string;
 }
 
-/** What is known of a device, of the default one unless given; opens nothing. Throws a RuntimeError where it is not there. */
+/** What is known of a device, by default of the default one; opens nothing. Throws a RuntimeError where it is not there. */
 export function deviceInfo(device?: DeviceLike): DeviceFacts {
   const info = infoOf(device instanceof Device ? device.name : device ?? defaultDevice());
   return { ...info, deviceName: info.description, architecture: info.type };

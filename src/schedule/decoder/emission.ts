@@ -60,8 +60,8 @@ const PREFETCH_THREADS = 64;
 const MAX_WITH_PREFETCH = 6;
 
 /**
- * Prefetch threads in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay in
- * the cache are better read once; and prefetch warps wait at barriers of their own, which not every device counts as the same.
+ * Prefetch threads in the kernel of all layers. There are none for a walk with many positions at once, which needs all registers, nor for
+ * weights that do not stay in the cache. Prefetch warps also wait at barriers of their own, which not every device supports.
  */
 export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backend: Backend): number {
   const { limits } = backend;
@@ -148,7 +148,7 @@ export function ropeFreqs(d: DecoderSpec, value: (node: Node) => Value): readonl
   return openedRopes(d).map(({ freqs }) => freqs && value(freqs));
 }
 
-/** Norms of a layer among those of a whole decoder, and from behind the last layer on the norm before the head. */
+/** Norms of a layer within those of a whole decoder. The index after the last layer gives the norms from the one before the head on. */
 export function normsOf(norms: Value, { layers }: DecoderSpec, layer: number): Value {
   const stride = normsOfLayer(layers[0]).reduce((sum, node) => sum + node.shape[0], 0);
   return { ...norms, offset: norms.offset + layer * stride };

@@ -1,7 +1,7 @@
 /**
- * One token of each of several sequences, or a chunk of tokens of one, through a whole decoder, with weights that are read once for all of them, as
- * shaders/decode_batched/batch.glsl says: all layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a
- * layer. Both are the same kernel and give the same bits.
+ * One token of each of several sequences, or a chunk of tokens of one, through a whole decoder. The weights are read once for all of them,
+ * see shaders/decode_batched/batch.glsl. Either all layers are one dispatch whose workgroups wait for each other, or each phase of a layer
+ * is a dispatch. Both are the same kernel and give the same bits.
  *
  * Activations are float16 and sums float32, as in prompts, whose fragments of weights these kernels share. Every sum has an order
  * of its own, so a sequence gets the same bits whatever the others are and wherever it stands among them.
@@ -175,8 +175,8 @@ export class BatchEmitter {
     const { decoder: d, layers, norms } = this.#e.ready;
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
-      // Dense matrices stand where others have scales and biases: k beside q, then v, up beside gate. Places left over get an address that
-      // nobody reads.
+      // Dense matrices stand where others have scales and biases: k beside q, then v, up beside gate. Unused places get an address that no
+      // kernel reads.
       const weights = [qkv[0], qkv[1], o[0], o[1], gateUp[0], gateUp[1], down[0], down[1], qkv[2]];
       return [normsOf(norms, d, i), keys, values, ...weights.map((value = norms) => value)];
     });

@@ -1,6 +1,6 @@
 /**
- * The dispatches of a decoder: what opens a token and what ends it, and its layers, three dispatches each, as
- * shaders/decode/decode.glsl says, or one for all. Gemv layers are those of `emit_gemv.ts`.
+ * The dispatches of a decoder: the start and the end of a token, and its layers. A layer is three dispatches, or all layers are one, see
+ * shaders/decode/decode.glsl. Gemv layers are those of `emit_gemv.ts`.
  *
  * @module
  */
@@ -95,8 +95,8 @@ export class DecoderEmitter {
   }
 
   /**
-   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
-   * the first of several tokens only is `preamble`.
+   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. `preamble` marks what comes
+   * only before the first of several tokens.
    */
   begin(x: DecoderSpec["x"], position: Value, preamble: boolean = false): void {
     const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
@@ -301,7 +301,7 @@ export function emitDecoder(
   } else emitSamplingTail(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
 }
 
-/** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */
+/** The token that a decoder reads, if it is the one that the previous step chose, at the next position. */
 function loopedToken({ x, position, end }: DecoderSpec, value: (node: Node) => Value): TokenRow | undefined {
   if (!end || !("table" in x)) return undefined;
   const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;

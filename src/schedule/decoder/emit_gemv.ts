@@ -1,7 +1,7 @@
 /**
  * The layers of a decoder of one token where workgroups make whole rows, as shaders/decode_gemv/gemv.glsl says: for shapes whose weights
- * take long to read. All layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a layer; both are
- * the same code and give the same bits. What opens a token and what ends it are kernels of `emit_decode.ts`.
+ * take long to read. All layers are one dispatch whose workgroups wait for each other, or each phase of a layer is a dispatch. Both are the
+ * same code and give the same bits. What opens a token and what ends it are kernels of `emit_decode.ts`.
  *
  * @module
  */
@@ -154,7 +154,7 @@ export function emitGemvLayers({ l, ready, mode, capacity, value, state, status 
     const codes = (
       ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
     ): readonly Value[] => of.map((name) => l.contiguous(value(layer[name].codes), true));
-    // Dense matrices have no scales: their place gets an address that nobody reads.
+    // Dense matrices have no scales: their place gets an address that no kernel reads.
     const [qkv, o, gateUp, down] = Object.values(prepared[i]).map(([scalesBiases = norms]) => scalesBiases);
     return {
       norms: normsOf(norms, d, i),

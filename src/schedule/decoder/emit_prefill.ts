@@ -322,7 +322,9 @@ export function openPrompt(
   return new Prompt(l, before, linked, explanation, value, done);
 }
 
-/** Why a step of several sequences does not take the products of prompts; undefined where these serve it better than a grid of the kernels of one. */
+/**
+ * Why a step of several sequences does not use the prefill GEMMs. Undefined if they are faster than a grid of the single-sequence kernels.
+ */
 export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {
   const few = sequencesOf(d) * d.sizes.hidden < tuningOf(backend).decode.minProductFeatures &&
     options.matrices !== "emulated";

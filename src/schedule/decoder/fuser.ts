@@ -38,7 +38,10 @@ interface ReadyRegion {
   readonly ready: ReadyDecoder;
 }
 
-/** One token of each sequence, or a chunk of one, through all layers; or the last layer of a prompt for the row that chooses its token. */
+/**
+ * One token of each sequence, or a chunk of one sequence, through all layers. Or the last layer of a prompt, for the row that chooses its
+ * token.
+ */
 function fuseStep(
   context: FusionContext,
 ): { readonly fusion: Fusion; readonly endsPrompt: boolean } | undefined {

@@ -20,7 +20,7 @@ const IN_FLIGHT = 8;
 /** What a unit of a product costs beside its rows, in rows. */
 const UNIT_COST = 2;
 
-/** The products of a layer: rows, of how many matrices side by side in a workgroup, and features of a row. */
+/** The products of a layer: rows, how many matrices a workgroup multiplies beside each other, and features of a row. */
 export type Product = "QKV" | "O" | "GATE_UP" | "DOWN";
 
 /** Rows of each of `grid` workgroups, numbers that a run has to divide, and features of a row. */

@@ -27,11 +27,11 @@ const TRANSITIONS: Readonly<Record<ProbeState, Readonly<Partial<Record<ProbeEven
   unknown: { "recalled works": "works", "recalled fails": "fails", begin: "probing", failed: "fails" },
   probing: { match: "works", mismatch: "fails", untestable: "fails", failed: "fails" },
   works: { failed: "fails" },
-  // A probe may end behind the failure of a loop.
+  // A probe may end after the failure of a loop.
   fails: { match: "fails", mismatch: "fails", untestable: "fails", failed: "fails" },
 };
 
-/** The state behind an event. Throws where the event cannot happen in that state. */
+/** The state after an event. Throws where the event cannot happen in that state. */
 export function nextState(state: ProbeState, event: ProbeEvent): ProbeState {
   const next = TRANSITIONS[state][event];
   if (next === undefined) throw new Error(`"${event}" cannot happen to a launch mode that is "${state}"`);
@@ -100,9 +100,9 @@ export class LaunchModes {
   }
 
   /**
-   * Whether the megakernel works for a kind of decoder: `check` compares it with barriers, once however many ask. It calls `begins` when
-   * the first dispatch whose workgroups wait for each other is about to run, and rejects where no comparison can be made; then
-   * nothing is kept on disk.
+   * Whether the megakernel works for a kind of decoder: `check` compares it with barriers, once however many ask. `check` calls `begins`
+   * just before the first dispatch runs whose workgroups wait for each other. It rejects if no comparison can be made; then nothing is kept
+   * on disk.
    */
   probe(key: string, check: (begins: () => void) => Promise<boolean>): Promise<boolean> {
     const state = this.stateOf(key);

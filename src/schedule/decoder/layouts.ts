@@ -1,5 +1,5 @@
 /**
- * The layouts in which the decode kernels read what is beside the codes, and matrices that they read by columns.
+ * The layouts in which the decode kernels read what is beside the codes, and the matrices of the split_k kernels.
  *
  * @module
  */

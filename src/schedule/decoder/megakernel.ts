@@ -1,11 +1,11 @@
 /**
- * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns what is known of it for
- * a device; here is which decoders its kernels serve, what a probe's result depends on, and what a failed wait means.
+ * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns what is known of it
+ * for a device. This file says which decoders its kernels serve, what a probe's result depends on, and what a failed wait means.
  *
- * It is tried only in loops, on devices that are likely to run all workgroups at once, behind a probe (`megakernel_check.ts`). Every
- * wait is bounded besides: one that runs out is seen when the loop's steps are awaited, with a {@link MegakernelFailure}, and from
- * then on decoders of that device take barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. What is
- * known also decides which kernels serve a few sequences (`emit_batched.ts`).
+ * It is tried only in loops, on devices that are likely to run all workgroups at once, after a probe (`megakernel_check.ts`). Every wait is
+ * bounded too. A wait that runs out gives a {@link MegakernelFailure} when the loop's steps are awaited; from then on decoders of that
+ * device use barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. What is known also decides which kernels
+ * serve a few sequences (`emit_batched.ts`).
  *
  * @module
  */
@@ -101,7 +101,7 @@ class MegakernelProbe implements Probe {
 
   async #check(begins: () => void): Promise<boolean> {
     const same = await sameBits(this.#l, this.#ready, this.#leaf, begins);
-    if (same) await this.#l.backend.saveAsync(); // whoever knows the result finds the pipelines
+    if (same) await this.#l.backend.saveAsync(); // later programs that know the result find the pipelines
     return same;
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The test behind decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
+ * The test before decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
  *
  * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of who waits for tokens.
  *
@@ -45,7 +45,7 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
   return true;
 }
 
-/** Where the residual behind the last layer lies in a state, and how to compare it. */
+/** Where the residual after the last layer lies in a state, and how to compare it. */
 interface ResidualPlace {
   readonly stateBytes: number;
   readonly at: number;
@@ -78,7 +78,7 @@ class Layers implements Disposable {
   readonly #own: Lowering;
   readonly #words: Uint32Array;
   readonly #slots: SlotWords;
-  /** Visible memory that the residual behind the last layer is copied to, and the sums that lie there. */
+  /** Visible memory that the residual after the last layer is copied to, and the sums that lie there. */
   readonly #seen: { readonly buffer: number; readonly bytes: number };
   readonly #sums: (words: BigInt64Array) => BigInt64Array;
   #plan: PlanHandle | undefined;
@@ -156,7 +156,7 @@ class Layers implements Disposable {
     return this.#own.backend.prepare(this.#words);
   }
 
-  /** The residual behind the last layer after `times` runs in one submission; undefined where the status says that one failed. */
+  /** The residual after the last layer after `times` runs in one submission; undefined if the status says that one failed. */
   async run(times: number): Promise<BigInt64Array | undefined> {
     const { backend, status } = this.#own;
     const plan = this.#plan ??= backend.compile(this.#words);
@@ -178,7 +178,7 @@ class Layers implements Disposable {
   }
 }
 
-/** The sums of one sequence over their copies; behind 8 words lies a gap of 8. */
+/** The sums of one sequence over their copies; after 8 words lies a gap of 8. */
 function addedUp(words: BigInt64Array, hidden: number): BigInt64Array {
   const sums = new BigInt64Array(hidden);
   words.forEach((word, i) => {

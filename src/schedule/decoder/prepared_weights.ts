@@ -130,7 +130,7 @@ function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Paramete
   return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
 }
 
-/** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
+/** Weights if a sequence is decoded by itself: projections for the split_k kernels, and what is beside the codes of all others. */
 function prepareSplitK(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
@@ -203,7 +203,7 @@ function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/** Norm weights and biases of a layer, as far as it has them, in the order in which the kernels find them one behind the other. */
+/** Norm weights and biases of a layer, as far as it has them, in the order in which the kernels find them in memory. */
 export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
   const { norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias } = layer;
   return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);

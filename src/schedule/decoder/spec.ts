@@ -1,6 +1,6 @@
 /**
- * A decoder of one token of a sequence, or of several: what `match/decode_step.ts` finds in a graph, the sizes that it may have, and what all
- * kernels that run it share. `prepared_weights.ts` brings its weights into place, `emit_decode.ts` and `emit_batched.ts` run it.
+ * A decoder of one token of a sequence, or of several: what `match/decode_step.ts` finds in a graph. Also the sizes that it may have, and
+ * what all kernels that run it share. `prepared_weights.ts` brings its weights into place, `emit_decode.ts` and `emit_batched.ts` run it.
  *
  * @module
  */
@@ -118,7 +118,7 @@ export interface SamplingTail {
   readonly key: StateUpdate | undefined;
   /** Arrays with the token written at position + 1 modulo their size, at most {@link MAX_RINGS}. */
   readonly rings: readonly StateUpdate[];
-  /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
+  /** A ring of log probabilities of the token and the `top` most probable ones, written in the same way. */
   readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
 }
 

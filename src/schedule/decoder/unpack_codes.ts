@@ -1,6 +1,7 @@
 /**
- * Codes of widths that no fused kernel reads, in the next one that they do: the same numbers with the same scales and biases, in a copy that
- * is kept beside them (weight_layouts.ts). A token reads up to twice the bytes then, which takes less than a product of its own for each matrix.
+ * Codes of widths that no fused kernel reads, unpacked to the next width that they read. The numbers, scales and biases are the same; the
+ * copy is kept beside them (weight_layouts.ts). A token reads up to twice the bytes then, which takes less than a product of its own for
+ * each matrix.
  *
  * @module
  */
@@ -19,7 +20,7 @@ interface Codes {
 }
 
 /**
- * The codes of matrices as kernels read them, where those are others; undefined where some are not stored by themselves or there is no room for
+ * The codes of matrices as kernels read them, if those are others. Undefined if some are not stored by themselves or there is no room for
  * all of them.
  */
 export function unpackMatrices(

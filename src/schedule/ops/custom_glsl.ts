@@ -2,7 +2,7 @@
  * The shader around the body that a program brings: extensions, buffers, template arguments, and the names of MLX for threads.
  *
  * Buffers come by address, in push constants. A buffer is a reference that main() makes of its address, and its name in the body becomes
- * that reference's array; names behind a dot stay, so that an input may be called x. Lines are counted as the program wrote them.
+ * that reference's array. Names after a dot stay, so that an input may be called x. Lines are counted as the program wrote them.
  *
  * @module
  */
@@ -191,10 +191,10 @@ function withBuffers(source: string, names: readonly string[], inputs: readonly 
   return text + source.slice(at);
 }
 
-/** Characters in front of a name in which a dot is looked for. */
+/** Characters before a name in which a dot is looked for. */
 const NEAR = 32;
 
-/** Where a text speaks of names, but for those behind a dot, which are of fields. */
+/** Where a text speaks of names, except for those after a dot, which are of fields. */
 export function usesOf(source: string, names: readonly string[]): { readonly name: string; readonly index: number }[] {
   if (names.length === 0) return [];
   const found = source.matchAll(new RegExp(`(?<!\\w)(?:${names.join("|")})(?!\\w)`, "g"));

@@ -1,7 +1,7 @@
 /**
  * The rule of kernels that a program brings: SPIR-V of it, checked, and one dispatch.
  *
- * The CPU runs their TypeScript form instead, before lowering (fallback.ts), so this rule is asked on Vulkan devices, or by a graph that is
+ * The CPU runs their TypeScript form instead, before lowering (fallback.ts). So this rule runs on Vulkan devices, or in a graph that is
  * lowered for one device as a whole.
  *
  * @module

@@ -1,9 +1,9 @@
 /**
  * Elementwise chains: runs of elementwise nodes that one dispatch of the `elementwise` kernel computes.
  *
- * A node whose only reader is an elementwise node of the same shape is held back; the reader takes its steps over while
- * they fit the kernel (3 inputs, 2 immediates, 5 steps). Each step rounds its result as a separate op would have stored
- * it, so a chain gives the same bits as its parts.
+ * A node whose only reader is an elementwise node of the same shape is held back. The reader takes over its steps while they fit the kernel
+ * (3 inputs, 2 immediates, 5 steps). Each step rounds its result as a separate op would have stored it, so a chain gives the same bits as
+ * its parts.
  *
  * @module
  */
@@ -112,8 +112,8 @@ function castStep(from: Dtype, to: Dtype): { readonly row: string; readonly doma
 }
 
 /**
- * The chain of an elementwise node. `held` gives the chain of an input that was held back for this node; `value` gives an
- * input as it lies in memory (dispatching its chain if it was held).
+ * The chain of an elementwise node. `held` gives the chain of an input that was held back for this node. `value` gives an input as it lies
+ * in memory, and dispatches its chain if it was held.
  */
 export function buildChain(node: Node, held: (input: Node) => Chain | undefined, value: (input: Node) => Value): Chain {
   const chain: Chain = { node, inputs: [], sources: [], immediates: [], steps: [] };
@@ -170,7 +170,7 @@ function addImmediates({ immediates }: Chain, more: readonly number[]): boolean 
   return true;
 }
 
-/** Moves the steps of a held chain in front of this one, when both fit together. */
+/** Moves the steps of a held chain before those of this one, when both fit together. */
 function takeOver(chain: Chain, held: Chain | undefined): Operand | undefined {
   if (!held) return undefined;
   const inputs = new Set([...chain.inputs, ...held.inputs]);

@@ -1,8 +1,8 @@
 /**
  * The rule of factorizations: kernels of matrices that exist on the CPU only.
  *
- * A GPU hands such nodes over to it (fallback.ts), so this rule is asked on the CPU alone, or by a graph that is lowered for one
- * device as a whole.
+ * On a GPU such nodes fall back to the CPU (fallback.ts). So this rule runs on the CPU only, or in a graph that is lowered for one device
+ * as a whole.
  *
  * @module
  */
@@ -37,7 +37,7 @@ const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, kind: 
     const [most, least] = [Math.max(m, n), Math.min(m, n)];
     const parts = complex ? 2 : 1;
     const values = parts * m * n + (complex ? 8 : 5) * least + parts * most;
-    // A wide input passes behind its transpose first.
+    // A wide input is transposed first.
     if (flag) return values + parts * m * n;
     return values + (complex ? 3 * least ** 2 + 5 * most ** 2 : least ** 2 + 2 * most ** 2 + m * n);
   },

@@ -1,9 +1,9 @@
 /**
  * Rules of Fourier transforms along the last axis.
  *
- * A transform of n elements whose primes are at most 13 is some passes over memory, each by a factor of n (Stockham's order, so that
- * nothing is ever reversed). Other sizes are a convolution with a chirp (Bluestein), which takes transforms of a power of two. Those of
- * real numbers are transforms of half as many complex ones where n is even.
+ * A transform of n elements whose primes are at most 13 is some passes over memory, each by a factor of n. They use Stockham's order, so
+ * nothing is ever reversed. Other sizes are a convolution with a chirp (Bluestein), which takes transforms of a power of two. Those of real
+ * numbers are transforms of half as many complex ones where n is even.
  *
  * @module
  */
@@ -22,7 +22,7 @@ const PRIMES = [2, 3, 5, 7, 11, 13];
 /** Most complex numbers that a workgroup transforms in shared memory, which holds them twice. */
 const TILE = 2048;
 
-/** Columns that lie side by side in the 64 bytes that memory is read by. */
+/** Contiguous columns in the 64 bytes that one read of memory takes. */
 const SIDE_BY_SIDE = 8;
 
 /** Rows from which on a pass of the CPU, which has a row in each lane, needs no second one beside it. */

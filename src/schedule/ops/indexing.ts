@@ -1,5 +1,5 @@
 /**
- * Rules of ops that read or write at indices: gather, scatter, and parts of an array at places that may be known on the device only.
+ * Rules of ops that read or write at indices: gather, scatter, and parts of an array at places that only the device may know.
  *
  * @module
  */

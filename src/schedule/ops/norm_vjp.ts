@@ -23,7 +23,7 @@ export function rowThreads(l: Lowering, cols: number): number {
   return cols <= 4 * 32 ? Math.min(32, threads) : threads;
 }
 
-/** The gradient of rows behind their norm. */
+/** The gradient of rows after their norm. */
 export function normVjp(l: Lowering, node: Node, inputs: Inputs): Value {
   const { eps, centered, hasWeight } = attrsOf(node, "normVjp");
   const [x, cotangent] = [inputs[0], inputs[inputs.length - 1]].map((v) => l.contiguous(v, true));

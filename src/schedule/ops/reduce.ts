@@ -154,7 +154,7 @@ function threadsFor(work: number, most: number): number {
   return Math.min(threads, most);
 }
 
-/** Threads side by side in a reduction of columns, of four columns each. */
+/** Threads beside each other in a reduction of columns, of four columns each. */
 const COLUMN_LANES = 32;
 /** Rows that each thread of one has at least where there are several parts. */
 const COLUMN_ROWS = 8;
@@ -167,7 +167,7 @@ interface Columns {
   readonly rowStride: number;
 }
 
-/** A reduction along an axis in front of `columns` neighbours, in two dispatches where those are too few for a large device. */
+/** A reduction along an axis before `columns` neighbours, in two dispatches if those are too few for a large device. */
 function reduceColumns(l: Lowering, fn: ReduceFn, x: Value, c: Columns, out: Value): void {
   const lanes = Math.min(COLUMN_LANES, 2 ** Math.ceil(Math.log2(Math.ceil(c.columns / 4))));
   const threads = threadsFor(lanes * Math.ceil(c.rows / 4), l.backend.limits.threads);
@@ -335,7 +335,7 @@ function sortRule(wantIndices: boolean): Rule {
     }
     const out = l.temporary(node.shape, node.dtype);
     if (l.backend.has("radix_sort")) {
-      // Pairs between its passes, in units of 8 bytes: none behind the one pass of bytes, two lists of 16 for wide elements.
+      // Pairs between its passes, in units of 8 bytes: none after the one pass of bytes, two lists of 16 for wide elements.
       const pairs = Math.floor(x.dtype.bytes / 2);
       l.emit("radix_sort", [l.contiguous(x), pairs ? l.temporary([rows, cols, 2 * pairs], uint32) : undefined, out], {
         spec: { DTYPE_IN: x.dtype.code, INDICES: wantIndices ? 1 : 0 },

@@ -1,6 +1,6 @@
 /**
- * The dispatches that choose a token from logits on a GPU, for op `sample` and for the end of a decoder's step; what each does
- * stands in shaders/sampling/sample.glsl.
+ * The dispatches that choose a token from logits on a GPU, for op `sample` and for the end of a decoder's step.
+ * shaders/sampling/sample.glsl says what each does.
  *
  * @module
  */
@@ -25,15 +25,15 @@ const PER_THREAD = { short: 4, long: 8 } as const;
 export const MAX_COLS: number = THREADS * THREADS * PER_THREAD.long;
 /** Rows that are sampled from at once: their scratch memory may be twice as large as they. */
 const ROWS_AT_ONCE = 64;
-/** Words of a row's scratch memory in front of its list. */
+/** Words of a row's scratch memory before its list. */
 const FIXED_WORDS = 5 * THREADS + 4 + 2 * (THREADS + 1);
 /** Those of shaders/sampling/sample.glsl. */
 const MAX_FEW = 128;
 const PARTS_TO_ONE = 4;
-/** Likeliest tokens whose log probabilities the kernel tells at most: it may look at all logits for each of them. */
+/** Most top-k tokens whose log probabilities the kernel gives: it may look at all logits for each of them. */
 const MAX_TOLD = 64;
 
-/** Whether a kernel tells log probabilities of tokens and of the `top` likeliest on a device. */
+/** Whether a kernel gives log probabilities of tokens and of the `top` most probable ones on a device. */
 export function hasLogprobsKernel(backend: Backend, cols: number, top: number): boolean {
   return hasSampleKernel(backend, cols) && top <= MAX_TOLD && top < cols;
 }
@@ -113,7 +113,7 @@ interface Draw {
   readonly workgroups: readonly [number, number, number];
 }
 
-/** Emits what has to be counted in front of a draw, and says how to draw. */
+/** Emits the counting that comes before a draw, and says how to draw. */
 export function emitCounts(l: Lowering, choice: Choice, rows: number, cols: number, source: DrawSource): Draw {
   const { logits, settings, mask, best, scratch } = source;
   const draws = looksAtAll(choice) && logits !== undefined && scratch !== undefined;
@@ -187,8 +187,8 @@ export function emitLogprobs(l: Lowering, top: number, from: ChoiceInputs, token
 }
 
 /**
- * Emits log probabilities of tokens (rows,) and of the `top` likeliest, in `out`: (rows, 1 + 2 top), or where there are positions
- * (rows,) a ring for each row (rows, size, 1 + 2 top), written at position modulo its size.
+ * Emits log probabilities of tokens (rows,) and of the `top` most probable ones, in `out`: (rows, 1 + 2 top). With positions (rows,), `out`
+ * is a ring for each row (rows, size, 1 + 2 top), written at position modulo its size.
  */
 export function emitTailLogprobsOf(
   l: Lowering,

@@ -1,10 +1,10 @@
 /**
  * Places intermediates: lifetimes in, blocks of arenas out.
  *
- * Values whose lifetimes do not overlap share a block; a block is never shared in part, so hazards can be tracked per block.
- * The largest value comes first, as in "greedy by size" of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net
- * Inference (arXiv 2001.03288): it makes a block of its size, and smaller ones fill the gaps, each in the smallest block that is free
- * for as long as it lives. Blocks lie in as few buffers as the largest size of a buffer allows, each an arena.
+ * Values whose lifetimes do not overlap share a block; a block is never shared in part, so hazards can be tracked per block. The largest
+ * value comes first, and makes a block of its size. Smaller ones fill the gaps, each in the smallest block that is free for as long as it
+ * lives. This is "greedy by size" of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (arXiv 2001.03288).
+ * Blocks lie in as few buffers as the largest size of a buffer allows, each an arena.
  *
  * @module
  */
@@ -30,7 +30,7 @@ export interface Placement {
 }
 
 const ALIGN = 256;
-/** Bytes behind each block that wide loads may touch. */
+/** Bytes after each block that wide loads may touch. */
 const SLACK = 64;
 
 /** A block, and when it is taken: spans in their order that do not overlap. */

@@ -42,7 +42,7 @@ export interface Dispatch {
   readonly table?: readonly (readonly Binding[])[];
   /** Its writes do not overlap those of the dispatch before it. */
   readonly disjoint?: boolean;
-  /** Only the first of several runs in a row needs it; stands in front of all others. */
+  /** Only the first of several runs in a row needs it; it comes before all others. */
   readonly preamble?: boolean;
 }
 
@@ -110,7 +110,7 @@ export class PlanBuilder {
     this.#dispatches++;
   }
 
-  /** A call of a kernel made at run time: `id` is what its device gave, `spec` the size of a workgroup, `push` the grid in threads. */
+  /** A call of a kernel made at run time. `id` is what its device gave, `spec` the size of a workgroup, `push` the grid in threads. */
   addShader(
     { id, buffers, threadgroup, push, workgroups }: {
       readonly id: number;
@@ -168,7 +168,7 @@ export function splitPlan(whole: Uint32Array, most: number): PlanPart[] {
     const bindings: number[] = []; // where words name slots
     for (let i = 0; i < count; i++) at = walkDispatch(whole, at, bindings);
     const words = Uint32Array.of(...whole.subarray(0, PLAN_HEADER_WORDS), ...whole.subarray(begin, at));
-    words[PLAN_HEADER_WORDS] &= ~(PLAN_DISJOINT << 16); // nothing stands in front of it here
+    words[PLAN_HEADER_WORDS] &= ~(PLAN_DISJOINT << 16); // nothing comes before it here
     const numbers = new Map<number, number>();
     for (const binding of bindings) {
       const slot = whole[binding];

@@ -1,15 +1,15 @@
 /**
- * V8's collector, as far as a program reaches it: a whole collection, and its scavenger, which looks through young objects only.
+ * V8's collector, as far as a program reaches it: a whole collection, and its minor GC, which looks through young objects only.
  *
- * V8 keeps what a WeakRef was made or read for alive until a microtask checkpoint. Running a script in a context with a microtask queue
- * of its own is one, while no code of the program runs, so WeakRefs tell what is gone also inside of a task.
+ * V8 keeps what a WeakRef was made or read for alive until a microtask checkpoint. Running a script in a context with its own microtask
+ * queue is such a checkpoint, and runs no code of the program. So WeakRefs tell what is gone also inside a task.
  *
  * @module
  */
 
 import process from "node:process";
 
-/** Elements of an array that fills a part of the scavenger's space, how many fill it whatever its size, and between two looks. */
+/** Elements of an array that fills a part of the minor GC's space, how many fill it whatever its size, and between two looks. */
 const FILLER = { elements: 2048, most: 3072, between: 32 } as const;
 
 /** What V8 offers. */
@@ -49,25 +49,25 @@ function findEngine(): Engine | null {
   }
 }
 
-/** An object that nothing holds: gone once the scavenger has run. */
+/** An object that nothing holds: gone once the minor GC has run. */
 let canary = new WeakRef({});
-/** What fills the scavenger's space: held, so that it is made. */
+/** What fills the minor GC's space: held, so that it is made. */
 const filler: { array: unknown } = { array: undefined };
 
-/** Begins to watch for the scavenger, and forgets what lives until a checkpoint. */
+/** Begins to watch for the minor GC, and forgets what lives until a checkpoint. */
 export function watch(): void {
   canary = new WeakRef({});
   engine()?.checkpoint();
 }
 
-/** Whether the scavenger ran since {@link watch}. */
+/** Whether the minor GC ran since {@link watch}. */
 export function scavenged(): boolean {
   if (canary.deref() === undefined) return true;
   engine()?.checkpoint(); // looking has kept it alive
   return false;
 }
 
-/** Has the scavenger run, by filling its space; whether it did and cleared WeakRefs, which it does not while V8 marks old objects. */
+/** Runs the minor GC by filling its space. Returns whether it ran and cleared WeakRefs, which it does not while V8 marks old objects. */
 export function scavenge(): boolean {
   watch();
   for (let i = 1; i <= FILLER.most; i++) {

@@ -53,8 +53,8 @@ const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
 };
 
 /**
- * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
- * for the "next" loop; undefined where there is none.
+ * The faster form that lowering again gives. "now" has the same bits, so a loop may change over to it; "next" rounds in another way and is
+ * for the next loop. Undefined if there is none.
  */
 export type Better = "now" | "next" | undefined;
 
@@ -96,8 +96,8 @@ const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
 const WIDE_BYTES = 16;
 
 /**
- * Elements that a copy can move at once: as many as fill WIDE_BYTES where elements lie side by side along the last dimension on
- * both sides, and every other stride and offset, counted in elements, is a multiple of that; else 1.
+ * Elements that a copy can move at once: 1, or as many as fill WIDE_BYTES. The latter needs contiguous elements along the last dimension on
+ * both sides. It also needs every other stride and offset, counted in elements, to be a multiple of that number.
  */
 function wideness(
   bytes: number,
@@ -120,8 +120,8 @@ const TRANSPOSED_TILES: Readonly<Record<number, number>> = { 1: 32, 2: 32, 4: 64
 const MIN_TRANSPOSED = 16;
 
 /**
- * The order of dimensions in which copy_transposed takes a copy: the one that elements of the input are neighbours along comes in front
- * of the last one, which is that of the output. Undefined where they are the same, or too short.
+ * The order of dimensions in which copy_transposed takes a copy. The dimension along which the input is contiguous comes before the last
+ * one, along which the output is. Undefined where they are the same, or too short.
  */
 function transposedOrder(
   shape: readonly number[],
@@ -150,7 +150,7 @@ export class Lowering {
   probe: Probe | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
-  /** Storages of leaves that intermediates or results lie in: nobody else reads those. */
+  /** Storages of leaves that intermediates or results lie in: nothing else reads those. */
   readonly overwritten: Storage[] = [];
   /** Where each dispatch comes from. */
   readonly sources: DispatchSource[] = [];
@@ -193,7 +193,7 @@ export class Lowering {
     return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
   }
 
-  /** Memory that keeps its content from run to run, zero at first unless given; where the host can look in if `hostVisible`. */
+  /** Memory that keeps its content from run to run, by default zero at first; the host can read it if `hostVisible`. */
   keep(bytes: number, hostVisible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
     const storage = new Storage(this.backend, bytes, hostVisible);
     this.kept.push(storage);
@@ -202,7 +202,7 @@ export class Lowering {
     return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
   }
 
-  /** Memory of a status word, see {@link Lowering.status}, and of one that nobody reads. */
+  /** Memory of a status word, see {@link Lowering.status}, and of one that nothing reads. */
   keepStatus(): Value {
     const value = this.keep(8, true);
     this.status = this.kept[this.kept.length - 1];
@@ -230,9 +230,9 @@ export class Lowering {
   }
 
   /**
-   * Whether an op that was asked to write in place may: the base is memory of its own (not a view) that holds each element once
-   * (an evaluated broadcast does not), no other node reads it, and no other array shares its storage (a slice of it must keep its
-   * old values).
+   * Whether an op that was asked to write in place may. The base must be memory of its own (not a view) that holds each element once (an
+   * evaluated broadcast does not). No other node may read it, and no other array may share its storage: a slice of it must keep its old
+   * values.
    */
   mayDonate(base: Node, value: Value): boolean {
     const source = this.slots[value.slot];
@@ -373,8 +373,8 @@ export class Lowering {
 
   /**
    * Copies `from` to `to`, which have equal shapes and dtypes, in at most {@link COPY_RANK} dimensions where there are `rows`. `dynamic`
-   * shifts one side at run time by int32 start indices, each clamped to its limit; with `rows`, each of so many parts along the first
-   * axis by a row of starts of its own.
+   * shifts one side at run time by int32 start indices, each clamped to its limit. With `rows`, each of that many parts along the first
+   * axis has its own row of starts.
    */
   copy(
     from: Value,

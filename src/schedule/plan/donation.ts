@@ -1,9 +1,9 @@
 /**
- * Which memory an elementwise result may take over: that of an input which nobody else reads, also where it is reached through
- * views. So a chain of operations over a large array needs no memory but what it began with.
+ * Which memory an elementwise result may take over: that of an input which nothing else reads, also if it is reached through views. So a
+ * chain of operations over a large array needs no memory but what it began with.
  *
- * An intermediate may be overwritten when it and the views of it have a single reader each. A stored leaf may be where, besides,
- * nobody can evaluate anything of it any more once this graph has been: neither it nor what reads it here is held elsewhere.
+ * An intermediate may be overwritten when it and the views of it have a single reader each. For a stored leaf there is one more condition:
+ * nothing of it can be evaluated after this graph. Neither the leaf nor what reads it here is held elsewhere.
  *
  * @module
  */
@@ -59,8 +59,7 @@ export class Donations {
   }
 
   /**
-   * The memory of `value`, which `reader` reads as its input `node`, for a result like `node` in shape and size of elements;
-   * undefined where it may not be overwritten.
+   * The memory of `value`, which `reader` reads as its input `node`, for a result of the same size. Undefined if it may not be overwritten.
    */
   take(l: Lowering, reader: Node, node: Node, value: Value): Value | undefined {
     const { slot, offset, shape, strides, packing, blocks } = value;
@@ -95,7 +94,7 @@ export class Donations {
     return this.#graph.readers.get(node)?.length === 1 && !this.#wanted.has(node);
   }
 
-  /** Whether nobody can read a stored leaf or what depends on it after this graph. */
+  /** Whether nothing can read a stored leaf or what depends on it after this graph. */
   #isLast(leaf: Node, storage: Storage): boolean {
     return leaf.op === "stored" && storage.refs === 1 && this.#goes(leaf);
   }

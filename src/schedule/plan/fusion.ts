@@ -42,7 +42,7 @@ export interface Fusion {
   readonly inside: ReadonlySet<Node>;
   /** Called at the turn of each node inside, in the order of the graph. */
   emit(node: Node): void;
-  /** Called behind all nodes, by what overwrites what they read. */
+  /** Called after all nodes, by what overwrites what they read. */
   finish?(): void;
 }
 

@@ -1,14 +1,14 @@
 /**
  * Memory of arrays that the program forgot without disposing of them.
  *
- * JavaScript's collector does not see device memory, and finalizers run between tasks only: a synchronous loop that evaluates and
- * drops arrays would hold all of them until its end. So they are looked for when the bytes of results that were evaluated since then,
- * and are still held, pass a limit. What was let go explicitly never counts.
+ * JavaScript's collector does not see device memory, and finalizers run between tasks only. A synchronous loop that evaluates and drops
+ * arrays would hold all of them until its end. So they are looked for when the bytes of results that were evaluated since then, and are
+ * still held, pass a limit. What was let go explicitly never counts.
  *
- * As in the collector itself there are two generations. Most arrays are forgotten soon, as the gradients of a step are, and V8's
- * scavenger finds those in a millisecond or two: it is waited for, or made to run by filling its space, as soon as results of a share
- * of what lives have come together. Those that got old before they were forgotten are found by a whole collection, which takes tens of
- * milliseconds, when half as many bytes as live got old since the last one.
+ * As in the collector itself there are two generations. Most arrays are forgotten soon, as the gradients of a step are, and V8's minor GC
+ * finds those in a millisecond or two. Once new results reach a share of the live bytes, the next minor GC is used, or one is made to run
+ * by filling its space. Those that got old before they were forgotten are found by a whole collection, which takes tens of milliseconds. It
+ * runs once the bytes that got old since the last one reach half of the live bytes.
  *
  * Dead arrays are found through WeakRefs, in the same task: see collector.ts. An engine without that has its finalizers alone, which
  * release what no collection here has found.
@@ -40,7 +40,7 @@ const MAX_OLD = 10_000;
 const IDLE_MS = { least: 20, most: 50, useless: 2000 } as const;
 /** Share of the bytes of JavaScript's heap that counts too: collecting takes as long as that is large. */
 const HEAP_SHARE = 1 / 8;
-/** How often in a row the scavenger may fail to run: engines differ in what it does with WeakRefs. */
+/** How often in a row the minor GC may fail to run: engines differ in what it does with WeakRefs. */
 const MAX_VAIN = 3;
 /** Share of the time that having it run may take before more arrays are waited for. */
 const MAX_COST = 1 / 10;
@@ -158,7 +158,7 @@ function checkpoint(): void {
   cleared = made;
 }
 
-/** How often in a row the scavenger could not be made to run. */
+/** How often in a row the minor GC could not be made to run. */
 let vain = 0;
 /** When that last was done, the least bytes of the young that are a reason to, and those that are one now. */
 let forced = 0;
@@ -170,7 +170,7 @@ function release(...among: readonly Set<Hold>[]): void {
   for (const holds of among) for (const hold of holds) if (!hold.isAlive) hold.release();
 }
 
-/** Looks for arrays that were forgotten young, where the scavenger ran and where it has to be made to. */
+/** Looks for arrays that were forgotten young, after a minor GC ran or by running one. */
 function sweep(ran: boolean): void {
   if (!engine()) return;
   const start = performance.now();
@@ -197,7 +197,7 @@ function sweep(ran: boolean): void {
   setLimits();
 }
 
-/** Sets when arrays are next looked for among the young: where the scavenger ran, and in any case. */
+/** Sets when the young arrays are next searched: after a minor GC, and in any case. */
 function setLimits(): void {
   const share = MIN_YOUNG.share * (bytes.middle + bytes.old);
   limit.young = Math.max(MIN_YOUNG.bytes, share);
@@ -206,10 +206,7 @@ function setLimits(): void {
 
 let took = 0;
 
-/**
- * Releases what arrays held that nobody can reach any more; whether that were any bytes. Nodes that the caller works on must be
- * retained.
- */
+/** Releases what unreachable arrays held; returns whether that were any bytes. Nodes that the caller works on must be retained. */
 export function collect(): boolean {
   const v8 = engine();
   if (!v8) return false;

@@ -29,8 +29,8 @@ export const options: {
   /** How decode kernels add, where the device can; else the best deterministic way. */
   accumulators: "u64" | "i32" | undefined;
   /**
-   * How decoders wait inside of a loop: "auto" as `decoder/megakernel.ts` finds, "try" with its test on every device; else always in one
-   * dispatch ("persistent"), in the same kernels with a dispatch for each phase ("per_phase"), or by barriers.
+   * How decoders wait inside of a loop. "auto" follows `decoder/megakernel.ts`, "try" uses its test on every device. The others always
+   * apply: one dispatch ("persistent"), the same kernels with a dispatch for each phase ("per_phase"), or barriers.
    */
   launchMode: "auto" | "try" | "persistent" | "per_phase" | "barriers";
   /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */

@@ -6,7 +6,7 @@
 
 import type { Node } from "../../graph/node.ts";
 
-/** All nodes behind `outputs`, inputs first. `inputsOf` is asked once for each node, before those that it names. */
+/** All nodes of the graph of `outputs`, inputs first. `inputsOf` is asked once for each node, before those that it names. */
 export function inputsFirst(outputs: readonly Node[], inputsOf: (node: Node) => readonly Node[]): Node[] {
   const order: Node[] = [];
   const state = new Map<Node, "open" | "done">();

@@ -168,7 +168,7 @@ export class Walk {
     return node;
   }
 
-  /** Positions behind views, which are not taken: others may read them. */
+  /** Positions, looking through views. The views are not taken: others may read them. */
   peekIndex(node: Node): Node {
     while (
       ["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === sizeOf(node.inputs[0].shape)

@@ -64,7 +64,7 @@ export interface Profile {
   readonly submissions: number;
   /** Runs of them in all. */
   readonly runs: number;
-  /** Barriers between, before and behind dispatches, as they run without timing. */
+  /** Barriers between, before and after dispatches, as they run without timing. */
   readonly barriers: number;
   /** Host time in milliseconds. */
   readonly host: {
@@ -219,7 +219,7 @@ if (ALWAYS) {
 
 /** What to profile. */
 export interface ProfileOptions {
-  /** Device whose dispatches are timed; the default one unless given. */
+  /** Device whose dispatches are timed. Default: the default device. */
   readonly device?: string;
   /** False counts only, and leaves the work as fast as it is. Default true. */
   readonly timed?: boolean;

@@ -1,8 +1,8 @@
 /**
  * The machine code of what ran: a row for each pipeline, which is a kernel with its specialization constants.
  *
- * A multiprocessor keeps only so much code near (128 KB on an H200): where the kernels that take turns in the layers of a model are
- * larger together, each layer fetches all of them again (docs/performance-gpu.md).
+ * A multiprocessor caches only so much code (128 KB on an H200). If the kernels that take turns in the layers of a model are larger
+ * together, each layer fetches all of them again (docs/performance-gpu.md).
  *
  * @module
  */

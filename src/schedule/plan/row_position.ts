@@ -1,6 +1,6 @@
 /**
- * Where a row stands that `take(x, index, 1)` picks out of many: the numbers that its rotation and its attention need when it is
- * computed alone, as row pruning writes them and the matchers of fused kernels find them again.
+ * The position of a row that `take(x, index, 1)` picks out of many: the numbers that its rotation and its attention need when it is
+ * computed alone. Row pruning writes them so, and the matchers of fused kernels find them again.
  *
  * Indices count as in `take`: negative ones from the end, and all are limited to the rows. An unsigned index takes one op less of
  * every number, so that each of them is one dispatch.
@@ -41,8 +41,8 @@ export function positionOfRow(offset: Node | number, row: Node): Node {
 }
 
 /**
- * How many keys a row of `count` queries sees under a causal mask, where there is room for `capacity` and `lengths` of them hold
- * keys, or all: those less one for each row behind it.
+ * How many keys a row of `count` queries sees under a causal mask. All keys, or `lengths` of at most `capacity`, less one for each row
+ * after it.
  */
 export function keysOfRow(lengths: Node | undefined, capacity: number, row: Node, count: number): Node {
   if (!lengths) return positionOfRow(capacity - count + 1, row);

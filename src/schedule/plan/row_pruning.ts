@@ -1,13 +1,13 @@
 /**
- * Row pruning: rows that nobody reads are not computed.
+ * Row pruning: rows that nothing reads are not computed.
  *
- * A prompt needs the logits of its last token alone. Model code says so behind all layers, with `take(x, row, 1)`; here that take
- * moves up through every op that computes each row from the same row of its inputs, as long as nobody reads the other rows. So the
- * last layer multiplies and attends for one row, and what all rows are needed for, its keys and values, stays.
+ * A prompt needs the logits of its last token alone. Model code says so after all layers, with `take(x, row, 1)`. Here that take moves up
+ * through every op that computes each row from the same row of its inputs, if nothing reads the other rows. So the last layer multiplies
+ * and attends for one row, and what all rows are needed for, its keys and values, stays.
  *
- * The pass rewrites pending nodes: a take becomes the op that it was of, over rows of that one's inputs. Values stay the same within
- * the accuracy of the dtype, whoever else holds the node. Nothing is done unless a product or an attention gets smaller: to take
- * rows earlier is more dispatches where it is of several arrays.
+ * The pass rewrites pending nodes: a take becomes the op that it was of, over rows of that one's inputs. Values stay the same within the
+ * accuracy of the dtype, also for other holders of the node. Nothing is done unless a product or an attention gets smaller: to take rows
+ * earlier is more dispatches where it is of several arrays.
  *
  * @module
  */
@@ -47,7 +47,7 @@ function broadcasting(node: Node, axis: number): InputAxes {
   });
 }
 
-/** Ops along the last axis; parameters behind the first input are whole. */
+/** Ops along the last axis; parameters after the first input are whole. */
 function alongLast(node: Node, axis: number): InputAxes | undefined {
   return axis < node.shape.length - 1 ? node.inputs.map((_, i) => i === 0 ? axis : undefined) : undefined;
 }
@@ -134,7 +134,7 @@ function isSame(a: SelectedRow | undefined, b: SelectedRow): boolean {
   return a?.index === b.index && a.axis === b.axis;
 }
 
-/** Rewrites the pending graph behind `outputs` so that rows are not computed which a `take` of one row leaves out. */
+/** Rewrites the pending graph of `outputs` so that rows are not computed which a `take` of one row leaves out. */
 export function pruneRows(outputs: readonly Node[]): void {
   const order = inputsFirst(outputs, ({ inputs }) => inputs);
   if (!order.some((node) => selectedRow(node) && AXES[node.inputs[0].op])) return;
@@ -172,8 +172,8 @@ function rowAlong({ index }: SelectedRow, axis: number | undefined): SelectedRow
 }
 
 /**
- * Whether a row of a node all of whose rows are needed too is better computed once more than taken: where it comes, by cheap ops of
- * one operand, from a row that is taken anyway.
+ * Whether to compute a row once more instead of taking it from a node all of whose rows are needed too. That is better if cheap ops of one
+ * operand make it from a row that is taken anyway.
  */
 function hasRowNear(uses: ReadonlyMap<Node, Use>, node: Node, { index, axis }: SelectedRow): boolean {
   for (let steps = 0; steps < NEAR && !COSTLY.has(node.op); steps++) {

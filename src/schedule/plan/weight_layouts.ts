@@ -1,8 +1,8 @@
 /**
  * Prepared weights: stored arrays in the layout that a kernel wants to read.
  *
- * One Plan makes all that a lowering is the first to ask for, {@link runPrepared}; they are kept beside the storage they came from: freed with it, dropped
- * when it is written, counted in the memory of the device like every array. Where they would not fit, lowering is told so and
+ * One Plan makes all layouts that a lowering is the first to ask for, {@link runPrepared}. They are kept beside the storage they came from:
+ * freed with it, and dropped when it is written. The device counts them in its memory like every array. If they would not fit, lowering
  * takes a kernel that reads the plain layout.
  *
  * @module
@@ -40,8 +40,8 @@ interface PreparedLayout {
 const known = new WeakMap<Storage, Map<string, PreparedLayout>>();
 
 /**
- * The sources in another layout, which is there once {@link runPrepared} was called. Undefined where they are not stored and contiguous, or where the
- * device has less than twice the room that the layout takes, or `together` bytes, where it is of no use without others.
+ * The sources in another layout, which is there once {@link runPrepared} was called. Undefined if they are not stored and contiguous, or if
+ * the device has too little room. It needs twice the bytes of the layout, or of `allBytes` if the layout is of no use without others.
  */
 export function prepare(
   l: Lowering,
@@ -101,7 +101,7 @@ function stored(l: Lowering, storage: Storage, shape: Shape, dtype: Dtype): Valu
   return { slot: l.storageSlot(storage), offset: 0, strides, shape, dtype };
 }
 
-/** What a lowering asked for and nobody has made yet. */
+/** What a lowering asked for and no Plan has made yet. */
 interface Making {
   readonly own: Lowering;
   /** Words that the dispatches read. */

@@ -1,5 +1,5 @@
 /**
- * Discrete GPUs that nobody has measured: an H200's record, with all that fills the device scaled to its compute units.
+ * Discrete GPUs without measurements: an H200's record, with all that fills the device scaled to its compute units.
  *
  * Times stay those of an H200: kernels are compared with each other, so only their ratios count.
  *

@@ -18,8 +18,8 @@ export const H200: Tuning = {
     minDequantizedRows: 128,
     targetWorkgroups: 256,
     partsBytesPerUs: 3.5e6,
-    // Fitted to 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: what they choose takes 0.3 % longer than
-    // the best of all on average, 7 % at most.
+    // Fitted to 1,500 measurements of layers of 0.6B to 8B, with 32 to 2,048 rows and 1 to 8 splits. The choices take 0.3 % longer than the
+    // best of all on average, 7 % at most.
     costs: {
       coopmat_matmul_32: { residentWorkgroups: 4, usPerKStep: 0.88, usFixed: 2 },
       coopmat_matmul_64: { residentWorkgroups: 1, usPerKStep: 0.35, usFixed: 3 },
@@ -63,8 +63,8 @@ export const H200: Tuning = {
     minKeys: 384,
   },
   attentionGradients: {
-    // In a step of a 100M-parameter transformer (1,024 tokens) they and what lies between them took 58 ms, the kernels, which multiply
-    // without matrix units, 104.
+    // In a step of a 100M-parameter transformer (1,024 tokens) they and what lies between them took 58 ms. The kernels, which multiply
+    // without matrix units, took 104.
     onMatrices: { minOfHead: 64 * 64, maxOfAll: 2 ** 29 },
     inPrimitives: undefined,
   },

@@ -1,7 +1,7 @@
 /**
  * Integrated GPUs: a few compute units, small shared memory, memory of the host, mostly no matrix units, subgroups of 8, 16, 32 or 64.
  *
- * Derived from those facts, measured on none: reading weights takes tens of times longer than on an H200, the fixed costs of a phase do
+ * Derived from those facts, measured on none. Reading weights takes tens of times longer than on an H200; the fixed costs of a phase do
  * not. So kernels that read weights once pay at any size, and work is cut into few workgroups.
  *
  * @module

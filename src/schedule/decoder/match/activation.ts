@@ -50,7 +50,7 @@ export function findActivation(
   return undefined;
 }
 
-/** Whether a node, behind views and casts, computes an expression. */
+/** Whether a node computes an expression, looking through views and casts. */
 function matches(walk: Walk, node: Node, expression: Expression, match: Match): boolean {
   if (typeof expression === "number") return walk.peekFull(node) === expression;
   const passed: Node[] = [];

@@ -1,6 +1,6 @@
 /**
- * One layer of a decoder in the graph of a step: the patterns of `layer.ts` around a cache and attention of one row of each sequence, or of
- * a chunk of rows of one.
+ * One layer of a decoder in the graph of a step. It is the patterns of `layer.ts` around a cache and attention, of one row per sequence or
+ * of a chunk of one sequence.
  *
  * @module
  */

@@ -1,12 +1,11 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known, the decoder of one token of a sequence, or of several, or of a chunk of few tokens of a sequence: embedding, layers of
- * attention and feed-forward part over a cache, head and argmax. Of a chunk the last layer may compute no more than the row that the
- * head reads. The last layer of a prompt, which does so, is one too.
- * The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every node inside
- * must be read inside only; a graph that does not match is lowered op by op, with the same answers.
- * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
+ * One region is known: a decoder step, that is embedding, layers of attention and feed-forward part over a cache, head and argmax. It has
+ * one token of a sequence, one of each of several, or a chunk of few tokens of one. Of a chunk the last layer may compute no more than the
+ * row that the head reads. The last layer of a prompt, which does so, is one too. The matcher walks from the logits up. Every shape, dtype
+ * and attribute that the kernels assume is checked, and every node inside must be read inside only. A graph that does not match is lowered
+ * op by op, with the same answers. `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
  *
  * @module
  */
@@ -39,7 +38,7 @@ export interface DecoderRegion {
   readonly last: Node;
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
-  /** Whether it comes behind everything else: it ends a prompt, whose layers read the state that it overwrites. */
+  /** Whether it comes after everything else: it ends a prompt, whose layers read the state that it overwrites. */
   readonly runsLast: boolean;
 }
 
@@ -64,7 +63,7 @@ export function findLastAttention(graph: GraphView): LastAttention {
 }
 
 /**
- * The decoder of one token in a graph, or with `chunks` of a chunk; the reason when there is something like one that does not match; else
+ * The decoder of one token in a graph, or with `chunks` of a chunk. A reason if the graph has something similar that does not match; else
  * undefined.
  */
 export function findDecoder(
@@ -207,7 +206,7 @@ function takeResults(
   for (const node of results) walk.inside.add(node);
 }
 
-/** Nobody reads the new state, and what else there is in it is no view of what is overwritten. */
+/** No node outside reads the new state, and the other state in it is no view of what is overwritten. */
 function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly StateUpdate[]): void {
   for (const { value } of updates) {
     const outside = walk.readers(value).find((r) => !walk.inside.has(r));
@@ -285,7 +284,7 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   return reader;
 }
 
-/** What all layers must have alike, since kernels are told it once; their ropes may differ. */
+/** What all layers must have alike, since kernels get it once; their ropes may differ. */
 const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "sizes": (l) => JSON.stringify(l.sizes),
   "features": (l) => JSON.stringify(l.features),

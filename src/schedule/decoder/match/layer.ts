@@ -1,6 +1,6 @@
 /**
- * The patterns that make up a layer of a decoder, for steps of one row and prompts of many: in front of attention norm, projections
- * to q, k and v, their heads, rope; behind it output projection, residual, norm, gated feed-forward part, residual.
+ * The patterns that make up a layer of a decoder, for steps of one row and prompts of many. Before attention: norm, projections to q, k and
+ * v, their heads, rope. After it: output projection, residual, norm, gated feed-forward part, residual.
  *
  * `decode_layer.ts` puts them together with the cache and attention, `prefill.ts` finds both halves by themselves.
  *
@@ -161,8 +161,8 @@ function anglesOf(walk: Walk, rope: Node): RopeAngles {
 }
 
 /**
- * norm → q, k and v. `keys` and `values` are rotated heads and a projection, maybe behind views; so are `queries`, where anything
- * asks for attention. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
+ * norm → q, k and v. `keys` and `values` are rotated heads and a projection, maybe through views. So are `queries`, if any node reads
+ * attention. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
  */
 export function findPrologue(
   walk: Walk,
@@ -252,7 +252,7 @@ function unbiased(walk: Walk, node: Node, what: string): Product {
   return product;
 }
 
-/** x + y where y is a projection: which side that is, is told by what it reads. */
+/** x + y where y is a projection: what each side reads decides which one it is. */
 function residual(
   walk: Walk,
   node: Node,

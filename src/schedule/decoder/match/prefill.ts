@@ -1,9 +1,9 @@
 /**
- * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows go through it, of a prompt or of a step of
- * several sequences.
+ * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows pass through it. The rows are of a prompt, or of
+ * a step of several sequences.
  *
- * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and rotation
- * of their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything behind it: output projection, residual, norm,
+ * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and rotation of
+ * their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything after it: output projection, residual, norm,
  * gate and up, their activation, down projection, residual. Each is found by itself, so whatever does not match runs op by op between those
  * that do. Attention itself stays an op.
  *
@@ -81,7 +81,7 @@ export interface AttentionPrologue {
   readonly inside: ReadonlySet<Node>;
 }
 
-/** What comes behind attention. */
+/** What comes after attention. */
 export interface AttentionEpilogue {
   readonly attention: Node;
   /** The residual before attention. */
@@ -93,7 +93,7 @@ export interface AttentionEpilogue {
   readonly gateUp: Joint;
   readonly activation: FusedActivation;
   readonly down: Joint;
-  /** The residual behind it all, or the rows of it that are asked for. */
+  /** The residual after the epilogue, or its selected rows. */
   readonly out: Node;
   /** Integers (n,): those rows, where they are not all. */
   readonly selected: Node | undefined;
@@ -185,7 +185,7 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
   }
 }
 
-// ---- behind attention -----------------------------------------------------------------------------------------------
+// ---- after attention ------------------------------------------------------------------------------------------------
 
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
@@ -359,7 +359,9 @@ function valuesBeside(walk: Walk, ropes: readonly Node[]): Node {
   return withBias(walk, product);
 }
 
-/** The cast that alone reads a node, or the node: values are given behind theirs, as keys are, so that both have one dtype. */
+/**
+ * The cast, if it is the only reader of a node; else the node. Values are given after their cast, as keys are, so that both have one dtype.
+ */
 function behindCast(walk: Walk, node: Node): Node {
   const [cast, ...others] = walk.readers(node);
   const isCast = cast?.op === "elementwise" && attrsOf(cast, "elementwise").fn === "cast" && isFloat(cast.dtype);

@@ -1,9 +1,9 @@
 /**
  * The end of a step in a graph: from the logits to the new state of a loop.
  *
- * Recognised are a penalty on recent tokens, argmax or op `sample`, and state that is the token, the position plus one, the half
- * of a split random key that the draw does not use, a ring of tokens by position or one of op `logprobs`. Everything between must
- * be read by these alone.
+ * Recognised are a penalty on recent tokens, argmax and op `sample`. So is this state: the token, the position plus one, the half of a
+ * split random key that the draw does not use. So are two rings by position: of tokens, and of op `logprobs`. Everything between must be
+ * read by these alone.
  *
  * @module
  */
@@ -40,9 +40,9 @@ interface Chosen {
 }
 
 /**
- * The end of the step whose logits are `logits`; undefined when there is none that the kernels know. `position` is that of the token
- * that was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes behind everything that
- * reads the position.
+ * The end of the step whose logits are `logits`; undefined when there is none that the kernels know. `position` is that of the token that
+ * was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes after everything that reads the
+ * position.
  */
 export function findSamplingTail(
   walk: Walk,

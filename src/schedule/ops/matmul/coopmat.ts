@@ -1,9 +1,9 @@
 /**
  * Cooperative matrices: in which form a device has them, and whether that is the form that the kernels know.
  *
- * The driver decides which elements of a matrix each lane holds. A kernel asks it once per device; weights are repacked into
- * that order when they are first multiplied by many rows (`coopmat_matmul.ts`). A device with an unknown order is told once on
- * stderr and served by the portable kernels, as are shapes that the tables of products and attention do not name.
+ * The driver decides which elements of a matrix each lane holds. A kernel asks it once per device; weights are repacked into that order
+ * when they are first multiplied by many rows (`coopmat_matmul.ts`). For a device with an unknown order stderr gets one line, and the
+ * portable kernels serve it. They also serve shapes that the tables of products and attention do not name.
  *
  * @module
  */
@@ -32,8 +32,8 @@ export interface MatrixMap {
   /** Whether coopmat_attention knows the form. */
   readonly attention: boolean;
   /**
-   * Whether the kernels of several sequences know it: lane 4r + c holds rows r and r + 8, or columns of B, at 2c and 2c + 8 and their
-   * neighbours; and of 8 columns too.
+   * Whether the batched kernels know this order, for 16 columns and for 8. Lane 4r + c holds rows r and r + 8, or columns of B, at 2c and
+   * 2c + 8 and their neighbours.
    */
   readonly pairs: boolean;
 }
@@ -97,7 +97,7 @@ function ask(backend: Backend, kernel: KernelName, capacity: number): Uint32Arra
   return words;
 }
 
-/** Of element i of a lane in the order of pairs: the row of A, which is the column of B, and its place along the depth. */
+/** Element i of a lane in the order of pairs: its row of A, which is its column of B, and its place along the depth. */
 function line(lane: number, i: number): number {
   return (lane >> 2) + 2 * (i & 4);
 }
@@ -131,7 +131,10 @@ export function readMap(words: Uint32Array): MatrixMap {
   };
 }
 
-/** Checks what coopmat_map_narrow wrote: A as of 16 columns, B as the first half of a lane's elements there, sums with 2c and 2c + 1 of both rows. */
+/**
+ * Checks what coopmat_map_narrow wrote: A as with 16 columns, and B as the first half of a lane's elements there. Sums are 2c and 2c + 1 of
+ * both rows.
+ */
 export function isNarrowKnown(words: Uint32Array): boolean {
   const half = ELEMENTS / 2;
   if ([LANES, ELEMENTS, half, half].some((count, i) => words[i] !== count)) return false;

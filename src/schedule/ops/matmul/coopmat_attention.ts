@@ -56,7 +56,7 @@ export interface MatrixAttention {
   /** (B, Hkv, rows, D), maybe in blocks. */
   readonly keys: Value;
   readonly values: Value;
-  /** int32: keys that count, one number for all or one for each batch row; all rows unless given. */
+  /** int32: keys that count, one number for all or one for each batch row; default all rows. */
   readonly lengths?: Value;
   /** Query i sees the first i + 1 + keys - T. */
   readonly causal: boolean;
@@ -89,8 +89,8 @@ function queriesOf(backend: Backend, { q, keys }: MatrixAttention): number {
 }
 
 /**
- * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve.
- * The result (B, H, T, D) lies in memory as (B, T, H, D), as the projection behind it reads it.
+ * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve. The result
+ * (B, H, T, D) lies in memory as (B, T, H, D), as the projection after it reads it.
  */
 export function emitMatrixAttention(
   l: Lowering,

@@ -1,8 +1,8 @@
 /**
  * Dense products and convolutions of float16 and of bfloat16 on cooperative matrices: which kernel serves, operands as it reads them, dispatches.
  *
- * A float32 matrix times one of 16 bits, such as activations times weights, goes there too: its numbers are taken apart into terms of 16 bits, which
- * are rows of the product, and what they give is added up. That keeps the digits of float32 at a half or a third of the units' rate.
+ * A float32 matrix times one of 16 bits, such as activations times weights, goes there too. Its numbers are split into terms of 16 bits,
+ * which are rows of the product, and the results are added. That keeps the digits of float32 at a half or a third of the units' rate.
  *
  * @module
  */
@@ -40,8 +40,8 @@ function tilesOf(batch: number, m: number, n: number): number {
 }
 
 /**
- * How many workgroups share the depth of each tile: as is estimated to be over first. Weight gradients are small and deep: unless they are cut
- * their tiles leave most of a device idle; every part costs that it is written and added.
+ * How many workgroups share the depth of each tile: as is estimated to be over first. Weight gradients are small and deep: if they are not
+ * cut, their tiles leave most of a device idle. Each part costs the time to write and add it.
  */
 function depthSplits(backend: Backend, batch: number, m: number, n: number, k: number): number {
   const { computeUnits, denseProducts } = tuningOf(backend);
@@ -126,7 +126,7 @@ export function emitTerms(l: Lowering, [x, b]: readonly Value[], out: Value, pus
   emitParts(l, [half, b], out, { ...push, a_strides: [k, 1] }, { terms: termsOf(b.dtype)!, powers });
 }
 
-/** The rows of `a` are those of each term, one behind the other. */
+/** The rows of `a` are those of each term, one term after the other. */
 function emitParts(
   l: Lowering,
   [a, b]: readonly Value[],

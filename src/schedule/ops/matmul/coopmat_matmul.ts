@@ -46,7 +46,9 @@ interface ProductRow {
 
 type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
 
-/** Kernels by bits of the weights: the first one whose `upTo` is not passed, or of those with a cost in the device's record the fastest. */
+/**
+ * Kernels by bits of the weights: the first one whose `upTo` is not passed. Among those with a cost in the device's record, the fastest.
+ */
 export const PRODUCTS: ProductTable = {
   parts: {
     4: [
@@ -139,7 +141,7 @@ export function productsUnsupportedReason(backend: Backend, { bits, groupSize }:
   ]);
 }
 
-/** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
+/** Quantized matrices over the same x as one: their columns beside each other, or alternating columns of two if they are `gated`. */
 export interface JointMatrix extends CodeFormat {
   /** Codes, scales and biases of each. */
   readonly parts: readonly (readonly Value[])[];

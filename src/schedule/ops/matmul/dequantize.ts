@@ -36,7 +36,7 @@ export function matrixOf<T>({ mode }: QuantizedFormat, [codes, scales, ...rest]:
 export interface Dequantizing extends QuantizedFormat {
   /** What codes times scales, and that plus biases, are rounded to. */
   readonly rounds: Dtype;
-  /** Rows of the table, all unless given. */
+  /** Rows of the table; default all. */
   readonly indices?: Value;
   /** A scale of the whole matrix of small floats. */
   readonly global?: Value;

@@ -16,7 +16,7 @@ export interface HalfRows {
   readonly powers: Value | undefined;
 }
 
-/** In how many terms numbers are taken apart, and how many rows share a power of two. */
+/** Into how many terms numbers are split, and how many rows share a power of two. */
 interface Terms {
   readonly dtype: Dtype;
   readonly terms: number;
@@ -65,7 +65,7 @@ export function termsOf(dtype: Dtype): number | undefined {
   return TERMS.get(dtype)?.terms;
 }
 
-/** Float32 x (rows, cols) as terms of a dtype of 16 bits, each row with a power of its own; `cols` is a multiple of 8. */
+/** Float32 x (rows, cols) as terms of a dtype of 16 bits, each row with its own power; `cols` is a multiple of 8. */
 export function halfTerms(l: Lowering, x: Value, rows: number, cols: number, dtype: Dtype): HalfRows {
   return convert(l, x, rows, cols, TERMS.get(dtype)!);
 }

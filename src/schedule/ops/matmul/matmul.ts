@@ -156,7 +156,7 @@ export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]):
   const rest = inputs.slice(2).map((v) => l.contiguous(v));
   const next = (there: boolean): Value | undefined => there ? rest.shift() : undefined;
   const lists = [next(left), next(right), next(ranges)];
-  // Matrices of a stack lie one behind the other.
+  // Matrices of a stack lie one after the other.
   const stacks = inputs.slice(0, 2).map((v) => v.shape.length === 2 ? l.rows(v) : l.contiguous(v));
   const [m, n] = node.shape.slice(-2);
   const batch = sizeOf(node.shape) / m / n;

@@ -1,6 +1,6 @@
 /**
- * How products without matrix units are cut: the tiles of `matmul` and `quantized_matmul` (shaders/ops/matmul/tile.glsl) and how many
- * workgroups share the depth of one; for few rows, the columns that a workgroup of `matvec` and `quantized_matvec` makes
+ * How products without matrix units are cut. For `matmul` and `quantized_matmul`: the tiles (shaders/ops/matmul/tile.glsl) and how many
+ * workgroups share the depth of one. For few rows: the columns that a workgroup of `matvec` and `quantized_matvec` makes
  * (shaders/ops/matmul/few_rows.glsl). All of it stands in two tables.
  *
  * @module

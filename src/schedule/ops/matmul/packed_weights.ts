@@ -1,9 +1,9 @@
 /**
  * Quantized matrices in the packed layout (runtime-c/wasm/quantized/packed.h), which the CPU multiplies several times faster.
  *
- * A matrix is packed when its files are read, in place, so that there is never a second copy. Its codes, scales and biases
- * then share one storage and say so ({@link Packing}): products and row lookups read that as it is, whatever else reads one of
- * the three gets it unpacked by {@link Lowering.plain}.
+ * A matrix is packed when its files are read, in place, so that there is never a second copy. Its codes, scales and biases then share one
+ * storage and say so ({@link Packing}). Products and row lookups read that as it is; any other reader gets it unpacked by
+ * {@link Lowering.plain}.
  *
  * @module
  */

@@ -40,8 +40,8 @@ function readsOf({ mode }: QuantizedFormat): VectorReads {
 }
 
 /**
- * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in their dtype: the way of weights that no Plan may
- * keep in an order of its own, and of transposes, which gradients multiply by. Undefined where no kernel serves.
+ * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in their dtype. It serves weights that no Plan
+ * may keep in an order of its own, and transposes, which gradients multiply by. Undefined where no kernel serves.
  */
 function dequantizedProduct(
   l: Lowering,
