@@ -1,9 +1,9 @@
 /**
  * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
- * vkmx is measured by worker.ts, native llama.cpp by llama_cpp.mjs through node-llama-cpp with its own build, and
- * llama.cpp in WebAssembly by wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
- * cases and print times in milliseconds. A ratio above 1 says that vkmx is better.
+ * worker.ts measures vkmx. llama_cpp.mjs measures native llama.cpp through node-llama-cpp with its own build, and wllama.mjs llama.cpp in
+ * WebAssembly. Both use a Q4_0 model of the same shape that is written here. All run the same cases and print times in milliseconds. A
+ * ratio above 1 says that vkmx is better.
  *
  * @module
  */
@@ -24,11 +24,11 @@ export interface Case {
   readonly prompt: number;
   /** Tokens to generate after the first. */
   readonly tokens?: number;
-  /** Tokens in a row whose shortest time counts; all of them unless given. */
+  /** Tokens in a row whose shortest time counts; default all of them. */
   readonly window?: number;
-  /** Sequences that advance together; a token's time is then that of any of them. 1 unless given. */
+  /** Sequences that advance together; a token's time is then that of any of them. Default 1. */
   readonly rows?: number;
-  /** Tokens that a prompt stands behind. 0 unless given; of vkmx only. */
+  /** Tokens before a prompt. Default 0; of vkmx only. */
   readonly behind?: number;
   /** The variant of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
   readonly variant?: StepVariant | "any";
@@ -50,7 +50,7 @@ export interface SideSettings {
   readonly dtype?: "float32" | "float16" | "bfloat16";
   /** Whether what the device can do is measured before the cases. */
   readonly rates?: boolean;
-  /** Variants whose code is asked for behind them; of one sequence those with kernels of the kind that is taken, or of every kind. */
+  /** Variants whose code is asked for after them. Of one sequence those with kernels of the kind that is taken, or of every kind. */
   readonly code?: readonly StepVariant[];
   readonly everyKind?: boolean;
   /** Adds {@link HostTimes}. */
@@ -95,7 +95,7 @@ export interface HostTimes {
   readonly submissions: number;
 }
 
-/** A timed run: of tokens behind 128, or of a prompt. */
+/** A timed run: of tokens after 128, or of a prompt. */
 export interface TimedRun {
   readonly name: string;
   readonly tokens: number;
@@ -279,8 +279,8 @@ export async function runSide(
 }
 
 /**
- * What vkmx says in a process of its own, as it says it. The process is ended where `limit` milliseconds pass without a word, at `until`
- * (of performance.now()) and when nobody reads on. Throws an Error that says why where it fails or was ended.
+ * What vkmx says in a process of its own, as it says it. The process is ended if `limit` milliseconds pass without a word, at `until` (of
+ * performance.now()) and when the caller stops reading. Throws an Error that says why where it fails or was ended.
  */
 export async function* sideLines(
   dir: string,

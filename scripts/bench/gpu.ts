@@ -8,10 +8,10 @@
  *     deno task bench:gpu --rows batch --variants --sequences 2,8   so many sequences together, in every variant that vkmx has
  *     deno task bench:gpu --budget 300 --json                    what is there after 300 seconds, as an array of rows
  *
- * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it: decode counts
- * tokens after the first, a prompt the time to the first token, load the time from the first file to the first token. A row is printed
- * as soon as it is measured. Its floor is what the bytes of the work take at the rate of a copy, or its operations on the matrix units,
- * both measured here; ratios above 1 say that vkmx is better than an aim (gpu/targets.ts) or the peer.
+ * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it. Decode counts tokens after
+ * the first. A prompt is the time to the first token, load the time from the first file to the first token. A row is printed as soon as it
+ * is measured. Its floor is what the bytes of the work take at the rate of a copy, or its operations on the matrix units; both are measured
+ * here. Ratios above 1 say that vkmx is better than an aim (gpu/targets.ts) or the peer.
  *
  * @module
  */

@@ -1,9 +1,9 @@
 /**
  * What prompts of lengths cost that a process has not met: `deno run -A --no-lock scripts/bench/lengths.ts`.
  *
- * Each line is one prompt of Qwen3-0.6B's shape, in the order given: its first time to the first token, the same once more, and
- * the wait for the second token. The first time traces and lowers the prompt, and compiles pipelines that neither the process nor
- * the disk has: with VKMX_CACHE set to an empty folder, all of them.
+ * Each line is one prompt of Qwen3-0.6B's shape, in the order given. It has its first time to the first token, the same once more, and the
+ * wait for the second token. The first time traces and lowers the prompt, and compiles pipelines that neither the process nor the disk has.
+ * With VKMX_CACHE set to an empty folder, these are all pipelines.
  *
  * @module
  */

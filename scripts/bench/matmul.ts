@@ -1,10 +1,10 @@
 /**
  * Products without matrix units: `deno run -A scripts/bench/matmul.ts [--rows=1,2,4,8,64,512] [--bits=4] [--dense] [--search]`.
  *
- * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it (or matvec
- * and matmul over bfloat16 weights with `--dense`), over the shapes of Qwen3-0.6B, with enough weights read in turns that
- * none stay in a cache; `--only=head,down` chooses shapes. `--search` times every shape and split of a list. What is fastest
- * belongs into src/schedule/ops/matmul/matmul_tiles.ts.
+ * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it. With `--dense` they are
+ * matvec and matmul over bfloat16 weights. The shapes are those of Qwen3-0.6B, with enough weights read in turns that none stay in a cache;
+ * `--only=head,down` chooses shapes. `--search` times every shape and split of a list. What is fastest belongs into
+ * src/schedule/ops/matmul/matmul_tiles.ts.
  *
  * @module
  */

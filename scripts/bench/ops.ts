@@ -6,8 +6,9 @@
  *     deno task bench:ops --device vulkan:0           on a GPU: GB/s and their share of a copy's, TFLOP/s, keys/s
  *     deno task bench:ops --filter sort --json        an array of { case, size, work, vkmx, mlx, numpy } in milliseconds
  *
- * Every result is waited for; the sides take turns, and the median of the samples after one that warms up counts, or the least with
- * --least, for many short ones on a machine that does other work. Ratios above 1 say that vkmx is faster. Rows of functions that the library lacks are printed as missing.
+ * Every result is waited for, and the sides take turns. The median of the samples after one that warms up counts. With --least it is the
+ * least, for many short ones on a machine that does other work. Ratios above 1 say that vkmx is faster. Rows of functions that the library
+ * lacks are printed as missing.
  *
  * @module
  */
@@ -34,7 +35,7 @@ const FLAGS = {
 } as const satisfies Flags;
 
 const PROGRAM = { name: "bench:ops", about: "Measures calls of the array functions.", flags: FLAGS };
-/** Bytes of the copy that shares of bandwidth are told of, at scale 1. */
+/** Bytes of the copy that shares of bandwidth refer to, at scale 1. */
 const COPY_BYTES = 2 ** 29;
 /** Bytes that are held throughout, so that the CPU device has started its workers before the first call. */
 const HELD_BYTES = 100e6;

@@ -2,9 +2,10 @@
  * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--peak=TFLOPS]
  * [--tokens=512,2048] [--search]`.
  *
- * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model (Qwen3-0.6B; layers of 4-bit weights, read
- * in turns so that none stays in a cache), then so many whole layers as the model runs them, with the time of each kernel in them.
- * `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that lowering takes.
+ * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model. The default is Qwen3-0.6B: layers of 4-bit
+ * weights, read in turns so that none stays in a cache. Then prints the time of so many whole layers as the model runs them, with the time
+ * of each kernel in them. `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that
+ * lowering takes.
  *
  * @module
  */
@@ -86,7 +87,7 @@ function capacity(tokens: number): number {
   return Math.ceil(tokens / 256) * 256;
 }
 
-/** Attention of a chunk over a cache in blocks, as a prompt runs it behind `prefix` tokens. */
+/** Attention of a chunk over a cache in blocks, as a prompt runs it after `prefix` tokens. */
 function benchAttention(
   backend: Backend,
   tokens: number,

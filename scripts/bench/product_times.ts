@@ -100,7 +100,10 @@ export interface FewRows extends VectorShape {
   readonly each: number;
 }
 
-/** Microseconds of a product (m, k) x (k, n) without matrix units, and of adding its parts where its depth is split, after `warmMs` of work. */
+/**
+ * Microseconds of a product (m, k) x (k, n) without matrix units, after `warmMs` of work. If its depth is split, adding its parts counts
+ * too.
+ */
 export function timePlainProduct(
   backend: Backend,
   { m, n, k }: Readonly<Record<"m" | "n" | "k", number>>,

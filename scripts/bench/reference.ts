@@ -1,5 +1,5 @@
 /**
- * The Python side of benchmarks: a script that is told by one line of JSON what to do and answers with another one.
+ * The Python side of benchmarks: a script that gets a request as one line of JSON and answers with another line.
  *
  * While one side computes, the other one waits for a line.
  *

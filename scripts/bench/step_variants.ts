@@ -8,8 +8,8 @@ import type { KernelTime } from "../../mod.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 
 /**
- * How a step is computed: one sequence by columns or by rows of its matrices, several by a grid of the former, in a batch, or by the products
- * of prompts.
+ * How a step is computed: one sequence with the split_k or gemv kernels, several with a grid of the split_k ones, batched, or with the
+ * prefill GEMMs.
  */
 export type StepVariant =
   | "split_k, persistent"
@@ -53,7 +53,7 @@ export const LAYER_KERNELS = /^(decode_(qkv|attention|mlp|layers|gemv)|batch_lay
 /** Calls of a kernel. */
 type Calls = Pick<KernelTime, "region" | "kernel" | "calls">;
 
-/** What ran in more tokens behind the same prompts, by the kernels of a profile of many and of few. */
+/** What ran in more tokens after the same prompts, by the kernels of a profile of many and of few. */
 export function inSteps(many: readonly Calls[], few: readonly Calls[]): readonly Calls[] {
   const key = ({ region, kernel }: Calls): string => `${region} ${kernel}`;
   const before = new Map<string, number>();
@@ -65,8 +65,8 @@ export function inSteps(many: readonly Calls[], few: readonly Calls[]): readonly
 }
 
 /**
- * The variant in which steps of so many sequences ran, by the kernels of a profile, of several sequences {@link inSteps}; undefined of steps
- * that were not fused.
+ * The variant in which steps of so many sequences ran, by the kernels of a profile; for several sequences {@link inSteps}. Undefined if the
+ * steps were not fused.
  */
 export function variantOf(kernels: readonly Calls[], sequences: number): StepVariant | undefined {
   if (sequences > 1 && kernels.some(({ region }) => region === "prompt layer")) return "products";

@@ -7,8 +7,8 @@
  *     deno task bench:train --filter mlp --json         an array of rows: milliseconds, bytes, floating-point operations of a step
  *     deno task bench:train --profile --filter 10M      the time of every op and kernel of a step
  *
- * A step makes gradients of the mean loss of a batch and updates parameters with Adam; every one is waited for. The sides take turns,
- * and the median of the samples after one that warms up counts, or the least with --least, for many short ones on a machine that does other
+ * A step makes gradients of the mean loss of a batch and updates parameters with Adam; every one is waited for. The sides take turns, and
+ * the median of the samples after one that warms up counts. With --least it is the least, for many short ones on a machine that does other
  * work. Ratios above 1 say that vkmx is faster. TFLOP/s count six operations for each weight of a matrix and token, and attention; what
  * checkpoints compute again does not count.
  *

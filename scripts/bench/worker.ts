@@ -1,6 +1,6 @@
 /**
- * One process of a benchmark: `worker.ts DIR SETTINGS` times vkmx on a model directory and prints each `Line` of
- * compare.ts as JSON as soon as it is known. llama_cpp.mjs measures native llama.cpp.
+ * One process of a benchmark: `worker.ts DIR SETTINGS` times vkmx on a model directory. It prints each `Line` of compare.ts as JSON as soon
+ * as it is known. llama_cpp.mjs measures native llama.cpp.
  *
  * @module
  */
@@ -33,7 +33,7 @@ const POSITION = 128;
 const PROMPTS = [64, 512, 2048];
 /** Tokens after which it is known in which variant steps run. */
 const FEW = 4;
-/** Tokens of an answer behind which a chunk in front of it is tested in one dispatch. */
+/** Tokens of an answer after which the chunk before it is tested in one dispatch. */
 const TESTED = 40;
 /** Milliseconds that a GPU is kept busy before a case counts: while pipelines were compiled and tested it stood still, and slowed its clock. */
 const WARM_MS = 250;
@@ -57,7 +57,7 @@ function ids(count: number): number[] {
   return promptOf(model, count);
 }
 
-/** Generates behind a prompt, and gives the time of each token. */
+/** Generates after a prompt, and gives the time of each token. */
 function generate(
   cache: mx.lm.KvCache,
   prompt: readonly number[],
@@ -68,7 +68,7 @@ function generate(
   return timeTokens(model, cache, prompt, tokens, sampler);
 }
 
-/** A cache that holds a prompt, which is read once for all cases behind so many positions in a row. */
+/** A cache that holds a prompt, which is read once for all cases in a row after so many positions. */
 let filled: { readonly cache: mx.lm.KvCache; readonly positions: number } | undefined;
 
 function empty(): void {
@@ -76,7 +76,7 @@ function empty(): void {
   filled = undefined;
 }
 
-/** Such a cache, with the room that a prompt and `tokens` behind these positions ask for: when it is outgrown it has twice as much. */
+/** Such a cache, with the room for a prompt and `tokens` after these positions. A cache that is outgrown gets twice as much. */
 async function filledWith(positions: number, prompt: readonly number[], tokens: number): Promise<mx.lm.KvCache> {
   if (filled?.positions !== positions) {
     empty();
@@ -141,8 +141,8 @@ function variantAlone(): Promise<StepVariant | null> {
 }
 
 /**
- * Whether a device serves a variant. Kernels of several sequences that need no matrix units, and those whose workgroups wait for each other
- * on devices that may not run all of them at once, are there for tests, and are not measured.
+ * Whether a device serves a variant. Two kinds of kernels are there for tests and are not measured. They are batched kernels without matrix
+ * units, and those whose workgroups wait for each other on devices that may not run all of them at once.
  */
 function serves(variant: StepVariant): boolean {
   const backend = getBackend(device);
@@ -251,7 +251,7 @@ function count(tokens: number): Promise<mx.Profile> {
   return profileDecode(tokens, false);
 }
 
-/** Profile of tokens behind a prompt, the prompt left out. */
+/** Profile of tokens after a prompt, the prompt left out. */
 async function profileDecode(tokens: number, timed: boolean): Promise<mx.Profile> {
   using cache = model.makeCache();
   await generate(cache, ids(POSITION), 1);
@@ -293,7 +293,7 @@ async function hostTime(): Promise<number> {
   return runs.toSorted((a, b) => a - b)[runs.length >> 1];
 }
 
-/** Microseconds of host work in front of a prompt's submission and behind its end: the middle of some runs. */
+/** Microseconds of host work before a prompt's submission and after its end: the middle of some runs. */
 async function promptTime(): Promise<HostTimes["promptUs"]> {
   const backend = getBackend(device);
   const { run, waitAsync } = backend;

@@ -60,7 +60,7 @@ export interface FuzzOptions {
 
 /** Inputs that a process gets at once. */
 const CHUNK = 500;
-/** Inputs of a format that may hang or end the process; each takes seconds, so the rest of a format that does more is left out. */
+/** Inputs of a format that may hang or end the process. Each takes seconds, so the rest of a format that does more is left out. */
 const MAX_KILLED = 20;
 /** What making one finding short may take. */
 const EFFORT: Effort = { tries: 400, milliseconds: 20_000 };

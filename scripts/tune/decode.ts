@@ -1,6 +1,6 @@
 /**
- * Measures steps of decoders over synthetic models, each in a process of its own: the crossover of row-parallel GEMV and split-K, and the
- * fewest sequences for batches.
+ * Measures steps of decoders over synthetic models, each in a process of its own. It finds the crossover of row-parallel GEMV and split-K,
+ * and the fewest sequences for batches.
  *
  * @module
  */

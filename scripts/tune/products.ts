@@ -20,7 +20,7 @@ export interface ProductSizes {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Rows of products on matrix units, and of those without where both few rows and tiles serve. */
+  /** Rows of prefill GEMMs on matrix units, and of those without where both few rows and tiles serve. */
   readonly rows: readonly number[];
   readonly fewRows: readonly number[];
   /** Milliseconds of work before a measurement. */

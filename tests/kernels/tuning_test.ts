@@ -1,7 +1,7 @@
 /**
- * Records of tuning: which device takes which, that an H200 chooses its kernels as before there were records, and that lesser devices
- * get what they can run. golden/kernel_choices.json.gz was written once, by kernelChoices() over the constants that were spread over the
- * emitters.
+ * Records of tuning. They say which device takes which, that an H200 chooses its kernels as before there were records, and that lesser
+ * devices get what they can run. golden/kernel_choices.json.gz was written once, by kernelChoices() over the constants that were spread
+ * over the emitters.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -91,7 +91,7 @@ Deno.test("a smaller discrete GPU is filled by fewer workgroups, in proportion t
   assertEquals([computeUnits, tiles.targetWorkgroups, attention.targetWorkgroups], [33, 96, 33]);
   assertEquals([reductions.targetWorkgroups, decode.headWorkgroups], [512, { short: 132, long: 66 }]);
   assertEquals(quantizedProducts.partsBytesPerUs, 875_000);
-  // (64, 4096) x (4096, 1024) has 16 tiles of 64 x 64: 6 workgroups share each on this device, and 16, the most, on an H200.
+  // (64, 4096) x (4096, 1024) has 16 tiles of 64 x 64. On this device 6 workgroups share each, and 16, the most, on an H200.
   const splits = [33, 132].map((units) =>
     tiling(unrunBackend({ computeUnits: units }), 1, 64, 1024, 4096, true).splits
   );

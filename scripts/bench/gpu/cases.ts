@@ -22,18 +22,18 @@ export const GROUPS = {
 /** One of the groups. */
 export type Group = keyof typeof GROUPS;
 
-/** The groups that are measured unasked. */
+/** The groups that are measured by default. */
 export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[]).filter((group) => group !== "where");
 
 /** How much of each. */
 export interface Effort {
-  /** Positions that tokens are decoded behind. */
+  /** Positions after which tokens are decoded. */
   readonly positions: readonly number[];
   /** Numbers of sequences together. */
   readonly sequences: readonly number[];
   /** Tokens of prompts. */
   readonly prompts: readonly number[];
-  /** Tokens of one sequence at once, behind others. */
+  /** Tokens of one sequence at once, after others. */
   readonly columns: readonly number[];
   /** Tokens that are decoded. */
   readonly tokens: number;
@@ -54,9 +54,9 @@ export const FULL: Effort = {
   repeats: 4,
 };
 
-/** Positions that sequences together and columns stand behind. */
+/** Positions before sequences together and columns. */
 const BEHIND = 128;
-/** Tokens of a prompt whose time is told rather than its rate. */
+/** Most tokens of a prompt whose row shows its time and not its rate. */
 const SHORT = 256;
 
 /** A case and what its row says. */
@@ -67,7 +67,9 @@ export interface GpuCase extends Case {
   readonly unit: Unit;
 }
 
-/** The cases of some groups. What a program takes unasked comes first: one dispatch that fails when it is forced is not taken afterwards. */
+/**
+ * The cases of some groups. What a program takes by default comes first: one dispatch that fails when it is forced is not taken afterwards.
+ */
 export function gpuCases(groups: readonly Group[], effort: Effort): readonly GpuCase[] {
   const { positions, sequences, prompts, columns, tokens, variants, repeats } = effort;
   const runs = { warmUps: Math.ceil(repeats / 2), repeats };

@@ -1,5 +1,5 @@
 /**
- * The least time that work can take on a device: its bytes at the rate of a copy, or its operations at the rate of the matrix units.
+ * The least time that work can take on a device: its bytes at the rate of a copy, or its operations at that of the matrix units.
  *
  * @module
  */
@@ -42,7 +42,7 @@ export function productWork(shape: ModelShape, tokens: number): number {
   return 2 * tokens * (shape.layers * cached + (shape.layers - 1) * others);
 }
 
-/** Operations of causal attention in the same layers, behind so many positions. */
+/** Operations of causal attention in the same layers, after so many positions. */
 export function attentionWork({ heads, headDim, layers }: ModelShape, tokens: number, behind: number = 0): number {
   return 4 * heads * headDim * (layers - 1) * (tokens * (tokens + 1) / 2 + tokens * behind);
 }

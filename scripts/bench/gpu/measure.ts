@@ -1,6 +1,6 @@
 /**
- * One shape of `deno task bench:gpu`: its model is lent, its cases are measured in one process that has loaded it once, and every figure is
- * handed on as soon as it is there. A case that fails or hangs takes its process with it, and the others go on in a new one.
+ * One shape of `deno task bench:gpu`. Its model is lent, and its cases are measured in one process that has loaded it once. Every figure is
+ * passed on as soon as it is there. A case that fails or hangs takes its process with it, and the others go on in a new one.
  *
  * @module
  */
@@ -230,7 +230,7 @@ class ShapeRun {
         const [failed, ...others] = pending;
         if (failed) this.#putCase(failed, { case: failed.name, times: [], why: (error as Error).message });
         else if (!extras) return;
-        else extras = false; // behind all cases
+        else extras = false; // after all cases
         if (pending.length === 0) return;
         pending = others;
       }

@@ -7,7 +7,7 @@
 /** Bytes of machine code that a multiprocessor keeps near: what the kernels of a layer should stay below together. */
 export const NEAR_CODE: number = 128 * 1024;
 
-/** Aims by shape, then by case and, behind a comma, a variant that is not the one that is taken. Units are those of the rows. */
+/** Aims by shape, then by case and, after a comma, a variant that is not the one that is taken. Units are those of the rows. */
 export const TARGETS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
   "qwen3-0.6b": {
     "decode @128": 3583,

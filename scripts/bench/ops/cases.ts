@@ -1,8 +1,8 @@
 /**
  * What `deno task bench:ops` measures: one row a call, with the same call in MLX and in numpy where it is compared.
  *
- * A row has its size on the CPU, on a GPU or both, and gives its inputs, its work (bytes that must move, floating-point operations or
- * keys) and the call for a size; so one table serves all devices and scales. A call of a function that the library lacks throws a
+ * A row has its size on the CPU, on a GPU or both. It gives its inputs, its work (bytes that must move, floating-point operations or keys)
+ * and the call for a size. So one table serves all devices and scales. A call of a function that the library lacks throws a
  * {@link MissingFunction}, which the table of results shows.
  *
  * @module
@@ -33,7 +33,7 @@ export interface OpCase {
   readonly cpu?: number;
   /** Its size on a GPU. */
   readonly gpu?: number;
-  /** How work grows with the size: a scale of 1/8 makes a size of power 3 half as long. 1 unless given. */
+  /** How work grows with the size: a scale of 1/8 makes a size of power 3 half as long. Default 1. */
   readonly power?: 2 | 3;
   readonly inputs: (n: number) => readonly Input[];
   readonly work: (n: number) => Work;

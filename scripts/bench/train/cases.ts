@@ -1,8 +1,8 @@
 /**
  * What `deno task bench:train` measures: one row a model and the way it is trained; train/reference.py makes the same ones in MLX.
  *
- * A row makes its model, optimizer and batch, and says what a step computes. Models that are trained in float16 keep float32 parameters:
- * the loss is a function of those, cast, and is scaled, so that small gradients do not vanish.
+ * A row makes its model, optimizer and batch, and says what a step computes. Models that are trained in float16 keep float32 parameters.
+ * The loss is a function of those, cast, and is scaled, so that small gradients do not vanish.
  *
  * @module
  */

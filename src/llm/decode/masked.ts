@@ -1,7 +1,7 @@
 /**
- * Steps whose tokens are constrained. What the next token may be depends on the one before, which the host has to see first, so a step
- * is two: the logits of the next token are computed as soon as a token is chosen, and the host makes the mask meanwhile; then the token
- * is chosen from both.
+ * Steps whose tokens are constrained. What the next token may be depends on the previous one, which the host has to see first. So a step is
+ * two: the logits of the next token are computed as soon as a token is chosen, and the host makes the mask meanwhile. Then the token is
+ * chosen from both.
  *
  * @module
  */
@@ -26,7 +26,7 @@ export class MaskedSteps {
   /** The words of all masks of a step. */
   #words: Uint32Array<ArrayBuffer> | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
-  /** The loop that computes the logits, and whether those behind the last token are on their way. */
+  /** The loop that computes the logits, and whether those after the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
   #forwarded = false;
 
@@ -51,7 +51,7 @@ export class MaskedSteps {
     return { token, position, logits, keys: buffers.keys, values: buffers.values };
   }
 
-  /** Chooses the first tokens, from the logits behind a prompt that was read. */
+  /** Chooses the first tokens, from the logits after a prompt that was read. */
   async chooseFirst(): Promise<void> {
     const chooser = this.#chooseLoop();
     await this.#pokeMask();
@@ -59,8 +59,8 @@ export class MaskedSteps {
   }
 
   /**
-   * Submits the choice of the next tokens, in front of it the logits unless they are on their way; with `more` the logits behind these
-   * tokens too, which the device computes while the host makes the next mask.
+   * Submits the choice of the next tokens, and before it the logits if they are not on their way. With `more` it also submits the logits
+   * after these tokens, which the device computes while the host makes the next mask.
    */
   async submit(more: boolean): Promise<Submission> {
     const cache = this.#context.cache;
@@ -74,7 +74,7 @@ export class MaskedSteps {
     if (more && cache.offset < Math.min(cache.capacity, cache.limit)) this.#runForward(forward);
     const done = async (): Promise<void> => {
       await this.#submitter.done(chooser, ticket, 0, true);
-      await forward.done(ticket); // whether the logits in front of it ended well
+      await forward.done(ticket); // whether the logits before it ended well
     };
     return { count: 1, submitted, done };
   }
@@ -87,7 +87,7 @@ export class MaskedSteps {
   /** Takes back logits that were computed ahead. */
   async dropForward(): Promise<void> {
     if (!this.#forwarded) return;
-    await this.#forward!.done().catch(() => {}); // nobody needs them
+    await this.#forward!.done().catch(() => {}); // no caller needs them
     this.#context.state.takeBack(1);
     this.#forwarded = false;
   }
@@ -103,7 +103,7 @@ export class MaskedSteps {
     );
   }
 
-  /** Writes what the next tokens may be, behind the last choice. */
+  /** Writes what the next tokens may be, after the last choice. */
   async #pokeMask(): Promise<void> {
     const rows = this.#context.sequences.all;
     const { mask } = this.#masking!;

@@ -26,7 +26,7 @@ import type { Submission } from "./submission_sizer.ts";
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. One where a device reads many in the time of a few. */
 const MAX_FED = { alone: 3, tiles: 1 } as const;
-/** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
+/** If making the pipelines of a prompt takes more milliseconds than this, those of the steps after it are made at the same time. */
 const COLD_MS = 10;
 
 /** What a {@link PromptReader} works with. */
@@ -104,8 +104,8 @@ export class PromptReader {
   }
 
   /**
-   * Goes back to the state in front of the rest of the prompt, whose reading did not end well: {@link PromptReader.open} submits it
-   * again. Nothing may be on its way.
+   * Goes back to the state before the rest of the prompt, whose reading did not end well: {@link PromptReader.open} submits it again.
+   * Nothing may be on its way.
    */
   rewind(): void {
     this.#forget();
@@ -192,7 +192,7 @@ export class PromptReader {
     return trace;
   }
 
-  /** Has the pipelines of the end of a prompt made; where that takes time, then beside them those of the steps behind it. */
+  /** Has the pipelines of the end of a prompt made. If that takes time, those of the steps after it are made at the same time. */
   async #prepareOpening<S>(trace: TracedStep<S>): Promise<void> {
     const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
     let timer;

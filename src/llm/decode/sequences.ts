@@ -1,5 +1,5 @@
 /**
- * The sequences of a session, each a row of its state: what was generated of them, which have ended, and what their next tokens may be.
+ * The sequences of a session, each a row of its state: what was generated, which have ended, and what their next tokens may be.
  *
  * @module
  */

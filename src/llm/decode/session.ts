@@ -1,17 +1,17 @@
 /**
  * Reading a prompt and decoding: steps with everything that changes from one to the next on the device.
  *
- * A step embeds tokens, runs the model over the cache's buffers, chooses the next token and writes the new state in place of the
- * old. The prompt is a step of many tokens, or several where it is long; then one token a step. Steps are traced once per
- * capacity of the cache, those of a prompt also once per number of rows, of which there are few; the model keeps the traces for
- * later prompts. The host only submits steps, several at a time on a fast device, and reads the tokens from a log that it can
- * see while later steps run.
+ * A step embeds tokens, runs the model over the cache's buffers, chooses the next token and writes the new state in place of the old. The
+ * prompt is a step of many tokens, or several where it is long; then one token a step. Steps are traced once per capacity of the cache,
+ * those of a prompt also once per number of rows, which has few values. The model keeps the traces for later prompts. The host only submits
+ * steps, several at a time on a fast device. It reads the tokens from a log that it can see while later steps run.
  *
- * Decoders of several sequences that have read their prompts can be joined: then each sequence is a row of the state, at a position
- * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
+ * Decoders of several sequences that have read their prompts can be joined. Then each sequence is a row of the state, at its own position,
+ * and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
- * This file has the session and its loop; prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the
- * cache, device_state.ts has the state and the cache, masked.ts chooses constrained tokens, sequences.ts keeps the sequences and submit.ts heeds aborts.
+ * This file has the session and its loop. prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the cache, and
+ * device_state.ts has the state and the cache. masked.ts chooses constrained tokens, sequences.ts keeps the sequences and submit.ts heeds
+ * aborts.
  *
  * @module
  */
@@ -34,7 +34,7 @@ interface Joined {
   readonly scalars: DecodeScalars;
 }
 
-/** Reads a prompt and generates the tokens behind it; of several sequences when joined. */
+/** Reads a prompt and generates the tokens after it; of several sequences when joined. */
 export class GenerationSession implements Disposable {
   readonly #context: DecodeContext;
   readonly #submitter: PromptSubmitter;
@@ -42,7 +42,7 @@ export class GenerationSession implements Disposable {
   readonly #masked: MaskedSteps;
   readonly #reader: PromptReader;
 
-  /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
+  /** For a prompt that follows what `cache` holds, and at most `limit` tokens after it. The cache stays the caller's. */
   constructor(
     model: LanguageModel,
     cache: KvCache,
@@ -117,8 +117,8 @@ export class GenerationSession implements Disposable {
   }
 
   /**
-   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step, in the order of sequences
-   * within a step. It may be called once. Read each list to its end before asking for the next one.
+   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended. The order is step by step, and that of the
+   * sequences within a step. It may be called once. Read each list to its end before asking for the next one.
    *
    * The first list comes as soon as its token exists. On a fast device later lists come several to a submission, and the next submission runs
    * while they are read. On return the cache contains every token that was fed for the yielded tokens (the longest sequence's count).
@@ -148,7 +148,7 @@ export class GenerationSession implements Disposable {
             : sequences.constrained
             ? await this.#masked.submit(submitted + 1 < most)
             : this.#steps.submit(Math.min(sizer.size, most - submitted));
-          // What follows a prompt is submitted behind all of it.
+          // What follows a prompt is submitted after all of it.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;
           flight.push(submission);

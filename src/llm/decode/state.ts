@@ -23,7 +23,7 @@ export interface DecodeOptions {
   readonly processors: readonly LogitsProcessor[];
   /** Number of recent tokens that processors see. */
   readonly contextSize: number;
-  /** Log probabilities are wanted: of each token and of so many of the likeliest ones. */
+  /** Log probabilities are wanted: of each token and of so many of the most probable ones. */
   readonly logprobs?: number;
   /** What the tokens of the sequence may be, where that is constrained. */
   readonly constraint?: Constraint;
@@ -69,13 +69,13 @@ export type DecodeScalars = Pick<State, "token" | "position" | "key" | "recent" 
  * {@link chooseStep}.
  */
 export interface Masking {
-  /** (B, V): behind the token at `position`. */
+  /** (B, V): after the token at `position`. */
   readonly logits: Tensor;
   /** uint32 (B, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be chosen. */
   readonly mask: Tensor;
 }
 
-/** What computing logits reads and writes. `position` is that of the token that they are behind. */
+/** What computing logits reads and writes. `position` is that of the token that they follow. */
 export type ForwardState = Pick<State, "token" | "position" | "keys" | "values"> & Pick<Masking, "logits">;
 
 /** A part of the state that a step of the prompt before its end changes. */
@@ -84,8 +84,8 @@ export type PrefillState = Pick<State, "position" | "keys" | "values">;
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /**
- * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
- * passed. Kernels work in such tiles.
+ * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device. The first entry whose `upTo` is not
+ * passed counts. Kernels work in such tiles.
  */
 const TILES: readonly { readonly upTo: number; readonly multiple: number }[] = [
   { upTo: 16, multiple: 1 },
@@ -101,7 +101,7 @@ export function paddedLength(count: number, tile: number): number {
   return Math.ceil(count / rows) * rows;
 }
 
-/** Reads tokens in front of the end of a prompt. */
+/** Reads tokens before the end of a prompt. */
 export function readStep(model: LanguageModel, now: PrefillState & PromptChunk): PrefillState & PromptChunk {
   const cache = new StepCache(now.keys, now.values, now.position);
   model.forward(now.ids.reshape([1, -1]), cache, now.last);
@@ -121,7 +121,7 @@ export function promptStep(
   return { ...now, ...choose(options, now, logits, nextPosition(now)), keys, values };
 }
 
-/** Reads the end of a prompt: the logits behind it. */
+/** Reads the end of a prompt: the logits after it. */
 export function forwardPromptStep(
   model: LanguageModel,
   now: ForwardState & PromptChunk,
@@ -132,7 +132,7 @@ export function forwardPromptStep(
   return { ...now, position: mx.subtract(nextPosition(now), 1), logits, keys, values };
 }
 
-/** Feeds a token of each sequence: the logits behind them. */
+/** Feeds a token of each sequence: the logits after them. */
 export function forwardStep(model: LanguageModel, now: ForwardState): ForwardState {
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
@@ -155,7 +155,7 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
   };
 }
 
-/** The position behind the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
+/** The position after the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
 function nextPosition({ position, ids, last }: PrefillState & PromptChunk): Tensor {
   return mx.add(mx.add(mx.minimum(last, ids.size - 1).astype(mx.int32), position), 1);
 }

@@ -1,6 +1,6 @@
 /**
- * The loop of steps over a cache: it is traced for the cache's capacity, and while it runs, the step for the next capacity is traced and
- * compiled, and a faster one is looked for.
+ * The loop of steps over a cache, traced for the cache's capacity. While it runs, the step for the next capacity is traced and compiled,
+ * and a faster one is looked for.
  *
  * @module
  */
@@ -22,7 +22,7 @@ const stepTimes = new WeakMap<TracedStep<unknown>, number>();
 /** A step over a state with a cache of such buffers, and that state. */
 export type StepOver = (buffers: Buffers) => [state: unknown, step: Traced<unknown>];
 
-/** The steps behind the prompt. */
+/** The steps after the prompt. */
 export class StepLoop {
   readonly #context: DecodeContext;
   readonly #submitter: PromptSubmitter;
@@ -117,13 +117,15 @@ export class StepLoop {
     this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
   }
 
-  /** After enough steps has the step behind the next growth of the cache compiled, where `left` more reach it, and a faster one looked for. */
+  /**
+   * After enough steps, has the step for the next growth of the cache compiled, if `left` more steps reach it, and a faster one looked for.
+   */
   lookAhead(left: number): void {
     if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(left);
     if (this.#steps >= IMPROVE_AFTER) this.#improve();
   }
 
-  /** Has a faster step for a trace looked for behind that for the loop. */
+  /** Has a faster step for a trace looked for after that for the loop. */
   alsoImprove(trace: TracedStep<unknown>): void {
     this.#others.add(trace);
   }
@@ -141,7 +143,7 @@ export class StepLoop {
     for (const what of [this.#loop!, this.#next, ...this.#others]) if (what) traces.improve(what);
   }
 
-  /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
+  /** Has the step for the next growth of the cache compiled while others run, if `left` more steps reach it. */
   #prepareGrowth(left: number): void {
     const cache = this.#context.cache;
     if (this.#prepared === cache.capacity || cache.capacity - cache.offset >= left) return;

@@ -1,6 +1,6 @@
 /**
- * How many steps of decoding are submitted at a time: few while nobody knows how long one takes, then as many as keep the device busy
- * while text flows and a stop wastes little.
+ * How many steps of decoding are submitted at a time. At first few, since the time of one is not known. Then as many as keep the device
+ * busy while text flows and a stop wastes little.
  *
  * @module
  */
@@ -48,8 +48,8 @@ const PROMPT_MS = 60;
 const KEPT = 0.8;
 
 /**
- * How much of a prompt that may be aborted is submitted at a time, on a device that cannot stop in the middle: a step where that is
- * fast, else parts of one, so that an abort leaves little behind. Results do not depend on it.
+ * How much of a prompt that may be aborted is submitted at a time, on a device that cannot stop in the middle. It is a step if that is
+ * fast, else parts of one, so that an abort leaves little work to finish. Results do not depend on it.
  */
 export class PromptSizer {
   readonly #fast: boolean;

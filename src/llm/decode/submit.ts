@@ -1,6 +1,6 @@
 /**
- * How work of a session that may be aborted goes to the device: whole where that is fast or can be dropped, in parts where a prompt
- * takes long, and how an abort leaves out what was not computed yet.
+ * How work of a session that may be aborted goes to the device. It goes whole if that is fast or can be dropped, in parts if a prompt takes
+ * long. Also how an abort leaves out what was not computed yet.
  *
  * @module
  */
@@ -30,10 +30,10 @@ function promptSizerOf(model: DecodingModel): PromptSizer {
   return sizer;
 }
 
-/** Submits prompts, and waits for them and for the steps behind them. */
+/** Submits prompts, and waits for them and for the steps after them. */
 export class PromptSubmitter {
   readonly #context: DecodeContext;
-  /** Tokens of the prompt whose reading was left out behind an abort. */
+  /** Tokens of the prompt whose reading was left out after an abort. */
   dropped = 0;
 
   constructor(context: DecodeContext) {
@@ -41,8 +41,8 @@ export class PromptSubmitter {
   }
 
   /**
-   * Throws the reason of an abort, that which happens in this turn of the event loop included, or while the device still computes
-   * what was abandoned: so no more than one submission ever is.
+   * Throws the reason of an abort, also of one in this turn of the event loop or while the device still computes abandoned work. It waits
+   * for that work, so at most one submission is ever abandoned.
    */
   async heedAbort(): Promise<void> {
     const { signal } = this.#context.options;
@@ -75,7 +75,7 @@ export class PromptSubmitter {
       return { partly: false, done };
     }
     const reading = this.#runParts(loop, count);
-    reading.catch(() => {}); // whoever waits for it hears of it
+    reading.catch(() => {}); // the caller that waits for it gets the error
     return { partly: true, done: () => reading };
   }
 
@@ -99,7 +99,7 @@ export class PromptSubmitter {
     }
   }
 
-  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
+  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps after it; at an abort, when it is left out. */
   async done<S>(loop: DeviceLoop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
     const { signal } = this.#context.options;
     const done = loop.done(ticket, soon);

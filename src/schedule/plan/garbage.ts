@@ -6,8 +6,8 @@
  * still held, pass a limit. What was let go explicitly never counts.
  *
  * As in the collector itself there are two generations. Most arrays are forgotten soon, as the gradients of a step are, and V8's minor GC
- * finds those in a millisecond or two. Once new results reach a share of the live bytes, the next minor GC is used, or one is made to run
- * by filling its space. Those that got old before they were forgotten are found by a whole collection, which takes tens of milliseconds. It
+ * finds those in a millisecond or two. Once new results reach a share of the live bytes, the next minor GC is used. Or one is made to run by
+ * filling its space. Those that got old before they were forgotten are found by a whole collection, which takes tens of milliseconds. It
  * runs once the bytes that got old since the last one reach half of the live bytes.
  *
  * Dead arrays are found through WeakRefs, in the same task: see collector.ts. An engine without that has its finalizers alone, which

@@ -1,6 +1,7 @@
 /**
- * Several sequences in one fused step: logits and caches against each sequence alone, op by op in float32, and bit for bit against
- * the same sequence in other company and at another place; at positions of their own, for shapes that fill no unit of the kernels.
+ * Several sequences in one fused step. Logits and caches must agree with each sequence alone, op by op in float32. They must equal those of
+ * the same sequence in other company and at another place bit for bit. Each sequence has its own position, and the shapes fill no unit of
+ * the kernels.
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
@@ -184,7 +185,7 @@ const BATCHES: Readonly<Record<string, Batch>> = {
   },
 };
 
-/** The same where they are rows of products, between which attention rounds to the dtype; op by op they are 1.2e-4 for bfloat16. */
+/** The same for prefill GEMMs, between which attention rounds to the dtype; op by op they are 1.2e-4 for bfloat16. */
 const PRODUCT_LIMITS: typeof LIMITS = LIMITS.map((
   [dtype, logits, rows],
 ) => [dtype, logits, Math.max(rows, logits / 2)]);

@@ -1,5 +1,5 @@
 /**
- * Machine code of decode steps: the kernels of a layer stay below what a multiprocessor keeps near, for every published shape in the variant
+ * Machine code of decode steps. The kernels of a layer stay below what a multiprocessor caches, for every published shape in the variant
  * that is taken. Past that each layer fetches all of its code again, which doubles the time of a token (docs/performance-gpu.md).
  *
  * Models of two layers and few tokens have the code of whole ones. Limits are those of NVIDIA's discrete GPUs, whose driver tells.
@@ -26,7 +26,7 @@ const MODELS = [
   ["qwen3-8b", 16],
 ] as const;
 
-/** KB of the kernels of a layer: what one sequence leaves to the head and to what opens a token, and what several may have at most. */
+/** KB of the kernels of a layer: what one sequence leaves to the head and to the start of a token, and the limit for several. */
 const LIMITS = { one: 100, several: NEAR_CODE / 1024 };
 
 /** Sequences together, and positions before the first token: few, and enough for attention that all workgroups share. */

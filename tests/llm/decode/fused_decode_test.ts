@@ -1,7 +1,7 @@
 /**
- * Fused decoding against the same graph op by op: tokens, logits and the cache must agree for every kind of accumulators, other sizes
- * than the embedded model's, and caches that threads walk in several rounds; and what does not fit must say so and still be
- * right. On software devices the regions are off by default, so they are switched on here.
+ * Fused decoding against the same graph op by op. Tokens, logits and the cache must agree for every kind of accumulators, other sizes than
+ * the embedded model's, and caches that threads walk in several rounds. What does not fit must say so and still be right. On software
+ * devices the regions are off by default, so they are switched on here.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
@@ -48,8 +48,8 @@ async function decoding<T>(change: Partial<typeof options>, body: () => T | Prom
 }
 
 /**
- * Tokens of sampled steps behind an empty cache, and the state at the end. `apart` has something else read the token, so that
- * the end of the step runs op by op on the same logits.
+ * Tokens of sampled steps after an empty cache, and the state at the end. `apart` has something else read the token, so that the end of the
+ * step runs op by op on the same logits.
  */
 async function sampledSteps(model: LanguageModel, settings: ChoosingSettings, apart: boolean): Promise<number[]> {
   const count = 6;

@@ -1,7 +1,7 @@
 /**
- * Layers with gemv kernels (shaders/decode_gemv) against the same graph op by op: logits and the cache must agree for every form, other sizes,
- * caches of many parts and tiles, and other architectures; and both launch modes must give the same bits. They serve large shapes, so they
- * are switched on for small ones here.
+ * Layers with gemv kernels (shaders/decode_gemv) against the same graph op by op. Logits and the cache must agree for every form, other
+ * sizes, caches of many parts and tiles, and other architectures. Both launch modes must give the same bits. They serve large shapes, so
+ * they are switched on for small ones here.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -30,7 +30,7 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 const vocab = 4099; // the last rows of the head are no whole four
 const SMALL = { hidden: 512, intermediate: 512, layers: 2, heads: 4, kvHeads: 2, headDim: 128, tied: true, vocab };
 
-/** Sizes, a format, positions before the first token, and the dtype of activations and cache, float32 unless given. */
+/** Sizes, a format, positions before the first token, and the dtype of activations and cache, default float32. */
 const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("float16" | "bfloat16")?])[] = [
   ["4 bits in groups of 128, two parts of the positions", SMALL, { groupSize: 128 }, 5],
   [
@@ -120,7 +120,7 @@ const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
   [{ qkNorm: false, qkvBias: false, activation: "gelu" }, 16, 300],
 ];
 
-/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores behind its loops. */
+/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
 function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
   return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
 }

@@ -1,5 +1,5 @@
 /**
- * A step that only chooses tokens, of those that masks allow: fused, it leaves the same state as op by op, and its tokens are those that
+ * A step that only chooses tokens, of those that masks allow. Fused, it leaves the same state as op by op, and its tokens are those that
  * masked logits give.
  */
 

@@ -1,6 +1,6 @@
 /**
- * Loaded models as modules: parameters have the names of the checkpoint, and what takes their places is what the next generation
- * computes with, as a model does that is loaded with it.
+ * Loaded models as modules. Parameters have the names of the checkpoint. After a replacement the next generation computes with the new one,
+ * as does a model that is loaded with it.
  */
 
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
@@ -42,7 +42,7 @@ const rope_scaling = {
 const [{ ids: PROMPT, greedy: GREEDY }] = GOLDEN;
 const COUNT = 12;
 
-/** The tokens that generation takes behind a prompt. */
+/** The tokens that generation takes after a prompt. */
 async function continuation({ model, tokenizer }: mx.lm.Loaded, prompt: readonly number[] = PROMPT): Promise<number[]> {
   const tokens: number[] = [];
   for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: COUNT, stop: [] })) {

@@ -1,6 +1,6 @@
 /**
- * NaN and infinity in a model's weights end a generation with an error that names the step, and the tokens before it stay: on every
- * device, however tokens are chosen, op by op and in the kernels of a decoder, whose accumulators are integers.
+ * NaN and infinity in a model's weights end a generation with an error that names the step, and the tokens before it stay. This holds on
+ * every device, however tokens are chosen, op by op and in the kernels of a decoder, whose accumulators are integers.
  */
 
 import { assertEquals } from "@std/assert";
@@ -70,7 +70,7 @@ async function generated(
   return { tokens, error: "" };
 }
 
-/** Ways to choose; each of them takes the likeliest token. */
+/** Ways to choose; each of them takes the most probable token. */
 const WAYS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
   greedy: {},
   sampled: { temp: 0.5, topK: 1, seed: 1 },

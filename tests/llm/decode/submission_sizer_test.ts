@@ -26,12 +26,12 @@ Deno.test("a sizer that is known begins with eight steps, and steps that take lo
 
 Deno.test("a sizer follows a device that runs ahead, and not a host that comes late", () => {
   const sizer = new SubmissionSizer(1);
-  sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting behind it
+  sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting after it
   sizer.note(8, 0.2, 2.1, 6);
   assertAlmostEquals(sizer.perStep, 0.5);
   sizer.note(8, 2.1, 106, 106); // the host was elsewhere for 100 ms
   assertAlmostEquals(sizer.perStep, 0.5);
-  sizer.note(8, 6.1, 106.1, 106.2); // and this one began nobody knows when
+  sizer.note(8, 6.1, 106.1, 106.2); // and the start of this one is not known
   assertAlmostEquals(sizer.perStep, 0.5);
   sizer.note(8, 106.1, 106.3, 122.2);
   assertAlmostEquals(sizer.perStep, 2);

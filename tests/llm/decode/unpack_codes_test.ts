@@ -1,5 +1,5 @@
 /**
- * Models of 2, 3, 5 and 6 bits in fused kernels, which read their codes in 4 or 8: the codes are the same numbers, and steps, batches and
+ * Models of 2, 3, 5 and 6 bits in fused kernels, which read their codes in 4 or 8 bits. The codes are the same numbers. Steps, batches and
  * prompts agree with those op by op, which read the codes as they are.
  */
 

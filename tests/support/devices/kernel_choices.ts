@@ -76,7 +76,9 @@ function quantizedProducts(backend: Backend, s: ModelShape): Record<string, unkn
   ));
 }
 
-/** How a decoder of so many sequences, or a chunk, is served in each form: what serves it best of the kernels of batches, those of rows, products. */
+/**
+ * What serves a decoder of so many sequences, or a chunk, in each launch mode: the batched kernels, the gemv kernels or the prefill GEMMs.
+ */
 function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;
   const layers = Array.from({ length: s.layers }, () => ({ keys: { dtype: float16 }, values: { dtype: float16 } }));

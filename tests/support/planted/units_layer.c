@@ -45,7 +45,7 @@ static VkResult VKAPI_CALL list_extensions(VkPhysicalDevice physical, const char
     VkResult result = next_extensions(physical, layer, count, list);
     for (size_t i = 0; i < sizeof EXTENSIONS / sizeof *EXTENSIONS; i++) {
         if (!has(EXTENSIONS[i].word)) continue;
-        if (list && *count == room) abort(); // nobody asks with less room than there is
+        if (list && *count == room) abort(); // no caller asks with less room than there is
         if (list) strcpy(list[*count].extensionName, EXTENSIONS[i].extension);
         ++*count;
     }

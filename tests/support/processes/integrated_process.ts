@@ -1,6 +1,6 @@
 /**
- * A program of its own for portability_test.ts: `integrated_process.ts DEVICE TOKENS` continues the first golden prompt greedily with
- * the record of integrated GPUs, and prints the device's threads of a subgroup, the tokens and the kernels. Its environment may widen the
+ * A program of its own for portability_test.ts. `integrated_process.ts DEVICE TOKENS` continues the first golden prompt greedily with the
+ * record of integrated GPUs. It prints the device's threads of a subgroup, the tokens and the kernels. Its environment may widen the
  * subgroups of a software driver.
  *
  * @module

@@ -4,7 +4,7 @@ import { assert } from "@std/assert";
 import { findZig, ROOT } from "../../../scripts/tools.ts";
 
 /**
- * Compiles a layer into a folder, and gives the environment in which programs run behind it. `source` is a file of tests/support/planted,
+ * Compiles a layer into a folder, and gives the environment in which programs run under it. `source` is a file of tests/support/planted,
  * `functions` are the names that the layer has for those that the loader asks for.
  */
 export async function compileLayer(
