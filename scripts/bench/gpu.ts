@@ -10,7 +10,7 @@
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it. Decode counts tokens after
  * the first. A prompt is the time to the first token, load the time from the first file to the first token. A row is printed as soon as it
- * is measured. Its floor is what the bytes of the work take at the rate of a copy, or its operations on the matrix units; both are measured
+ * is measured. Its floor is what the bytes of the work take at the rate of a copy, or its operations on the matrix units. Both are measured
  * here. Ratios above 1 say that vkmx is better than an aim (gpu/targets.ts) or the peer.
  *
  * @module

@@ -8,8 +8,8 @@ import type { KernelTime } from "../../mod.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 
 /**
- * How a step is computed: one sequence with the split_k or gemv kernels, several with a grid of the split_k ones, batched, or with the
- * prefill GEMMs.
+ * How a step is computed. One sequence takes the split_k or gemv kernels. Several take a grid of the split_k ones, the batched kernels or
+ * the prefill GEMMs.
  */
 export type StepVariant =
   | "split_k, persistent"

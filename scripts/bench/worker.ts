@@ -141,8 +141,8 @@ function variantAlone(): Promise<StepVariant | null> {
 }
 
 /**
- * Whether a device serves a variant. Two kinds of kernels are there for tests and are not measured. They are batched kernels without matrix
- * units, and those whose workgroups wait for each other on devices that may not run all of them at once.
+ * Whether a device serves a variant. Two kinds of kernels are there for tests and are not measured. One kind is batched kernels without
+ * matrix units. In the other workgroups wait for each other, on devices that may not run all of them at once.
  */
 function serves(variant: StepVariant): boolean {
   const backend = getBackend(device);

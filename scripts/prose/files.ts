@@ -52,7 +52,7 @@ export const HELD = [
   ...["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs", "mod.ts"],
   ...["examples", "ffi"],
   ...["scripts/parity", "scripts/prose", "scripts/prose.ts", "scripts/reliability", "scripts/setup", "scripts/soak"],
-  ...["scripts/support"],
+  ...["scripts/bench/ops", "scripts/bench/train", "scripts/support", "scripts/tune"],
   ...["src/array", "src/backend", "src/cli", "src/display", "src/graph", "src/nn", "src/notebook", "src/plot"],
   ...[
     "src/llm/answer",
@@ -64,5 +64,7 @@ export const HELD = [
   ],
   ...["src/llm/hub", "src/llm/jinja", "src/llm/kv", "src/llm/layers", "src/llm/models", "src/llm/sampling"],
   ...["src/llm/structured", "src/llm/tokenizer", "src/llm/tuner"],
-  ...["tests/_compat", "tests/notebook", "tests/optimizers", "tests/plot", "tests/prose_test.ts"],
+  ...["src/schedule/ops", "src/schedule/plan", "src/schedule/tuning"],
+  ...["tests/_compat", "tests/kernels", "tests/llm/decode", "tests/notebook", "tests/optimizers", "tests/plot"],
+  ...["tests/prose_test.ts", "tests/support"],
 ] as const;

@@ -1,7 +1,7 @@
 /**
- * Records of tuning. They say which device takes which, that an H200 chooses its kernels as before there were records, and that lesser
- * devices get what they can run. golden/kernel_choices.json.gz was written once, by kernelChoices() over the constants that were spread
- * over the emitters.
+ * Records of tuning. They say which device takes which, and that lesser devices get what they can run. An H200 chooses its kernels as
+ * before there were records. golden/kernel_choices.json.gz was written once, by kernelChoices() over the constants that were spread over
+ * the emitters.
  */
 
 import { assert, assertEquals } from "@std/assert";

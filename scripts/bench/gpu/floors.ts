@@ -1,5 +1,6 @@
 /**
- * The least time that work can take on a device: its bytes at the rate of a copy, or its operations at that of the matrix units.
+ * The least time that work can take on a device. It is that of its bytes at the rate of a copy, or of its operations at the rate of the
+ * matrix units.
  *
  * @module
  */

@@ -118,7 +118,8 @@ export class StepLoop {
   }
 
   /**
-   * After enough steps, has the step for the next growth of the cache compiled, if `left` more steps reach it, and a faster one looked for.
+   * After enough steps, has the step for the next growth of the cache compiled, if `left` more steps reach it. Also has a faster one looked
+   * for.
    */
   lookAhead(left: number): void {
     if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(left);

@@ -1,7 +1,7 @@
 /**
  * A chunk of few tokens of one sequence in one fused step: logits of all of them or of one, and the cache. They are compared with the same
- * tokens op by op in float32, and bit for bit in one dispatch if workgroups can wait for each other. Chunks start before, in and after a
- * round of the kernels, for shapes that fill no unit of them.
+ * tokens op by op in float32. They are equal bit for bit in one dispatch, if workgroups can wait for each other. Chunks start before, in
+ * and after a round of the kernels, for shapes that fill no unit of them.
  */
 
 import { assert, assertMatch } from "@std/assert";

@@ -26,7 +26,7 @@ const MODELS = [
   ["qwen3-8b", 16],
 ] as const;
 
-/** KB of the kernels of a layer: what one sequence leaves to the head and to the start of a token, and the limit for several. */
+/** KB of the kernels of a layer. One sequence leaves the rest to the head and to the start of a token; several have this limit. */
 const LIMITS = { one: 100, several: NEAR_CODE / 1024 };
 
 /** Sequences together, and positions before the first token: few, and enough for attention that all workgroups share. */

@@ -97,7 +97,7 @@ function ask(backend: Backend, kernel: KernelName, capacity: number): Uint32Arra
   return words;
 }
 
-/** Element i of a lane in the order of pairs: its row of A, which is its column of B, and its place along the depth. */
+/** Element i of a lane in the order of pairs: its row of A, or column of B, and its place along the depth. */
 function line(lane: number, i: number): number {
   return (lane >> 2) + 2 * (i & 4);
 }
