@@ -101,8 +101,8 @@ export interface FewRows extends VectorShape {
 }
 
 /**
- * Microseconds of a product (m, k) x (k, n) without matrix units, after `warmMs` of work. If its depth is split, adding its parts counts
- * too.
+ * Microseconds of each dispatch of a product (m, k) x (k, n) without matrix units, after `warmMs` of work. If its depth is split, the
+ * last dispatch adds its parts.
  */
 export function timePlainProduct(
   backend: Backend,

@@ -75,8 +75,8 @@ export class Executable implements Disposable {
   }
 
   /**
-   * Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. The default is the
-   * first stream.
+   * Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. The default
+   * stream is the first one.
    */
   run(parameters: readonly Node[], stream?: number): RunResult {
     const fresh: Storage[] = [];

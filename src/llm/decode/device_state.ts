@@ -1,5 +1,5 @@
 /**
- * What a session has on the device: the cache and all else that changes from token to token. Nothing else writes them, so the tokens that
+ * What a session has on the device: the cache and all else that changes from token to token. Nothing else writes it, so the tokens that
  * the cache counts are those of the position.
  *
  * @module

@@ -59,7 +59,8 @@ export class Donations {
   }
 
   /**
-   * The memory of `value`, which `reader` reads as its input `node`, for a result of the same size. Undefined if it may not be overwritten.
+   * The memory of `value`, which `reader` reads as its input `node`, for a result with as many elements of the
+   * same bytes. Undefined if it may not be overwritten.
    */
   take(l: Lowering, reader: Node, node: Node, value: Value): Value | undefined {
     const { slot, offset, shape, strides, packing, blocks } = value;

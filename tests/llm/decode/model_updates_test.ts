@@ -1,6 +1,6 @@
 /**
- * Loaded models as modules. Parameters have the names of the checkpoint. After a replacement the next generation computes with the new one,
- * as does a model that is loaded with it.
+ * Loaded models as modules. Parameters have the names of the checkpoint. The next generation computes with arrays
+ * that replace them, as a model does that is loaded with those arrays.
  */
 
 import { assert, assertEquals, assertNotEquals } from "@std/assert";

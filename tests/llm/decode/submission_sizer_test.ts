@@ -26,7 +26,7 @@ Deno.test("a sizer that is known begins with eight steps, and steps that take lo
 
 Deno.test("a sizer follows a device that runs ahead, and not a host that comes late", () => {
   const sizer = new SubmissionSizer(1);
-  sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting after it
+  sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting for its end
   sizer.note(8, 0.2, 2.1, 6);
   assertAlmostEquals(sizer.perStep, 0.5);
   sizer.note(8, 2.1, 106, 106); // the host was elsewhere for 100 ms
