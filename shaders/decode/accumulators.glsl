@@ -11,7 +11,7 @@ uint64_t state_squares(uint layer) { return state() + (layer_at(layer) + AT_SQUA
 uint64_t state_new(uint layer) { return state() + (layer_at(layer) + AT_FRESH); }
 uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + AT_SCORES); }
 
-// A residual that opens with a number that is too large holds MAX_ACCUMULATOR, which whoever reads it first tells.
+// An initial residual value that is too large becomes MAX_ACCUMULATOR, which its first reader reports as lost.
 const float MAX_ACCUMULATOR = ACCUMULATORS == 1 ? 67108864.0 : 1073741824.0; // twice what LOST_BITS are
 bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < LOST_BITS; }
 
@@ -139,8 +139,8 @@ void residual_clear(uint64_t residual) {
         if (first + i < HIDDEN * COPIES) accumulator_store(residual, place(first + i), ZERO_ACCUMULATOR);
 }
 
-// The residual that this workgroup carries over to the next accumulators: each quad has one workgroup that does. To be asked for
-// early, since it is needed in front of the additions.
+// The residual that this workgroup carries over to the next accumulators: each quad has one workgroup that does. It is
+// to be asked for early, since it is needed before the additions.
 struct Carry {
     Accumulator s[4 * QUAD_ROUNDS];
 };

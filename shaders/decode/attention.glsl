@@ -1,5 +1,6 @@
-// The second phase of a layer: softmax of the scores, times the slice of the values, times the slice's columns of the output
-// projection, added to the residual with the residual before. Also brings the new key to the cache where it had to be normalised.
+// The second phase of a layer: softmax of the scores, times the slice of the values, times the slice's columns of the
+// output projection. The result and the carried residual are added to the residual after attention. Also brings the new
+// key to the cache where it had to be normalised.
 //
 // Workgroup (key/value head, slice); a thread handles positions, two heads at a time, then 4 rows of the projection at a time.
 // Codes32 of the projection come transposed as load_columns() says, their scales and biases packed, [group][row].
@@ -15,7 +16,7 @@ struct Scores {
     uvec2 v[UNROLL];
 };
 
-// What lies behind `last` is not used. (Arrays sized by constants cannot be assigned whole.)
+// What is loaded for positions after `last` is not used. (Arrays sized by constants cannot be assigned whole.)
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
 
 void load_values(uint round, uint last, inout Values v) {
@@ -48,7 +49,8 @@ Output load_output(uint pair, uint quad) {
     return w;
 }
 
-// What a pair of heads loads first besides accumulators. With POLL the phase before does it for the first pair, behind its own polls.
+// What a pair of heads loads first besides accumulators. With POLL the phase before does it for the first pair, after
+// its own polls.
 Values values;
 Output first_rows;
 
@@ -95,7 +97,7 @@ void wait_squares(uint pair, inout Squares q) {
 
 float inverse_rms(Accumulator squares) { return inversesqrt(fma(accumulator_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
 
-const float LEAST = -1e7; // of scores: behind the last position
+const float LEAST = -1e7; // of scores: after the last position
 
 // The largest score of 32 lanes. It only shifts exponents, so sixteenths do, and integers are reduced fastest.
 vec2 lanes_most(vec2 x) {

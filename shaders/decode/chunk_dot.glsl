@@ -9,7 +9,7 @@ float chunk_dot(Codes32 codes, uint scales_biases, Chunk c) {
         uvec4 words = half_ == 0u ? codes.first : codes.second;
         uvec2 bytes = BITS == 8u ? code_bytes(words[at], words[at + 1u]) : code_bytes(codes.first[i], 0u);
 #if ACCUMULATORS == 3
-        // By rows: one sum behind the other, as they were measured. The bits are the same.
+        // The gemv kernels add one sum after the other, as they were measured. The bits are the same.
         high += dot4(bytes.x, c.high[half_][at], 0);
         high += dot4(bytes.y, c.high[half_][at + 1u], 0);
         low += dot4(bytes.x, c.low[half_][at], 0);

@@ -4,25 +4,29 @@
 //   attention  softmax, the slice of the values, its columns of the output projection
 //   mlp     norm, some gate and up rows, activation(gate) * up, their columns of the down projection
 //
-// A workgroup of qkv and attention is (key/value head, slice): 8 of its HEAD_DIM features. Its results are partial
-// sums that all workgroups add to accumulators with atomics, so no dispatch waits for another reduction: the residual stream of
-// HIDDEN accumulators, the scores, the sums of squares that q and k are normalised by. ACCUMULATORS says what one is:
+// A workgroup of qkv and attention is (key/value head, slice): 8 of its HEAD_DIM features. Its results are partial sums
+// that all workgroups add to accumulators with atomics, so no dispatch waits for another reduction. There are
+// accumulators for the residual stream (HIDDEN of them), the scores, and the sums of squares that normalise q and k.
+// ACCUMULATORS says what one is:
 //
 //   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
 //   2  as 0 with equal results, and the low bits count the additions: a reader sees whether it is complete
 //   3  none: the layers are those of shaders/decode_gemv, where one workgroup makes a row, and the residual is float32
 //
-// Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
-// workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
+// Sequences that are decoded together have a state each, which are contiguous, and a part of every cache. A dispatch
+// has the same number of workgroups for each sequence. Workgroups with the same task read the same weights, which come
+// from the cache except for the first time.
 //
-// With POLL (and ACCUMULATORS 2) the phases of many layers run in one dispatch, decode/layers.comp, and a workgroup
-// spins until the accumulators that it reads are complete. What workgroups exchange is device-coherent, and each layer has its own,
-// four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
+// With POLL (and ACCUMULATORS 2) the phases of many layers run in one dispatch, decode/layers.comp. A workgroup then
+// spins until the accumulators that it reads are complete. What workgroups exchange is device-coherent, and each layer
+// has its own, four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand
+// between them.
 //
-// Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
-// go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes masked by 0x0f0f0f0f
-// holds the even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order; those of 8
-// bits lie as they come, and products take the codes less 128, which the bias gives back. Weights of 16 bits are numbers of DTYPE_W, without
+// Products take activations in 16 bits. Blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both
+// halves go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes
+// masked by 0x0f0f0f0f holds the even ones of 8 features. Shifted by 4 before, it holds the odd ones. So activations
+// for 4-bit codes lie in shared memory in that order. Activations for 8-bit codes lie in their natural order, and
+// products take the codes less 128, which the bias gives back. Weights of 16 bits are numbers of DTYPE_W, without
 // scales: they are multiplied by the same activations as floats.
 //
 // Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
@@ -58,7 +62,7 @@ layout(constant_id = 9) const uint COPIES = 2;     // of the residual: fewer wor
 layout(constant_id = 10) const uint SUBGROUP = 32; // threads whose lanes are known to be neighbours, at most 32
 layout(constant_id = 11) const uint UNROLL = 1;    // positions that a thread has in flight
 layout(constant_id = 12) const uint ROUNDS = 1;    // 1: those are all there can be
-layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8, or by rows 16 where weights are dense
+layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8; 16 with the gemv kernels if weights are dense
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -72,8 +76,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) COHERENT buffer Sh
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 #endif
 
-// Products that are added to something are written as fma, so that all forms of these kernels round alike: a compiler may join
-// x * y + z or not, differently in each.
+// Products that are added to something are written as fma, so that these kernels round alike in all launch modes. A
+// compiler may otherwise join x * y + z in one of them and not in another.
 
 float dot_on(vec4 a, vec4 b, float c) { return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c)))); }
 
@@ -215,7 +219,7 @@ vec4 quad_value(uvec2 w, uvec2 next) {
 #endif
 
 const float STEPS_16BIT = 32512.0;
-// A float that has no bits behind the point: what is added to it is rounded, and lies in its low bits in two's complement.
+// A float without fraction bits: what is added to it is rounded, and lies in its low bits in two's complement.
 const float WHOLE = 12582912.0;
 
 // ---- codes --------------------------------------------------------------------------------------------------------------
@@ -225,7 +229,7 @@ struct Codes32 {
     uvec4 first, second;
 };
 
-// Codes of 32 features lie one behind the other.
+// Codes of 32 features are contiguous.
 Codes32 load_codes(uint64_t codes, uint at) {
     Codes32 c;
     c.first = Weights4(codes).v[at * CODE_WORDS];
@@ -243,7 +247,8 @@ Codes32 load_columns(uint64_t codes, uint block, uint quad) {
     return c;
 }
 
-// Of 8 features, 4 signed bytes each, in the order in which activations lie: those of one word of 4 bits, or of two of 8.
+// Codes of 8 features as signed bytes, 4 to a word, in the order of the activations. They come from one word of 4-bit
+// codes or from two words of 8-bit codes.
 uvec2 code_bytes(uint first, uint second) {
     if (BITS == 8u) return uvec2(first, second) ^ 0x80808080u;
     return uvec2(first & 0x0f0f0f0fu, (first >> 4) & 0x0f0f0f0fu);

@@ -1,5 +1,5 @@
-// Dense weights of 16 bits of a row times activations. A lane takes 32 features of a step as four eights, each beside those of the other lanes,
-// so that loads of the lanes are neighbours.
+// Dense weights of 16 bits of a row times activations. A lane takes 32 features of a step as four eights. Neighbouring
+// lanes take neighbouring eights, so their loads are contiguous.
 
 // Activations: four times 8 whole numbers of 16 bits and the scales of their chunks.
 struct Eights {

@@ -1,6 +1,7 @@
 #version 460
-// The end of a step that looks at more than the largest logit: the token from what decode/head.comp leaves, as sampling/draw.comp
-// chooses it, the loop's new state, and the next token opened with its embedding. The grid is (slices, sequences).
+// The end of a step that looks at more than the largest logit. It chooses the token from what decode/head.comp leaves,
+// as sampling/draw.comp does, writes the loop's new state, and opens the next token with its embedding. The grid is
+// (slices, sequences).
 
 #define BUFFERS 13
 #define ANY_ACCUMULATORS

@@ -1,8 +1,10 @@
 #version 460
-// The end of a step that takes the largest logit, all of it: the logits of logits.glsl, of which none is kept, the token,
-// the loop's new state as sampling/draw.comp leaves it, and the next token opened with its embedding.
+// The whole end of a step that takes the largest logit. It makes the logits of logits.glsl, keeps none of them, and
+// takes the token. It leaves the loop's new state as sampling/draw.comp does, and opens the next token with its
+// embedding.
 //
-// The workgroup that is done last does what needs all others' results. They count themselves in the state, and nobody waits.
+// The workgroup that is done last does what needs all others' results. Workgroups count themselves in the state, and
+// none waits.
 
 #define BUFFERS 12
 #define ANY_ACCUMULATORS

@@ -1,4 +1,5 @@
-// What the phases of a layer share beyond decode.glsl and features.glsl: new keys, scores, and what is zeroed behind a layer.
+// What the phases of a layer share beyond decode.glsl and features.glsl: new keys, scores, and what is zeroed after a
+// layer.
 
 #include "features.glsl"
 #include "include/kv_address.glsl"
@@ -11,10 +12,11 @@ void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
 
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------
 
-// Where q is still to be divided by its rms, which may be small, steps are finer; where scores are only scaled, they are about 2^-13 of
-// what the exponential gets, and there is room for larger features. As many parts as there are slices, of at most SCORE_LIMIT, stay
-// within the bits of a score: 32, or 29 beside a count of 6. Larger parts count as that much, which makes a difference only where those
-// of several positions are as large; in 29 bits they are told (see score_add).
+// If q is still to be divided by its rms, which may be small, steps are finer. If scores are only scaled, they are
+// about 2^-13 of what the exponential gets, and there is room for larger features. A score has 32 bits, or 29 beside a
+// count of 6. It holds the sum of as many parts as there are slices, of at most SCORE_LIMIT each. Larger parts are
+// clamped, which makes a difference only if those of several positions are as large. In 29 bits clamping sets the
+// status (see score_add).
 #define BY_HEAD_NORM(normalised, raw) (HEAD_NORM != 0u ? normalised : raw)
 #define SCORE_STEPS BY_HEAD_NORM(4096.0, 1024.0)
 #define SCORE_STEP BY_HEAD_NORM(1.0 / 4096.0, 1.0 / 1024.0)
@@ -62,7 +64,8 @@ vec2 score_value(uvec2 w) {
 bool score_complete(uvec2 w) { return (w.x & 63u) == SLICES; }
 #endif
 
-// Zeroes this workgroup's share of what nobody reads any more when the third phase of a layer is past its own polls.
+// Zeroes this workgroup's share of what no workgroup reads any more once the third phase of a layer is past its own
+// polls.
 void clear_layer(uint layer, uint now) {
 #if ACCUMULATORS == 2
     if (layer > 0u) {

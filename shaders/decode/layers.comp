@@ -1,9 +1,10 @@
 #version 460
-// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the accumulators of the others by
-// looking at them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/decoder/megakernel.ts decides
-// where it is tried, and a workgroup that waits for too long sets the status, after which nobody waits or works any more.
+// The phases of many layers in one dispatch. Each workgroup goes through all of them, and polls the accumulators of the
+// others until they are complete. That needs all workgroups to run at the same time, which Vulkan does not promise.
+// schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too long sets the status, after
+// which no workgroup waits or works any more.
 //
-// `phases` has a bit each for qkv, attention and mlp, so that a dispatch may also be a single phase, behind a barrier, where
+// `phases` has a bit each for qkv, attention and mlp. So a dispatch may also be a single phase, after a barrier, if
 // workgroups do not run together. The addresses of a layer's buffers stand in rows of a table.
 //
 // With PREFETCH some warps of a workgroup only prefetch weights into L2, as prefetch.glsl says. They meet the others in

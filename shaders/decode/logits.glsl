@@ -1,9 +1,10 @@
-// The product of a head with the normalised residual, for the kernels at the end of a decoder: logits = W (x / rms(x) * w),
-// rounded to DTYPE_OUT, and the largest of them per workgroup.
+// The product of a head with the normalised residual, for the kernels at the end of a decoder. It gives logits = W (x /
+// rms(x) * w), rounded to DTYPE_OUT, and the largest of them per workgroup.
 //
-// 32 lanes make RUN rows at a time, every so many, so that a load takes 512 neighbouring bytes of a row, and one reading of the activations
-// serves all rows; a row beyond the vocabulary is not kept. Scales and biases come packed, [row / 4][group][row % 4], padded to whole
-// fours. The best are (index, ordered key); of equal logits the lowest index wins.
+// 32 lanes make RUN rows at a time, and go on by the rows of the whole grid. A load takes 512 contiguous bytes of a
+// row, and one reading of the activations serves all RUN rows. A row beyond the vocabulary is not kept. Scales and
+// biases come packed, [row / 4][group][row % 4], padded to whole fours. The best are (index, ordered key); of equal
+// logits the lowest index wins.
 //
 // The grid is (sequences, workgroups): those that read the same weights for different sequences start together.
 
@@ -22,7 +23,7 @@ const uint MAX_RUN = 8u;
 Codes32 codes[MAX_RUN];
 uvec4 scales_biases[MAX_RUN / 4u];
 
-// Eight `eight` of a row of dense weights; nothing behind its last feature.
+// Eight `eight` of a row of dense weights; zeros after its last feature.
 uvec4 load_eight(uint from, uint eight) {
     uvec4 w = uvec4(0);
     if (HIDDEN % 1024u == 0u || eight < HIDDEN / 8u) w = Weights4(pc.address[HEAD]).v[from * 4u + eight];
@@ -73,8 +74,8 @@ float lane_sums(float x[MAX_RUN]) { return RUN == 4u ? lane_sum4(x[0], x[1], x[2
 
 const uvec2 NONE = uvec2(0xffffffffu, 0u);
 
-// Opens the next token as far as nothing depends on what it is. The last workgroup has the least to do otherwise. Where barriers
-// stand between layers, those have cleared all behind them.
+// Opens the next token as far as nothing depends on what it is. The last workgroup has the least to do otherwise. If
+// barriers stand between layers, the layers themselves zero what they have used.
 void open_next() {
     uint now = position();
 #if ACCUMULATORS == 2
@@ -83,8 +84,8 @@ void open_next() {
     if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_rope_angles(min(now + 1u, pc.p.capacity - 1u));
 }
 
-// For the kernel that includes this: what it does while the first weights are on their way, and with a logit, which RUN_LANES lanes have
-// alike, in which round of its workgroup; as the logit is then compared.
+// For the kernel that includes this. meanwhile() runs while the first weights are on their way. take_logit() gets a
+// logit, which RUN_LANES lanes have alike, and the round of its workgroup; it gives the logit as it is then compared.
 void meanwhile();
 float take_logit(uint row, uint round, float x);
 

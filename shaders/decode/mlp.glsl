@@ -1,9 +1,10 @@
-// The third phase of a layer: y = x / rms(x) * w; h = activation(G y) * (U y) for some features; their columns of the down
-// projection times h, added to the next layer's residual with the residual before. Also zeroes what the next layer adds to.
+// The third phase of a layer: y = x / rms(x) * w, and h = activation(G y) * (U y) for some features. Their columns of
+// the down projection times h, and the carried residual, are added to the next layer's residual. Also zeroes what the
+// next layer adds to.
 //
-// A workgroup handles BLOCKS consecutive blocks of 8 features (the last ones may have fewer); 32 lanes make the gate and up
-// rows of one feature of each block. Scales and biases of gate and up come packed, [feature][group][gate, up]; codes of the
-// down projection transposed as load_columns() says, its scales and biases packed, [group][row].
+// A workgroup handles BLOCKS consecutive blocks of 8 features (the last ones may have fewer). 32 lanes make the gate
+// and up rows of one feature of each block. Scales and biases of gate and up come packed, [feature][group][gate, up].
+// Codes of the down projection come transposed as load_columns() says, its scales and biases packed, [group][row].
 
 const uint ALL_BLOCKS = INTERMEDIATE / 8u;
 const uint BLOCKS = (ALL_BLOCKS + WORKGROUPS - 1u) / WORKGROUPS;

@@ -1,6 +1,6 @@
-// What opens a token, but for the residual before the first layer: the rope angles of its position, and zeros where layers add. Either
-// begin.comp does that or the head of the token before, since it does not depend on what the token is; then
-// begin.comp runs in front of the first of several tokens only.
+// What opens a token, except for the residual before the first layer: the rope angles of its position, and zeros where
+// layers add. It does not depend on what the token is, so either begin.comp does it or the head of the token before. If
+// the head does, begin.comp runs only before the first of several tokens.
 
 #include "include/math/angle.h"
 
@@ -10,8 +10,9 @@ void clear_before(uint layer, uint first, uint step) {
     for (uint i = first; i < HIDDEN * COPIES; i += step) accumulator_store(state_before(layer), place(i), ZERO_ACCUMULATOR);
 }
 
-// Zeroes all that layers add to but the residual before the first one, and the one before layer `kept`, which is still read.
-// Accumulators of other layers than the last one are zero: each layer clears behind the one before, and at first all memory is zero.
+// Zeroes all that layers add to but the residual before the first one, and the one before layer `kept`, which is still
+// read. Accumulators of other layers than the last one are zero: each layer clears those of the one before, and at
+// first all memory is zero.
 void clear_accumulators(uint kept, uint now, uint first, uint step) {
     uint last = LAYER - 1u;
     [[unroll]] for (uint n = 1; n < RESIDUAL_RING; n++)

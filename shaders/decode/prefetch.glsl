@@ -1,6 +1,7 @@
-// Prefetch warps: they load one word of every 32-byte sector of a workgroup's weights of the next layer, so that L2 holds them when
-// the computing warps want them. Those would otherwise all load the same phase's weights at once, and their polls of accumulators
-// would queue behind the loads. A hint only: what is not in the cache takes longer, and that is all.
+// Prefetch warps: they load one word of every 32-byte sector of a workgroup's weights of the next layer. L2 then holds
+// them when the computing warps want them. Those would otherwise all load the same phase's weights at once, and their
+// polls of accumulators would queue after the loads. A hint only: what is not in the cache takes longer, and that is
+// all.
 
 const uint SECTOR = 32u;                   // bytes that caches fill at once
 const uint ROW_BYTES = HIDDEN * BITS / 8u; // of a row of codes
@@ -78,5 +79,5 @@ void prefetch_layers() {
         if (ahead) prefetch_qkv();
         barrier();
     }
-    if (loaded == 1u) Shared1(pc.address[STATUS]).v[1] = loaded; // or a compiler would drop loads that nobody uses
+    if (loaded == 1u) Shared1(pc.address[STATUS]).v[1] = loaded; // or a compiler would drop the unused loads
 }

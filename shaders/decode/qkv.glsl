@@ -1,11 +1,14 @@
-// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y + b, q and k rotated by their position;
-// v goes to the cache, and the slice's part of q . k of every position to the scores. Where heads are normalised, q and k are scaled
-// by their own norm weights here and by 1 / rms where their scores are read, which is later; elsewhere k goes to the cache too, and
-// scores count from that of the new key, as softmax allows: biases of keys, which may be large, cancel as far as rotation lets them.
+// The first phase of a layer: y = x / rms(x) * w, and q, k, v = W y + b for a slice of a head. q and k are rotated by
+// their position. v goes to the cache, and the slice's part of the product of q and k of every position to the scores.
 //
-// Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head further,
-// that of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time: a task is half of the slice of one of HEADS + 2 heads,
-// with rows (first, partner, first, partner) for q and k. Scales and biases come packed, [workgroup][task][group][row].
+// With HEAD_NORM, q and k are scaled by their own norm weights here. They are scaled by 1 / rms later, where their
+// scores are read. Otherwise k goes to the cache too, and scores count from that of the new key, as softmax allows.
+// Biases of keys, which may be large, then cancel as far as rotation lets them.
+//
+// Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head
+// further. That of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time. A task is half of the slice of one of
+// HEADS + 2 heads, with rows (first, partner, first, partner) for q and k. Scales and biases come packed,
+// [workgroup][task][group][row].
 // The cache lies as include/kv_address.glsl says.
 
 #include "ropes.glsl"
@@ -187,7 +190,7 @@ void qkv() {
                 keys.partner[u] = next.partner[u];
             }
     }
-    IF_POLLING(if (ROUNDS > 1u) prefetch_attention(0u, now)); // behind the keys, which would have to share
+    IF_POLLING(if (ROUNDS > 1u) prefetch_attention(0u, now)); // after the keys, which would have to share
 #if ACCUMULATORS != 2
     residual_clear(state_after(LAYER)); // of the layer before
 #endif

@@ -1,6 +1,6 @@
-// Rows of a product with the normalised residual, for the kernels that begin with a norm: x / rms(x) * w in 16 bits in shared
-// memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights. For dense weights 32 eights of
-// features lie in chunk_high, the next 32 in chunk_low, and so on.
+// Rows of a product with the normalised residual, for the kernels that begin with a norm. x / rms(x) * w lies in shared
+// memory in 16 bits, in chunks of 32 features that share a scale. chunk_dot() is the dot product of one chunk with 32
+// weights. For dense weights 32 eights of features lie in chunk_high, the next 32 in chunk_low, and so on.
 
 const uint HALF = CHUNKS + 4u;                            // padding against bank conflicts
 const uint EIGHTS = 2u * HALF + (BITS == 16u ? 16u : 0u); // the last 64 may be there in part, which are all in chunk_high then
@@ -13,8 +13,8 @@ uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255
 
 #include "dense_dot.glsl"
 
-// 4 bytes in the order of code_bytes(): for 4 bits, of this quad and its neighbour's, even lanes get the even features and odd
-// lanes the odd ones.
+// 4 bytes in the order of code_bytes(). For 4 bits they are of this quad and its neighbour's: even lanes get the even
+// features and odd lanes the odd ones.
 uint interleave(uint own) {
     if (BITS == 8u) return own;
     uint other = lane_xor(own, 1u);
@@ -116,7 +116,8 @@ Chunk chunk_get(uint chunk) {
 
 #include "chunk_dot.glsl"
 
-// Eights 0, 32, 64 and 96 from the lane's on, of so many 1024 features; behind the last feature it is anything finite.
+// Eights 0, 32, 64 and 96 from the lane's on, in 1024 features of round `round_`. What follows the last feature is
+// anything finite.
 Eights eights_get(uint round_) {
     Eights e;
     [[unroll]] for (uint i = 0; i < 4u; i++) {

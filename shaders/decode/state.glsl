@@ -1,6 +1,6 @@
 // Where the state of a token has its parts, the position, numbers that were lost, and waits that are given up.
 
-// The state of one token, a sequence behind the other. Offsets have 32 bits: a state has less than 4 GB.
+// The state of one token; those of the sequences are contiguous. Offsets have 32 bits: a state has less than 4 GB.
 #if ACCUMULATORS == 3
 #include "generated/gemv_state.glsl"
 #define state_bytes() AT_END
@@ -24,12 +24,13 @@ uint position() { return the_position; }
 uint position() { return U32s(state_position()).v[0]; }
 #endif
 
-// Integers, of sums or of activations, cannot hold NaN, infinities and what is as large: the state says that such a number was lost, and
-// the head gives NaN. Bits are compared, since compilers may assume that NaN does not occur. Of floats, squares still have to add up.
+// Integers, of sums or of activations, cannot hold NaN, infinities and numbers as large. The state says that such a
+// number was lost, and the head gives NaN. Bits are compared, since compilers may assume that NaN does not occur. Of
+// floats, squares still have to add up.
 const uint LOST_BITS = ACCUMULATORS == 3 ? 0x5c000000u : ACCUMULATORS == 1 ? 0x4c000000u : 0x4e000000u;
 
-// The largest magnitude that this thread came across, told once at the end of a kernel: a test of each number, with a store behind
-// it, would keep the compiler from moving what is around it.
+// The largest magnitude that this thread came across, reported once at the end of a kernel. A test of each number,
+// followed by a store, would keep the compiler from moving what is around it.
 uint noted_bits = 0u;
 void note_lost(float x) { noted_bits = max(noted_bits, floatBitsToUint(x) & 0x7fffffffu); }
 void tell_lost() {

@@ -1,7 +1,8 @@
-// What workgroups of the kernels in shaders/decode_gemv hand over: float32 whose two lowest bits, the tag, say in which layer they were
-// written. A reader that waits spins until its words have the right tags, so there are neither counters nor fences, and nothing is
-// zeroed: neighbouring layers have different tags, and so have the last layer and the first one of the next token. Nothing is
-// overwritten before all its readers are done, since what takes its place comes from what all of them made.
+// What workgroups of the kernels in shaders/decode_gemv exchange: float32 whose two lowest bits, the tag, say in which
+// layer they were written. A reader that waits spins until its words have the right tags. So there are neither counters
+// nor fences, and nothing is zeroed. Neighbouring layers have different tags, and so have the last layer and the first
+// one of the next token. Nothing is overwritten before all its readers are done, since what takes its place comes from
+// what all of them made.
 
 const uint TAG_OPENED = 3u; // of the embedding, and of what no layer wrote yet
 uint tag_of(uint layer) { return layer == 0u ? 2u : layer & 1u; }
@@ -42,8 +43,9 @@ uint wait_word(uint at, uint tag) { return Shared1(state() + at).v[0]; }
 uvec4 wait_quad(uint at, uint tag) { return Shared4(state() + at).v[0]; }
 #endif
 
-// Waits for several words at once: repeats a block that asks for what is missing, and sets `missing` where that was not there yet. All of it
-// is on its way together, so waiting takes one way to the cache and back behind the last store, not one for each word.
+// Waits for several words at once: repeats a block that asks for what is missing. The block sets `missing` if a word
+// was not there yet. All loads are in flight together, so waiting takes one way to the cache and back after the last
+// store, not one for each word.
 #ifdef POLL
 #define POLL_ALL(block) \
     { \
@@ -73,7 +75,7 @@ void open_residual(uint quad, vec4 x) {
     Shared4(state_before(0u)).v[quad] = w;
 }
 
-// What layers hand over is marked as not written yet.
+// What layers exchange is marked as not written yet.
 void clear_accumulators(uint kept, uint now, uint first, uint step) {
     for (uint i = first; i < (AT_END - AT_QKV) / 16u; i += step) Shared4(state() + AT_QKV).v[i] = uvec4(TAG_OPENED);
 }
