@@ -1,11 +1,12 @@
-// Attention of a row over a key/value head. The unit's q and k are rotated first, and normalised before that with HEAD_NORM: its own k, and of
-// a chunk those of the tokens before it as well, which each unit makes for itself: the cache has them for later dispatches only. Then each
-// warp takes blocks of 16 positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and
-// the warps meet at the end.
+// Attention of a row over a key/value head. With HEAD_NORM the unit's q and k are normalised first; then they are
+// rotated. A unit does this for its own k and, in a chunk, for those of the tokens before it. The cache has them for
+// later dispatches only, so each unit makes them for itself. Then each warp takes blocks of 16 positions. Scores and
+// values are matrix products whose rows are the query heads, with a running softmax between them. The warps meet at the
+// end.
 //
-// Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights: what leaves one
-// product enters the next one. Of features, four neighbours of the cache's blocks are those of a lane of keys, and of values a
-// lane has eight features of its four positions.
+// Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights. So
+// what leaves one product enters the next one. A lane of keys has four neighbouring features of the cache's blocks. A
+// lane of values has eight features of its four positions.
 
 #include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
@@ -39,7 +40,7 @@ struct Values {
     uvec4 v[VALUE_STEPS];
 };
 
-// Positions of columns r and r + 8 of a block of keys, the latter 8 behind the former.
+// Positions of columns r and r + 8 of a block of keys: the second is 8 after the first.
 uint key_position(uint base) { return base + (lane_row() >> 1) + 4u * (lane_row() & 1u); }
 
 uint halves(uint w) { return DTYPE_KV == DTYPE_BF16 ? half_pair(pair_value(w, DTYPE_KV)) : w; }
@@ -59,7 +60,7 @@ void keep_four(uint64_t at, uvec2 x) {
     else Plain2(at).v[0] = x;
 }
 
-// What stands at `end`, or would stand behind it, is not in the cache yet: any of its rows does.
+// Positions from `end` on are not in the cache yet: any row does for them.
 void load_keys(uint base, uint end, inout Keys k) {
     uint p = key_position(base), q = min(p + 8u, end);
     p = min(p, end);
@@ -80,7 +81,8 @@ void load_values(uint base, uint end, inout Values v) {
 
 const uint RAW = (HEADS + TOKENS) * FOURS, ALL_RAW = RAW + TOKENS * FOURS; // q of each head, k of each token, then v of each
 
-// q and k lie in the pool until they are rotated, behind them what they become, and v: in float16 or as the cache has them.
+// q and k lie in the pool until they are rotated. After them lie the rotated ones and v, in float16 or as the cache has
+// them.
 void keep_raw(uint four, vec4 x) {
     pool[four] = x.xy;
     pool[RAW + four] = x.zw;
@@ -174,7 +176,7 @@ void take_fresh() {
 
 // ---- blocks of positions ---------------------------------------------------------------------------------------------------
 
-// The new token at a position from `end` on; the row's own stands for all that is behind it too, with no weight.
+// The new token at a position from `end` on. Positions after the row's own get the row's token, with no weight.
 uint token_at(uint position, uint end) { return TOKENS == 1u ? 0u : min(max(position, end) - end, own_token()); }
 
 // What the cache does not hold yet.
@@ -296,7 +298,7 @@ void attention(uint unit) {
         if (ROUNDS == 1u) break;
         if (first + WARPS * 16u <= now) load_values(base + WARPS * 16u, end, v);
     }
-    // Nobody in this dispatch reads what enters the cache.
+    // No workgroup of this dispatch reads what enters the cache.
     if (thread() < FOURS && thread() / (2u * SHARE_EIGHTS) == unit % SHARES) {
         keep_four(cached_key(thread(), now), new_key(own_token(), thread()));
         keep_four(cached_value(thread() / 2u, now) + thread() % 2u * (4u * KV_BYTES), new_value(own_token(), thread()));

@@ -1,6 +1,7 @@
-// What the kernels of several sequences share: a token of each of 2 to 16 sequences through a whole decoder, in rows of matrices,
-// so that weights are read once for all of them. The rows may also be a chunk: TOKENS consecutive tokens of one sequence, of which the
-// first stands behind what the cache holds, and each sees those before it. A layer has five phases, and every sum is made by one workgroup:
+// What the batched kernels share: a token of each of 2 to 16 sequences goes through a whole decoder. The tokens are
+// rows of matrices, so that weights are read once for all of them. The rows may also be a chunk: TOKENS consecutive
+// tokens of one sequence. The first of them comes after what the cache holds, and each sees those before it. A layer
+// has five phases, and every sum is made by one workgroup:
 //
 //   qkv      norm, columns of q, k and v with their biases
 //   attention   norms, if any, and rope angles of a sequence's heads that share a key/value head, softmax, values
@@ -14,11 +15,11 @@
 // Who adds to the residual also prepares the norm that is next: its values times the weights, in float16, and sums of their squares. Readers
 // multiply those values as they are and their sums by 1 / rms(x), so that no workgroup normalises for itself.
 //
-// Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written, and a reader in the
-// dispatch of all layers spins until its words have the right one. So there are no counters and no fences, and a warp waits for
-// those values only that it multiplies. Nothing is overwritten before all its readers are done, since what takes its place comes
-// from what all of them made. The residual itself is read only by the threads that wrote it. batch_begin writes what the first layer
-// finds.
+// Workgroups exchange values on their own. The lowest bit of each word says in which layer it was written. A reader in
+// the dispatch of all layers spins until that bit is right. So there are no counters and no fences, and a warp waits
+// for those values only that it multiplies. Nothing is overwritten before all its readers are done, since what takes
+// its place comes from what all of them made. The residual itself is read only by the threads that wrote it.
+// batch_begin writes what the first layer finds.
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -58,8 +59,9 @@ const uint WARPS = THREADS / 32u;
 
 #include "generated/batch_state.glsl"
 
-// Warps are 32 neighbouring threads whatever the subgroup is; only four neighbours shuffle. Lane 4r + c has rows r and r + 8 of A and
-// of sums, columns r and r + 8 of B, and along the other side 2c, 2c + 1, 2c + 8 and 2c + 9 (`pairs` in src/schedule/ops/matmul/coopmat.ts).
+// Warps are 32 neighbouring threads whatever the subgroup is; only four neighbours shuffle. Lane 4r + c has rows r and
+// r + 8 of A and of sums, and columns r and r + 8 of B. Along the other side it has 2c, 2c + 1, 2c + 8 and 2c + 9
+// (`pairs` in src/schedule/ops/matmul/coopmat.ts).
 uint thread() { return gl_LocalInvocationID.x; }
 uint lane() { return thread() & 31u; }
 uint warp() { return thread() >> 5; }
@@ -89,7 +91,8 @@ uint position_of(uint sequence) { return Weights1(in_state(AT_POSITIONS)).v[sequ
 
 // Of the four columns of a lane in a block of 16.
 uint x_at(uint rows, uint block, uint a_lane) { return AT_X + ((rows * (HIDDEN / 16u) + block) * 32u + a_lane) * 16u; }
-// Of the lane's values of two matrices, and of columns 0 1 (pair 0) or 8 9 (pair 1) in a block of 16, of an array of `columns`.
+// Where the lane's values of two matrices lie in an array of `columns`. word_at() gives columns 0 1 (pair 0) or 8 9
+// (pair 1) of a block of 16.
 uint half_at(uint columns, uint rows, uint step, uint half_, uint a_lane) {
     return (((rows * (columns / 64u) + step) * 2u + half_) * 32u + a_lane) * 16u;
 }
@@ -112,13 +115,14 @@ vec2 pair_value(uint w, uint dtype) {
 uint half_pair(vec2 x) { return word_of(PAIR(x)); }
 uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
 
-// Words of A from those of rows 0 to 7 and of rows 8 to 15, and whether the lane's row of a block of 8 is a sequence.
+// Words of A, from words of rows 0 to 7 and of rows 8 to 15. has_row() says whether the lane's row of a block of 8 is a
+// sequence.
 uvec4 rows_of(uvec2 first, uvec2 second) { return uvec4(first, ROW_BLOCKS == 2u ? second : uvec2(0)); }
 bool has_row(uint rows) { return rows * 8u + lane_row() < SEQUENCES; }
 
 // ---- norms -----------------------------------------------------------------------------------------------------------------
 
-const float NORM_SCALE = 16.0; // values in front of a norm are kept as 1/16 of what they are, within the range of float16
+const float NORM_SCALE = 16.0; // values before a norm are kept as 1/16 of what they are, within the range of float16
 const uint NORM_BYTES = DTYPE_W == DTYPE_F32 ? 8u : 4u; // of two weights
 
 vec2 norm_pair(uint64_t norm, uint pair) {

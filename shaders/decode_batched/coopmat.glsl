@@ -1,5 +1,6 @@
-// Products in a warp: of two 16x16 matrices, and of 16 columns of weights with 8 rows of values. A lane's elements come as words of two
-// float16: 0 1, 2 3, 4 5, 6 7; of A the first two words are of rows 0 to 7 and the others of rows 8 to 15.
+// Products in a warp: of two 16x16 matrices, and of 16 columns of weights with 8 rows of values. A lane's elements come
+// as words of two float16: 0 1, 2 3, 4 5, 6 7. Of A the first two words are of rows 0 to 7 and the others of rows 8 to
+// 15.
 //
 // Weights stand as A: what their fragments hold of B is the same of its transpose. Rows are a B of 8 columns, which takes half the work of one
 // of 16. Of a sum a lane has column r of rows 2c and 2c + 1, and column r + 8 of the same.
@@ -77,8 +78,9 @@ uint fma_high(uint u, PAIR s) { return word_of(fma(high_nibbles(u), s.xx, s.yy))
 // Scales and biases of a step: two groups where they are short.
 const uint STEP_GROUPS = GROUP == 32u ? 2u : 1u;
 
-// A lane's codes of four matrices, a step of 64 along the depth of a block of 16 columns, in one load or, of 8 bits, in two. Of dense weights,
-// which lie as rows, it takes 16 neighbouring ones of two rows in four loads: their order along the depth is that of the values (word_at).
+// A lane's codes of four matrices: a step of 64 along the depth of a block of 16 columns. Codes of 4 bits take one
+// load, those of 8 bits two. Dense weights lie as rows: a lane takes 16 neighbouring ones of two rows in four loads.
+// Their order along the depth is that of the values (word_at).
 const uint CODE_LOADS = BITS / 4u;
 uvec4 load_codes(uint64_t codes, uint steps, uint block, uint step, uint load) {
     return Weights4(codes).v[((block * steps + step) * CODE_LOADS + load) * 32u + lane()];

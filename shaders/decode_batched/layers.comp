@@ -1,10 +1,12 @@
 #version 460
-// The phases of many layers of several sequences in one dispatch: each workgroup goes through all of them, takes units of each, and
-// spins until what it needs of others is there. That needs all workgroups to run at the same time, which Vulkan does not
-// promise: schedule/decoder/megakernel.ts decides where it is tried, and a workgroup that waits for too long sets the status.
+// The phases of many layers of several sequences in one dispatch. Each workgroup goes through all of them, takes units
+// of each, and spins until what it needs of others is there. That needs all workgroups to run at the same time, which
+// Vulkan does not promise. schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too
+// long sets the status.
 //
-// PHASES has a bit for each of them, so that a dispatch may also be a single phase of a layer behind a barrier, which waits for
-// nobody and leaves the same bits. Any number of workgroups. The addresses of a layer's buffers stand in rows of a table.
+// PHASES has a bit for each of them, so that a dispatch may also be a single phase of a layer after a barrier. Such a
+// dispatch waits for no workgroup and leaves the same bits. Any number of workgroups. The addresses of a layer's
+// buffers stand in rows of a table.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -23,8 +25,8 @@ const bool WAITS = PHASES == ALL_PHASES;
 
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
-// Columns of the table; all norm weights and biases of a layer lie one behind the other. Of dense weights QKV is q and beside it k, GATE_UP gate
-// and beside it up; only they have V.
+// Columns of the table; all norm weights and biases of a layer are contiguous. Of dense weights QKV is q and beside it
+// k, GATE_UP gate and beside it up; only they have V.
 const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u, O = 5u, O_SCALES_BIASES = 6u, GATE_UP = 7u,
            GATE_UP_SCALES_BIASES = 8u, DOWN = 9u, DOWN_SCALES_BIASES = 10u, V = 11u, COLUMNS = 12u;
 
@@ -40,7 +42,7 @@ uint64_t mlp_norm() { return ADDRESS(NORMS) + HIDDEN * WEIGHT_BYTES; }
 uint64_t q_norm() { return ADDRESS(NORMS) + 2u * HIDDEN * WEIGHT_BYTES; }
 uint64_t k_norm() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_DIM) * WEIGHT_BYTES; }
 uint64_t qkv_bias() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_NORM * 2u * HEAD_DIM) * WEIGHT_BYTES; }
-uint64_t next_norm() { return qkv_bias() + QKV_BIAS * QKV_COLUMNS * WEIGHT_BYTES; } // of the layer behind this one, or of the head
+uint64_t next_norm() { return qkv_bias() + QKV_BIAS * QKV_COLUMNS * WEIGHT_BYTES; } // of the layer after this one, or of the head
 
 #include "include/activation.glsl"
 #include "squares.glsl"

@@ -1,9 +1,10 @@
-// Products of a phase: the warps of a workgroup share the depth of a unit of columns, in steps of 64, and meet in shared memory.
+// Products of a phase. The warps of a workgroup share the depth of a unit of columns, in steps of 64, and meet in
+// shared memory.
 
 const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
 const bool WIDE = HIDDEN_SLOTS > 2u; // so that there is one block of 8 rows at most
 
-// ---- words that workgroups hand over ---------------------------------------------------------------------------------------
+// ---- words that workgroups exchange -----------------------------------------------------------------------------------------
 
 // A word's lowest bit changes from layer to layer: its readers have seen the one before.
 uint tag_of_layer() { return ~layer & 1u; }
@@ -24,9 +25,9 @@ bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(wh
 
 // ---- what is on its way ----------------------------------------------------------------------------------------------------
 
-// Steps that a warp has on their way: three of a projection, or all where four are all; of what follows a norm those of a unit, or two. Loops go
-// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it. Of 8 and 16 bits, which take more
-// registers, there are fewer.
+// Steps that a warp has in flight. A projection has three, or all where four are all. A product after a norm has those
+// of a unit, or two. Loops advance by that many steps, and each step has a place of its own. To move what has not
+// arrived would be to wait for it. Of 8 and 16 bits, which take more registers, there are fewer.
 const uint FEWER_AHEAD = BITS == 8u ? 2u : WIDE ? 1u : 2u;
 uint project_ahead(uint steps) { return BITS != 4u ? FEWER_AHEAD : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
 const uint UNIT_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
@@ -52,7 +53,7 @@ void clear(inout Sums sums) {
         sums.s[i] = no_block_sum();
 }
 
-// How the blocks of a product lie in dense matrices: in one, in two by turns, or in q, k and v one behind the other.
+// How the blocks of a product lie in dense matrices: in one, in two by turns, or in q, then k, then v.
 const uint ALONE = 0u, GATED = 1u, JOINT = 2u;
 
 // The 16 rows of a block of dense weights. `second` is the place of scales and biases otherwise.
@@ -135,8 +136,8 @@ void multiply_part(inout Parts p, uint slot, inout Rows r, uint row_slot, uint b
     }
 }
 
-// Looks at a word of each block of 16 columns, one row of a step, until they are there: the readings that follow are many, and most of them
-// would come too early, or hinder those who make what is waited for.
+// Polls a word of each block of 16 columns, one row of a step, until they are there. The reads that follow are many.
+// Most would come too early without this, or hinder the workgroups that make the values.
 void wait_for_rows(uint from, uint columns) {
     uint slots = min((columns / 64u + WARPS - 1u) / WARPS, 4u), row = min(lane_row(), SEQUENCES - 1u), spins = 0u;
     uint block = min((warp() + lane_row() % slots * WARPS) * 4u + lane_column(), columns / 16u - 1u);
@@ -147,9 +148,9 @@ void wait_for_rows(uint from, uint columns) {
 
 // ---- sums of warps ---------------------------------------------------------------------------------------------------------
 
-// Where the products of a workgroup meet: blocks of 16 columns of each warp, two at a time, as [column][row]. Columns 4 to 7 of 8 and each
-// warp lie so much further that those who read columns 2c and 2c + 1 of neighbouring rows, of one warp or of four, meet no bank twice.
-// Where there is memory for it, turns alternate between two places.
+// Where the products of a workgroup meet: blocks of 16 columns of each warp, two at a time, as [column][row]. Columns 4
+// to 7 of 8, and each warp, are padded against bank conflicts. Readers of columns 2c and 2c + 1 of neighbouring rows,
+// of one warp or of four, then meet no bank twice. Where there is memory for it, turns alternate between two places.
 const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 36u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 1u;
 // The attention of many tokens may need more for them.
 const uint FRESH_ROOM = (3u * HEADS + 4u * TOKENS) * (HEAD_DIM / 4u);
@@ -165,7 +166,7 @@ void share(uint place, BLOCK_SUM sum) {
     pool[at] = vec2(sum[0], sum[1]);
     pool[at + PAIR_STRIDE] = vec2(sum[2], sum[3]);
 }
-// Behind the readings of a turn.
+// After the reads of a turn.
 void end_turn() {
     if (TURNS == 1u) barrier();
     turn++;

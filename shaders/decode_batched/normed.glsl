@@ -1,13 +1,13 @@
-// Products with the normalised residual, x / rms(x) * w: columns of q, k and v with their biases; gate and up, as
-// h = activation(g) * u / 16 within the range of float16. A unit is a block or two of 16 columns, gate and up interleaved, and
-// a warp keeps its rows for all units of the workgroup.
+// Products with the normalised residual, x / rms(x) * w. They give columns of q, k and v with their biases, or gate and
+// up, as h = activation(g) * u / 16 within the range of float16. A unit is a block or two of 16 columns, gate and up
+// interleaved. A warp keeps its rows for all units of the workgroup.
 
 // Blocks of a unit of q, k and v: one where units of two would leave many of 128 workgroups without a last one.
 const uint QKV_ALL = (QKV_COLUMNS + 15u) / 16u;
 const uint QKV_BLOCKS = (QKV_ALL + 127u) / 128u < (QKV_ALL + 255u) / 256u * 2u ? 1u : 2u;
 const uint QKV_UNITS = (QKV_ALL + QKV_BLOCKS - 1u) / QKV_BLOCKS;
 
-// A step of each block of a unit that is `ahead` slots behind one, where this workgroup has so many.
+// A step of each block of a unit that is `ahead` slots after one, where this workgroup has so many.
 void load_ahead(uint64_t codes, uint64_t scales_biases, uint kind, uint unit, uint units, uint blocks, uint ahead, uint slot,
                 inout Parts p) {
     uint at = unit + ahead / HIDDEN_SLOTS * gl_NumWorkGroups.x;

@@ -1,5 +1,6 @@
-// Columns of a projection, added to the residual, and what the next norm multiplies: of attended values (o) or gated values (down). A unit is
-// a block of 16 columns, of a wide residual two that share one reading of the values, and its workgroup alone changes them.
+// Columns of a projection, added to the residual, and what the next norm multiplies: of attended values (o) or gated
+// values (down). A unit is a block of 16 columns, or of a wide residual two that share one reading of the values. Its
+// workgroup alone changes them.
 
 const uint UNIT_BLOCKS = WIDE ? 2u : 1u, UNITS = HIDDEN / 16u / UNIT_BLOCKS;
 

@@ -1,4 +1,5 @@
-// 1 / rms(x) of every row, from the sums of squares that whoever wrote the residual left. The includer says whether it WAITS for those.
+// 1 / rms(x) of every row, from the sums of squares that the writers of the residual left. The includer says whether it
+// WAITS for those.
 
 const uint WARP_FOURS = WARPS * 4u, SQUARE_SLOTS = (HIDDEN / 32u + WARP_FOURS - 1u) / WARP_FOURS;
 
@@ -31,7 +32,8 @@ void share_squares(inout Squares s) {
     }
 }
 
-// Of a row, times what values in front of a norm are kept short by; to be called by four neighbours.
+// 1 / rms(x) of a row, times NORM_SCALE, which undoes the factor of values before a norm; to be called by four
+// neighbours.
 float scale_of(uint row) {
     uint quarter = thread() & 3u;
     float sum = quarter < WARPS / 4u ? dot(squares[row * (WARPS / 4u + 1u) + min(quarter, WARPS / 4u - 1u)], vec4(1)) : 0.0;

@@ -1,6 +1,7 @@
-// Attention of a key/value head over a part of the positions, which workgroups share (split attention). The part goes by tiles with a
-// running softmax: eight groups of warps make the scores of as many groups of features, lanes being positions; all add them up; then
-// warps own 8 features of the values each, lanes being positions again. That is how the cache lies.
+// Attention of a key/value head over a part of the positions, which workgroups share (split attention). The part goes
+// by tiles with a running softmax. Eight groups of warps make the scores of as many groups of features, lanes being
+// positions. All warps add them up. Then warps own 8 features of the values each, lanes being positions again. That is
+// how the cache lies.
 
 #include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
@@ -77,7 +78,7 @@ void store_four(uint64_t at, vec4 x) {
     }
 }
 
-// The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends behind a barrier.
+// The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends with a barrier.
 void take_own(uint now) {
     const uint all = (HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
@@ -265,7 +266,7 @@ void merge() {
     word_store(AT_ATTENDED + (first + thread()) * 4u, x / total, tag_of(LAYER));
 }
 
-// What is attended, in shared memory: of few parts whoever reads them merges them.
+// What is attended, in shared memory: if parts are few, their reader merges them.
 void attended_to_vector() {
     if (PARTS > 2u) {
         attended_values(AT_ATTENDED, tag_of(LAYER));

@@ -1,5 +1,5 @@
-// What the kernels of row-split layers share. A row of a product is made by one workgroup, so sums have a fixed order and there are no
-// atomics; workgroups hand over words (decode/words.glsl). Phases of a layer, by their bits in PHASES:
+// What the gemv kernels share. A row of a product is made by one workgroup, so sums have a fixed order and there are no
+// atomics. Workgroups exchange words (decode/words.glsl). Phases of a layer, by their bits in PHASES:
 //
 //   qkv        norm, rows of q, k and v with their biases
 //   attention  (key/value head, part of the positions): norms of heads, rope, softmax and values of that part
@@ -8,12 +8,13 @@
 //   gate_up    norm, rows of gate and up, activation(gate) * up
 //   down       rows of the down projection, added to the residual
 //
-// For shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches: 16 lanes read 16 bytes each
-// of a row, RUN rows one behind the other, and keep their sums in registers; what one lane reads of the activations serves all of its
-// rows. Scales and biases lie in the order of the loads, [row / RUN][group][row % RUN]. Dense rows have none.
+// They are for shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches.
+// 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. What one lane
+// reads of the activations serves all of its rows. Scales and biases lie in the order of the loads, [row /
+// RUN][group][row % RUN]. Dense rows have none.
 //
-// layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer behind a barrier. Both are the same
-// code and give the same bits.
+// layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer after a barrier.
+// Both are the same code and give the same bits.
 
 #define ACCUMULATORS 3
 #include "decode/decode.glsl"
@@ -50,8 +51,9 @@ const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 
 const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v
 
-// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come. Attention uses the
-// same memory, which no phase reads any more then: for scratch values, and behind them for the token's own q, k and v.
+// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come.
+// Attention uses the same memory, which no phase reads any more then. It holds scratch values, and after them the
+// token's own q, k and v.
 shared uvec4 vector[MAX(4u * MAX_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
 shared vec2 vector_scale[MAX_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;
@@ -108,7 +110,7 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     }) \
     IF_POLLING(subgroupBarrier();) // lanes that waited, each for its own, meet again
 
-// The residual at `from` times norm weights; the factor 1 / rms is left to norm_scale(). Ends behind a barrier.
+// The residual at `from` times norm weights; the factor 1 / rms is left to norm_scale(). Ends with a barrier.
 void norm_to_vector(uint from, uint tag, uint64_t weights) {
     const uint EIGHTS = HIDDEN / 8u, rounds = (EIGHTS + THREADS - 1u) / THREADS;
     vec4 w[2u * rounds];
@@ -138,7 +140,7 @@ float norm_scale() {
     return inversesqrt(fma(squares, 1.0 / float(HIDDEN), pc.p.eps));
 }
 
-// `eights` times 8 values at `from`. Ends behind a barrier.
+// `eights` times 8 values at `from`. Ends with a barrier.
 #define VALUES_TO_VECTOR(name, eights) \
     void name(uint from, uint tag) { \
         const uint rounds = ((eights) + THREADS - 1u) / THREADS; \
@@ -171,7 +173,8 @@ Chunk chunk_get(uint chunk) {
 
 #include "decode/chunk_dot.glsl"
 
-// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in; nothing behind the last feature.
+// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in. Zeros follow the
+// last feature.
 Eights eights_get(uint place, const uint depth) {
     Eights e;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
@@ -189,9 +192,9 @@ Eights eights_get(uint place, const uint depth) {
 
 // ---- products -------------------------------------------------------------------------------------------------------------
 
-// A unit is a run of rows times 512 features, or as many multiples of 128 as are left, made by a team of 16 lanes. The units of a workgroup go along its rows first, a run behind
-// the other, and each team takes neighbouring ones, in sections that reach into two runs at most; teams behind the last unit repeat
-// what nobody reads.
+// A unit is a run of rows times 512 features, or times as many multiples of 128 as are left. A team of 16 lanes makes
+// it. The units of a workgroup go along its rows first, one run after the other. Each team takes neighbouring units, in
+// sections that reach into two runs at most. Teams after the last unit repeat a unit, and their result is not used.
 const uint TEAMS = THREADS / 16u;
 #define STEPS_OF(depth) (((depth) + 511u) / 512u)
 #define UNITS_OF_TEAM(depth, rows, run) (((rows) / (run) * STEPS_OF(depth) + TEAMS - 1u) / TEAMS)
@@ -199,7 +202,7 @@ const uint TEAMS = THREADS / 16u;
 #define SECTION(depth, rows, run) ((UNITS_OF_TEAM(depth, rows, run) + SECTIONS(depth, rows, run) - 1u) / SECTIONS(depth, rows, run))
 // Whether a section may reach into a second run.
 #define HAS_TURN(depth, rows, run) (STEPS_OF(depth) % SECTION(depth, rows, run) != 0u)
-// Whether teams have no units behind the last one.
+// Whether teams have no units after the last one.
 #define EVEN(depth, rows, run) ((rows) / (run) * STEPS_OF(depth) % (TEAMS * SECTION(depth, rows, run) * SECTIONS(depth, rows, run)) == 0u)
 
 uint team() { return thread() >> 4; }

@@ -1,8 +1,9 @@
 #version 460
-// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the words of the others by looking at
-// them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/decoder/megakernel.ts decides where
-// it is tried, and a workgroup that waits for too long sets the status. With one of PHASES a dispatch is that phase, behind a barrier, for tests.
-// The addresses of a layer's buffers stand in rows of a table.
+// The phases of many layers in one dispatch. Each workgroup goes through all of them, and polls the words of the others
+// until they are there. That needs all workgroups to run at the same time, which Vulkan does not promise.
+// schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too long sets the status. With
+// one of PHASES a dispatch is that phase, after a barrier, for tests. The addresses of a layer's buffers stand in rows
+// of a table.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -22,8 +23,8 @@ uint layer;
 layout(constant_id = 24) const uint LAYERS = 64u; // rows of the table at most
 shared uvec2 addresses[LAYERS * COLUMNS];
 
-// Which thread this is, and which workgroup, as compilers know them for one layer only: what follows from them would otherwise be
-// computed before all layers, and take registers that the products need.
+// Which thread this is, and which workgroup, as compilers know them for one layer only. Otherwise compilers would
+// compute what follows from them before all layers, which takes registers that the products need.
 #define OWN_INVOCATION
 uint own_thread, own_workgroup;
 uint thread() { return own_thread; }

@@ -1,5 +1,6 @@
 #version 460
-// A phase of a layer, as gemv.glsl lists them, behind a barrier. What a phase multiplies stands in the same places for all of them.
+// A phase of a layer, as gemv.glsl lists them, after a barrier. What a phase multiplies stands in the same places for
+// all of them.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 8

@@ -1,5 +1,5 @@
-// The phases of a layer, as gemv.glsl lists them. Each one's first codes are asked for before what it multiplies is there; in the kernel
-// of all layers that is at the end of the phase before.
+// The phases of a layer, as gemv.glsl lists them. Each one's first codes are asked for before what it multiplies is
+// there. In the kernel of all layers that is at the end of the phase before.
 
 #ifdef POLL
 #define FIRST_LAYER pc.p.layer

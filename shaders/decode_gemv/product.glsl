@@ -1,10 +1,11 @@
-// A product of a workgroup's rows with the vector in shared memory, included once for each: PRODUCT is the prefix of its functions, DEPTH
-// the features of a row, ROWS how many rows there are, and RUN how many of them a team makes at once, which divides ROWS.
-// DEPTH is a multiple of 128: in the last step some lanes may have nothing, which read what the last one of a row does and count it for nothing.
-// PRODUCT_place() gives the matrix of a row, its place there, and its place among the scales and biases.
+// A product of a workgroup's rows with the vector in shared memory, included once for each. PRODUCT is the prefix of
+// its functions, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of them a team makes at
+// once, which divides ROWS. DEPTH is a multiple of 128. In the last step some lanes may have nothing. They read what
+// the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
+// and its place among the scales and biases.
 //
-// Lanes exchange values only where all of a workgroup's do: behind a condition on the thread, NVIDIA's compiler makes some 25 instructions
-// of each exchange.
+// Lanes exchange values only where all lanes of a workgroup do. If a condition on the thread guards an exchange,
+// NVIDIA's compiler makes some 25 instructions of it.
 
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
@@ -20,7 +21,7 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     scales_biases_at = OWN(scales_biases)() + uint64_t((scales_at / RUN * (DEPTH / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
 }
 
-// How many lanes this one is behind the last that has 32 features of a step.
+// How many lanes this one is after the last that has 32 features of a step.
 uint OWN(behind)(uint step) {
     const uint last = DEPTH / 32u % 16u - 1u; // of the last step
     return step + 1u == STEPS_OF(DEPTH) && thread_lane() > last ? thread_lane() - last : 0u;
@@ -85,7 +86,7 @@ void OWN(ahead)(uint section) {
 }
 void OWN(ahead)() { OWN(ahead)(0u); }
 
-// Ends behind a barrier.
+// Ends with a barrier.
 void OWN(multiply)() {
     const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN, steps = STEPS_OF(DEPTH), folded = FOLDED(RUN);
     const uint runs = HAS_TURN(DEPTH, ROWS, RUN) ? 2u : 1u;
