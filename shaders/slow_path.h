@@ -1,8 +1,9 @@
 // Sine, cosine and tangent of numbers beyond 2^24, whose neighbours are 2 and more apart.
 //
-// Such a number is m * 2^e with a whole m of 24 bits, so only the bits of 1 / 2pi from the e-th on matter: what is in front of them
-// gives whole turns. 96 of them times m, of which the upper 64 are kept, are the fraction of a turn to 2^-64, while no float32
-// lies nearer to a multiple of pi/2 than 2^-34 turns (Payne and Hanek's reduction). One definition for GLSL and C.
+// Such a number is m * 2^e with a whole m of 24 bits, so only the bits of 1 / 2pi from the e-th on matter. The bits
+// before the e-th give whole turns. 96 of them times m, of which the upper 64 are kept, are the fraction of a turn to
+// 2^-64. No float32 lies nearer to a multiple of pi/2 than 2^-34 turns (Payne and Hanek's reduction). One definition
+// for GLSL and C.
 
 #ifndef VKMX_SLOW_PATH_H
 #define VKMX_SLOW_PATH_H
@@ -10,7 +11,7 @@
 
 FN bool m_is_slow(float x) { return (BITS(x) & 0x7fffffffu) - 0x4b800001u < 0x7f800000u - 0x4b800001u; }
 
-// Word i of the bits of 1 / 2pi behind the point.
+// Word i of the fraction bits of 1 / 2pi.
 FN uint slow_word(uint i) {
     uint low = i == 0u ? 0x28be60dbu : (i == 1u ? 0x9391054au : (i == 2u ? 0x7f09d5f4u : 0x7d4d3770u));
     return i < 4u ? low : (i == 4u ? 0x36d8a566u : (i == 5u ? 0x4f10e410u : 0x7f9458eau));

@@ -4,9 +4,9 @@
 // Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of
 // SUBGROUPS walks over the keys 8 * SUBGROUPS at a time. Keys go through shared memory as float16, and the next ones
 // are already loading. The subgroups form KEY_GROUPS times as many rows of 16. With 2, two subgroups share their rows,
-// see half of the keys each time, and add up at the end. That suits few rows. Scores stay in registers: of a sum matrix
-// a lane holds the elements 0-3 of one row and 4-7 of another in the same columns, four neighbouring lanes share their
-// rows, and A has the same order, so that weights are multiplied as they come.
+// see half of the keys each time, and add up at the end. That suits few rows. Scores stay in registers. Of a sum matrix
+// a lane holds the elements 0-3 of one row and 4-7 of another in the same columns. Four neighbouring lanes share their
+// rows. A has the same order, so that weights are multiplied as they come.
 //
 // `lengths` is the number of keys that count, limited to kv_len. It is one int32 (HAS_LENGTHS 1) or one for each batch
 // row (2). Without it all keys count. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none
@@ -146,7 +146,8 @@ void load_queries(out uvec4 raw[QUERY_LOADS]) {
     }
 }
 
-// Makes matrices of them, and gives the lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
+// Makes matrices of them, and gives the lane's elements of a sum matrix. x and y are its two rows, and z the columns of
+// elements 0-3 as four bytes.
 uvec3 spread_queries(uvec4 raw[QUERY_LOADS]) {
     [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++)
         tile[QUERY(i) / EIGHTS * STRIDE + QUERY(i) % EIGHTS] = raw[i];

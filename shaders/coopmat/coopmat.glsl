@@ -1,8 +1,8 @@
 // Cooperative matrices as the coopmat shaders use them: 16x16x16 in a subgroup of 32, float16 factors, float32 sums. Include first.
 //
-// Which elements a lane holds is the driver's choice. Shaders that rely on it were compiled for the form that src/schedule/ops/matmul/coopmat.ts
-// checks: a lane holds 8 elements; of B, elements 0-3 lie in one column and 4-7 in another, which four neighbours share; of a sum
-// the same holds for rows, and A is ordered like a sum.
+// Which elements a lane holds is the driver's choice. Shaders that rely on it were compiled for the layout that
+// src/schedule/ops/matmul/coopmat.ts checks: a lane holds 8 elements. Of B, elements 0-3 lie in one column and 4-7 in
+// another, which four neighbours share. Of a sum the same holds for rows, and A is ordered like a sum.
 
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require

@@ -5,9 +5,10 @@
 // (images * positions, taps * channels), which are read from the input as they are needed. b are the weights (filters,
 // taps * channels), batches the groups.
 //
-// A workgroup makes 128 x 128 of the result, each of its four subgroups a quarter. Both operands go through shared memory, DEPTH of k at a
-// time, in runs of eight as they lie in memory: along k where A_ALONG_K, B_ALONG_K, else along rows of a and columns of b. The next ones are
-// under way during the multiplications. Every run begins at a multiple of 16 bytes.
+// A workgroup makes 128 x 128 of the result, each of its four subgroups a quarter. Both operands go through shared
+// memory, DEPTH of k at a time, in runs of eight as they lie in memory. Runs go along k where A_ALONG_K or B_ALONG_K,
+// else along rows of a and columns of b. The next ones are under way during the multiplications. Every run begins at a
+// multiple of 16 bytes.
 //   K_EDGE  k is no multiple of DEPTH; channels always are
 //   SPLITS  workgroups that share the depth of a tile: out is (SPLITS, batch, m, n), parts in float32 that are still to be added
 // Larger tiles, more subgroups, and two steps in shared memory at once are slower on an H200. 20 KB let two workgroups

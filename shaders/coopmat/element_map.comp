@@ -1,9 +1,9 @@
 #version 460
 // coopmat_map: asks the driver which element of a 16x16 matrix each lane holds where. coopmat_map_narrow: B and sums have 8 columns.
 //
-// out = {lanes of the subgroup, elements a lane of A, of B, of a sum, then 32 x 8 words for each of them, or 32 x 4 of 8 columns}: word
-// lane * 8 + i (or 4) of a matrix is row * columns + column of the lane's element i. The words stand only where a lane has so many elements.
-// One workgroup of 32.
+// out = {lanes of the subgroup, elements a lane of A, of B, of a sum}, then the words of each of these matrices. There
+// are 32 x 8 of them, or 32 x 4 with 8 columns. Word lane * 8 + i (or 4) of a matrix is row * columns + column of the
+// lane's element i. The words stand only where a lane has so many elements. One workgroup of 32.
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"

@@ -1,7 +1,8 @@
-// Products of 16x16 matrices without matrix units, for tests on devices that have none: the same factors and the same sums, slowly, through
-// shared memory. A lane has 8 elements of each matrix in the order that src/schedule/ops/matmul/coopmat.ts names `pairs`; of factors they come as
-// words of two float16: 0 1, 2 3, 4 5, 6 7. All threads of a workgroup multiply together. The includer has WARPS, lane() and warp(), which
-// are 32 neighbouring threads whatever the subgroup is.
+// Products of 16x16 matrices without matrix units, for tests on devices that have none: the same factors and the same
+// sums, slowly, through shared memory. A lane has 8 elements of each matrix in the order that
+// src/schedule/ops/matmul/coopmat.ts names `pairs`. Of factors they come as words of two float16: 0 1, 2 3, 4 5, 6 7.
+// All threads of a workgroup multiply together. The includer has WARPS, lane() and warp(), which are 32 neighbouring
+// threads whatever the subgroup is.
 
 #define MATRIX_A uvec4
 #define MATRIX_B uvec4

@@ -1,7 +1,7 @@
 // Codes of 4 and 8 bits as float16 without a conversion: 0x6400 | n is 1024 + n, 0x5400 | n << 4 is 64 + n.
 //
-// An instruction of NVIDIA's does both the mask and the 0x64006400 where only one of them is a constant, so the latter is one that the
-// compiler cannot see: find_bases takes a zero that is computed.
+// An instruction of NVIDIA's applies both the mask and the 0x64006400 if only one of them is a constant. So the
+// compiler must not see the latter as a constant: find_bases takes a zero that is computed.
 
 // Two float16, from a word and to one.
 #define PAIR f16vec2

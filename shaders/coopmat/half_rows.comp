@@ -1,9 +1,11 @@
 #version 460
-// half_rows: rows of floats in 16 bits, as TERMS numbers that add up to each: every term holds what those before it left over, so that a product of
-// each with a matrix of DTYPE_OUT on matrix units gives, added up, that of the floats. out[t] has term t of all rows.
+// half_rows: rows of floats in 16 bits, as TERMS numbers that add up to each float. Every term holds what those before
+// it left over. Products of each term with a matrix of DTYPE_OUT on matrix units thus add up to the product of the
+// floats. out[t] has term t of all rows.
 //
-// float16: each BLOCK rows are scaled by the power of two that puts their largest magnitude below 2^15, and powers[row / BLOCK] undoes it:
-// x = sum(out) * power. So values beyond its range survive a product with sums in float32. Two terms have 22 bits.
+// float16: each BLOCK rows are scaled by the power of two that puts their largest magnitude below 2^15. powers[row /
+// BLOCK] undoes it: x = sum(out) * power. So values beyond its range survive a product with sums in float32. Two terms
+// have 22 bits.
 // bfloat16 has the range of the floats: no powers. Three terms are the float itself.
 // All terms but the last are cut off, not rounded: none is beyond the range then, and compilers take float16 and back for nothing.
 // x contiguous and aligned to 16 bytes, cols a multiple of 8. One workgroup per BLOCK rows, folded over (x, y); any THREADS.

@@ -68,9 +68,9 @@ const uint STEPS = (K + 63u) / 64u;
 const uint ROUNDS = (STEPS + DEEP - 1u) / DEEP;
 const uint GROUPS = STEPS * 64u / GROUP;
 
-// NVIDIA's driver (580) gives a thread no more registers than let as many workgroups run at once as shared memory does: with less than
-// this, 64 rows get 128 where they want 150, and take 10 to 20 % longer; with 16 KB fewer workgroups run at once, which suits rounds of two
-// steps only, whose x takes as much: they have 190 registers.
+// NVIDIA's driver (580) gives a thread no more registers than let as many workgroups run at once as shared memory does.
+// With less shared memory than this, 64 rows get 128 registers where they want 150, and take 10 to 20 % longer. With 16
+// KB fewer workgroups run at once. That suits only rounds of two steps, whose x takes as much: they have 190 registers.
 #define MIN_SHARED (ROWS < 64 ? 640 : 800) // uvec4
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), MIN_SHARED)];

@@ -1,11 +1,13 @@
-// What coopmat_qkv does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
-// With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight;
-// they are rotated half by half by the angles of rope_table. All go to out (m, all heads) in float16, within its range; k and v also into
-// the cache (include/kv_address.glsl), and without KEEP there alone.
+// What coopmat_qkv does with its sums. The columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM
+// each, a divisor of 128. With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y
+// = x / sqrt(mean of x^2 + eps) * weight. Then they are rotated half by half by the angles of rope_table. All go to out
+// (m, all heads) in float16, within its range; k and v also into the cache (include/kv_address.glsl), and without KEEP
+// there alone.
 //
 // m = batch * seq rows. They enter the caches from position start[0] on, clamped so that all fit; caches may be
 // absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
-// 16 or 32 rows at a time go through shared memory; eight threads share a row, each has quad i of both halves of one head, twice.
+// 16 or 32 rows at a time go through shared memory. Eight threads share a row; each has quad i of both halves of one
+// head, twice.
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 

@@ -6,7 +6,7 @@ layout(constant_id = 14) const uint HEAD_NORM = 1;  // whether heads of q and k 
 layout(constant_id = 15) const uint QKV_BIAS = 0;   // whether q, k and v have biases
 layout(constant_id = 16) const uint ACTIVATION = 0; // of the gate, as activation.glsl has them
 
-// ---- norm weights and biases of a layer, contiguous: norm, norm before mlp, norms of q and k heads, biases of q, k, v -----------
+// ---- norm weights and biases of a layer, contiguous: norm, norm before mlp, norms of q and k heads, biases of q, k, v ----
 
 const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
 const uint AT_MLP_NORM = HIDDEN * WEIGHT_BYTES;

@@ -35,8 +35,8 @@
 // flagged dispatches form a run with the one before them, and all writes of a run are disjoint.
 #define PLAN_DISJOINT 1u
 
-// Of several runs in a row only the first needs this dispatch: the others find what it does done by the run before. Stands in
-// front of all that are not flagged. An executor may run it every time.
+// Of several runs in a row only the first needs this dispatch: the others find what it does done by the run before.
+// Precedes all dispatches that are not flagged. An executor may run it every time.
 #define PLAN_PREAMBLE 2u
 
 #endif

@@ -286,9 +286,9 @@ struct RadixPush {
     uint shift;
 };
 
-// Token choice from logits (rows, cols), cols <= 524,288; see sample.glsl. `settings_stride` is from the settings of a row to those of the
-// next one. The others are known to GPUs only: entries of `best` a row, the likeliest tokens that are told, and the sizes of two
-// rings a row.
+// Token choice from logits (rows, cols), cols <= 524,288; see sample.glsl. `settings_stride` is from the settings of a
+// row to those of the next one. Only GPUs use the others: `bests` is the entries of `best` a row, and `top` how many of
+// the most probable tokens logprobs gives. `log_size` and `recent_size` are the sizes of two rings a row.
 struct SamplePush {
     uint rows;
     uint cols;

@@ -1,7 +1,7 @@
 // Arithmetic of kernel `sample` that GLSL and C share. Probability masses are integers, so their sums do not depend on
 // the order. Both executors choose the same token (except for the last bit of exp).
 //
-// The weight exp((l - max) / T) of a token is at most 1 and becomes a mass of 41 fraction bits; 2^19 of them sum up in
+// The weight exp((l - max) / T) of a token is at most 1 and becomes a mass of 41 fraction bits. 2^19 of them sum up in
 // 64 bits, and what the fraction cuts off is 2^-22 of the whole at most.
 
 #ifndef VKMX_SAMPLE_H
@@ -37,8 +37,8 @@ FN float token_weight(float logit, float most, float inverse) { return m_exp((lo
 // Linear bins of the distance from the maximum, as a rule eight to 1, the last one open: bin 0 holds the largest logits.
 #define SAMPLE_BINS 256
 #define SAMPLE_STEPS 8.0f
-// Parts of a row whose largest logits a workgroup of a GPU compares at most, and the words of its scratch memory that must be zero
-// beforehand (sample.glsl).
+// Parts of a row whose largest logits a workgroup of a GPU compares at most. SAMPLE_CLEARED is the words of a row's
+// scratch memory that must be zero beforehand (sample.glsl).
 #define SAMPLE_PARTS 768
 #define SAMPLE_CLEARED (5 * SAMPLE_BINS + 2)
 

@@ -1,9 +1,10 @@
 #version 460
 // The token of each row: the first largest logit, or a draw; see sample.glsl. Where no row draws, one workgroup a row serves.
 //
-// The token goes to `out`, or it ends a step of a loop, whose state this kernel advances: `next` is the token, `position` counts
-// on, and `log` and `recent` are rings that get the token at position modulo their size. The uniform number of the draw comes
-// from `uniforms` or out of `key`, which is split as mx.random.split does: the first half stays, the second is for this draw.
+// The token goes to `out`, or it ends a step of a loop, whose state this kernel advances. `next` becomes the token, and
+// `position` counts on. `log` and `recent` are rings that get the token at position modulo their size. The uniform
+// number of the draw comes from `uniforms` or out of `key`. The key is split as mx.random.split does: the first half
+// stays, the second is for this draw.
 
 #define BUFFERS 12
 layout(constant_id = 3) const uint COUNTED = 0; // whether there is a histogram: else top_p and top_k hold only of rows of `few`

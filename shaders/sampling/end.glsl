@@ -1,13 +1,14 @@
-// The token of a row from its logits and the largest of its parts, and the loop's state behind it, for the kernels that draw. The
-// workgroup that is done last chooses; nobody waits.
+// The token of a row from its logits and the largest of its parts, and then the loop's state, for the kernels that
+// draw. The workgroup that is done last chooses; no workgroup waits.
 
 const bool DRAWS = true;
 #include "slices.glsl"
 #include "select.glsl"
 #include "include/math/threefry.h"
 
-// The number that a token is drawn with: at address `uniforms`, or out of the key at address `key`, which becomes the half of it
-// that is not for this draw. The workgroup behind the slices finds it, while the others look at logits.
+// The number that a token is drawn with: at address `uniforms`, or out of the key at address `key`. That key becomes
+// the half of it that is not for this draw. The workgroup after those of the slices finds the number, while the others
+// look at logits.
 float take_uniform(uint row, uint64_t uniforms, uint64_t key) {
     if (key == 0ul) return F32s(uniforms).v[row];
     uvec2 whole = U32x2s(key).v[row];

@@ -1,8 +1,8 @@
 #version 460
-// out[row] = log probabilities: that of the row's token, those of the `top` likeliest tokens, likelier ones first and lower
-// indices first among equals, and then their indices as floats. With `position`, `out` is a ring of log_size such lists for each
-// row, written at position modulo its size. One workgroup a slice, and the one of a row that is done last tells; see sample.glsl.
-// top < cols.
+// out[row] = log probabilities: that of the row's token, those of the `top` most probable tokens, and then their
+// indices as floats. More probable tokens come first, and lower indices first among equals. With `position`, `out` is a
+// ring of log_size such lists for each row, written at position modulo its size. One workgroup a slice, and the one of
+// a row that is done last writes; see sample.glsl. top < cols.
 
 #define BUFFERS 7
 const bool DRAWS = false;
@@ -11,7 +11,7 @@ const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, TOKENS = 3u, POSITION = 4u, OUT
 #include "slices.glsl"
 #include "select.glsl"
 
-// The likeliest of the list's entries behind `last`, as (key, index upside down), which it is ordered by.
+// The most probable of the list's entries after `last`, as (key, index upside down), which it is ordered by.
 uvec2 next_of_list(uvec2 last) {
     uvec2 next = uvec2(0);
     for (uint n = thread(); n < list_size; n += THREADS) {

@@ -8,9 +8,9 @@
 //
 // Where there is a mask, the tokens whose bits are 0 in it have the logit -inf for all of this.
 //
-// The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total. Temperature 0 takes the
-// first largest logit instead. A row whose largest logit is infinite or NaN (which counts as the largest) has none: its token is
-// NO_TOKEN where CHECKED asks for that, else the index of the largest.
+// The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total.
+// Temperature 0 takes the first largest logit instead. A row whose largest logit is infinite or NaN (which counts as
+// the largest) has no token. It gives NO_TOKEN where CHECKED asks for that, else the index of the largest.
 //
 // Nothing is sorted, and many workgroups share the work, each with a slice of SLICE logits of a row; grids are (slices, rows):
 //
@@ -20,8 +20,8 @@
 //                     done last draws from them, as select.glsl says; one more a row finds the number to draw with
 //   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
 //
-// Of `few`, a small top_k and the largest logits of many parts, nobody counts all logits: the top_k largest are not below the
-// top_k-th of those, so the list holds what is not below it either.
+// Of `few`, a small top_k and the largest logits of many parts, no kernel counts all logits. The top_k largest are not
+// below the top_k-th of those, so the list holds what is not below it either.
 //
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
 // All kernels need THREADS = 256, as many as there are bins and slices of a row at most. A slice has 1,024 logits, or 2,048 of rows of

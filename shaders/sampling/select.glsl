@@ -1,5 +1,5 @@
-// The token of a row, from what all of its slices left: the thresholds among the list, then the slice, then the token; or from
-// the list alone, where it holds all that is kept and has an entry for each thread at most.
+// The token of a row, from what all of its slices left: the thresholds among the list, then the slice, then the token.
+// If the list holds all that is kept, and has an entry for each thread at most, it alone gives the token.
 
 // What passes the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
 struct Kept {
@@ -11,14 +11,14 @@ bool keeps(Kept kept, float x, uint i) {
     return key > kept.key || (key == kept.key && i <= kept.last_tie);
 }
 
-// (key, index, mass), and zeros behind the last one, so that several are on their way at once.
+// (key, index, mass), and zeros after the last one, so that several loads are in flight at once.
 shared uvec4 near_entries[SAMPLE_BINS];
 const uint AT_ONCE = 8u;
 shared uint near_count;
 shared uvec2 selected;
 
-// Entry n of the list as what orders it, likelier first: 256 steps of the distance from the maximum within the bins of the list,
-// then the key upside down, then the index.
+// Entry n of the list as what orders it, more probable first. Its words are 256 steps of the distance from the maximum
+// within the bins of the list, then the key upside down, then the index.
 uvec3 entry(uint n, Bounds b, out float x) {
     uvec2 e = n == thread() ? own_entry : Left2s(list).v[n];
     x = uintBitsToFloat(e.y);
@@ -27,9 +27,9 @@ uvec3 entry(uint n, Bounds b, out float x) {
     return uvec3(step < 255.0 ? uint(max(step, 0.0)) : 255u, ~key_of(x), e.x);
 }
 
-// The entry of the list at which the running count (then ties go by index), or the running mass, passes `target`: (key, index).
-// While more candidates than threads are left, a histogram of one more byte of their order narrows them down; then every
-// thread compares one with all others.
+// The entry of the list at which the running count (then ties go by index), or the running mass, passes `target`: (key,
+// index). While more candidates than threads are left, a histogram of one more byte of their order narrows them down.
+// Then every thread compares one with all others.
 uvec2 select_entry(bool of_counts, uint64_t target, Bounds b) {
     uvec3 prefix = uvec3(0), mask = uvec3(0);
     uint left = list_size;
@@ -135,8 +135,8 @@ uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) 
     return found;
 }
 
-// How many entries of a list, which has an entry for each thread at most, stand in front of the thread's: likelier ones, then
-// ties at lower indices; and the mass of the likelier ones.
+// `ahead` is how many entries of a list come before the thread's: more probable ones, then ties at lower indices.
+// `above` is the mass of the more probable ones. The list has an entry for each thread at most.
 struct Rank {
     uint ahead;
     uint64_t above;

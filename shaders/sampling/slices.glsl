@@ -1,5 +1,5 @@
-// What each workgroup leaves for the one that is done last: the mass of its slice of logits, and those of them that
-// belong on the list. All workgroups of a row find the same bounds. DRAWS leaves out logits of -inf.
+// What each workgroup leaves for the one that is done last: the mass of its slice of logits, and those that belong on
+// the list. All workgroups of a row find the same bounds. DRAWS leaves out logits of -inf.
 //
 //   without filters that count   the mass of all logits of the slice that pass min_p
 //   with a histogram             the same of those above the bin of the stricter of both thresholds; those in it are listed
@@ -9,8 +9,8 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Lef
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left64s { uint64_t v[]; };
 
-// Bins `first` to `last` of the distance from the maximum, `steps` to 1, are listed; the targets of both thresholds count from
-// `first`, and `wanted` says which of them lie there: 1 top_k, 2 top_p.
+// Bins `first` to `last` of the distance from the maximum, `steps` to 1, are listed. The targets of both thresholds
+// count from `first`. `wanted` says which thresholds lie in those bins: 1 top_k, 2 top_p.
 struct Bounds {
     uint first, last;
     float steps;
@@ -151,7 +151,7 @@ uint64_t take_slices(uint64_t row_scratch) {
     return thread() < slices() ? Left64s(row_scratch + SLICE_MASSES * 4u).v[thread()] : 0ul;
 }
 
-// To be called behind a barrier: an empty list for the next kernel.
+// To be called after a barrier: an empty list for the next kernel.
 void clear_list(uint64_t row_scratch) {
     if (thread() == 0u) Left1s(row_scratch).v[LISTED] = 0u;
 }

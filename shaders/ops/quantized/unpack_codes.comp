@@ -1,6 +1,6 @@
 #version 460
-// unpack_codes: affine codes of BITS bits, as MLX packs them along rows of whole runs of 32, in words of WIDE bits each, 4 or 8: the same numbers for
-// kernels that know those widths.
+// unpack_codes: affine codes of BITS bits, as MLX packs them along rows of whole runs of 32. They come out with WIDE
+// bits each, 4 or 8: the same numbers, for kernels that know those widths.
 //
 // Eight codes a thread: count threads.
 
