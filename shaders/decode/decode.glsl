@@ -13,7 +13,7 @@
 //   2  as 0 with equal results, and the low bits count the additions: a reader sees whether it is complete
 //   3  none: the layers are those of shaders/decode_gemv, where one workgroup makes a row, and the residual is float32
 //
-// Sequences that are decoded together have a state each, which are contiguous, and a part of every cache. A dispatch
+// Sequences that are decoded together have contiguous states, one each, and a part of every cache. A dispatch
 // has the same number of workgroups for each sequence. Workgroups with the same task read the same weights, which come
 // from the cache except for the first time.
 //
@@ -24,7 +24,7 @@
 //
 // Products take activations in 16 bits. Blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both
 // halves go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes
-// masked by 0x0f0f0f0f holds the even ones of 8 features. Shifted by 4 before, it holds the odd ones. So activations
+// masked by 0x0f0f0f0f holds the even ones of 8 features. Shifted by 4 first, it holds the odd ones. So activations
 // for 4-bit codes lie in shared memory in that order. Activations for 8-bit codes lie in their natural order, and
 // products take the codes less 128, which the bias gives back. Weights of 16 bits are numbers of DTYPE_W, without
 // scales: they are multiplied by the same activations as floats.

@@ -1,7 +1,7 @@
 // Prefetch warps: they load one word of every 32-byte sector of a workgroup's weights of the next layer. L2 then holds
-// them when the computing warps want them. Those would otherwise all load the same phase's weights at once, and their
-// polls of accumulators would queue after the loads. A hint only: what is not in the cache takes longer, and that is
-// all.
+// them when the computing warps want them. Computing warps would otherwise all load the same phase's weights at once,
+// and their polls of accumulators would queue after the loads. A hint only: what is not in the cache takes longer, and
+// that is all.
 
 const uint SECTOR = 32u;                   // bytes that caches fill at once
 const uint ROW_BYTES = HIDDEN * BITS / 8u; // of a row of codes

@@ -36,7 +36,7 @@
 #define PLAN_DISJOINT 1u
 
 // Of several runs in a row only the first needs this dispatch: the others find what it does done by the run before.
-// Precedes all dispatches that are not flagged. An executor may run it every time.
+// It precedes all dispatches that are not flagged. An executor may run it every time.
 #define PLAN_PREAMBLE 2u
 
 #endif

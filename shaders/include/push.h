@@ -287,8 +287,8 @@ struct RadixPush {
 };
 
 // Token choice from logits (rows, cols), cols <= 524,288; see sample.glsl. `settings_stride` is from the settings of a
-// row to those of the next one. Only GPUs use the others: `bests` is the entries of `best` a row, and `top` how many of
-// the most probable tokens logprobs gives. `log_size` and `recent_size` are the sizes of two rings a row.
+// row to those of the next one. Only GPUs use the others: `bests` is how many entries `best` has a row, `top` how many
+// of the most probable tokens logprobs gives. `log_size` and `recent_size` are the sizes of two rings a row.
 struct SamplePush {
     uint rows;
     uint cols;
