@@ -54,7 +54,10 @@ Deno.test({
       assertStringIncludes(denied.stdout, "RuntimeError unavailable vulkanKernel(): Deno may not start glslc");
       assertStringIncludes(denied.stdout, "--allow-run=glslc");
       const missing = await runCode(DOUBLE, { ...own, GLSLC: `${folder}/none` });
-      assertStringIncludes(missing.stdout, `RuntimeError missing vulkanKernel(): ${folder}/none, which compiles GLSL, was not found`);
+      assertStringIncludes(
+        missing.stdout,
+        `RuntimeError missing vulkanKernel(): ${folder}/none, which compiles GLSL, was not found`,
+      );
       assertStringIncludes(missing.stdout, "option spirv");
       const compiled = await runCode(DOUBLE, own, [...without, "--allow-run=glslc"]);
       assertEquals([compiled.code, compiled.stdout], [0, "2,4\n"], compiled.stderr);
