@@ -47,10 +47,7 @@ export function readMappedFloats(array: Tensor, start?: number, count?: number):
  * Replaces values of an evaluated array of a {@link DeviceLoop}'s state, after submitted steps and before later ones. They are the
  * values from element `start` on (default 0), counted in row-major order. The others stay. Throws a DtypeError if `values` are of
  * another dtype than the array, and an IndexError if they do not fit into it. A view that is not contiguous is a ValueError.
- *
- * ```ts
- * poke(state.temperatures, Float32Array.of(0.7), 3); // of sequence 3 alone
- * ```
+ * `writeState(temperatures, Float32Array.of(0.7), 3)` changes the temperature of sequence 3 alone.
  */
 export function writeState(array: Tensor, values: Int32Array | Uint32Array | Float32Array, start: number = 0): void {
   const dtype = dtypeOfValues(values);
