@@ -21,7 +21,7 @@ export const DIGEST_FILE = "runtime-c/wasm/sources.sha256";
 
 /** Paths of what the generated files are made of. */
 const SOURCES =
-  /^(runtime-c\/(wasm\/.*\.[ch]|gen\.zig|gen\/.*\.zig|vk_runtime\.h)|shaders\/.*\.(h|zon)|build\.zig(\.zon)?)$/;
+  /^(runtime-c\/(wasm\/.*\.(c|h|zig)|gen\.zig|gen\/.*\.zig|vk_runtime\.h)|shaders\/.*\.(h|zon)|build\.zig(\.zon)?)$/;
 
 /** Paths of all files in a folder and below it. */
 function* filesIn(folder: string): Generator<string> {

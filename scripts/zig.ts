@@ -6,12 +6,14 @@
 
 import { findZig, run, ZIG_VERSION } from "./tools.ts";
 
-if (import.meta.main) {
+/** Runs Zig and shows what it prints. Gives whether it ended well; ends the program if there is no Zig. */
+export async function runZig(args: readonly string[]): Promise<boolean> {
   const zig = await findZig();
   if (!zig) {
     console.error(`Zig ${ZIG_VERSION} was not found: run \`deno task setup\`, or put it on the PATH`);
     Deno.exit(1);
   }
-  const { ok } = await run([...zig, ...Deno.args], { show: true });
-  Deno.exit(ok ? 0 : 1);
+  return (await run([...zig, ...args], { show: true })).ok;
 }
+
+if (import.meta.main) Deno.exit(await runZig(Deno.args) ? 0 : 1);

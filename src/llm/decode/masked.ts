@@ -25,6 +25,8 @@ export class MaskedSteps {
   #masking: Masking | undefined;
   /** The words of all masks of a step. */
   #words: Uint32Array<ArrayBuffer> | undefined;
+  /** The mask of a sequence that may have any token. */
+  #every: Int32Array | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
   /** The loop that computes the logits, and whether those after the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
@@ -54,7 +56,7 @@ export class MaskedSteps {
   /** Chooses the first tokens, from the logits after a prompt that was read. */
   async chooseFirst(): Promise<void> {
     const chooser = this.#chooseLoop();
-    await this.#pokeMask();
+    await this.#writeMask();
     await this.#submitter.done(chooser, chooser.run(1), 0, true);
   }
 
@@ -68,7 +70,7 @@ export class MaskedSteps {
     this.#forwarded = false;
     const forward = this.#forward!;
     const chooser = this.#chooseLoop();
-    await this.#pokeMask();
+    await this.#writeMask();
     const submitted = performance.now();
     const ticket = chooser.run(1);
     if (more && cache.offset < Math.min(cache.capacity, cache.limit)) this.#runForward(forward);
@@ -104,14 +106,15 @@ export class MaskedSteps {
   }
 
   /** Writes what the next tokens may be, after the last choice. */
-  async #pokeMask(): Promise<void> {
+  async #writeMask(): Promise<void> {
     const rows = this.#context.sequences.all;
     const { mask } = this.#masking!;
     const size = mask.shape[1];
     const words = this.#words ??= new Uint32Array(rows.length * size);
     for (const [i, { constraint, ended }] of rows.entries()) {
-      const free = !constraint || ended;
-      words.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * size);
+      const isFree = !constraint || ended;
+      if (isFree) this.#every ??= everyToken(this.#context.model.config.vocabSize);
+      words.set(isFree ? this.#every! : await constraint.mask(), i * size);
     }
     writeState(mask, words);
   }

@@ -38,48 +38,48 @@ interface Kind {
   readonly options: Partial<typeof options>;
   /** A kernel of its layers, with barriers, and where all are in one dispatch. */
   readonly barriers: RegExp;
-  readonly whole: RegExp;
+  readonly persistent: RegExp;
   readonly rope: keyof typeof ROPES;
   readonly batch?: Partial<Batch>;
 }
 
 const KINDS: Readonly<Record<string, Kind>> = {
-  "by columns": {
+  "with split_k kernels": {
     options: { gemv: "off", batched: "off" },
     barriers: /^decode_qkv_/,
-    whole: /^decode_layers/,
+    persistent: /^decode_layers/,
     rope: "another base and scale",
   },
-  "by columns in words of 32 bits": {
+  "with split_k kernels in words of 32 bits": {
     options: { gemv: "off", batched: "off", accumulators: "i32" },
     barriers: /^decode_qkv_i32$/,
-    whole: /^decode_qkv_i32$/,
+    persistent: /^decode_qkv_i32$/,
     rope: "wavelengths",
   },
-  "by rows": {
+  "with gemv kernels": {
     options: { gemv: "on", batched: "off" },
     barriers: /^decode_gemv_phase$/,
-    whole: /^decode_gemv_layers$/,
+    persistent: /^decode_gemv_layers$/,
     rope: "wavelengths",
   },
   "of several sequences": {
     options: { batched: "on" },
     barriers: /^batch_layers/,
-    whole: /^batch_layers/,
+    persistent: /^batch_layers/,
     rope: "another base and scale",
     batch: { positions: [270, 31, 5] },
   },
   "of a chunk": {
     options: { batched: "on" },
     barriers: /^batch_layers/,
-    whole: /^batch_layers/,
+    persistent: /^batch_layers/,
     rope: "wavelengths",
     batch: { tokens: 3 },
   },
 };
 
 /** How layers wait for each other: what waits inside of a dispatch runs where subgroups have 32 threads. */
-function formsOn(device: string): readonly ("barriers" | "per_phase" | "persistent")[] {
+function launchModesOn(device: string): readonly ("barriers" | "per_phase" | "persistent")[] {
   const { subgroup, concurrent } = mx.withDevice(device, getBackend).limits;
   if (subgroup < 32) return ["barriers"];
   return concurrent ? ["barriers", "per_phase", "persistent"] : ["barriers", "per_phase"];
@@ -109,7 +109,7 @@ async function withModel(
 }
 
 for (const device of DEVICES.filter((name) => name !== "wasm")) {
-  for (const [kind, { options, barriers, whole, rope, batch: other }] of Object.entries(KINDS)) {
+  for (const [kind, { options, barriers, persistent, rope, batch: other }] of Object.entries(KINDS)) {
     Deno.test(`steps ${kind} agree with op by op where every second layer has ${rope} on ${device}`, async () => {
       using _regions = withOptions({ regions: "on" }); // caches lie as fused kernels have them
       const batch = { ...BATCH, ...other };
@@ -121,11 +121,11 @@ for (const device of DEVICES.filter((name) => name !== "wasm")) {
       await withModel(device, ROPES[rope], async (model) => {
         const expected = await run(model, "off");
         assert(nmse(expected.logits[0], alike!.logits[0]) > 1e-3, "the other rope makes no difference");
-        for (const launchMode of formsOn(device)) {
+        for (const launchMode of launchModesOn(device)) {
           using _options = withOptions({ ...options, launchMode });
           let found = expected;
           const kernels = await kernelsOf(device, async () => void (found = await run(model, "on")));
-          const kernel = launchMode === "barriers" ? barriers : whole;
+          const kernel = launchMode === "barriers" ? barriers : persistent;
           assert([...kernels].some((name) => kernel.test(name)), `${launchMode}: ${[...kernels].join()}`);
           sequences.forEach((sequence, at) => {
             const [one, alone] = [found, expected].map((all) => ofSequence(all, at, sequences.length));

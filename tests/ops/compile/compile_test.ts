@@ -58,7 +58,7 @@ deviceTest(
   },
 );
 
-deviceTest("poke() writes a part of a loop's state, after submitted steps and before later ones", async () => {
+deviceTest("writeState() writes a part of a loop's state, after submitted steps and before later ones", async () => {
   for (const at of [0, 1, 4, 7]) {
     const state = { sums: hostVisible(new Float32Array(8)), scales: stored([1, 2, 3, 4, 5, 6, 7, 8]) };
     using loop = new DeviceLoop(state, ({ sums, scales }) => ({ sums: mx.add(sums, scales), scales }));
@@ -74,7 +74,7 @@ deviceTest("poke() writes a part of a loop's state, after submitted steps and be
   }
 });
 
-deviceTest("poke() writes runs of every dtype into rows, and all values where no start is given", () => {
+deviceTest("writeState() writes runs of every dtype into rows, and all values where no start is given", () => {
   const rows = stored([[1, 2, 3], [4, 5, 6], [7, 8, 9]], mx.int32);
   writeState(rows, Int32Array.of(-1, -2, -3, -4), 2);
   assertEquals(rows.tolist(), [[1, 2, -1], [-2, -3, -4], [7, 8, 9]]);
@@ -88,7 +88,7 @@ deviceTest("poke() writes runs of every dtype into rows, and all values where no
   assertEquals(keys.tolist(), [1, 2, 3, 4294967295]);
 });
 
-deviceTest("poke() writes into a part of shared storage, and nothing beside it", () => {
+deviceTest("writeState() writes into a part of shared storage, and nothing beside it", () => {
   const all = stored([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]], mx.int32);
   const row = all.index(mx.Slice(1, 2));
   mx.eval(row);
@@ -107,19 +107,22 @@ deviceTest("poke() writes into a part of shared storage, and nothing beside it",
   assertEquals(all.tolist(), [[1, 2, 3, 4], [5, 6, -7, 8], [9, 10, 11, 12]]);
 });
 
-deviceTest("poke() refuses other dtypes, views that are not contiguous, and arrays that are not evaluated", () => {
-  const x = stored([[1, 2], [3, 4]]);
-  assertThrows(
-    () => writeState(x, Int32Array.of(1), 0),
-    mx.DtypeError,
-    "int32 values cannot be written into a float32 array",
-  );
-  const column = mx.transpose(x);
-  mx.eval(column);
-  assertThrows(() => writeState(column, Float32Array.of(1), 0), mx.ValueError, "contiguous");
-  assertThrows(() => writeState(mx.add(x, 1), Float32Array.of(1), 0), mx.ValueError, "evaluated");
-  assertEquals(x.tolist(), [[1, 2], [3, 4]]);
-});
+deviceTest(
+  "writeState() refuses other dtypes, views that are not contiguous, and arrays that are not evaluated",
+  () => {
+    const x = stored([[1, 2], [3, 4]]);
+    assertThrows(
+      () => writeState(x, Int32Array.of(1), 0),
+      mx.DtypeError,
+      "int32 values cannot be written into a float32 array",
+    );
+    const column = mx.transpose(x);
+    mx.eval(column);
+    assertThrows(() => writeState(column, Float32Array.of(1), 0), mx.ValueError, "contiguous");
+    assertThrows(() => writeState(mx.add(x, 1), Float32Array.of(1), 0), mx.ValueError, "evaluated");
+    assertEquals(x.tolist(), [[1, 2], [3, 4]]);
+  },
+);
 
 deviceTest("DeviceLoop advances a state of several arrays in place", async () => {
   const state = { count: stored([0], mx.int32), sum: stored([1, 2, 3]), last: [stored([[0.5]], mx.float16)] };
