@@ -215,6 +215,19 @@ struct AttentionPush {
     int mask_strides[4];
 };
 
+// Positions of sequences into a pool of pages; see append_pages.comp. Sizes and strides count units of the elements that
+// move at once.
+struct AppendPagesPush {
+    uint batch;
+    uint heads;
+    uint count; // positions of each sequence
+    uint units; // of a head
+    uint block; // units that lie together
+    uint pages;
+    uint columns; // of the table
+    int strides[3];
+};
+
 // Gradients of attention; q, its result and the cotangent contiguous, k and v as above.
 struct AttentionVjpPush {
     uint batch;

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x1771fc53;
+export const ABI_HASH = 0x52ba7a89;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -284,674 +284,680 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "DTYPE", "TRADITIONAL", "OFFSET_MODE", "HAS_FREQS"],
   },
-  attention: {
-    id: 35, push: "AttentionPush", needs: "", wasm: true,
-    buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "out:w"],
+  append_pages: {
+    id: 35, push: "AppendPagesPush", needs: "", wasm: true,
+    buffers: ["update:r", "table:r", "start:r", "pool:rw"],
     columns: [],
-    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS"],
+    spec: ["THREADS", "ELEMENT_BYTES", "PAGE"],
+  },
+  attention: {
+    id: 36, push: "AttentionPush", needs: "", wasm: true,
+    buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE"],
   },
   attention_stats: {
-    id: 36, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 37, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "y:r", "mask:r?", "lengths:r?", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   attention_vjp_queries: {
-    id: 37, push: "AttentionVjpPush", needs: "", wasm: true,
-    buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
-  },
-  attention_vjp_keys: {
     id: 38, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
-  random_bits: {
-    id: 39, push: "RandomBitsPush", needs: "", wasm: true,
-    buffers: ["keys:r", "out:w"],
+  attention_vjp_keys: {
+    id: 39, push: "AttentionVjpPush", needs: "", wasm: true,
+    buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
-    spec: ["THREADS"],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
-  random_normal: {
+  random_bits: {
     id: 40, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
+  random_normal: {
+    id: 41, push: "RandomBitsPush", needs: "", wasm: true,
+    buffers: ["keys:r", "out:w"],
+    columns: [],
+    spec: ["THREADS"],
+  },
   fft_table: {
-    id: 41, push: "FftTablePush", needs: "", wasm: true,
+    id: 42, push: "FftTablePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_pass: {
-    id: 42, push: "FftPassPush", needs: "", wasm: true,
+    id: 43, push: "FftPassPush", needs: "", wasm: true,
     buffers: ["in:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
   },
   fft_map: {
-    id: 43, push: "FftMapPush", needs: "", wasm: true,
+    id: 44, push: "FftMapPush", needs: "", wasm: true,
     buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "MODE", "INVERSE"],
   },
   sort_init: {
-    id: 44, push: "SortPush", needs: "", wasm: false,
+    id: 45, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 45, push: "SortPush", needs: "", wasm: false,
+    id: 46, push: "SortPush", needs: "", wasm: false,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 46, push: "SortPush", needs: "", wasm: false,
+    id: 47, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sort_words: {
-    id: 47, push: "RowsPush", needs: "", wasm: false,
+    id: 48, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "order:r?", "keys:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "WORD"],
   },
   radix_count: {
-    id: 48, push: "RadixPush", needs: "", wasm: false,
+    id: 49, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "counts:w"],
     columns: [],
     spec: ["THREADS", "DTYPE"],
   },
   radix_scatter: {
-    id: 49, push: "RadixPush", needs: "", wasm: false,
+    id: 50, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "indices:r?", "starts:r", "keys_out:w?", "indices_out:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE", "INDICES"],
   },
   unpack_codes: {
-    id: 50, push: "WidenCodesPush", needs: "", wasm: false,
+    id: 51, push: "WidenCodesPush", needs: "", wasm: false,
     buffers: ["codes:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "WIDE"],
   },
   sum_splits: {
-    id: 51, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 52, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w", "powers:r?"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 52, push: "AddNormPush", needs: "", wasm: false,
+    id: 53, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 53, push: "RopeTablePush", needs: "", wasm: false,
+    id: 54, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention_merge: {
-    id: 54, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 55, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 55, push: "SamplePush", needs: "", wasm: false,
+    id: 56, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_histogram: {
-    id: 56, push: "SamplePush", needs: "", wasm: false,
+    id: 57, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "settings:r", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_draw: {
-    id: 57, push: "SamplePush", needs: "", wasm: false,
+    id: 58, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "settings:r?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   logprobs: {
-    id: 58, push: "SamplePush", needs: "", wasm: false,
+    id: 59, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   radix_sort: {
-    id: 59, push: "RowsPush", needs: "", wasm: true,
+    id: 60, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "work:w?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "INDICES"],
   },
   lu: {
-    id: 60, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve: {
     id: 61, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  solve_triangular: {
+  solve: {
     id: 62, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  cholesky: {
+  solve_triangular: {
     id: 63, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  qr: {
+  cholesky: {
     id: 64, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eig: {
+  qr: {
     id: 65, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eigh: {
+  eig: {
     id: 66, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  svd: {
+  eigh: {
     id: 67, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
+  svd: {
+    id: 68, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
   sample: {
-    id: 68, push: "SamplePush", needs: "", wasm: true,
+    id: 69, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "settings:r?", "uniforms:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 69, push: "PackedPush", needs: "", wasm: true,
+    id: 70, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 70, push: "PackedPush", needs: "", wasm: true,
+    id: 71, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 71, push: "PackedPush", needs: "", wasm: true,
+    id: 72, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 72, push: "PackedPush", needs: "", wasm: true,
-    buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
-  },
-  packed_matmul: {
     id: 73, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
+  packed_matmul: {
+    id: 74, push: "PackedPush", needs: "", wasm: true,
+    buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+  },
   half_rows: {
-    id: 74, push: "RowsPush", needs: "", wasm: false,
+    id: 75, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "BLOCK", "TERMS", "DTYPE_OUT"],
   },
   coopmat_map: {
-    id: 75, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 76, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_map_narrow: {
-    id: 76, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
+    id: 77, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 77, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 78, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_16: {
-    id: 78, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_32: {
     id: 79, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64: {
+  coopmat_matmul_32: {
     id: 80, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64x256: {
+  coopmat_matmul_64: {
     id: 81, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_16_8bit: {
+  coopmat_matmul_64x256: {
     id: 82, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_16_8bit: {
     id: 83, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_32_8bit: {
     id: 84, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_16: {
+  coopmat_matmul_64_8bit: {
     id: 85, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32: {
+  coopmat_gated_16: {
     id: 86, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64: {
+  coopmat_gated_32: {
     id: 87, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x192: {
+  coopmat_gated_64: {
     id: 88, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x256: {
+  coopmat_gated_64x192: {
     id: 89, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_16_8bit: {
+  coopmat_gated_64x256: {
     id: 90, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_16_8bit: {
     id: 91, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32_8bit: {
     id: 92, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x192_8bit: {
+  coopmat_gated_64_8bit: {
     id: 93, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
+  coopmat_gated_64x192_8bit: {
+    id: 94, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
   coopmat_dense: {
-    id: 94, push: "MatmulPush", needs: "coopmat", wasm: false,
+    id: 95, push: "MatmulPush", needs: "coopmat", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_dense_bf16: {
-    id: 95, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
+    id: 96, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv: {
-    id: 96, push: "ConvPush", needs: "coopmat", wasm: false,
+    id: 97, push: "ConvPush", needs: "coopmat", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv_bf16: {
-    id: 97, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
+    id: 98, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_attention_64x32: {
-    id: 98, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_64x64: {
     id: 99, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_64x128: {
+  coopmat_attention_64x64: {
     id: 100, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x32: {
+  coopmat_attention_64x128: {
     id: 101, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_128x32: {
     id: 102, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_128x64: {
     id: 103, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_qkv_32: {
-    id: 104, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+  coopmat_attention_128x128: {
+    id: 104, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_qkv_64: {
+  coopmat_qkv_32: {
     id: 105, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_qkv_32_8bit: {
+  coopmat_qkv_64: {
     id: 106, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_qkv_64_8bit: {
+  coopmat_qkv_32_8bit: {
     id: 107, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_qkv_16: {
+  coopmat_qkv_64_8bit: {
     id: 108, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_16: {
     id: 109, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_matmul_emulated: {
-    id: 110, push: "CoopmatMatmulPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+  coopmat_qkv_16_8bit: {
+    id: 110, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
-  coopmat_matmul_emulated_8bit: {
+  coopmat_matmul_emulated: {
     id: 111, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_emulated: {
+  coopmat_matmul_emulated_8bit: {
     id: 112, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_emulated_8bit: {
+  coopmat_gated_emulated: {
     id: 113, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_qkv_emulated: {
-    id: 114, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+  coopmat_gated_emulated_8bit: {
+    id: 114, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_qkv_emulated_8bit: {
+  coopmat_qkv_emulated: {
     id: 115, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
+  coopmat_qkv_emulated_8bit: {
+    id: 116, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
+  },
   decode_begin_u64: {
-    id: 116, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 117, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_i32: {
-    id: 117, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 118, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_poll: {
-    id: 118, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
-  },
-  decode_begin_gemv: {
     id: 119, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
+  decode_begin_gemv: {
+    id: 120, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
+  },
   decode_qkv_u64: {
-    id: 120, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 121, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
-    id: 121, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 122, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
-    id: 122, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 123, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
-    id: 123, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 124, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
-    id: 124, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 125, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 125, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 126, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 126, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 127, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_i32: {
-    id: 127, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 128, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_poll: {
-    id: 128, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_gemv: {
     id: 129, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_u64: {
+  decode_head_gemv: {
     id: 130, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+  },
+  decode_greedy_u64: {
+    id: 131, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_i32: {
-    id: 131, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 132, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_poll: {
-    id: 132, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
-  },
-  decode_greedy_gemv: {
     id: 133, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
+  decode_greedy_gemv: {
+    id: 134, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
   decode_draw_u64: {
-    id: 134, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 135, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_draw_i32: {
-    id: 135, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    id: 136, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   decode_draw_poll: {
-    id: 136, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
-  },
-  decode_draw_gemv: {
     id: 137, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
+  decode_draw_gemv: {
+    id: 138, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
+  },
   decode_layers: {
-    id: 138, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 139, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
-    id: 139, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 140, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   decode_gemv_phase: {
-    id: 140, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 141, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   decode_gemv_layers: {
-    id: 141, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 142, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "LAYERS"],
   },
   batch_begin: {
-    id: 142, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 143, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS"],
   },
   batch_layers: {
-    id: 143, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 144, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS"],
   },
   batch_layers_emulated: {
-    id: 144, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 145, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS"],
   },
   batch_head: {
-    id: 145, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 146, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 146, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 147, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
@@ -1111,6 +1117,16 @@ export const PUSH = {
     { name: "k_strides", type: "i32", count: 3 },
     { name: "v_strides", type: "i32", count: 3 },
     { name: "mask_strides", type: "i32", count: 4 },
+  ],
+  AppendPagesPush: [
+    { name: "batch", type: "u32", count: 1 },
+    { name: "heads", type: "u32", count: 1 },
+    { name: "count", type: "u32", count: 1 },
+    { name: "units", type: "u32", count: 1 },
+    { name: "block", type: "u32", count: 1 },
+    { name: "pages", type: "u32", count: 1 },
+    { name: "columns", type: "u32", count: 1 },
+    { name: "strides", type: "i32", count: 3 },
   ],
   AttentionVjpPush: [
     { name: "batch", type: "u32", count: 1 },

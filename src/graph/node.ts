@@ -194,6 +194,13 @@ export interface OpAttrs {
     readonly hasLengths: boolean;
   };
   /**
+   * inputs (pool, update (B, H, T, D), table int32 (B, P), start int32 (B,)): the pool of pages, with position start[b] + t of each sequence
+   * written where its table says; positions outside of the table are left out. See kv_layout.ts. `donate` as of `sliceUpdate`.
+   */
+  appendPages: { readonly donate: boolean };
+  /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D). */
+  gatherPages: Record<never, never>;
+  /**
    * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y; the result is float32 (B, Hq, Tq, 2). The first
    * number is the log of the sum of each row's exponentials, Infinity if the row sees no key. The second is the dot product of y and
    * its cotangent.

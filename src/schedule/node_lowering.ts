@@ -52,13 +52,13 @@ export class NodeLowering {
   /** The value of a node that was lowered, with strides alone. */
   value(node: Node): Value {
     const value = this.#stored(node);
-    if (!value.blocks) return value;
+    if (!value.blocks && !value.pages) return value;
     const joined = this.#l.plain(value);
     this.#values.set(node, joined);
     return joined;
   }
 
-  /** The value of a node as it lies in memory: in blocks where attention may read it so. */
+  /** The value of a node as it lies in memory: in blocks or pages where attention may read it so. */
   #stored(node: Node): Value {
     const chain = this.#held.get(node);
     if (chain) {

@@ -4,7 +4,8 @@
 // in pieces. Each piece of k and v is converted to float32 once and used by all rows. Running maxima and sums keep one
 // pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
-// a row with no key left gives 0.
+// a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions lie in pages of so many; buffer 3 then
+// has the kv_len / PAGE pages of each batch row and no mask.
 
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"
@@ -16,6 +17,7 @@ typedef struct Block {
     const Call *call;
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
+    Pages pages;       // of the batch row, a multiple of KEYS positions each
     bool split;       // float16 keys and values as attention_half.h takes them,
     f4 factor;        // what they lack then,
     u16x8 magnitudes; // and the largest that were read so
@@ -29,6 +31,7 @@ typedef struct Block {
 
 // Row `first` of k or v of this kv head.
 static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t *strides, uint32_t first) {
+    if (b->pages.pages) return kv_page_address(data, strides, b->pages, b->kv_head, first, b->call->spec[4]);
     return kv_address(data, strides, b->batch, b->kv_head, first, b->call->spec[4]);
 }
 
@@ -150,6 +153,7 @@ uint32_t chunks_attention(const Call *call) {
 
 void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     PUSH(AttentionPush);
+    const uint32_t page = call->spec[9];
     Block b;
     b.call = call;
     b.p = p;
@@ -162,6 +166,7 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
         b.kv_head = chunk / blocks % p->kv_heads;
         b.batch = chunk / blocks / p->kv_heads;
         b.rows = min_u32(ROWS, rows - first);
+        b.pages = page ? (Pages){(const int32_t *)call->buffer[3] + (size_t)b.batch * (p->kv_len / page), page} : (Pages){0};
         if (has_lengths) {
             int32_t length = ((const int32_t *)call->buffer[4])[has_lengths == 2 ? b.batch : 0];
             b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);

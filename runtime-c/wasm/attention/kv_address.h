@@ -12,4 +12,16 @@ INLINE const uint8_t *kv_address(const uint8_t *data, const int32_t *strides, ui
     return data + at * (ptrdiff_t)DTYPE_BYTES(dtype);
 }
 
+// Pages of a sequence, of `size` positions each; none where positions follow each other.
+typedef struct Pages {
+    const int32_t *pages;
+    uint32_t size;
+} Pages;
+
+// The same where the first stride is from page to page.
+INLINE const uint8_t *kv_page_address(const uint8_t *data, const int32_t *strides, Pages pages, uint32_t head, uint32_t position,
+                                      uint32_t dtype) {
+    return kv_address(data, strides, (uint32_t)pages.pages[position / pages.size], head, position % pages.size, dtype);
+}
+
 #endif

@@ -6,7 +6,8 @@
 //   softmax   a subgroup a query: running maximum and sum, scores become weights
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
-// clamped to 0..kv_len.
+// clamped to 0..kv_len. Where PAGE is not 0, positions lie in pages of so many; then the
+// kv_len / PAGE pages of each batch row are in the place of a mask.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).
@@ -24,9 +25,11 @@ layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 6) const uint MASK_MODE = MASK_NONE;
 layout(constant_id = 7) const uint DTYPE_MASK = DTYPE_BOOL;
 layout(constant_id = 8) const uint HAS_LENGTHS = 0;
+layout(constant_id = 9) const uint PAGE = 0;
 
 #include "include/vector.glsl"
 #define KV_STRIDES
+#define KV_PAGES
 #include "include/kv_address.glsl"
 
 const uint QUERIES = 8u;
@@ -198,9 +201,11 @@ void main() {
     batch = group / blocks / pc.p.heads;
     uint kv_head = head / (pc.p.heads / pc.p.kv_heads);
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
+    if (PAGE != 0) kv_pages = pc.address[3] + uint64_t(batch) * (pc.p.kv_len / PAGE * 4);
     k_address = kv_head_address(pc.address[1], pc.p.k_strides, batch, kv_head);
     v_address = kv_head_address(pc.address[2], pc.p.v_strides, batch, kv_head);
-    k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * KV_BYTES) % 16 == 0;
+    k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * KV_BYTES) % 16 == 0 &&
+             (PAGE == 0 || (uint(pc.p.k_strides[0]) * KV_BYTES) % 16 == 0);
     // One query, the shape of decoding, needs an eighth of the registers and of the work.
     if (pc.p.q_len == 1) attention(1);
     else attention(QUERIES);

@@ -24,7 +24,7 @@ import {
 import { type Binding, type Dispatch, PlanBuilder } from "./builder.ts";
 import type { DispatchSource } from "./profile.ts";
 import { Storage } from "./storage.ts";
-import type { Blocks, Value } from "./value.ts";
+import { type Blocks, type Pages, type Value, view } from "./value.ts";
 
 /** Kernels that take dtypes of 8 bytes, and in which buffers: indices and starts are 32 bits. */
 const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
@@ -88,6 +88,7 @@ const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
   "concatenate",
   "sliceUpdate",
   "dynamicSliceUpdate",
+  "appendPages",
   "scatter",
   "scatterAlong",
 ]);
@@ -303,9 +304,10 @@ export class Lowering {
     });
   }
 
-  /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */
+  /** The same value in memory as its offset and strides say: pages and blocks are joined, whole parts of packed matrices unpacked, once. */
   plain(value: Value): Value {
-    const { packing, blocks, ...rest } = value;
+    const { packing, blocks, pages, ...rest } = value;
+    if (pages) return this.#joinPages(value.shape, pages);
     if (blocks) return this.#join(rest, blocks);
     if (!packing) return value;
     const key = `${value.slot} ${packing.part}`;
@@ -342,6 +344,26 @@ export class Lowering {
     const shape = [...lead, value.shape[lead.length] / size, size];
     const strides = [...value.strides.slice(0, -1), stride, 1];
     this.copy({ ...value, shape, strides }, { ...out, shape, strides: contiguousStrides(shape) });
+    return out;
+  }
+
+  /** Positions (B, H, P * size, D) out of their pages. */
+  #joinPages(shape: Shape, { size, table, pool }: Pages): Value {
+    const [batch, columns] = table.shape;
+    const [pages, heads, blocks, , block] = pool.shape;
+    const inner = sizeOf(pool.shape.slice(1));
+    const gathered = this.temporary([batch, columns, heads, blocks, size, block], pool.dtype);
+    const wide = inner * pool.dtype.bytes % 4 === 0 ? 4 : pool.dtype.bytes;
+    this.emit("gather", [this.contiguous(pool), this.contiguous(table), gathered], {
+      spec: { ELEMENT_BYTES: wide, DTYPE_INDEX: table.dtype.code, ALONG: 0, FOURS: 0 },
+      push: { outer: 1, axis: pages, inner: inner * pool.dtype.bytes / wide, n: batch * columns },
+      workgroups: this.groups(batch * columns * inner * pool.dtype.bytes / wide),
+    });
+    const out = this.temporary(shape, pool.dtype);
+    const order = [0, 2, 1, 4, 3, 5]; // (B, H, P, size, D / block, block)
+    const turned = order.map((axis) => gathered.shape[axis]);
+    const from = view(gathered, turned, order.map((axis) => gathered.strides[axis]));
+    this.copy(from, view(out, turned, contiguousStrides(turned)));
     return out;
   }
 

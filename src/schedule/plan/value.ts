@@ -17,6 +17,15 @@ export interface Blocks {
   readonly stride: number;
 }
 
+/** Where the positions (B, H, T, D) of keys or values lie in pages: along the third dimension, `size` to a page. */
+export interface Pages {
+  readonly size: number;
+  /** int32 (B, T / size): the pages of each sequence. */
+  readonly table: Value;
+  /** The pool (pages, H, D / block, size, block) that they are of. */
+  readonly pool: Value;
+}
+
 /** Where elements lie. Offset and strides count elements. */
 export interface Value {
   readonly slot: number;
@@ -28,6 +37,8 @@ export interface Value {
   readonly packing?: Packing;
   /** Where the last dimension, whose stride then is 1, lies in blocks: lowering joins them for all that do not know. */
   readonly blocks?: Blocks;
+  /** Where positions lie in pages: the first stride is from page to page, and lowering joins them for all that do not know. */
+  readonly pages?: Pages;
 }
 
 /** The same elements, walked in another way. */

@@ -162,7 +162,10 @@ export function matrixAttention(
 ): Value | undefined {
   const { scale, mask } = attrsOf(node, "attention");
   if (mask !== "causal" && mask !== "none") return undefined;
-  const [q, keys, values] = inputs.map((x) => l.rows(x));
+  const queries = node.shape[2];
+  const paged = inputs.slice(1, 3).some((x) => x.pages);
+  if (paged && queries < tuningOf(l.backend).attention.minQueries) return undefined; // these are read in their pages
+  const [q, keys, values] = inputs.map((x) => l.rows(x.pages ? l.plain(x) : x));
   const dtype = l.asHalf.has(node) ? float16 : node.dtype;
   return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
 }

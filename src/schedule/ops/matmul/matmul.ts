@@ -9,7 +9,7 @@ import { float32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
-import { type Value, view } from "../../plan/value.ts";
+import { type Pages, type Value, view } from "../../plan/value.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
 import type { Dispatch } from "../../plan/builder.ts";
 import { denseOperand, emitDense, emitTerms, suitsMatrices, suitsTerms } from "./coopmat_dense.ts";
@@ -194,19 +194,38 @@ export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]):
   return out;
 }
 
+/** Positions of a page are a multiple of those that the kernels of attention take at once. */
+const PAGE_UNIT = 32;
+
+/** The pages that keys and values lie in, where one table tells those of both and a kernel reads them there. */
+function sharedPages(
+  mode: keyof typeof MASK_MODES,
+  [, { pages, blocks }, values]: readonly Value[],
+): Pages | undefined {
+  if (!pages || !values.pages || blocks || values.blocks || pages.size % PAGE_UNIT !== 0) return undefined;
+  if (mode !== "none" && mode !== "causal") return undefined;
+  const [one, other] = [pages.table, values.pages.table];
+  return one.slot === other.slot && one.offset === other.offset ? pages : undefined;
+}
+
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
   const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
   const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
   if (product) return product;
-  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x.blocks ? l.plain(x) : x));
+  const pages = sharedPages(mode, inputs);
+  const readable = (x: Value): Value => {
+    if (x.pages && pages) return { ...x, pages: undefined };
+    return l.rows(x.pages || x.blocks ? l.plain(x) : x);
+  };
+  const [q, kk, v] = inputs.slice(0, 3).map(readable);
   if (kk.dtype !== v.dtype) throw new Error(`attention over ${kk.dtype.name} keys and ${v.dtype.name} values`);
   const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const out = l.temporary(node.shape, node.dtype);
   const [batch, heads, qLen, vDim] = node.shape;
   if (sizeOf(node.shape) === 0) return out;
-  l.emit("attention", [q, kk, v, mask, lengths, out], {
+  l.emit("attention", [q, kk, v, pages ? l.contiguous(pages.table) : mask, lengths, out], {
     spec: {
       HEAD_DIM: q.shape[3],
       V_DIM: vDim,
@@ -216,6 +235,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       MASK_MODE: MASK_MODES[mode],
       DTYPE_MASK: (mask?.dtype ?? float32).code,
       HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
+      PAGE: pages?.size ?? 0,
     },
     push: {
       batch,

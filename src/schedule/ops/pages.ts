@@ -1,0 +1,62 @@
+/**
+ * Rules of caches of keys and values in pages: writing positions into a pool, and reading them through tables.
+ *
+ * @module
+ */
+
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { bufferSizes } from "../../graph/kv_layout.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
+import { writable } from "./indexing.ts";
+import type { Inputs } from "./rule.ts";
+
+/** Bytes that a thread moves at most at once. */
+const MAX_BYTES = 16;
+
+/** As many elements as can move at once: each run of them begins at a multiple of its bytes. */
+function unitOf({ dtype, offset, strides }: Value, block: number, poolOffset: number): number {
+  let unit = MAX_BYTES / dtype.bytes;
+  while ([block, offset, poolOffset, ...strides.slice(0, 3)].some((elements) => elements % unit !== 0)) unit /= 2;
+  return unit;
+}
+
+/** Positions (B, H, T, D) written into the pages that a table names. */
+export function appendPages(l: Lowering, node: Node, [base, update, table, start]: Inputs): Value {
+  const pool = writable(l, node, base, attrsOf(node, "appendPages").donate);
+  if (sizeOf(update.shape) === 0) return pool;
+  const [batch, heads, count, headDim] = update.shape;
+  const { batch: pages, block, positions } = bufferSizes(pool.shape);
+  const rows = l.rows(update);
+  const unit = unitOf(rows, block, pool.offset);
+  l.emit("append_pages", [rows, l.contiguous(table), l.contiguous(start), pool], {
+    spec: { ELEMENT_BYTES: unit * pool.dtype.bytes, PAGE: positions },
+    push: {
+      batch,
+      heads,
+      count,
+      units: headDim / unit,
+      block: block / unit,
+      pages,
+      columns: table.shape[1],
+      strides: rows.strides.slice(0, 3).map((stride) => stride / unit),
+    },
+    workgroups: l.groups(batch * heads * count * headDim / unit),
+  });
+  return pool;
+}
+
+/** The positions of pages where they lie: no kernel runs for those that read them there. */
+export function gatherPages(l: Lowering, node: Node, [pool, table]: Inputs): Value {
+  const whole = l.contiguous(pool);
+  const { headDim, block, positions } = bufferSizes(whole.shape);
+  const [page, head, ofBlock, position] = whole.strides;
+  return {
+    ...whole,
+    shape: node.shape,
+    strides: [page, head, position, 1],
+    ...(block < headDim && { blocks: { size: block, stride: ofBlock } }),
+    pages: { size: positions, table: l.contiguous(table), pool: whole },
+  };
+}

@@ -1,0 +1,185 @@
+/**
+ * Keys and values in pages: what is written lies where the table says, is read back from there, and attention over it is attention over
+ * the same positions in a row.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { appendPages, gatherPages } from "../../../src/array/fast/pages.ts";
+import { compositeOf } from "../../../src/array/fast/fused.ts";
+import { nodeOf, wrap } from "../../../src/array/tensor/tensor.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+
+const [PAGES, HEADS, PAGE, COLUMNS] = [9, 2, 32, 3];
+
+interface Case {
+  readonly what: string;
+  readonly dtype: mx.Dtype;
+  readonly headDim: number;
+  readonly block: number;
+  readonly count: number;
+  /** Of each sequence. */
+  readonly starts: readonly number[];
+  readonly tables: readonly (readonly number[])[];
+  /** Positions are the second to last axis of the memory, too, or heads are. */
+  readonly turned?: boolean;
+}
+
+const CASES: readonly Case[] = [
+  {
+    what: "a token each",
+    dtype: mx.float16,
+    headDim: 64,
+    block: 64,
+    count: 1,
+    starts: [40, 0],
+    tables: [[3, 8, 0], [5, 0, 0]],
+  },
+  { what: "across pages", dtype: mx.float32, headDim: 8, block: 8, count: 40, starts: [30], tables: [[7, 2, 4]] },
+  {
+    what: "in blocks",
+    dtype: mx.bfloat16,
+    headDim: 16,
+    block: 4,
+    count: 5,
+    starts: [31, 62],
+    tables: [[1, 2, 0], [3, 4, 5]],
+  },
+  {
+    what: "odd sizes",
+    dtype: mx.float16,
+    headDim: 6,
+    block: 3,
+    count: 3,
+    starts: [0, 94],
+    tables: [[8, 0, 0], [1, 2, 3]],
+  },
+  {
+    what: "outside of the table",
+    dtype: mx.float32,
+    headDim: 4,
+    block: 4,
+    count: 8,
+    starts: [92, -4],
+    tables: [[1, 2, 3], [4, 5, 6]],
+  },
+  {
+    what: "heads before positions",
+    dtype: mx.float16,
+    headDim: 32,
+    block: 8,
+    count: 7,
+    starts: [3],
+    tables: [[2, 6, 1]],
+    turned: true,
+  },
+];
+
+/** Numbers that every dtype holds exactly. */
+function numbers(count: number, seed: number): number[] {
+  return Array.from({ length: count }, (_, i) => ((i * 7 + seed * 13) % 251) - 125);
+}
+
+/** The pool after the positions were written, by the definition. */
+function written(c: Case, pool: readonly number[], update: readonly number[]): number[] {
+  const out = [...pool];
+  for (const [b, start] of c.starts.entries()) {
+    for (let h = 0; h < HEADS; h++) {
+      for (let t = 0; t < c.count; t++) {
+        const p = start + t;
+        if (p < 0 || p >= COLUMNS * PAGE) continue;
+        const page = c.tables[b][Math.floor(p / PAGE)];
+        for (let d = 0; d < c.headDim; d++) {
+          const line = (page * HEADS + h) * (c.headDim / c.block) + Math.floor(d / c.block);
+          out[(line * PAGE + p % PAGE) * c.block + d % c.block] =
+            update[((b * HEADS + h) * c.count + t) * c.headDim + d];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+/** The positions that a sequence sees, by the definition. */
+function seen(c: Case, pool: readonly number[]): number[] {
+  return c.tables.flatMap((table) =>
+    Array.from(
+      { length: HEADS },
+      (_, h) =>
+        Array.from({ length: COLUMNS * PAGE }, (_, p) =>
+          Array.from({ length: c.headDim }, (_, d) => {
+            const line = (table[Math.floor(p / PAGE)] * HEADS + h) * (c.headDim / c.block) + Math.floor(d / c.block);
+            return pool[(line * PAGE + p % PAGE) * c.block + d % c.block];
+          })),
+    ).flat(2)
+  );
+}
+
+const values = (array: mx.Tensor): number[] => [...array.astype(mx.float32).toTypedArray()] as number[];
+
+for (const device of testDevices()) {
+  for (const c of CASES) {
+    Deno.test(`positions in pages: ${c.what} on ${device}`, () => {
+      mx.setDefaultDevice(device);
+      mx.tidy(() => {
+        const shape = [PAGES, HEADS, c.headDim / c.block, PAGE, c.block];
+        const pool = numbers(shape.reduce((a, b) => a * b), 1);
+        const update = numbers(c.starts.length * HEADS * c.count * c.headDim, 2);
+        const table = mx.array(c.tables as number[][], mx.int32);
+        const start = mx.array([...c.starts], mx.int32);
+        const rows = mx.array(update, c.dtype).reshape(c.starts.length, HEADS, c.count, c.headDim);
+        // The same positions, whose memory has heads before positions.
+        const positions = c.turned ? mx.contiguous(rows.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) : rows;
+        mx.eval(positions, table, start);
+        const base = (): mx.Tensor => mx.array(pool, c.dtype).reshape(shape);
+
+        const fused = appendPages(base(), positions, table, start);
+        const node = nodeOf(appendPages(base(), positions, table, start));
+        const composite = wrap(compositeOf("appendPages")!(node)) as mx.Tensor;
+        const expected = written(c, pool, update);
+        assertEquals(values(fused), expected);
+        assertEquals(values(composite), expected);
+
+        const read = gatherPages(fused, table);
+        const readComposite = wrap(compositeOf("gatherPages")!(nodeOf(gatherPages(fused, table)))) as mx.Tensor;
+        assertEquals(read.shape, [c.starts.length, HEADS, COLUMNS * PAGE, c.headDim]);
+        assertEquals(values(read), seen(c, expected));
+        assertEquals(values(readComposite), seen(c, expected));
+      });
+    });
+  }
+
+  for (
+    const [queries, mask, dtype] of [[1, null, mx.float16], [3, "causal", mx.float32], [
+      40,
+      "causal",
+      mx.float16,
+    ]] as const
+  ) {
+    Deno.test(`attention of ${queries} queries over pages of ${dtype.name} is attention over positions in a row on ${device}`, () => {
+      mx.setDefaultDevice(device);
+      mx.tidy(() => {
+        const headDim = 64;
+        const table = mx.array([[4, 1, 7], [2, 8, 0], [5, 5, 5]], mx.int32);
+        const lengths = mx.array([96, 41, 0], mx.int32);
+        const key = mx.random.key(3);
+        const [a, b, d] = mx.split(mx.random.split(key, 3), 3).map((k) => k.reshape(2));
+        const shape = [PAGES, HEADS, 1, PAGE, headDim];
+        const pools = [a, b].map((k) => mx.random.normal(shape, mx.float32, 0, 1, k).astype(dtype));
+        const q = mx.random.normal([3, 2 * HEADS, queries, headDim], mx.float32, 0, 1, d).astype(dtype);
+        mx.eval(...pools, q);
+        const [k, v] = pools.map((pool) => gatherPages(pool, table));
+        const [kRow, vRow] = pools.map((pool) =>
+          mx.array(values(mx.take(pool, table, 0).reshape(3, 3, HEADS, PAGE, headDim).transpose(0, 2, 1, 3, 4)), dtype)
+            .reshape(3, HEADS, 3 * PAGE, headDim)
+        );
+        const options = { scale: 0.125, mask, lengths };
+        const paged = values(mx.fast.scaledDotProductAttention(q, k, v, options));
+        const row = values(mx.fast.scaledDotProductAttention(q, kRow, vRow, options));
+        const worst = Math.max(...paged.map((x, i) => Math.abs(x - row[i])));
+        assert(worst <= 2e-3, `${worst}`);
+        assert(paged.some((x) => Math.abs(x) > 0.01));
+      });
+    });
+  }
+}
