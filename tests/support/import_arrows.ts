@@ -63,6 +63,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array/quantized",
     "ffi/turn.ts",
   ],
+  "src/llm/engine": ["src/llm/generation", "src/llm/sampling"],
   "src/llm/generation": [
     "src/llm/decode",
     "src/llm/sampling",

@@ -1,0 +1,90 @@
+/**
+ * A sequence: the tokens of one request, and how far they have been computed.
+ *
+ * @module
+ */
+
+/** What a sequence is made from. */
+export interface SequenceOptions {
+  /** Tells it apart from all others of a scheduler. */
+  readonly id: number;
+  /** Tokens of the prompt, one or more. */
+  readonly prompt: readonly number[];
+  /** Most tokens to generate, 1 or more. */
+  readonly maxTokens: number;
+  /** Higher ones first. Default 0. */
+  readonly priority?: number;
+}
+
+/** "waiting" has no pages; "running" is read or decoded; "ended" has its last token, or was aborted. */
+export type SequenceStatus = "waiting" | "running" | "ended";
+
+/** The tokens of one request. The scheduler alone writes the fields. */
+export class Sequence {
+  readonly id: number;
+  readonly priority: number;
+  readonly promptLength: number;
+  /** The prompt and what has been generated, as far as it is known. */
+  readonly tokens: number[];
+  /** Most tokens, those of the prompt included. */
+  limit: number;
+  status: SequenceStatus = "waiting";
+  /** Number of its arrival. */
+  arrival = 0;
+  /** Its place in the order of all sequences: lower ones first. See `rankOf()`. */
+  rank = 0;
+  /** Its page table: page i holds the positions from i * pageSize on. */
+  pages: number[] = [];
+  /** Positions whose keys and values are in pages, by steps that are committed. */
+  computed = 0;
+  /** The same with the steps that are on their way. */
+  scheduled = 0;
+  /** Tokens that are read as a prompt: after a preemption the generated ones too. */
+  readLength = 0;
+  /** Steps on their way that have it. */
+  inFlight = 0;
+  /** Tokens of the prompt that a kept prefix had when it was first admitted; undefined before. */
+  cached: number | undefined;
+
+  /** Makes a sequence that waits. */
+  constructor({ id, prompt, maxTokens, priority = 0 }: SequenceOptions) {
+    if (prompt.length < 1 || !(maxTokens >= 1)) {
+      throw new Error(`sequence ${id} has ${prompt.length} tokens and may generate ${maxTokens}: expected 1 or more`);
+    }
+    this.id = id;
+    this.priority = priority;
+    this.promptLength = prompt.length;
+    this.tokens = prompt.slice();
+    this.limit = prompt.length + maxTokens;
+  }
+}
+
+/** Admissions after which a request that waits goes before a later one whose priority is higher by one. */
+export const AGING = 32;
+
+/**
+ * The rank of a request of a priority that arrives after so many admissions. A priority higher by one is worth {@link AGING} admissions. So
+ * of requests that wait, one goes first that arrived at most that many admissions later for each step of priority. No request
+ * waits for ever, and the order of two never changes.
+ */
+export function rankOf(priority: number, admissions: number): number {
+  return admissions - priority * AGING;
+}
+
+/** Adds a sequence to a list in the order of ranks, those of equal rank in the order of arrival. */
+export function addInOrder(list: Sequence[], sequence: Sequence): void {
+  const isLater = ({ rank, arrival }: Sequence): boolean =>
+    rank > sequence.rank || (rank === sequence.rank && arrival > sequence.arrival);
+  const at = list.findIndex(isLater);
+  list.splice(at < 0 ? list.length : at, 0, sequence);
+}
+
+/** Whether its prompt is not read to the end. */
+export function isReading(sequence: Sequence): boolean {
+  return sequence.scheduled < sequence.readLength;
+}
+
+/** Whether a decode step may have it: its prompt is read, and tokens are left to generate beside those on their way. */
+export function isDecoding(sequence: Sequence): boolean {
+  return !isReading(sequence) && sequence.scheduled < sequence.limit - 1;
+}

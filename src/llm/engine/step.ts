@@ -1,0 +1,64 @@
+/**
+ * What the scheduler asks a runner for, and what the runner answers.
+ *
+ * @module
+ */
+
+import type { Sequence } from "./sequence.ts";
+
+/** Positions to copy from the beginning of a page to that of another, in all layers. */
+export interface PageCopy {
+  readonly from: number;
+  readonly to: number;
+  readonly count: number;
+}
+
+/** Positions of a sequence that a step computes: `sequence.pages` has their pages. */
+export interface StepRow {
+  readonly sequence: Sequence;
+  /** The first position that is written. */
+  readonly from: number;
+  /** How many are. */
+  readonly count: number;
+}
+
+/** Reads `count` tokens of a prompt from `from` on: `sequence.tokens.slice(from, from + count)`. */
+export interface PrefillStep extends StepRow {
+  readonly kind: "prefill";
+  /** Whether the prompt ends with them, so that the next token is chosen. */
+  readonly last: boolean;
+  /** Copies to make before. */
+  readonly copies: readonly PageCopy[];
+}
+
+/**
+ * Generates `steps` tokens for each row. A row with a lower `count` is near its limit: its further tokens are dropped, and as `pages` has no
+ * room for them, they are written to page 0.
+ */
+export interface DecodeStep {
+  readonly kind: "decode";
+  readonly rows: readonly StepRow[];
+  readonly steps: number;
+}
+
+/** One submission to the device. */
+export type Step = PrefillStep | DecodeStep;
+
+/** What a step gave for one of its rows. */
+export interface StepResult {
+  /** The chosen tokens: `count` of them, or those up to the end; one after the last part of a prompt, none after others. */
+  readonly tokens: readonly number[];
+  /** Whether the sequence ends with them, by a stop token, a stop string or an error. The scheduler knows the limit itself. */
+  readonly ended: boolean;
+}
+
+/** The rows of a step. */
+export function rowsOf(step: Step): readonly StepRow[] {
+  return step.kind === "decode" ? step.rows : [step];
+}
+
+/** How many tokens a step gives for a row that does not end. */
+export function tokensOf(step: Step, row: StepRow): number {
+  if (step.kind === "decode") return row.count;
+  return step.last ? 1 : 0;
+}

@@ -1,0 +1,102 @@
+/**
+ * A runner without a device: it keeps one number for each position of each page, written and read through page tables.
+ *
+ * The number of a position is a hash of its token and of the numbers of all positions before it, as keys and values depend on all tokens
+ * before them. The next token is a part of the last number. So a wrong page, a missed copy or a prefix of other tokens changes what is
+ * generated. {@link generateAlone} says what is right, from the tokens alone.
+ *
+ * A step runs when it is submitted, with the page tables of that moment, as the steps of a queue do. Its results are taken later.
+ *
+ * @module
+ */
+
+import { rowsOf, type Step, type StepResult, type StepRow, tokensOf } from "../../../src/llm/engine/step.ts";
+import type { Sequence } from "../../../src/llm/engine/sequence.ts";
+
+/** The token that ends a sequence. Others are 1 to 3, so that sequences often have tokens in common. */
+export const END = 0;
+
+/** The number of a position after those of `before`. */
+function numberOf(token: number, before: Iterable<number>): number {
+  let hash = 2166136261;
+  for (const number of before) hash = Math.imul(hash ^ number, 16777619);
+  hash = Math.imul(hash ^ token, 0x9e3779b1);
+  return hash ^ (hash >>> 15);
+}
+
+/** The token that follows a number: the end once in 16 times. */
+function tokenAfter(number: number): number {
+  return (number >>> 28) === 0 ? END : 1 + (number >>> 4) % 3;
+}
+
+/** What a prompt gives alone, with no pages: its tokens up to the end, `maxTokens` or `positions` of memory. */
+export function generateAlone(prompt: readonly number[], maxTokens: number, positions: number): number[] {
+  const [tokens, numbers]: [number[], number[]] = [[...prompt], []];
+  const limit = Math.min(prompt.length + maxTokens, positions + 1);
+  while (tokens.length < limit && (tokens.length === prompt.length || tokens.at(-1) !== END)) {
+    while (numbers.length < tokens.length) numbers.push(numberOf(tokens[numbers.length], numbers));
+    tokens.push(tokenAfter(numbers.at(-1)!));
+  }
+  return tokens;
+}
+
+/** Runs steps on pages of numbers. */
+export class FakeRunner {
+  readonly #pageSize: number;
+  readonly #memory: Int32Array;
+  /** The last token of each sequence, which a decode step begins with. */
+  readonly #last = new Map<Sequence, number>();
+  readonly #results: { readonly step: Step; readonly results: readonly StepResult[] }[] = [];
+  /** Positions that were copied. */
+  copied = 0;
+
+  constructor(pages: number, pageSize: number) {
+    this.#pageSize = pageSize;
+    this.#memory = new Int32Array(pages * pageSize).fill(-1);
+  }
+
+  /** Runs a step. */
+  submit(step: Step): void {
+    for (const { from, to, count } of step.kind === "prefill" ? step.copies : []) {
+      const start = from * this.#pageSize;
+      this.#memory.copyWithin(to * this.#pageSize, start, start + count);
+      this.copied += count;
+    }
+    const results = rowsOf(step).map((row) => {
+      const chosen = step.kind === "prefill" ? this.#read(row, step.last) : this.#generate(row, step.steps);
+      const end = chosen.indexOf(END);
+      const ended = end >= 0 && end < tokensOf(step, row);
+      return { tokens: chosen.slice(0, ended ? end + 1 : tokensOf(step, row)), ended };
+    });
+    this.#results.push({ step, results });
+  }
+
+  /** The oldest step whose results were not taken. */
+  take(): { readonly step: Step; readonly results: readonly StepResult[] } {
+    return this.#results.shift()!;
+  }
+
+  #read({ sequence, from, count }: StepRow, last: boolean): number[] {
+    let number = 0;
+    for (let at = from; at < from + count; at++) number = this.#write(sequence.pages, at, sequence.tokens[at]);
+    if (!last) return [];
+    this.#last.set(sequence, tokenAfter(number));
+    return [tokenAfter(number)];
+  }
+
+  #generate({ sequence, from }: StepRow, steps: number): number[] {
+    return Array.from({ length: steps }, (_, i) => {
+      const token = tokenAfter(this.#write(sequence.pages, from + i, this.#last.get(sequence)!));
+      this.#last.set(sequence, token);
+      return token;
+    });
+  }
+
+  /** Writes the number of a position; those without a page belong to page 0. */
+  #write(pages: readonly number[], position: number, token: number): number {
+    const address = (at: number): number =>
+      (pages[Math.floor(at / this.#pageSize)] ?? 0) * this.#pageSize + at % this.#pageSize;
+    const before = Array.from({ length: position }, (_, at) => this.#memory[address(at)]);
+    return this.#memory[address(position)] = numberOf(token, before);
+  }
+}

@@ -1,0 +1,182 @@
+/** The pages of an engine and the tree that finds them by their tokens. Expected pages follow from the tokens, by hand. */
+
+import { assertEquals, assertThrows } from "@std/assert";
+import { PagePool } from "../../../src/llm/engine/page_pool.ts";
+import { PrefixTree } from "../../../src/llm/engine/prefix_tree.ts";
+
+/** A tree with pages of four positions, and what fills it as sequences do. */
+class Filled {
+  readonly pool: PagePool;
+  readonly tree: PrefixTree;
+
+  constructor(pages = 20, maxPages = pages) {
+    this.pool = new PagePool(pages);
+    this.tree = new PrefixTree({ pool: this.pool, pageSize: 4, maxPages });
+  }
+
+  /** Allocates pages for tokens, gives them to the tree and forgets them. Returns their numbers. */
+  add(tokens: readonly number[]): number[] {
+    const pages = this.allocate(Math.ceil(tokens.length / 4));
+    this.tree.insert(tokens, pages);
+    this.release(pages);
+    return pages;
+  }
+
+  allocate(count: number): number[] {
+    return Array.from({ length: count }, () => this.pool.allocate());
+  }
+
+  release(pages: readonly number[]): void {
+    for (const page of pages) this.pool.release(page);
+  }
+
+  /** What is found; the references to it are given back. */
+  find(tokens: readonly number[], limit?: number): { pages: readonly number[]; partial: unknown } {
+    const { pages, partial } = this.tree.match(tokens, limit);
+    this.release([...pages, ...partial ? [partial.page] : []]);
+    this.check();
+    return { pages, partial };
+  }
+
+  check(held: readonly number[] = []): void {
+    this.pool.checkIntegrity([...this.tree.pages, ...held]);
+    this.tree.checkIntegrity();
+  }
+}
+
+Deno.test("a pool gives out each page but page 0 once, and takes a page back when nobody has it", () => {
+  const pool = new PagePool(4);
+  assertEquals([pool.free, pool.capacity], [3, 3]);
+  const pages = [pool.allocate(), pool.allocate(), pool.allocate()];
+  assertEquals(pages.toSorted(), [1, 2, 3]);
+  assertThrows(() => pool.allocate(), Error, "all 3 pages are in use");
+  pool.retain(2);
+  pool.release(2);
+  assertEquals([pool.free, pool.references(2)], [0, 1]);
+  pool.release(2);
+  assertEquals([pool.free, pool.references(2)], [1, 0]);
+  assertEquals(pool.allocate(), 2);
+});
+
+Deno.test("a pool refuses pages that nobody has", () => {
+  const pool = new PagePool(4);
+  const page = pool.allocate();
+  pool.release(page);
+  for (const wrong of [page, 0, 4, -1, 1.5]) {
+    assertThrows(() => pool.release(wrong), Error, "is not in use");
+    assertThrows(() => pool.retain(wrong), Error, "is not in use");
+  }
+  for (const count of [1, 0, -3, 2.5, NaN]) assertThrows(() => new PagePool(count), Error, "expected 2 or more");
+});
+
+Deno.test("a check of a pool finds a reference that nobody has, and an owner without a reference", () => {
+  const pool = new PagePool(4);
+  const page = pool.allocate();
+  pool.checkIntegrity([page]);
+  assertThrows(() => pool.checkIntegrity([]), Error, `page ${page} has 1 references and 0 owners`);
+  assertThrows(() => pool.checkIntegrity([page, page]), Error, `page ${page} has 1 references and 2 owners`);
+  assertThrows(() => pool.checkIntegrity([page, 0]), Error, "page 0 has an owner");
+});
+
+Deno.test("a tree finds full pages, and how far the next one goes", () => {
+  const filled = new Filled();
+  const [a, b, c] = filled.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]), { pages: [a, b], partial: { page: c, count: 2 } });
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 11]), { pages: [a, b], partial: { page: c, count: 1 } });
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 9, 9]), { pages: [a], partial: { page: b, count: 2 } });
+  assertEquals(filled.find([1, 2, 3, 4, 9, 9]), { pages: [a], partial: undefined });
+  assertEquals(filled.find([2, 3, 4, 5]), { pages: [], partial: undefined });
+});
+
+Deno.test("a tree never finds the last token of a prompt, nor any after a limit", () => {
+  const filled = new Filled();
+  const [a, b] = filled.add([1, 2, 3, 4, 5, 6, 7, 8]);
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7, 8]), { pages: [a], partial: { page: b, count: 3 } });
+  assertEquals(filled.find([1, 2, 3, 4, 5]), { pages: [a], partial: undefined });
+  assertEquals(filled.find([1, 2, 3, 4]), { pages: [], partial: { page: a, count: 3 } });
+  assertEquals(filled.find([1]), { pages: [], partial: undefined });
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7, 8], 8), { pages: [a, b], partial: undefined });
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7, 8], 2), { pages: [], partial: { page: a, count: 2 } });
+});
+
+Deno.test("a tree finds the longest of many beginnings", () => {
+  const filled = new Filled(60);
+  const rows = [[5, 5, 5, 5], [5, 5, 5, 7], [5, 5, 6, 5], [5, 1, 9, 9], [5, 9, 1, 1], [4, 4, 4, 4], [6], [5, 5, 7, 1]];
+  const pages = rows.map((row) => filled.add(row)[0]);
+  for (const query of [[5, 5, 6, 9, 0], [5, 1, 9, 8, 0], [5, 5, 5, 6, 0], [6, 1, 1, 1, 0], [5, 9, 9, 9, 0]]) {
+    const common = rows.map((row) => row.findIndex((token, i) => token !== query[i]));
+    const counts = common.map((at, i) => at < 0 ? rows[i].length : at);
+    const { partial } = filled.find(query) as { partial: { page: number; count: number } };
+    assertEquals(partial.count, Math.max(...counts));
+    assertEquals(counts[pages.indexOf(partial.page)], partial.count);
+  }
+});
+
+Deno.test("equal tokens are kept once, and longer ones take the place of a page filled in part", () => {
+  const filled = new Filled();
+  const [a, b] = filled.add([1, 2, 3, 4, 5]);
+  filled.add([1, 2, 3, 4, 5]);
+  filled.add([1, 2, 3]);
+  assertEquals(filled.tree.pages.toSorted(), [a, b].toSorted());
+  const [, c] = filled.add([1, 2, 3, 4, 5, 6]);
+  assertEquals(filled.tree.pages.toSorted(), [a, c].toSorted());
+  filled.add([1, 2, 3, 4, 5]);
+  assertEquals(filled.find([1, 2, 3, 4, 5, 6, 7]), { pages: [a], partial: { page: c, count: 2 } });
+  assertEquals(filled.pool.free, 17);
+});
+
+Deno.test("a sequence that goes on adds more of its pages, and nothing below pages of others", () => {
+  const filled = new Filled();
+  const pages = filled.allocate(3);
+  filled.tree.insert([1, 2, 3, 4, 5, 6], pages, true);
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9], pages, true);
+  filled.check(pages);
+  assertEquals(filled.tree.pages.toSorted(), pages.toSorted());
+  const others = filled.allocate(4);
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], others, true);
+  filled.check([...pages, ...others]);
+  assertEquals(filled.tree.size, 3);
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], others);
+  filled.release([...pages, ...others]);
+  filled.check();
+  assertEquals(filled.tree.pages.toSorted(), [pages[0], pages[1], others[2], others[3]].toSorted());
+});
+
+Deno.test("eviction takes the leaves used least recently, and none that a sequence uses", () => {
+  const filled = new Filled();
+  const [a, b] = filled.add([1, 1, 1, 1, 1, 1, 1, 1]);
+  const [c, d] = filled.add([2, 2, 2, 2, 2, 2, 2, 2]);
+  const [e] = filled.add([3, 3, 3, 3]);
+  filled.find([1, 1, 1, 1, 0]); // page a is used, b is not
+  const held = filled.tree.match([3, 3, 3, 3, 0]).pages;
+  assertEquals([held, filled.tree.evictable()], [[e], 4]);
+  const left = (): number[] => filled.tree.pages.toSorted((x, y) => x - y);
+  const without = (...gone: number[]): number[] =>
+    [a, b, c, d, e].filter((page) => !gone.includes(page)).toSorted((x, y) => x - y);
+  const gone: number[] = [];
+  for (const next of [b, d, c, a]) {
+    assertEquals(filled.tree.evict(1), 1);
+    gone.push(next);
+    assertEquals(left(), without(...gone));
+    filled.check(held);
+  }
+  assertEquals([filled.tree.evict(5), filled.tree.evictable()], [0, 0]);
+  filled.release(held);
+  assertEquals([filled.tree.evict(5), filled.pool.free], [1, 19]);
+});
+
+Deno.test("a tree keeps no more pages than its limit, those used last", () => {
+  const filled = new Filled(20, 3);
+  filled.add([1, 1, 1, 1, 1, 1, 1, 1]);
+  const [c, d] = filled.add([2, 2, 2, 2, 2, 2, 2, 2]);
+  filled.check();
+  assertEquals(filled.tree.size, 3);
+  assertEquals(filled.find([2, 2, 2, 2, 2, 2, 2, 2, 0]).pages, [c, d]);
+  const [e, f, g] = filled.add([3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]);
+  filled.check();
+  assertEquals(filled.tree.pages.toSorted(), [e, f, g].toSorted());
+  const empty = new Filled(20, 0);
+  empty.add([1, 2, 3, 4, 5]);
+  empty.check();
+  assertEquals(empty.pool.free, 19);
+});

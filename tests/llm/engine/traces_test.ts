@@ -1,0 +1,187 @@
+/**
+ * Random traces of an engine's scheduler: requests arrive, end and are aborted at any time, with tiny pools, shared beginnings, priorities
+ * and steps on their way. Pages, tree and lists are checked after every step, and each request has to get exactly the tokens that it gets
+ * alone.
+ *
+ * VKMX_TEST_SEED draws the traces. A failure says which trace it was.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { Random } from "../../../scripts/fuzz/random.ts";
+import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
+import { isDecoding, Sequence } from "../../../src/llm/engine/sequence.ts";
+import type { Step } from "../../../src/llm/engine/step.ts";
+import { SEED, TIER } from "../../support/tier.ts";
+import { FakeRunner, generateAlone } from "./fake_runner.ts";
+
+const TRACES = TIER === "full" ? 10_000 : 1_500;
+
+/** A request of a trace. */
+interface Request {
+  readonly sequence: Sequence;
+  readonly prompt: readonly number[];
+  readonly maxTokens: number;
+  aborted: boolean;
+}
+
+/** How often something happened, so that traces in which it does not are noticed. */
+type Counts = Record<
+  "preempted" | "copied" | "cached" | "aborted" | "dropped" | "queueFull" | "tooLong" | "several" | "waited",
+  number
+>;
+
+/** One trace. */
+class Trace {
+  readonly #random: Random;
+  readonly #options: SchedulerOptions;
+  readonly #scheduler: Scheduler;
+  readonly #runner: FakeRunner;
+  readonly #requests: Request[] = [];
+  readonly #depth: number;
+  readonly #maxSteps: number;
+  readonly #prefixes: readonly (readonly number[])[];
+  readonly #counts: Counts;
+  #toCome: number;
+  #read = 0;
+
+  constructor(random: Random, counts: Counts) {
+    this.#random = random;
+    this.#counts = counts;
+    const pages = 3 + random.below(20);
+    this.#options = {
+      pages,
+      pageSize: random.pick([1, 2, 4, 4, 4, 5]),
+      maxSequences: 1 + random.below(6),
+      tokenBudget: 1 + random.below(16),
+      maxQueue: random.below(6),
+      maxPrefixPages: random.pick([0, random.below(pages), pages, pages, pages]),
+    };
+    this.#scheduler = new Scheduler(this.#options);
+    this.#runner = new FakeRunner(pages, this.#options.pageSize);
+    this.#depth = 1 + random.below(3);
+    this.#maxSteps = 1 + random.below(6);
+    this.#prefixes = Array.from({ length: 3 }, () => this.#drawTokens(random.below(24)));
+    this.#toCome = 1 + random.below(14);
+  }
+
+  /** Runs it to its end. */
+  run(): void {
+    for (let turn = 0; this.#toCome > 0 || this.#isBusy(); turn++) {
+      assert(turn < 5_000, "the trace does not end");
+      if (this.#toCome > 0 && (this.#random.once(3) || !this.#isBusy())) this.#arrive();
+      if (this.#random.once(25)) this.#abort();
+      const step = this.#scheduler.inFlight < this.#depth ? this.#schedule() : undefined;
+      if (!step && this.#scheduler.inFlight > 0) this.#commit();
+      else assert(step || !this.#isBusy(), "nothing is on its way, and somebody waits");
+    }
+    const { pages, pageSize } = this.#options;
+    for (const { sequence, prompt, maxTokens, aborted } of this.#requests) {
+      const alone = generateAlone(prompt, maxTokens, (pages - 1) * pageSize);
+      assertEquals(sequence.status, "ended");
+      assertEquals(sequence.tokens, aborted ? alone.slice(0, sequence.tokens.length) : alone, `request ${sequence.id}`);
+      this.#counts.cached += sequence.cached ?? 0;
+    }
+    this.#counts.preempted += this.#scheduler.preemptions;
+    this.#counts.copied += this.#runner.copied;
+  }
+
+  #isBusy(): boolean {
+    return this.#scheduler.running + this.#scheduler.waiting > 0;
+  }
+
+  #drawTokens(count: number): number[] {
+    return Array.from({ length: count }, () => 1 + this.#random.below(3));
+  }
+
+  #arrive(): void {
+    const prefix = this.#random.pick(this.#prefixes);
+    const prompt = [
+      ...prefix.slice(0, this.#random.once(2) ? prefix.length : this.#random.below(prefix.length + 1)),
+      ...this.#drawTokens(1 + this.#random.below(8)),
+    ];
+    const maxTokens = 1 + this.#random.below(24);
+    const sequence = new Sequence({ id: this.#toCome, prompt, maxTokens, priority: this.#random.below(4) - 1 });
+    const { pages, pageSize, maxSequences, maxQueue } = this.#options;
+    const refusal = this.#scheduler.add(sequence);
+    if (refusal?.code === "memory") {
+      assert(prompt.length + 1 > (pages - 1) * pageSize);
+      this.#counts.tooLong++;
+    } else if (refusal) {
+      assertEquals(this.#scheduler.running + this.#scheduler.waiting, maxSequences + maxQueue);
+      this.#counts.queueFull++;
+      return; // it comes again
+    } else {
+      this.#requests.push({ sequence, prompt, maxTokens, aborted: false });
+    }
+    this.#toCome--;
+  }
+
+  #abort(): void {
+    if (this.#requests.length === 0) return;
+    const request = this.#random.pick(this.#requests);
+    const isLive = request.sequence.status !== "ended";
+    assertEquals(this.#scheduler.abort(request.sequence.id), isLive);
+    assertEquals(request.sequence.status, "ended");
+    if (isLive) {
+      request.aborted = true;
+      this.#counts.aborted++;
+    }
+    this.#scheduler.checkIntegrity();
+  }
+
+  #schedule(): Step | undefined {
+    const running = this.#requests.map(({ sequence }) => sequence).filter(({ status }) => status === "running");
+    const decoding = running.filter(isDecoding);
+    const step = this.#scheduler.schedule(this.#maxSteps);
+    const couldDecode = decoding.some(({ status }) => status === "running"); // the others were preempted
+    if (step?.kind === "prefill") {
+      const { tokenBudget } = this.#options;
+      this.#read += step.count;
+      assert(step.count > 0 && step.count <= tokenBudget, "a step reads more tokens than the budget has");
+      assert(!couldDecode || this.#read <= tokenBudget, "a decode step is due");
+    } else if (step) {
+      this.#read = 0;
+      assert(step.steps >= 1 && step.steps <= this.#maxSteps);
+      assert(step.rows.every(({ count }) => count >= 1 && count <= step.steps));
+      if (step.steps > 1) this.#counts.several++;
+    } else if (couldDecode) {
+      this.#counts.waited++; // for a commit, before a preemption
+    }
+    if (step) this.#runner.submit(step);
+    this.#scheduler.checkIntegrity();
+    return step;
+  }
+
+  #commit(): void {
+    const { step, results } = this.#runner.take();
+    if (step.kind === "decode") {
+      this.#counts.dropped += step.rows.filter(({ sequence }) => sequence.status === "ended").length;
+    }
+    this.#scheduler.commit(step, results);
+    this.#scheduler.checkIntegrity();
+  }
+}
+
+Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tree and lists are sound`, () => {
+  const counts: Counts = {
+    preempted: 0,
+    copied: 0,
+    cached: 0,
+    aborted: 0,
+    dropped: 0,
+    queueFull: 0,
+    tooLong: 0,
+    several: 0,
+    waited: 0,
+  };
+  for (let i = 0; i < TRACES; i++) {
+    try {
+      new Trace(new Random(SEED, "engine", i), counts).run();
+    } catch (error) {
+      throw new Error(`trace ${i} of seed ${SEED}`, { cause: error });
+    }
+  }
+  for (const [what, count] of Object.entries(counts)) {
+    assert(count > TRACES / 10, `${what} happened ${count} times in ${TRACES} traces`);
+  }
+});
