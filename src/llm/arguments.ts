@@ -54,7 +54,7 @@ export function checkNumber(name: string, value: unknown, valid: boolean, expect
 
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */
 export function checkModel(
-  call: "generate" | "batchGenerate" | "embed" | "perplexity",
+  call: "generate" | "batchGenerate" | "embed" | "perplexity" | "Engine",
   model: LanguageModel,
   tokenizer: Tokenizer,
 ): void {

@@ -21,7 +21,7 @@ import * as reduce from "../ops/reduce.ts";
 import { scoped } from "../tensor/scope.ts";
 import { argsort } from "../ops/sort.ts";
 import { maskLogits, tokenMaskNode } from "./token_mask.ts";
-import { type AnyTensor, handOn, Tensor, wrap } from "../tensor/tensor.ts";
+import { type AnyTensor, handOn, nodeOf, Tensor, wrap } from "../tensor/tensor.ts";
 import { exp, isfinite, log, negative } from "../ops/unary.ts";
 
 /** What is no token: the largest uint32, -1 as an int32. */
@@ -96,6 +96,31 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<
     if (mask !== undefined) inputs.push(tokenMaskNode("sample", mask, rows, cols));
     return reshape(sampleNode(inputs, [rows], uint32, attrs), lead);
   });
+}
+
+/** What {@link sampleRows} takes besides. */
+export interface RowOptions {
+  /** Random keys (rows, 2). */
+  readonly key: Tensor;
+  /** Whether a row may have topP, and whether one may have topK. */
+  readonly topP: boolean;
+  readonly topK: boolean;
+  /** As of {@link SampleOptions}. */
+  readonly mask?: Tensor;
+}
+
+/**
+ * {@link sample} of logits (rows, V) by settings that only the device knows: float32 (rows, 4), which are temperature, topP, minP and topK of
+ * each row. Rows of temperature 0 take the most likely token.
+ */
+export function sampleRows(logits: Tensor, settings: Tensor, { key, topP, topK, mask }: RowOptions): Tensor {
+  const [rows, cols] = logits.shape;
+  return scoped("sample", (): AnyTensor => {
+    const inputs = [logits, settings, uniform(0, 1, [rows], float32, key)].map(nodeOf);
+    if (mask) inputs.push(tokenMaskNode("sample", mask, rows, cols));
+    const attrs = { draws: true, topK: topK ? -1 : 0, topP, masked: mask !== undefined };
+    return sampleNode(inputs, [rows], uint32, attrs);
+  }) as Tensor;
 }
 
 /** What a setting of {@link sample} may be where it is a number. */

@@ -156,7 +156,7 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
 }
 
 /** The position after the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
-function nextPosition({ position, ids, last }: PrefillState & PromptChunk): Tensor {
+export function nextPosition({ position, ids, last }: Pick<State, "position"> & PromptChunk): Tensor {
   return mx.add(mx.add(mx.minimum(last, ids.size - 1).astype(mx.int32), position), 1);
 }
 
@@ -169,7 +169,7 @@ export function decodeStep(model: LanguageModel, options: DecodeOptions, state: 
 }
 
 /** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */
-function choose(
+export function choose(
   { sampler, processors, logprobs: top = 0 }: DecodeOptions,
   { position, key, recent, weights, log, logprobs }: DecodeScalars,
   logits: Tensor,

@@ -56,8 +56,14 @@ export function answerFormat(
 }
 
 /** Most tokens to generate after a prompt of `count` that follows `offset` others. Throws if the context has no room for it. */
-export function tokensFor(model: LanguageModel, count: number, offset: number, maxTokens: number): number {
-  const room = model.config.maxPositionEmbeddings - offset - count;
+export function tokensFor(
+  model: LanguageModel,
+  count: number,
+  offset: number,
+  maxTokens: number,
+  context: number = model.config.maxPositionEmbeddings,
+): number {
+  const room = context - offset - count;
   if (room < 0) {
     throw new LlmError(
       "context",

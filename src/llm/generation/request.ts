@@ -34,6 +34,8 @@ export interface GenerationRequest {
 /** A prompt, and the options that each of several prompts has for itself. */
 export interface PromptOptions extends Pick<GenerateOptions, "maxTokens" | "seed" | "cache" | "cachePrompt"> {
   readonly prompt: Prompt;
+  /** Most tokens of prompt and answer, where that is less than the model's context. */
+  readonly contextSize?: number;
 }
 
 /** The options that several prompts share. */
@@ -54,11 +56,11 @@ export function requestsOf(
   const samplers = prompts.map(({ seed }) => options.sampler ?? makeSampler({ ...options, seed }));
   const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
-  return prompts.map(({ prompt, cache, cachePrompt, maxTokens = MAX_TOKENS }, i) => {
+  return prompts.map(({ prompt, cache, cachePrompt, maxTokens = MAX_TOKENS, contextSize: context }, i) => {
     const ids = encodePrompt(model, tokenizer, prompt, options);
     const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
     const offset = cachePrompt ? cached : cache?.offset ?? 0;
-    const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
+    const limit = tokensFor(model, ids.length - cached, offset, maxTokens, context);
     const format = answerFormat(tokenizer, prompt, ids, options);
     return {
       ids,

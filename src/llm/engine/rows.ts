@@ -1,0 +1,153 @@
+/**
+ * What the device has of sequences that decode together, a row for each: the token to feed, its position, pages and settings.
+ *
+ * The host writes a row when a sequence takes it. From then on steps advance it, and the host only adds pages. Rows that no sequence has
+ * write to page 0.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { writeState } from "../../array/compile/loop.ts";
+import type { Tensor } from "../../array/mod.ts";
+import type { Key } from "../../array/random/keys.ts";
+import { maskWords } from "../../graph/token_mask.ts";
+import { type DecodeScalars, detach, fromLog, logOf, logprobsIn, logprobsLog, ring } from "../decode/state.ts";
+import type { Logprobs } from "../sampling/logprobs_log.ts";
+import { type ChoiceArrays, type ChoiceKind, type ChoiceSettings, penaltiesRow, settingsRow } from "./choice.ts";
+
+/** What a sequence brings along when it takes a row. */
+export interface RowContent {
+  /** Its tokens up to the one to feed, or more. */
+  readonly tokens: readonly number[];
+  /** Position of the token to feed. */
+  readonly position: number;
+  readonly pages: readonly number[];
+  /** State of its random numbers, where it draws. */
+  readonly key: Key | undefined;
+  readonly settings: ChoiceSettings;
+}
+
+/** Sizes of rows. */
+export interface RowSizes {
+  readonly rows: number;
+  /** Pages that a sequence may have. */
+  readonly columns: number;
+  readonly kind: ChoiceKind;
+  /** The vocabulary, where tokens are chosen by masks in a step of their own. */
+  readonly masked: number | undefined;
+  /** Of logits. */
+  readonly dtype: mx.Dtype;
+}
+
+/** What steps over rows read and write, but for the pool. */
+export interface RowState extends DecodeScalars, ChoiceArrays {
+  /** int32 (B, P): the pages of each row. */
+  readonly table: Tensor;
+  /** (B, V) and uint32 (B, V / 32, rounded up): where tokens are chosen by masks. */
+  readonly logits: Tensor | undefined;
+  readonly mask: Tensor | undefined;
+}
+
+/** Rows on the device. */
+export class DeviceRows implements Disposable {
+  /** Their sizes. */
+  readonly sizes: RowSizes;
+  /** The arrays. */
+  readonly state: RowState;
+  /** Pages of each row that the table has. */
+  readonly #pages: number[];
+
+  /** Rows that no sequence has. */
+  constructor(sizes: RowSizes) {
+    this.sizes = sizes;
+    const { rows, columns, kind, masked, dtype } = sizes;
+    const { recent, bias, logprobs } = kind;
+    const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
+    const floats = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.float32));
+    const words = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.uint32));
+    this.#pages = new Array(rows).fill(0);
+    this.state = {
+      token: ints([rows, 1]),
+      position: ints([rows]),
+      key: kind.draws ? words([rows, 2]) : undefined,
+      recent: recent > 0 ? ints([rows, recent]) : undefined,
+      weights: undefined,
+      log: logOf(Array.from({ length: rows }, () => [])),
+      logprobs: logprobsLog(logprobs < 0 ? undefined : logprobs, rows),
+      settings: kind.draws ? floats([rows, 4]) : undefined,
+      penalties: recent > 0 ? floats([rows, 4]) : undefined,
+      biasIds: bias > 0 ? ints([rows, bias]) : undefined,
+      biasValues: bias > 0 ? floats([rows, bias]) : undefined,
+      table: ints([rows, columns]),
+      logits: masked === undefined ? undefined : detach(mx.zeros([rows, masked], dtype)),
+      mask: masked === undefined ? undefined : words([rows, maskWords(masked)]),
+    };
+    mx.eval(this.state);
+  }
+
+  /** Writes a sequence into a row. */
+  place(row: number, { tokens, position, pages, key, settings }: RowContent): void {
+    const { state, sizes: { kind, columns } } = this;
+    writeState(state.token, Int32Array.of(tokens[position]), row);
+    writeState(state.position, Int32Array.of(position), row);
+    if (state.key && key) writeState(state.key, Uint32Array.from(key), 2 * row);
+    if (state.settings) writeState(state.settings, settingsRow(settings), 4 * row);
+    if (state.penalties) writeState(state.penalties, penaltiesRow(settings), 4 * row);
+    if (state.recent) {
+      const seen = tokens.slice(Math.max(0, position + 1 - kind.recent), position + 1);
+      writeState(state.recent, Int32Array.from(ring(seen, position, kind.recent)), row * kind.recent);
+    }
+    if (state.biasIds && state.biasValues) {
+      const [ids, values] = [new Int32Array(kind.bias), new Float32Array(kind.bias)];
+      settings.bias.forEach(([id, value], i) => [ids[i], values[i]] = [id, value]);
+      writeState(state.biasIds, ids, row * kind.bias);
+      writeState(state.biasValues, values, row * kind.bias);
+    }
+    const table = new Int32Array(columns);
+    table.set(pages);
+    writeState(state.table, table, row * columns);
+    this.#pages[row] = pages.length;
+  }
+
+  /** Adds the pages that a sequence got since. */
+  grow(row: number, pages: readonly number[]): void {
+    const known = this.#pages[row];
+    if (pages.length === known) return;
+    writeState(this.state.table, Int32Array.from(pages.slice(known)), row * this.sizes.columns + known);
+    this.#pages[row] = pages.length;
+  }
+
+  /** Lets a row write to page 0. */
+  clear(row: number): void {
+    writeState(this.state.table, new Int32Array(this.sizes.columns), row * this.sizes.columns);
+    this.#pages[row] = 0;
+    this.rewind(row);
+  }
+
+  /** Has a row that no sequence has begin again at position 0, where attention is short. */
+  rewind(row: number): void {
+    writeState(this.state.position, Int32Array.of(0), row);
+  }
+
+  /** Writes which tokens a row may choose next. */
+  allow(row: number, mask: Int32Array): void {
+    writeState(this.state.mask!, new Uint32Array(mask.buffer, mask.byteOffset, mask.length), row * mask.length);
+  }
+
+  /** The tokens that finished steps chose for a row at `count` positions from `position` on; -1 where logits had none. */
+  tokens(row: number, position: number, count: number): Int32Array {
+    return fromLog(this.state.log, row, position, count);
+  }
+
+  /** The log probabilities of the token at a position, `top` of them. */
+  logprobs(row: number, position: number, top: number): Logprobs {
+    const { logprob, top: all } = logprobsIn(this.state.logprobs!, row, position);
+    return { logprob, top: all.slice(0, top) };
+  }
+
+  /** Frees the arrays. */
+  [Symbol.dispose](): void {
+    mx.dispose(this.state);
+  }
+}

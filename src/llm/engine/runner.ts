@@ -1,0 +1,377 @@
+/**
+ * Runs the steps of a scheduler on the device of a model.
+ *
+ * A prompt's part is a forward pass of one sequence; its last part is followed by the choice of a token. A decode step advances all rows of
+ * {@link DeviceRows}, several tokens at a time if asked, without the host in between. Where a token is constrained, a step is two:
+ * the logits, and then the choice by masks that the host made.
+ *
+ * Rows are made anew when sequences need more of them, longer tables or settings of another kind. What fills them then has to be known to
+ * the host: {@link Runner.canSubmit} says whether steps on their way have to end first.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
+import type { Tensor } from "../../array/mod.ts";
+import type { Key } from "../../array/random/keys.ts";
+import { PAGE } from "../../graph/kv_layout.ts";
+import { detach, nextPosition, paddedLength } from "../decode/state.ts";
+import type { Buffers } from "../kv/cache.ts";
+import { type KvPool, PagedCache } from "../kv/paged.ts";
+import type { DecodingModel } from "../models/mod.ts";
+import type { Logprobs } from "../sampling/logprobs_log.ts";
+import { type Constraint, everyToken } from "../structured/constraint.ts";
+import { type ChoiceKind, type ChoiceSettings, chooseRows, covers, kindOf, powerOfTwo } from "./choice.ts";
+import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
+import type { Sequence } from "./sequence.ts";
+import type { DecodeStep, PrefillStep, Step, StepRow } from "./step.ts";
+
+/** What a runner asks about a sequence. */
+export interface RunnerSequence {
+  readonly settings: ChoiceSettings;
+  readonly constraint: Constraint | undefined;
+  /** State of its random numbers before the next token that the host does not know. */
+  readonly key: Key | undefined;
+}
+
+/** A step on its way. */
+export interface Submitted {
+  readonly step: Step;
+  /** When it was submitted, in milliseconds. */
+  readonly submitted: number;
+  /** Resolves when the device has done it. */
+  done(): Promise<void>;
+  /** The tokens that were chosen for a row of the step, afterwards; -1 where logits had NaN or infinity in them. */
+  tokens(row: number): Int32Array;
+  /** The log probabilities of token `i` of those. */
+  logprobs(row: number, i: number, top: number): Logprobs;
+}
+
+/** Fewest pages in a table, so that short sequences share traces. */
+const MIN_COLUMNS = 8;
+/** Steps of a loop after which a faster form is looked for. */
+const IMPROVE_AFTER = 32;
+
+/** The state of a pass over a prompt's part. */
+interface PromptState extends Buffers {
+  readonly ids: Tensor;
+  readonly last: Tensor;
+  readonly position: Tensor;
+  readonly table: Tensor;
+  readonly logits: Tensor | undefined;
+}
+
+/** A step over a state, or its trace where that is kept. */
+type Traced<S> = TracedStep<S> | ((state: S) => S);
+
+/** Runs steps. */
+export class Runner implements Disposable {
+  readonly #model: DecodingModel;
+  readonly #pool: KvPool;
+  readonly #of: (sequence: Sequence) => RunnerSequence;
+  readonly #dtype: mx.Dtype;
+  #rows: DeviceRows | undefined;
+  /** The sequence of each row, and the position that it feeds next. */
+  #held: ({ readonly sequence: Sequence; next: number } | undefined)[] = [];
+  #loop: DeviceLoop<RowState & Buffers> | undefined;
+  #chooser: DeviceLoop<RowState> | undefined;
+  #steps = 0;
+  #every: Int32Array | undefined;
+  /** What steps on their way still use, with the number of them. */
+  readonly #ended: Disposable[] = [];
+
+  /** Over the pages of a pool; `of` tells about sequences. */
+  constructor(model: DecodingModel, pool: KvPool, of: (sequence: Sequence) => RunnerSequence) {
+    this.#model = model;
+    this.#pool = pool;
+    this.#of = of;
+    this.#dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
+  }
+
+  /** Whether a step may be submitted while others are on their way: the rows serve it, and the host knows all that it has to write. */
+  canSubmit(step: Step): boolean {
+    if (step.kind === "prefill") return true;
+    return this.#fits(step) && step.rows.every((row) => this.#isCurrent(row) || isKnown(row));
+  }
+
+  /** Submits a step. */
+  async submit(step: Step): Promise<Submitted> {
+    return step.kind === "prefill" ? await this.#read(step) : await this.#decode(step);
+  }
+
+  /** Forgets what is on the device but the pool, after steps that failed; nothing may be on its way. */
+  reset(): void {
+    this[Symbol.dispose]();
+    this.#model.traces[Symbol.dispose]();
+  }
+
+  /** Frees all but the pool; nothing may be on its way. */
+  [Symbol.dispose](): void {
+    this.#releaseRows();
+    this.#free();
+  }
+
+  // ---- prompts --------------------------------------------------------------------------------------------------------
+
+  async #read(step: PrefillStep): Promise<Submitted> {
+    const { sequence, last, copies } = step;
+    // A page that another sequence goes on with in its own way is read again: it is less than a page of tokens.
+    const again = copies.reduce((sum, copy) => sum + copy.count, 0);
+    const [from, count] = [step.from - again, step.count + again];
+    const rows = paddedLength(count, this.#model.device.tile);
+    const ids = new Int32Array(rows).fill(sequence.tokens[from + count - 1]);
+    ids.set(sequence.tokens.slice(from, from + count));
+    const pages = sequence.pages.slice(0, Math.ceil((from + count) / PAGE));
+    const table = new Int32Array(columnsFor(pages.length));
+    table.set(pages);
+    const { vocabSize } = this.#model.config;
+    const arrays = {
+      ids: detach(hostVisible(ids)),
+      last: detach(hostVisible(Uint32Array.of(count - 1))),
+      position: detach(hostVisible(Int32Array.of(from))),
+      table: detach(hostVisible(table, [1, table.length])),
+      logits: last ? detach(mx.zeros([1, vocabSize], this.#dtype)) : undefined,
+    };
+    const state: PromptState = { ...arrays, ...this.#pool.buffers };
+    const kind = last ? "engine prompt" : "engine read";
+    const traced = await this.#traced(kind, state, (now) => promptStep(this.#model, now), this.#model.device.tiled);
+    const loop = new DeviceLoop(state, traced);
+    const submitted = performance.now();
+    loop.run(1);
+    const free: Disposable[] = [loop, { [Symbol.dispose]: () => mx.dispose(arrays) }];
+    if (!last) return this.#reading(step, submitted, loop, free);
+    return await this.#chooseFirst(step, submitted, arrays.logits!, free);
+  }
+
+  #reading(step: Step, submitted: number, loop: DeviceLoop<PromptState>, free: readonly Disposable[]): Submitted {
+    const done = async (): Promise<void> => {
+      await loop.done();
+      for (const one of free) one[Symbol.dispose]();
+    };
+    return { step, submitted, done, tokens: () => new Int32Array(0), logprobs: noLogprobs };
+  }
+
+  /** Chooses the token after a prompt, from its logits. */
+  async #chooseFirst(
+    step: PrefillStep,
+    submitted: number,
+    logits: Tensor,
+    free: readonly Disposable[],
+  ): Promise<Submitted> {
+    const { sequence } = step;
+    const position = step.from + step.count - 1;
+    const { settings, constraint, key } = this.#of(sequence);
+    const masked = constraint && sequence.status === "running" ? this.#model.config.vocabSize : undefined;
+    const rows = new DeviceRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
+    rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
+    if (masked !== undefined) rows.allow(0, await constraint!.mask());
+    const chooser = await this.#choosing({ ...rows, sizes: rows.sizes }, { ...rows.state, logits });
+    const ticket = chooser.run(1);
+    const done = async (): Promise<void> => {
+      await chooser.done(ticket, true);
+      for (const one of [chooser, ...free]) one[Symbol.dispose]();
+      this.#ended.push(rows); // its log is read until the next step
+    };
+    return {
+      step,
+      submitted,
+      done,
+      tokens: () => rows.tokens(0, position + 1, 1),
+      logprobs: (_, i, top) => rows.logprobs(0, position + 1 + i, top),
+    };
+  }
+
+  // ---- decoding -------------------------------------------------------------------------------------------------------
+
+  async #decode(step: DecodeStep): Promise<Submitted> {
+    this.#free();
+    if (!this.#fits(step)) this.#makeRows(step);
+    const rows = this.#rows!;
+    const at = this.#place(step);
+    const submitted = performance.now();
+    const masked = rows.sizes.masked !== undefined;
+    const loop = await this.#looping(masked);
+    let ticket = loop.run(masked ? 1 : step.steps);
+    let choosing: DeviceLoop<RowState> | undefined;
+    if (masked) {
+      for (const [i, row] of at.entries()) rows.allow(row, await this.#maskOf(step.rows[i].sequence));
+      choosing = this.#chooser ??= await this.#choosing(rows, rows.state);
+      ticket = choosing.run(1);
+    }
+    for (const row of at) this.#held[row]!.next += step.steps;
+    this.#steps += step.steps;
+    if (this.#steps >= IMPROVE_AFTER && this.#steps - step.steps < IMPROVE_AFTER) this.#model.traces.improve(loop);
+    const done = async (): Promise<void> => {
+      await (choosing ?? loop).done(ticket, true);
+      if (choosing) await loop.done(ticket);
+    };
+    return {
+      step,
+      submitted,
+      done,
+      tokens: (i) => rows.tokens(at[i], step.rows[i].from + 1, step.rows[i].count),
+      logprobs: (i, j, top) => rows.logprobs(at[i], step.rows[i].from + 1 + j, top),
+    };
+  }
+
+  /** Whether a row of a step is on the device as the step needs it. */
+  #isCurrent({ sequence, from }: StepRow): boolean {
+    return this.#held.some((held) => held?.sequence === sequence && held.next === from);
+  }
+
+  /** Whether the rows there are serve a step. */
+  #fits(step: DecodeStep): boolean {
+    if (!this.#rows) return false;
+    const { rows, columns, kind, masked } = this.#rows.sizes;
+    const needed = this.#needed(step);
+    const cheap = (kind.recent > 0) === (needed.kind.recent > 0) && (kind.bias > 0) === (needed.kind.bias > 0) &&
+      (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
+    return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
+      rows >= needed.rows && rows < 2 * needed.rows + 1;
+  }
+
+  /** The least rows that serve a step. */
+  #needed({ rows }: DecodeStep): RowSizes {
+    const all = rows.map(({ sequence }) => this.#of(sequence));
+    const constrained = all.some(({ constraint }) => constraint);
+    return {
+      rows: bucketOf(rows.length, this.#model.device.tiled),
+      columns: columnsFor(Math.max(...rows.map(({ sequence }) => sequence.pages.length))),
+      kind: kindOf(all.map(({ settings }) => settings)),
+      masked: constrained ? this.#model.config.vocabSize : undefined,
+      dtype: this.#dtype,
+    };
+  }
+
+  /** Makes rows for a step; those there were are let go. Nothing may be on its way. */
+  #makeRows(step: DecodeStep): void {
+    this.#releaseRows();
+    const sizes = this.#needed(step);
+    this.#rows = new DeviceRows(sizes);
+    this.#held = new Array(sizes.rows).fill(undefined);
+    this.#steps = 0;
+  }
+
+  /** Brings the sequences of a step into rows; returns the row of each. */
+  #place(step: DecodeStep): number[] {
+    const rows = this.#rows!;
+    const wanted = new Map(step.rows.map((row) => [row.sequence, row]));
+    for (const [i, held] of this.#held.entries()) {
+      const row = held && wanted.get(held.sequence);
+      if (held && !(row && row.from === held.next)) {
+        this.#held[i] = undefined;
+        rows.clear(i);
+      } else if (!held) rows.rewind(i);
+    }
+    return step.rows.map(({ sequence, from }) => {
+      const known = this.#held.findIndex((held) => held?.sequence === sequence);
+      if (known >= 0) {
+        rows.grow(known, sequence.pages);
+        return known;
+      }
+      const row = this.#held.indexOf(undefined);
+      const { settings, key } = this.#of(sequence);
+      rows.place(row, { tokens: sequence.tokens, position: from, pages: sequence.pages, key, settings });
+      this.#held[row] = { sequence, next: from };
+      return row;
+    });
+  }
+
+  /** What the next token of a sequence may be. */
+  async #maskOf(sequence: Sequence): Promise<Int32Array> {
+    const { constraint } = this.#of(sequence);
+    if (constraint && sequence.status === "running") return await constraint.mask();
+    return this.#every ??= everyToken(this.#model.config.vocabSize);
+  }
+
+  /** The loop over the rows: whole steps, or their logits alone. */
+  async #looping(masked: boolean): Promise<DeviceLoop<RowState & Buffers>> {
+    if (this.#loop) return this.#loop;
+    const { state, sizes: { kind } } = this.#rows!;
+    const all = { ...state, ...this.#pool.buffers };
+    const name = masked ? "engine forward" : `engine step ${nameOf(kind)}`;
+    const step = (now: RowState & Buffers): RowState & Buffers => decodeStep(this.#model, kind, now, masked);
+    return this.#loop = new DeviceLoop(all, await this.#traced(name, all, step));
+  }
+
+  /** A loop that chooses tokens from logits. */
+  async #choosing(
+    { sizes: { kind, masked } }: Pick<DeviceRows, "sizes">,
+    state: RowState,
+  ): Promise<DeviceLoop<RowState>> {
+    const name = `engine choose ${nameOf(kind)} ${masked !== undefined}`;
+    return new DeviceLoop(state, await this.#traced(name, state, (now) => chooseStep(kind, now)));
+  }
+
+  /** A step, its pipelines made, or the trace of it where that is kept. */
+  async #traced<S>(name: string, state: S, step: (state: S) => S, keeps: boolean = true): Promise<Traced<S>> {
+    if (!keeps) return step;
+    const { traces } = this.#model;
+    const traced = traces.trace(name, state, step);
+    if (!traced.ready) await traces.prepare(traced as TracedStep<unknown>);
+    return traced;
+  }
+
+  #releaseRows(): void {
+    this.#loop?.[Symbol.dispose]();
+    this.#chooser?.[Symbol.dispose]();
+    if (this.#rows) this.#ended.push(this.#rows); // their log may still be read
+    this.#loop = this.#chooser = this.#rows = undefined;
+    this.#held = [];
+  }
+
+  #free(): void {
+    for (const ended of this.#ended.splice(0)) ended[Symbol.dispose]();
+  }
+}
+
+/** Whether the host knows the token that a row feeds. */
+function isKnown({ sequence, from }: StepRow): boolean {
+  return sequence.tokens.length > from || sequence.status === "ended";
+}
+
+/** Rows that serve `count` sequences: few numbers serve all, but where each row costs they are close to it. */
+function bucketOf(count: number, tiled: boolean): number {
+  return tiled || count > 8 ? powerOfTwo(count) : count;
+}
+
+/** Columns of a table of so many pages. */
+function columnsFor(pages: number): number {
+  return Math.max(MIN_COLUMNS, powerOfTwo(pages));
+}
+
+function nameOf(kind: ChoiceKind): string {
+  return Object.values(kind).join(" ");
+}
+
+function noLogprobs(): never {
+  throw new Error("a prompt's part chooses no token");
+}
+
+/** Reads tokens of a prompt into pages; where logits are wanted, those after the last one. */
+function promptStep(model: DecodingModel, now: PromptState): PromptState {
+  const cache = new PagedCache(now, now.position, now.table);
+  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
+  const { keys, values } = cache;
+  return { ...now, position: nextPosition(now), keys, values, ...(now.logits && { logits }) };
+}
+
+/** Feeds a token of each row and chooses the next ones, or leaves their logits. */
+function decodeStep(
+  model: DecodingModel,
+  kind: ChoiceKind,
+  now: RowState & Buffers,
+  masked: boolean,
+): RowState & Buffers {
+  const cache = new PagedCache(now, now.position, now.table);
+  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
+  const { keys, values } = cache;
+  const chosen = masked ? { logits } : chooseRows(kind, now, logits, mx.add(now.position, 1));
+  return { ...now, ...chosen, keys, values };
+}
+
+/** Chooses tokens from logits, by masks where there are some. */
+function chooseStep(kind: ChoiceKind, now: RowState): RowState {
+  return { ...now, ...chooseRows(kind, now, now.logits!, mx.add(now.position, 1), now.mask) };
+}
