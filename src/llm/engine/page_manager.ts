@@ -24,7 +24,7 @@ export interface PageOptions {
 }
 
 /** The positions that a sequence will have at `end` at most: its last token is never read. */
-function clipped({ limit }: Sequence, end: number): number {
+function clipToLimit({ limit }: Sequence, end: number): number {
   return Math.min(end, limit - 1);
 }
 
@@ -52,8 +52,8 @@ export class PageManager {
   }
 
   /** Pages that a sequence lacks for the positions before `end`. */
-  lacking(sequence: Sequence, end: number): number {
-    return Math.max(0, Math.ceil(clipped(sequence, end) / this.#pageSize) - sequence.pages.length);
+  countMissing(sequence: Sequence, end: number): number {
+    return Math.max(0, Math.ceil(clipToLimit(sequence, end) / this.#pageSize) - sequence.pages.length);
   }
 
   /**
@@ -62,11 +62,11 @@ export class PageManager {
    */
   find(sequence: Sequence, spare: number): Match | undefined {
     const { pages, partial } = this.#tree.match(sequence.tokens);
-    const lacking = this.lacking(sequence, sequence.tokens.length + 1) - pages.length;
-    if (this.#hasRoom(lacking + spare)) return { pages, partial };
+    const missing = this.countMissing(sequence, sequence.tokens.length + 1) - pages.length;
+    if (this.#hasRoom(missing + spare)) return { pages, partial };
     // The page to copy from cannot be evicted while it is held: perhaps that is the page which is missing.
     this.drop({ pages: [], partial });
-    if (partial && this.#hasRoom(lacking + spare)) return { pages, partial: undefined };
+    if (partial && this.#hasRoom(missing + spare)) return { pages, partial: undefined };
     this.drop({ pages, partial: undefined });
     return undefined;
   }
@@ -78,16 +78,16 @@ export class PageManager {
   }
 
   /** How many positions a match has. */
-  matched({ pages, partial }: Match): number {
+  countMatched({ pages, partial }: Match): number {
     return pages.length * this.#pageSize + (partial?.count ?? 0);
   }
 
   /** Gives a sequence the pages of a match and those that it lacks for its tokens and one more. Returns the copies to make. */
   place(sequence: Sequence, match: Match): readonly PageCopy[] {
     sequence.pages = match.pages.slice();
-    const lacking = this.lacking(sequence, sequence.tokens.length + 1);
-    if (!this.makeRoom(lacking)) throw new Error(`sequence ${sequence.id} was found room that is not there`);
-    this.#allocate(sequence, lacking);
+    const missing = this.countMissing(sequence, sequence.tokens.length + 1);
+    if (!this.makeRoom(missing)) throw new Error(`sequence ${sequence.id} was found room that is not there`);
+    this.#allocate(sequence, missing);
     if (!match.partial) return [];
     const { page, count } = match.partial;
     this.#pool.release(page); // a step that writes to it anew comes after the copy
@@ -103,7 +103,7 @@ export class PageManager {
 
   /** Gives a sequence pages for the positions before `end`, which are free. */
   grow(sequence: Sequence, end: number): void {
-    this.#allocate(sequence, this.lacking(sequence, end));
+    this.#allocate(sequence, this.countMissing(sequence, end));
   }
 
   /** Lets others find the positions of a sequence that steps on their way have, while it goes on. */
@@ -134,7 +134,7 @@ export class PageManager {
 
   /** Whether `count` pages are free or can be evicted. */
   #hasRoom(count: number): boolean {
-    return count <= this.#pool.free || count <= this.#pool.free + this.#tree.evictable();
+    return count <= this.#pool.free || count <= this.#pool.free + this.#tree.countEvictable();
   }
 
   #allocate(sequence: Sequence, count: number): void {

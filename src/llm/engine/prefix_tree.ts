@@ -77,7 +77,7 @@ export class PrefixTree {
   }
 
   /** Pages that {@link PrefixTree.evict} could free now: those that no sequence uses. */
-  evictable(): number {
+  countEvictable(): number {
     let count = 0;
     for (const { page } of this.#order) if (this.#pool.references(page) === 1) count++;
     return count;

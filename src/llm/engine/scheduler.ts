@@ -10,7 +10,8 @@
  * before a commit, so a caller commits the oldest step and asks again. With no step on its way, undefined means that all is done.
  *
  * Turns: prompts go first, in parts, until `tokenBudget` tokens of them have been read. Then every sequence whose prompt is read gets a
- * decode step, of one token where a prompt waits that could be read and of as many as the caller allows where none does.
+ * decode step, of one token where a prompt waits that could be read and of as many as the caller allows where none does. A sequence whose
+ * next token needs the host's answer to the last one (`stepwise`) has one token, and is left out until its last step is committed.
  *
  * Order: by `rankOf()`, which is the priority and the time of waiting. A request whose pages cannot be had is not overtaken.
  *
@@ -23,8 +24,8 @@
 
 import { PageManager, type PageOptions } from "./page_manager.ts";
 import type { Match } from "./prefix_tree.ts";
-import { addInOrder, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
-import { type PageCopy, type PrefillStep, rowsOf, type Step, type StepResult, tokensOf } from "./step.ts";
+import { addInOrder, decodeEnd, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
+import { type PageCopy, type PrefillStep, type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
 
 /** What a {@link Scheduler} may use. */
 export interface SchedulerOptions extends PageOptions {
@@ -51,7 +52,7 @@ export class Scheduler {
   /** In order, with pages. */
   readonly #running: Sequence[] = [];
   /** Ended ones with pages that steps on their way may write to. */
-  readonly #leaving = new Set<Sequence>();
+  readonly #ending = new Set<Sequence>();
   /** Steps that are not committed, the oldest first. */
   readonly #steps: Step[] = [];
   #arrivals = 0;
@@ -68,7 +69,7 @@ export class Scheduler {
 
   /** Sequences that have pages. */
   get running(): number {
-    return this.#running.length + this.#leaving.size;
+    return this.#running.length + this.#ending.size;
   }
 
   /** Sequences that wait. */
@@ -121,7 +122,7 @@ export class Scheduler {
     const step = this.#next(maxSteps);
     if (!step) return undefined;
     this.#read = step.kind === "prefill" ? this.#read + step.count : 0;
-    for (const { sequence, from, count } of rowsOf(step)) {
+    for (const { sequence, from, count } of stepRowsOf(step)) {
       sequence.scheduled = from + count;
       sequence.inFlight++;
     }
@@ -132,10 +133,10 @@ export class Scheduler {
 
   /** Takes the results of the oldest step on its way, one for each row. Those of sequences that have ended meanwhile are dropped. */
   commit(step: Step, results: readonly StepResult[]): void {
-    const rows = rowsOf(step);
+    const rows = stepRowsOf(step);
     if (step !== this.#steps[0]) throw new Error("steps are committed in the order in which they were scheduled");
     if (results.length !== rows.length) throw new Error(`${results.length} results for ${rows.length} rows`);
-    for (const [i, row] of rows.entries()) checkResult(step, row.sequence, tokensOf(step, row), results[i]);
+    for (const [i, row] of rows.entries()) checkResult(step, row.sequence, tokenCountOf(step, row), results[i]);
     this.#steps.shift();
     for (const [i, { sequence, from, count }] of rows.entries()) {
       const { tokens, ended } = results[i];
@@ -146,14 +147,14 @@ export class Scheduler {
         sequence.tokens.push(...tokens);
         if (ended || sequence.tokens.length >= sequence.limit) this.#end(sequence);
       } else if (sequence.inFlight === 0) {
-        this.#leave(sequence);
+        this.#release(sequence);
       }
     }
   }
 
   /** Throws unless pages, tree and lists are sound. For tests. */
   checkIntegrity(): void {
-    const holders = [...this.#running, ...this.#leaving];
+    const holders = [...this.#running, ...this.#ending];
     this.#pages.checkIntegrity(holders);
     const check = (holds: boolean, { id }: Sequence, what: string): void => {
       if (!holds) throw new Error(`sequence ${id} ${what}`);
@@ -168,8 +169,8 @@ export class Scheduler {
     for (const sequence of this.#waiting) {
       check(sequence.pages.length === 0 && sequence.inFlight === 0, sequence, "waits and has pages or steps");
     }
-    for (const sequence of this.#leaving) check(sequence.inFlight > 0, sequence, "has ended and keeps its pages");
-    const steps = this.#steps.flatMap(rowsOf);
+    for (const sequence of this.#ending) check(sequence.inFlight > 0, sequence, "has ended and keeps its pages");
+    const steps = this.#steps.flatMap(stepRowsOf);
     for (const sequence of holders) {
       const count = steps.filter((row) => row.sequence === sequence).length;
       check(sequence.inFlight === count, sequence, "counts other steps than there are");
@@ -196,7 +197,7 @@ export class Scheduler {
   #admit(sequence: Sequence): PrefillStep | undefined {
     const match = this.#findRoom(sequence);
     if (!match) return undefined;
-    const from = this.#pages.matched(match);
+    const from = this.#pages.countMatched(match);
     if (!this.#isAffordable(sequence.tokens.length - from)) {
       this.#pages.drop(match);
       return undefined;
@@ -229,7 +230,7 @@ export class Scheduler {
   /** What the tree has of a waiting sequence, if it could be admitted now. */
   #findRoom(sequence: Sequence): Match | undefined {
     if (this.running >= this.#options.maxSequences) return undefined;
-    const growing = this.#running.filter((other) => this.#pages.lacking(other, other.limit) > 0);
+    const growing = this.#running.filter((other) => this.#pages.countMissing(other, other.limit) > 0);
     return this.#pages.find(sequence, growing.length);
   }
 
@@ -245,11 +246,11 @@ export class Scheduler {
   #decode(maxSteps: number): Step | undefined {
     const sequences = this.#running.filter(isDecoding);
     if (sequences.length === 0) return undefined;
-    const longest = Math.max(...sequences.map(({ limit, scheduled }) => limit - 1 - scheduled));
-    const endOf = ({ limit, scheduled }: Sequence, steps: number): number => Math.min(limit - 1, scheduled + steps);
-    let steps = this.#hasPrompt() ? 1 : Math.min(maxSteps, longest);
-    const lacking = (): number => sequences.reduce((sum, s) => sum + this.#pages.lacking(s, endOf(s, steps)), 0);
-    while (!this.#pages.makeRoom(lacking())) {
+    const longest = Math.max(...sequences.map((sequence) => decodeEnd(sequence, maxSteps) - sequence.scheduled));
+    let steps = this.#hasPrompt() ? 1 : longest;
+    const countMissing = (): number =>
+      sequences.reduce((sum, sequence) => sum + this.#pages.countMissing(sequence, decodeEnd(sequence, steps)), 0);
+    while (!this.#pages.makeRoom(countMissing())) {
       if (steps === 1) {
         // Another sequence may be next after a preemption, and a sequence with a step on its way cannot be preempted.
         return this.#steps.length === 0 && this.#preemptLast() ? this.#next(maxSteps) : undefined;
@@ -257,8 +258,9 @@ export class Scheduler {
       steps = Math.floor(steps / 2);
     }
     const rows = sequences.map((sequence) => {
-      this.#pages.grow(sequence, endOf(sequence, steps));
-      return { sequence, from: sequence.scheduled, count: endOf(sequence, steps) - sequence.scheduled };
+      const [from, end] = [sequence.scheduled, decodeEnd(sequence, steps)];
+      this.#pages.grow(sequence, end);
+      return { sequence, from, count: end - from };
     });
     return { kind: "decode", rows, steps };
   }
@@ -280,13 +282,13 @@ export class Scheduler {
     const list = sequence.status === "waiting" ? this.#waiting : this.#running;
     list.splice(list.indexOf(sequence), 1);
     sequence.status = "ended";
-    if (sequence.inFlight > 0) this.#leaving.add(sequence);
-    else this.#leave(sequence);
+    if (sequence.inFlight > 0) this.#ending.add(sequence);
+    else this.#release(sequence);
   }
 
   /** Gives the pages of an ended sequence back. */
-  #leave(sequence: Sequence): void {
-    this.#leaving.delete(sequence);
+  #release(sequence: Sequence): void {
+    this.#ending.delete(sequence);
     this.#pages.release(sequence);
   }
 }

@@ -14,6 +14,8 @@ export interface SequenceOptions {
   readonly maxTokens: number;
   /** Higher ones first. Default 0. */
   readonly priority?: number;
+  /** The host has to know a token before the next one is chosen, as with a grammar. Default false. */
+  readonly stepwise?: boolean;
 }
 
 /** "waiting" has no pages; "running" is read or decoded; "ended" has its last token, or was aborted. */
@@ -23,6 +25,7 @@ export type SequenceStatus = "waiting" | "running" | "ended";
 export class Sequence {
   readonly id: number;
   readonly priority: number;
+  readonly stepwise: boolean;
   readonly promptLength: number;
   /** The prompt and what has been generated, as far as it is known. */
   readonly tokens: number[];
@@ -47,12 +50,13 @@ export class Sequence {
   cached: number | undefined;
 
   /** Makes a sequence that waits. */
-  constructor({ id, prompt, maxTokens, priority = 0 }: SequenceOptions) {
+  constructor({ id, prompt, maxTokens, priority = 0, stepwise = false }: SequenceOptions) {
     if (prompt.length < 1 || !(maxTokens >= 1)) {
       throw new Error(`sequence ${id} has ${prompt.length} tokens and may generate ${maxTokens}: expected 1 or more`);
     }
     this.id = id;
     this.priority = priority;
+    this.stepwise = stepwise;
     this.promptLength = prompt.length;
     this.tokens = prompt.slice();
     this.limit = prompt.length + maxTokens;
@@ -86,5 +90,11 @@ export function isReading(sequence: Sequence): boolean {
 
 /** Whether a decode step may have it: its prompt is read, and tokens are left to generate beside those on their way. */
 export function isDecoding(sequence: Sequence): boolean {
+  if (sequence.stepwise && sequence.inFlight > 0) return false;
   return !isReading(sequence) && sequence.scheduled < sequence.limit - 1;
+}
+
+/** The end of its positions after a decode step of so many tokens. The last token before its limit needs no position. */
+export function decodeEnd({ limit, scheduled, stepwise }: Sequence, steps: number): number {
+  return Math.min(limit - 1, scheduled + (stepwise ? 1 : steps));
 }

@@ -32,8 +32,9 @@ export interface PrefillStep extends StepRow {
 }
 
 /**
- * Generates `steps` tokens for each row. A row with a lower `count` is near its limit: its further tokens are dropped, and as `pages` has no
- * room for them, they are written to page 0.
+ * Generates `steps` tokens for each row. A row begins with its last token: the host knows that of a stepwise row, the device that of others.
+ * A row with a lower `count` is stepwise or near its limit, and its further tokens are dropped. They are written where the next step of
+ * the row writes, or to page 0 where `pages` has no room for them.
  */
 export interface DecodeStep {
   readonly kind: "decode";
@@ -53,12 +54,12 @@ export interface StepResult {
 }
 
 /** The rows of a step. */
-export function rowsOf(step: Step): readonly StepRow[] {
+export function stepRowsOf(step: Step): readonly StepRow[] {
   return step.kind === "decode" ? step.rows : [step];
 }
 
 /** How many tokens a step gives for a row that does not end. */
-export function tokensOf(step: Step, row: StepRow): number {
+export function tokenCountOf(step: Step, row: StepRow): number {
   if (step.kind === "decode") return row.count;
   return step.last ? 1 : 0;
 }

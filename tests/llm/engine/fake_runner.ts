@@ -10,7 +10,7 @@
  * @module
  */
 
-import { rowsOf, type Step, type StepResult, type StepRow, tokensOf } from "../../../src/llm/engine/step.ts";
+import { type Step, type StepResult, type StepRow, stepRowsOf, tokenCountOf } from "../../../src/llm/engine/step.ts";
 import type { Sequence } from "../../../src/llm/engine/sequence.ts";
 
 /** The token that ends a sequence. Others are 1 to 3, so that sequences often have tokens in common. */
@@ -62,11 +62,11 @@ export class FakeRunner {
       this.#memory.copyWithin(to * this.#pageSize, start, start + count);
       this.copied += count;
     }
-    const results = rowsOf(step).map((row) => {
+    const results = stepRowsOf(step).map((row) => {
       const chosen = step.kind === "prefill" ? this.#read(row, step.last) : this.#generate(row, step.steps);
       const end = chosen.indexOf(END);
-      const ended = end >= 0 && end < tokensOf(step, row);
-      return { tokens: chosen.slice(0, ended ? end + 1 : tokensOf(step, row)), ended };
+      const ended = end >= 0 && end < tokenCountOf(step, row);
+      return { tokens: chosen.slice(0, ended ? end + 1 : tokenCountOf(step, row)), ended };
     });
     this.#results.push({ step, results });
   }
@@ -85,6 +85,7 @@ export class FakeRunner {
   }
 
   #generate({ sequence, from }: StepRow, steps: number): number[] {
+    if (sequence.stepwise) this.#last.set(sequence, sequence.tokens.at(-1)!);
     return Array.from({ length: steps }, (_, i) => {
       const token = tokenAfter(this.#write(sequence.pages, from + i, this.#last.get(sequence)!));
       this.#last.set(sequence, token);

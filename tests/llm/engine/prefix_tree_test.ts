@@ -149,7 +149,7 @@ Deno.test("eviction takes the leaves used least recently, and none that a sequen
   const [e] = filled.add([3, 3, 3, 3]);
   filled.find([1, 1, 1, 1, 0]); // page a is used, b is not
   const held = filled.tree.match([3, 3, 3, 3, 0]).pages;
-  assertEquals([held, filled.tree.evictable()], [[e], 4]);
+  assertEquals([held, filled.tree.countEvictable()], [[e], 4]);
   const left = (): number[] => filled.tree.pages.toSorted((x, y) => x - y);
   const without = (...gone: number[]): number[] =>
     [a, b, c, d, e].filter((page) => !gone.includes(page)).toSorted((x, y) => x - y);
@@ -160,7 +160,7 @@ Deno.test("eviction takes the leaves used least recently, and none that a sequen
     assertEquals(left(), without(...gone));
     filled.check(held);
   }
-  assertEquals([filled.tree.evict(5), filled.tree.evictable()], [0, 0]);
+  assertEquals([filled.tree.evict(5), filled.tree.countEvictable()], [0, 0]);
   filled.release(held);
   assertEquals([filled.tree.evict(5), filled.pool.free], [1, 19]);
 });

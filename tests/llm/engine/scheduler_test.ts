@@ -3,7 +3,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { AGING, Sequence } from "../../../src/llm/engine/sequence.ts";
-import { rowsOf, type Step, tokensOf } from "../../../src/llm/engine/step.ts";
+import { type Step, stepRowsOf, tokenCountOf } from "../../../src/llm/engine/step.ts";
 
 /** A scheduler with room for most things. */
 function schedulerWith(options: Partial<SchedulerOptions> = {}): Scheduler {
@@ -22,9 +22,12 @@ function addAll(scheduler: Scheduler, ...sequences: readonly Sequence[]): void {
 
 /** Commits a step with token 7 for all that it gives. Sequences of `ended` end with their first token. */
 function commit(scheduler: Scheduler, step: Step, ...ended: readonly Sequence[]): void {
-  const results = rowsOf(step).map((row) => {
+  const results = stepRowsOf(step).map((row) => {
     const ends = ended.includes(row.sequence);
-    return { tokens: Array(ends ? Math.min(1, tokensOf(step, row)) : tokensOf(step, row)).fill(7), ended: ends };
+    return {
+      tokens: Array(ends ? Math.min(1, tokenCountOf(step, row)) : tokenCountOf(step, row)).fill(7),
+      ended: ends,
+    };
   });
   scheduler.commit(step, results);
   scheduler.checkIntegrity();
@@ -106,7 +109,7 @@ Deno.test("a decode step is as long as its longest row, and rows stop at their l
   addAll(scheduler, sequenceOf(1, 4, 3), sequenceOf(2, 4, 6));
   run(scheduler, 2);
   const step = scheduler.schedule(16)!;
-  assertEquals([brief(step), rowsOf(step).map(({ count }) => count)], ["decode 1 2 x5", [2, 5]]);
+  assertEquals([brief(step), stepRowsOf(step).map(({ count }) => count)], ["decode 1 2 x5", [2, 5]]);
   commit(scheduler, step);
   assertEquals(brief(scheduler.schedule(16)), "none");
   assertEquals(scheduler.running, 0);
@@ -238,6 +241,19 @@ Deno.test("a sequence is decoded no further than its limit by steps on their way
     "decode 1 x1",
     "none",
   ]);
+});
+
+Deno.test("a stepwise sequence has one token a step, and none before the last one is committed", () => {
+  const scheduler = schedulerWith();
+  const stepwise = new Sequence({ id: 1, prompt: [1, 2, 3], maxTokens: 9, stepwise: true });
+  addAll(scheduler, stepwise, sequenceOf(2, 3));
+  const steps = [0, 1].map(() => scheduler.schedule(4)!);
+  steps.push(scheduler.schedule(4)!);
+  assertEquals(steps.map(brief), ["read 1: 0+3", "read 2: 0+3", "decode 2 x4"]); // the token after prompt 1 is not known
+  for (const step of steps) commit(scheduler, step);
+  const step = scheduler.schedule(4)!;
+  assertEquals([brief(step), stepRowsOf(step).map(({ count }) => count)], ["decode 1 2 x4", [1, 4]]);
+  assertEquals(brief(scheduler.schedule(4)), "decode 2 x4");
 });
 
 Deno.test("results have to come in order and to fit their step", () => {

@@ -100,7 +100,8 @@ class Trace {
       ...this.#drawTokens(1 + this.#random.below(8)),
     ];
     const maxTokens = 1 + this.#random.below(24);
-    const sequence = new Sequence({ id: this.#toCome, prompt, maxTokens, priority: this.#random.below(4) - 1 });
+    const [priority, stepwise] = [this.#random.below(4) - 1, this.#random.once(6)];
+    const sequence = new Sequence({ id: this.#toCome, prompt, maxTokens, priority, stepwise });
     const { pages, pageSize, maxSequences, maxQueue } = this.#options;
     const refusal = this.#scheduler.add(sequence);
     if (refusal?.code === "memory") {
@@ -143,6 +144,9 @@ class Trace {
       this.#read = 0;
       assert(step.steps >= 1 && step.steps <= this.#maxSteps);
       assert(step.rows.every(({ count }) => count >= 1 && count <= step.steps));
+      for (const { sequence: { stepwise, inFlight }, count } of step.rows) {
+        assert(!stepwise || (inFlight === 1 && count === 1), "a token is chosen before the last one is known");
+      }
       if (step.steps > 1) this.#counts.several++;
     } else if (couldDecode) {
       this.#counts.waited++; // for a commit, before a preemption
