@@ -16,7 +16,7 @@ import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
 import { LlmError } from "../error.ts";
 import { requestsOf } from "../generation/request.ts";
 import { KvPool, pageBytes } from "../kv/paged.ts";
-import { decodingModel, type DecodingModel, type LanguageModel } from "../models/mod.ts";
+import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import { Constraint } from "../structured/constraint.ts";
 import { grammarOf } from "../structured/response_format.ts";
@@ -26,4 +26,346 @@ import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts"
 import { Runner, type Submitted } from "./runner.ts";
 import { Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
-import { rowsOf, type Step, type StepResult, tokensOf } from "./step.ts";
+import { type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
+
+/** Options of an {@link Engine}. */
+export interface EngineOptions {
+  /** Most requests that are computed at a time. Default 64 on a GPU, 16 on the CPU. */
+  readonly maxSequences?: number;
+  /** Most requests that wait beside them. Default 512. */
+  readonly maxQueue?: number;
+  /**
+   * Bytes of keys and values, of running requests and of prefixes that are kept for later ones together. Default half of the memory that is
+   * free on a GPU and an eighth on the CPU, or what `maxSequences` requests can use at most.
+   */
+  readonly kvBytes?: number;
+  /** Most tokens of a prompt and its answer. Default the model's context, or what `kvBytes` holds. */
+  readonly contextSize?: number;
+  /** Most prompt tokens of one forward pass: other requests wait so long for their next token. Default 2048 on a GPU, 128 on the CPU. */
+  readonly prefillStepSize?: number;
+}
+
+const ENGINE_OPTIONS = {
+  maxSequences: "number",
+  maxQueue: "number",
+  kvBytes: "number",
+  contextSize: "number",
+  prefillStepSize: "number",
+} as const satisfies Record<keyof EngineOptions, OptionKind>;
+
+const { logitsProcessors: _processors, prefillStepSize: _size, onPrompt: _onPrompt, ...SHARED } = BATCH_OPTIONS;
+const REQUEST_OPTIONS = {
+  ...SHARED,
+  maxTokens: "number",
+  seed: "number",
+  prompt: true,
+  priority: "number",
+} as const satisfies Record<keyof EngineRequest, OptionKind>;
+
+/** Defaults by device. */
+const DEFAULTS = {
+  gpu: { maxSequences: 64, prefillStepSize: 2048, share: 0.5 },
+  cpu: { maxSequences: 16, prefillStepSize: 128, share: 0.125 },
+} as const;
+const MAX_QUEUE = 512;
+/** Milliseconds after which other tasks of the event loop get their turn. */
+const TURN_MS = 2;
+
+/** Everything that an engine needs to know of its sizes. */
+interface EngineSizes {
+  readonly maxSequences: number;
+  readonly maxQueue: number;
+  readonly contextSize: number;
+  readonly prefillStepSize: number;
+  /** Pages in all, page 0 among them. */
+  readonly pages: number;
+  readonly bytesOfPage: number;
+}
+
+/**
+ * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
+ * beginning is computed once and kept as long as there is memory for it.
+ *
+ * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks; with a seed the same holds on one
+ * device. Memory of keys and values is taken once and stays below {@link EngineOptions.kvBytes}: where it is full, requests of low
+ * priority wait and are read again. Dispose the engine when it is not needed any more: the model stays.
+ *
+ * @example
+ * ```ts ignore
+ * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 32 });
+ * const answers = questions.map(async (prompt) => {
+ *   let text = "";
+ *   for await (const response of engine.add({ prompt, maxTokens: 200 })) text += response.text;
+ *   return text;
+ * });
+ * console.log(await Promise.all(answers));
+ * ```
+ */
+export class Engine implements AsyncDisposable {
+  readonly #model: DecodingModel;
+  readonly #tokenizer: Tokenizer;
+  readonly #sizes: EngineSizes;
+  readonly #scheduler: Scheduler;
+  readonly #pool: KvPool;
+  readonly #runner: Runner;
+  /** Requests that a step may still concern, by the number of their sequence. */
+  readonly #jobs = new Map<number, Job>();
+  /** Requests whose grammar is being made ready. */
+  #opening = 0;
+  #ids = 0;
+  #loop: Promise<void> | undefined;
+  #closed: unknown;
+  #counts = { requests: 0, promptTokens: 0, cachedTokens: 0, generationTokens: 0 };
+
+  /** For a loaded model. Throws an {@link LlmError} for options out of range. */
+  constructor(model: LanguageModel, tokenizer: Tokenizer, options: EngineOptions = {}) {
+    checkModel("Engine", model, tokenizer);
+    checkOptions("Engine", options, ENGINE_OPTIONS);
+    this.#model = decodingModel(model);
+    this.#tokenizer = tokenizer;
+    const shape = this.#model.poolSizes();
+    this.#sizes = sizesOf(this.#model, pageBytes(shape), options);
+    const { pages, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
+    this.#scheduler = new Scheduler({ pages, pageSize: PAGE, maxSequences, maxQueue, tokenBudget });
+    this.#pool = new KvPool({ ...shape, pages });
+    this.#runner = new Runner(this.#model, this.#pool, (sequence) => this.#jobOf(sequence));
+  }
+
+  /** Most tokens of a prompt and its answer. */
+  get contextSize(): number {
+    return this.#sizes.contextSize;
+  }
+
+  /** What it has done and does. */
+  get metrics(): EngineMetrics {
+    const { bytesOfPage, pages } = this.#sizes;
+    return {
+      running: this.#scheduler.running,
+      waiting: this.#scheduler.waiting + this.#opening,
+      kvBytes: (pages - 1) * bytesOfPage,
+      kvBytesUsed: this.#scheduler.usedPages * bytesOfPage,
+      ...this.#counts,
+      preemptions: this.#scheduler.preemptions,
+    };
+  }
+
+  /**
+   * Adds a request, whose tokens come as they are computed, the last one with a `finishReason`. An abort of its signal before the first token
+   * throws the signal's reason; so does leaving the loop over the tokens end it, within one step.
+   *
+   * Throws an {@link LlmError} at once for options out of range, for a prompt that does not fit, and with the code "busy" where too many
+   * requests wait.
+   */
+  add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
+    if (this.#closed !== undefined) throw this.#closed;
+    checkOptions("Engine.add", request, REQUEST_OPTIONS);
+    const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
+    checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
+    const { maxSequences, maxQueue, contextSize } = this.#sizes;
+    if (this.#scheduler.running + this.#scheduler.waiting + this.#opening >= maxSequences + maxQueue) {
+      throw new LlmError("busy", `${maxQueue} requests wait already: try again later`);
+    }
+    const grammar = grammarOf(responseFormat);
+    const own = [{ prompt, maxTokens, seed, contextSize }];
+    const [checked] = requestsOf(this.#model, this.#tokenizer, own, shared);
+    const job = new Job(this.#ids++, checked, request);
+    request.signal?.throwIfAborted();
+    if (!grammar) this.#begin(job);
+    else void this.#open(job, grammar, request.signal);
+    return this.#responsesOf(job, request.signal);
+  }
+
+  /** Resolves when all requests that were added so far have ended. */
+  async drain(): Promise<void> {
+    while (this.#opening > 0 || this.#loop) {
+      await (this.#loop ?? setImmediate());
+    }
+  }
+
+  /** Ends all requests and frees the memory of keys and values. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed ??= new LlmError("option", "The engine was disposed: make a new one");
+    for (const job of this.#jobs.values()) this.#abort(job, this.#closed);
+    await this.#loop;
+    this.#runner[Symbol.dispose]();
+    this.#pool[Symbol.dispose]();
+  }
+
+  async *#responsesOf(job: Job, signal: AbortSignal | undefined): AsyncGenerator<EngineResponse, void, void> {
+    // Once there are tokens, the stop checker ends the answer with the next one.
+    const abort = (): void => {
+      if (job.generated === 0) this.#abort(job, signal!.reason);
+    };
+    signal?.addEventListener("abort", abort);
+    try {
+      yield* job.responses();
+    } finally {
+      signal?.removeEventListener("abort", abort);
+      this.#abort(job);
+    }
+  }
+
+  async #open(job: Job, grammar: NonNullable<ReturnType<typeof grammarOf>>, signal?: AbortSignal): Promise<void> {
+    this.#opening++;
+    try {
+      job.constraint = await Constraint.open(this.#tokenizer, this.#model.config.vocabSize, grammar, signal);
+      job.constraint!.begin(job.ids, job.thinking);
+      if (this.#closed !== undefined) throw this.#closed;
+      if (job.ended) job[Symbol.dispose]();
+      else this.#begin(job);
+    } catch (error) {
+      job.end(error);
+      job[Symbol.dispose]();
+    } finally {
+      this.#opening--;
+    }
+  }
+
+  #begin(job: Job): void {
+    const refusal = this.#scheduler.add(job.sequence);
+    if (refusal) throw new LlmError(refusal.code === "queue" ? "busy" : "memory", refusal.message);
+    this.#jobs.set(job.sequence.id, job);
+    this.#loop ??= this.#run();
+  }
+
+  /** Ends a request before its time. */
+  #abort(job: Job, reason?: unknown): void {
+    if (job.ended) return;
+    job.end(reason);
+    const { id } = job.sequence;
+    this.#scheduler.abort(id);
+    if (job.sequence.inFlight === 0) this.#jobs.delete(id);
+    this.#counts.requests++;
+    job[Symbol.dispose]();
+  }
+
+  #jobOf({ id }: Sequence): Job {
+    return this.#jobs.get(id)!;
+  }
+
+  // ---- the loop -------------------------------------------------------------------------------------------------------
+
+  /** Runs steps until no request is left. */
+  async #run(): Promise<void> {
+    const flight: Submitted[] = [];
+    try {
+      await setImmediate(); // requests that come together are scheduled together
+      await this.#runSteps(flight);
+    } catch (error) {
+      this.#closed ??= error;
+      await Promise.allSettled(flight.map((submitted) => submitted.done()));
+      for (const job of this.#jobs.values()) this.#abort(job, error);
+    } finally {
+      this.#jobs.clear();
+      this.#loop = undefined;
+    }
+  }
+
+  async #runSteps(flight: Submitted[]): Promise<void> {
+    let sizer = new SubmissionSizer(undefined);
+    /** Scheduled, but to be submitted when nothing is on its way. */
+    let held: Step | undefined;
+    let turn = performance.now();
+    for (;;) {
+      const constrained = [...this.#jobs.values()].some((job) => job.constraint && !job.ended);
+      const depth = constrained ? 1 : sizer.depth;
+      while (flight.length < depth) {
+        held ??= this.#scheduler.schedule(constrained ? 1 : sizer.size);
+        if (!held || (flight.length > 0 && !this.#runner.canSubmit(held))) break;
+        flight.push(await this.#runner.submit(held));
+        held = undefined;
+      }
+      if (flight.length === 0) return;
+      const [submitted] = flight;
+      const asked = performance.now();
+      if (!await succeeded({ ...submitted, count: 1 })) {
+        await this.#repeat(flight);
+        sizer = new SubmissionSizer(undefined);
+        continue;
+      }
+      flight.shift();
+      const { step } = submitted;
+      sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
+      sizer.grow();
+      this.#scheduler.commit(step, this.#take(submitted));
+      this.#forget(step);
+      if (performance.now() - turn > TURN_MS) {
+        await setImmediate();
+        turn = performance.now();
+      }
+    }
+  }
+
+  /** Submits steps again after the first one failed; the host knows all that they begin with, one after the other. */
+  async #repeat(flight: Submitted[]): Promise<void> {
+    const failed = flight.splice(0);
+    for (const later of failed.slice(1)) {
+      await later.done().catch((error) => {
+        if (!(error instanceof MegakernelFailure)) throw error;
+      });
+    }
+    this.#runner.reset();
+    for (const { step } of failed) flight.push(await this.#runner.submit(step));
+  }
+
+  /** Gives the tokens of a step to their callers; says what the step comes to for each of its rows. */
+  #take(submitted: Submitted): StepResult[] {
+    const { step } = submitted;
+    return stepRowsOf(step).map((row, i) => {
+      const { sequence } = row;
+      const job = this.#jobOf(sequence);
+      if (sequence.status === "ended" || job.ended) return { tokens: [], ended: true };
+      const expected = tokenCountOf(step, row);
+      if (expected === 0) return { tokens: [], ended: false };
+      if (job.generated === 0) {
+        this.#counts.promptTokens += sequence.promptLength;
+        this.#counts.cachedTokens += sequence.cached ?? 0;
+      }
+      const top = job.settings.logprobs;
+      const tokens: number[] = [];
+      for (const [j, token] of submitted.tokens(i).entries()) {
+        const ended = job.push(token, top === undefined ? undefined : submitted.logprobs(i, j, top));
+        if (token >= 0) tokens.push(token);
+        if (!ended) continue;
+        this.#counts.requests++;
+        job[Symbol.dispose]();
+        this.#counts.generationTokens += tokens.length;
+        return { tokens, ended: true };
+      }
+      this.#counts.generationTokens += tokens.length;
+      return { tokens, ended: false };
+    });
+  }
+
+  /** Forgets requests that have ended and that no step on its way concerns. */
+  #forget(step: Step): void {
+    for (const { sequence: { id, status, inFlight } } of stepRowsOf(step)) {
+      if (status === "ended" && inFlight === 0) this.#jobs.delete(id);
+    }
+  }
+}
+
+/** Sizes by options, device and model. */
+function sizesOf(model: DecodingModel, bytesOfPage: number, options: EngineOptions): EngineSizes {
+  const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
+    const value = options[name] ?? otherwise;
+    checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
+    return value;
+  };
+  const { device, config: { maxPositionEmbeddings } } = model;
+  const defaults = device.concurrent ? DEFAULTS.gpu : DEFAULTS.cpu;
+  const maxSequences = count("maxSequences", defaults.maxSequences);
+  const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
+  const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
+  const free = Math.floor(defaults.share * mx.deviceMemory(device.name).available);
+  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, free)), bytesOfPage);
+  const pages = Math.floor(kvBytes / bytesOfPage);
+  return {
+    maxSequences,
+    maxQueue: count("maxQueue", MAX_QUEUE, 0),
+    contextSize: Math.min(context, pages * PAGE),
+    prefillStepSize: count("prefillStepSize", defaults.prefillStepSize),
+    pages: pages + 1,
+    bytesOfPage,
+  };
+}

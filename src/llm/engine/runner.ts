@@ -145,10 +145,10 @@ export class Runner implements Disposable {
   }
 
   #reading(step: Step, submitted: number, loop: DeviceLoop<PromptState>, free: readonly Disposable[]): Submitted {
-    const done = async (): Promise<void> => {
+    const done = once(async () => {
       await loop.done();
       for (const one of free) one[Symbol.dispose]();
-    };
+    });
     return { step, submitted, done, tokens: () => new Int32Array(0), logprobs: noLogprobs };
   }
 
@@ -168,11 +168,11 @@ export class Runner implements Disposable {
     if (masked !== undefined) rows.allow(0, await constraint!.mask());
     const chooser = await this.#choosing({ ...rows, sizes: rows.sizes }, { ...rows.state, logits });
     const ticket = chooser.run(1);
-    const done = async (): Promise<void> => {
+    const done = once(async () => {
       await chooser.done(ticket, true);
       for (const one of [chooser, ...free]) one[Symbol.dispose]();
       this.#ended.push(rows); // its log is read until the next step
-    };
+    });
     return {
       step,
       submitted,
@@ -343,6 +343,12 @@ function columnsFor(pages: number): number {
 
 function nameOf(kind: ChoiceKind): string {
   return Object.values(kind).join(" ");
+}
+
+/** The same promise at every call. */
+function once(work: () => Promise<void>): () => Promise<void> {
+  let begun: Promise<void> | undefined;
+  return () => begun ??= work();
 }
 
 function noLogprobs(): never {

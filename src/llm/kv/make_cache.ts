@@ -6,10 +6,11 @@
 
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import type { Dtype } from "../../array/mod.ts";
-import type { KvLayout } from "../../graph/kv_layout.ts";
+import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { KvCache } from "./cache.ts";
+import type { KvPoolSizes } from "./paged.ts";
 
 /** What a cache depends on besides the config. */
 export interface CachedModel {
@@ -36,6 +37,12 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
     limit: maxPositionEmbeddings,
     config,
   });
+}
+
+/** Sizes of a pool of pages for sequences of a model, but for how many there are. */
+export function poolSizes({ config, device, dtype }: CachedModel): Omit<KvPoolSizes, "pages"> {
+  const { layers, kvHeads: heads, headDim } = config;
+  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks: plainLayout(headDim) };
 }
 
 /** The layout for one sequence; plain where no step is fused: of other architectures, or of weights in several formats. */

@@ -19,7 +19,7 @@ import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
-import { makeCache } from "../kv/make_cache.ts";
+import { type CachedModel, makeCache, poolSizes } from "../kv/make_cache.ts";
 import type { DecodingModel } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
@@ -97,8 +97,18 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** An empty cache for `batch` sequences. */
   makeCache(batch = 1): KvCache {
+    return makeCache(this.#cached, batch);
+  }
+
+  /** See {@link DecodingModel.poolSizes}. */
+  poolSizes(): ReturnType<typeof poolSizes> {
+    return poolSizes(this.#cached);
+  }
+
+  /** What caches depend on. */
+  get #cached(): CachedModel {
     const device = deviceOf(this.#tensors.slice(0, 1)); // one tells for all
-    return makeCache({ config: this.#config, device, dtype: this.#weights.dtype, format: formatOf(this) }, batch);
+    return { config: this.#config, device, dtype: this.#weights.dtype, format: formatOf(this) };
   }
 
   /** Frees the weights: those that were loaded, and those that took their places. */

@@ -11,6 +11,7 @@ import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
+import type { KvPoolSizes } from "../kv/paged.ts";
 
 /** Steps of a model that were traced. */
 export interface Traces extends Disposable {
@@ -63,6 +64,8 @@ export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
   /** The device of the parameters. */
   readonly device: DeviceFacts;
+  /** Sizes of a pool of pages for many sequences, but for how many there are. */
+  poolSizes(): Omit<KvPoolSizes, "pages">;
 }
 
 /** The model, as generation needs it. Throws an {@link LlmError} for one that is none of ours. */
