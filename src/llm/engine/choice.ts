@@ -117,7 +117,7 @@ export function chooseRows(
   );
   const processors: LogitsProcessor[] = [];
   if (biasIds) processors.push((_, x) => addBias(x, biasIds, biasValues!));
-  if (penalties) processors.push((recent, x) => penalize(x, recent, penalties, mx.subtract(after, 1)));
+  if (penalties) processors.push((recent, x) => penalize(x, recent, penalties, now.position));
   const logprobs = kind.logprobs < 0 ? undefined : kind.logprobs;
   return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, after, mask);
 }

@@ -152,7 +152,7 @@ function isClosed(walk: Walk, end: SamplingTail, inside: ReadonlySet<Node>, late
     walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
   return [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
     updates.every((u) => (late && u === end.position) || readHere(u.parameter)) &&
-    updates.every((u) => u === end.position || walk.readers(u.value).length === 0);
+    updates.every(({ value }) => walk.readers(value).every((reader) => value === end.position.value && own(reader)));
 }
 
 /** The end of a step that only chooses tokens, and the logits that another step left for it; undefined when there is none. */
