@@ -1,0 +1,179 @@
+/**
+ * `deno task bench:serve`: many requests on one model, through the engine, beside the same work in other ways.
+ *
+ *     deno task bench:serve                                        Qwen3-0.6B shape, 4 bits, on the default device
+ *     deno task bench:serve --shape qwen3-8b --sequences 1,64,256  so many requests together
+ *     deno task bench:serve --rows load --requests 256             requests of random lengths at once
+ *
+ * Rows: "decode" has prompts of equal length that start together, beside `batchGenerate`, or `streamGenerate` for one. "prefix" reads a
+ * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out. "stream" has one answer beside seven others.
+ * Every figure is the median of several runs after warming up, with the host in it.
+ *
+ * @module
+ */
+
+import type { Flags, Values } from "../../src/cli/flags.ts";
+import { print } from "../../src/cli/output.ts";
+import { runMain } from "../../src/cli/program.ts";
+import { median, readCounts } from "../../src/cli/bench/figures.ts";
+import { promptOf } from "../../src/cli/bench/tokens.ts";
+import * as mx from "../../mod.ts";
+import { modelFolder } from "./compare.ts";
+
+const FLAGS = {
+  "device": { value: "NAME", help: "device to measure (the default device)" },
+  "shape": { value: "NAME", help: "shape of the model (qwen3-0.6b)" },
+  "dtype": { value: "NAME", help: "activations and cache (float16)" },
+  "rows": { value: "LIST", help: "decode, prefix, load, stream (all)" },
+  "sequences": { value: "LIST", help: "requests together (1,8,64)" },
+  "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
+  "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
+  "requests": { value: "N", help: "requests of the load (256)", range: [1, 100000], whole: true },
+  "repeats": { value: "N", help: "runs of a figure (3)", range: [1, 100], whole: true },
+  "kv-bytes": { value: "N", help: "bytes of keys and values (the engine's default)", whole: true, range: [1, 2 ** 50] },
+} as const satisfies Flags;
+const PROGRAM = { name: "bench:serve", about: "Measures many requests on one model.", flags: FLAGS };
+
+const ROWS = ["decode", "prefix", "load", "stream"];
+/** Lengths of prompts and answers of the load. */
+const LOAD = [100, 1024] as const;
+
+type Loaded = Awaited<ReturnType<typeof mx.lm.load>>;
+type Options = Values<typeof FLAGS>;
+
+/** Tokens of an answer, and when they came, in milliseconds. */
+interface Answered {
+  readonly tokens: number;
+  readonly first: number;
+  readonly last: number;
+}
+
+/** Takes an answer to its end. */
+async function take(stream: AsyncIterable<unknown>): Promise<Answered> {
+  let [tokens, first] = [0, 0];
+  for await (const _ of stream) if (tokens++ === 0) first = performance.now();
+  return { tokens, first, last: performance.now() };
+}
+
+/** Tokens a second of all answers together, from the last first token on. */
+function rateOf(answers: readonly Answered[]): number {
+  const begin = Math.max(...answers.map(({ first }) => first));
+  const end = Math.max(...answers.map(({ last }) => last));
+  return answers.reduce((sum, { tokens }) => sum + tokens - 1, 0) * 1000 / (end - begin);
+}
+
+/** The median of what `run` gives after a run that warms up. */
+async function measure(repeats: number, run: () => Promise<number>): Promise<number> {
+  await run();
+  const figures: number[] = [];
+  for (let i = 0; i < repeats; i++) figures.push(await run());
+  return median(figures)!;
+}
+
+/** A prompt that no other one begins like. */
+function ownPrompt(model: mx.lm.LanguageModel, count: number, seed: number): number[] {
+  const ids = [...promptOf(model, count)];
+  ids[0] = seed % model.config.vocabSize;
+  return ids.map((id, i) => (id + 7 * seed * (i + 1)) % Math.min(model.config.vocabSize, 50000));
+}
+
+let seeds = 1;
+
+async function decode({ model, tokenizer }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { positions = 128, tokens = 128, repeats = 3, sequences = "1,8,64" } = options;
+  for (const count of readCounts("sequences", sequences, 1)) {
+    const prompts = (): number[][] => Array.from({ length: count }, () => ownPrompt(model, positions, seeds++));
+    const ours = await measure(
+      repeats,
+      async () => rateOf(await Promise.all(prompts().map((prompt) => take(engine.add({ prompt, maxTokens: tokens }))))),
+    );
+    const other = await measure(repeats, async () => {
+      if (count > 1) {
+        return (await mx.lm.batchGenerate(model, tokenizer, prompts(), { maxTokens: tokens })).generationTps;
+      }
+      return rateOf([await take(mx.lm.streamGenerate(model, tokenizer, prompts()[0], { maxTokens: tokens }))]);
+    }).catch((error) => {
+      print(`  beside: ${error.message}\n`);
+      return NaN;
+    });
+    const beside = count > 1 ? "batchGenerate" : "streamGenerate";
+    print(
+      `decode ${count} at ${positions}: ${ours.toFixed(0)} tok/s, ${beside} ${other.toFixed(0)}, ratio ${
+        (ours / other).toFixed(2)
+      }\n`,
+    );
+  }
+}
+
+async function prefix({ model }: Loaded, engine: mx.lm.Engine, { repeats = 3 }: Options): Promise<void> {
+  const length = Math.min(4096, engine.contextSize - 64);
+  const first = async (prompt: readonly number[]): Promise<number> => {
+    const begin = performance.now();
+    return (await take(engine.add({ prompt, maxTokens: 1 }))).first - begin;
+  };
+  const fresh = await measure(repeats, () => first(ownPrompt(model, length, seeds++)));
+  const known = ownPrompt(model, length, seeds++);
+  const again = await measure(repeats, () => first(known));
+  print(`prefix of ${length}: ${fresh.toFixed(1)} ms to the first token, again ${again.toFixed(1)} ms\n`);
+}
+
+async function load({ model }: Loaded, engine: mx.lm.Engine, { requests = 256, repeats = 3 }: Options): Promise<void> {
+  let state = 1;
+  const next = (): number => {
+    state = (state * 48271) % 2147483647;
+    return LOAD[0] + state % (LOAD[1] - LOAD[0] + 1);
+  };
+  const rate = await measure(Math.min(repeats, 2), async () => {
+    const begin = performance.now();
+    const asked = Array.from(
+      { length: requests },
+      () => ({ prompt: ownPrompt(model, next(), seeds++), maxTokens: next() }),
+    );
+    const answers = await Promise.all(asked.map((request) => take(engine.add(request))));
+    return answers.reduce((sum, { tokens }) => sum + tokens, 0) * 1000 / (performance.now() - begin);
+  });
+  print(`load of ${requests}: ${rate.toFixed(0)} tok/s out, ${engine.metrics.preemptions} preemptions\n`);
+}
+
+async function stream({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { positions = 128, tokens = 128, repeats = 3 } = options;
+  const perToken = async (others: number): Promise<number> => {
+    const all = Array.from({ length: others + 1 }, () => ownPrompt(model, positions, seeds++));
+    const [one] = await Promise.all(all.map((prompt) => take(engine.add({ prompt, maxTokens: tokens }))));
+    return (one.last - one.first) / (one.tokens - 1);
+  };
+  const alone = await measure(repeats, () => perToken(0));
+  const beside = await measure(repeats, () => perToken(7));
+  print(
+    `stream: ${alone.toFixed(2)} ms a token alone, ${beside.toFixed(2)} ms beside 7, ratio ${
+      (beside / alone).toFixed(2)
+    }\n`,
+  );
+}
+
+const MEASURES = { decode, prefix, load, stream };
+
+await runMain(PROGRAM, async (options) => {
+  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype = "float16", rows = ROWS.join() } = options;
+  const dtypes: Readonly<Record<string, mx.Dtype>> = {
+    float16: mx.float16,
+    bfloat16: mx.bfloat16,
+    float32: mx.float32,
+  };
+  const loaded = await mx.lm.load(await modelFolder(shape), { device, dtype: dtypes[dtype] });
+  const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
+  const kvBytes = options["kv-bytes"];
+  await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
+    maxSequences: most,
+    maxQueue: 1e5,
+    ...(kvBytes && { kvBytes }),
+  });
+  print(
+    `${device}: ${shape}, ${
+      (engine.metrics.kvBytes / 1e9).toFixed(1)
+    } GB of keys and values, context ${engine.contextSize}\n`,
+  );
+  for (const name of rows.split(",")) await MEASURES[name as keyof typeof MEASURES](loaded, engine, options);
+  loaded.model[Symbol.dispose]();
+  return 0;
+});
