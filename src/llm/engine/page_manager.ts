@@ -106,9 +106,9 @@ export class PageManager {
     this.#allocate(sequence, this.countMissing(sequence, end));
   }
 
-  /** Lets others find the positions of a sequence that steps on their way have, while it goes on. */
+  /** Lets others find the positions of a sequence that goes on. */
   share(sequence: Sequence): void {
-    this.#tree.insert(sequence.tokens.slice(0, sequence.scheduled), sequence.pages, true);
+    this.#tree.insert(sequence.tokens.slice(0, sequence.computed), sequence.pages, true);
   }
 
   /** Takes the pages of a sequence that is in no step on its way. The tree keeps what is computed. */
@@ -124,9 +124,9 @@ export class PageManager {
     this.#tree.checkIntegrity();
     const shared = new Map<number, number>();
     for (const page of sequences.flatMap(({ pages }) => pages)) shared.set(page, (shared.get(page) ?? 0) + 1);
-    for (const { id, pages, scheduled } of sequences) {
-      if (pages.length * this.#pageSize < scheduled) throw new Error(`sequence ${id} lacks pages`);
-      const written = pages.slice(Math.floor(scheduled / this.#pageSize));
+    for (const { id, pages, computed } of sequences) {
+      if (pages.length * this.#pageSize < computed) throw new Error(`sequence ${id} lacks pages`);
+      const written = pages.slice(Math.floor(computed / this.#pageSize));
       const wrong = written.find((page) => shared.get(page)! > 1);
       if (wrong !== undefined) throw new Error(`page ${wrong}, which sequence ${id} writes to, has another owner`);
     }

@@ -136,7 +136,7 @@ export class PrefixTree {
     this.#touch(node);
     for (const oldest of this.#order) {
       if (this.#order.size <= this.#maxPages) break;
-      if (oldest.children.length === 0) this.#remove(oldest);
+      this.#remove(oldest);
     }
   }
 
@@ -145,7 +145,7 @@ export class PrefixTree {
     let freed = 0;
     for (const node of this.#order) {
       if (freed >= count) break;
-      if (node.children.length > 0 || this.#pool.references(node.page) > 1) continue;
+      if (this.#pool.references(node.page) > 1) continue;
       this.#remove(node);
       freed++;
     }
@@ -195,7 +195,7 @@ export class PrefixTree {
       const middle = (low + high) >> 1;
       const own = children[middle].tokens;
       const common = commonLength(own, tokens, from, to);
-      const isBefore = from + common < to && (common === own.length || own[common] < tokens[from + common]);
+      const isBefore = from + common < to && own[common] < tokens[from + common]; // never where `own` ends before
       if (isBefore) low = middle + 1;
       else high = middle;
     }
@@ -215,7 +215,7 @@ export class PrefixTree {
     }
   }
 
-  /** Takes a leaf out of the tree. */
+  /** Takes a leaf out of the tree. The oldest node that is not locked is one, and so is the oldest of all. */
   #remove(leaf: Node): void {
     const siblings = leaf.parent!.children;
     siblings.splice(this.#nearest(leaf.parent!, leaf.tokens, 0, leaf.tokens.length).index, 1);

@@ -123,7 +123,7 @@ export class Scheduler {
     if (!step) return undefined;
     this.#read = step.kind === "prefill" ? this.#read + step.count : 0;
     for (const { sequence, from, count } of stepRowsOf(step)) {
-      sequence.scheduled = from + count;
+      sequence.computed = from + count;
       sequence.inFlight++;
     }
     if (step.kind === "prefill") this.#pages.share(step.sequence);
@@ -138,12 +138,10 @@ export class Scheduler {
     if (results.length !== rows.length) throw new Error(`${results.length} results for ${rows.length} rows`);
     for (const [i, row] of rows.entries()) checkResult(step, row.sequence, tokenCountOf(step, row), results[i]);
     this.#steps.shift();
-    for (const [i, { sequence, from, count }] of rows.entries()) {
+    for (const [i, { sequence }] of rows.entries()) {
       const { tokens, ended } = results[i];
       sequence.inFlight--;
-      if (step.kind === "prefill") sequence.computed = from + count;
       if (sequence.status === "running") {
-        if (step.kind === "decode") sequence.computed = from + tokens.length;
         sequence.tokens.push(...tokens);
         if (ended || sequence.tokens.length >= sequence.limit) this.#end(sequence);
       } else if (sequence.inFlight === 0) {
@@ -174,8 +172,8 @@ export class Scheduler {
     for (const sequence of holders) {
       const count = steps.filter((row) => row.sequence === sequence).length;
       check(sequence.inFlight === count, sequence, "counts other steps than there are");
-      check(sequence.computed <= sequence.scheduled, sequence, "is computed further than scheduled");
-      check(count > 0 || sequence.computed === sequence.scheduled, sequence, "waits for a step that is not there");
+      const isAhead = count > 0 || isReading(sequence) || sequence.tokens.length === sequence.computed + 1;
+      check(isAhead, sequence, "has other tokens than were computed");
     }
     if (this.running > this.#options.maxSequences) throw new Error(`${this.running} sequences run`);
   }
@@ -208,14 +206,14 @@ export class Scheduler {
     this.#admissions++;
     sequence.status = "running";
     sequence.readLength = sequence.tokens.length;
-    sequence.computed = sequence.scheduled = from;
+    sequence.computed = from;
     sequence.cached ??= from;
     return this.#readOn(sequence, copies);
   }
 
   /** The next part of a prompt. */
   #readOn(sequence: Sequence, copies: readonly PageCopy[]): PrefillStep | undefined {
-    const { readLength, scheduled: from } = sequence;
+    const { readLength, computed: from } = sequence;
     if (!this.#isAffordable(readLength - from)) return undefined;
     const count = Math.min(readLength - from, this.#options.tokenBudget);
     return { kind: "prefill", sequence, from, count, last: from + count === readLength, copies };
@@ -246,7 +244,7 @@ export class Scheduler {
   #decode(maxSteps: number): Step | undefined {
     const sequences = this.#running.filter(isDecoding);
     if (sequences.length === 0) return undefined;
-    const longest = Math.max(...sequences.map((sequence) => decodeEnd(sequence, maxSteps) - sequence.scheduled));
+    const longest = Math.max(...sequences.map((sequence) => decodeEnd(sequence, maxSteps) - sequence.computed));
     let steps = this.#hasPrompt() ? 1 : longest;
     const countMissing = (): number =>
       sequences.reduce((sum, sequence) => sum + this.#pages.countMissing(sequence, decodeEnd(sequence, steps)), 0);
@@ -258,7 +256,7 @@ export class Scheduler {
       steps = Math.floor(steps / 2);
     }
     const rows = sequences.map((sequence) => {
-      const [from, end] = [sequence.scheduled, decodeEnd(sequence, steps)];
+      const [from, end] = [sequence.computed, decodeEnd(sequence, steps)];
       this.#pages.grow(sequence, end);
       return { sequence, from, count: end - from };
     });
@@ -271,7 +269,7 @@ export class Scheduler {
     if (!sequence) return false;
     this.#pages.release(sequence);
     sequence.status = "waiting";
-    sequence.computed = sequence.scheduled = sequence.readLength = 0;
+    sequence.computed = sequence.readLength = 0;
     addInOrder(this.#waiting, sequence);
     this.#preemptions++;
     return true;

@@ -38,10 +38,8 @@ export class Sequence {
   rank = 0;
   /** Its page table: page i holds the positions from i * pageSize on. */
   pages: number[] = [];
-  /** Positions whose keys and values are in pages, by steps that are committed. */
+  /** Positions whose keys and values are in pages once the steps on their way have run. */
   computed = 0;
-  /** The same with the steps that are on their way. */
-  scheduled = 0;
   /** Tokens that are read as a prompt: after a preemption the generated ones too. */
   readLength = 0;
   /** Steps on their way that have it. */
@@ -85,16 +83,16 @@ export function addInOrder(list: Sequence[], sequence: Sequence): void {
 
 /** Whether its prompt is not read to the end. */
 export function isReading(sequence: Sequence): boolean {
-  return sequence.scheduled < sequence.readLength;
+  return sequence.computed < sequence.readLength;
 }
 
 /** Whether a decode step may have it: its prompt is read, and tokens are left to generate beside those on their way. */
 export function isDecoding(sequence: Sequence): boolean {
   if (sequence.stepwise && sequence.inFlight > 0) return false;
-  return !isReading(sequence) && sequence.scheduled < sequence.limit - 1;
+  return !isReading(sequence) && sequence.computed < sequence.limit - 1;
 }
 
 /** The end of its positions after a decode step of so many tokens. The last token before its limit needs no position. */
-export function decodeEnd({ limit, scheduled, stepwise }: Sequence, steps: number): number {
-  return Math.min(limit - 1, scheduled + (stepwise ? 1 : steps));
+export function decodeEnd({ limit, computed, stepwise }: Sequence, steps: number): number {
+  return Math.min(limit - 1, computed + (stepwise ? 1 : steps));
 }

@@ -128,6 +128,14 @@ Deno.test("requests of a higher priority go first, equal ones as they come", () 
   assertEquals(run(scheduler, 5).map((text) => Number(text[5])), [3, 1, 2, 5, 4]);
 });
 
+Deno.test("a request of a higher priority is read before the rest of a long prompt", () => {
+  const scheduler = schedulerWith();
+  addAll(scheduler, sequenceOf(1, 25));
+  assertEquals(run(scheduler, 1), ["read 1: 0+10"]);
+  addAll(scheduler, sequenceOf(2, 4), sequenceOf(3, 4, 20, 1));
+  assertEquals(run(scheduler, 5), ["read 3: 0+4", "decode 3 x1", "read 1: 10+10", "decode 3 x1", "read 1: 20+5"]);
+});
+
 for (const priority of [1, 2]) {
   Deno.test(`a stream of requests whose priority is higher by ${priority} goes before another one for so long only`, () => {
     const scheduler = schedulerWith({ maxSequences: 1 });
@@ -170,6 +178,7 @@ Deno.test("where a page is missing, the last in order waits again and is read ag
   assertEquals(run(scheduler, 2), ["read 2: 4+5", "decode 2 x1"]);
   run(scheduler, 20);
   assertEquals([second.status, second.tokens.length, scheduler.preemptions], ["ended", 3 + 12, 1]);
+  assertEquals(second.cached, 0); // of its prompt, when it came
 });
 
 Deno.test("a sequence with a step on its way is not preempted: a commit comes first", () => {
@@ -211,6 +220,20 @@ Deno.test("a preempted sequence has the latest arrival of the lowest priority, a
     "read 3",
     "read 4",
   ]);
+});
+
+Deno.test("a sequence has pages for its tokens and one more, and none for the last of all", () => {
+  const scheduler = schedulerWith({ tokenBudget: 100 });
+  const sequences = [sequenceOf(1, 4, 1), sequenceOf(2, 4, 2), sequenceOf(3, 3, 2)];
+  addAll(scheduler, ...sequences);
+  for (const _ of sequences) scheduler.schedule();
+  assertEquals(sequences.map(({ pages }) => pages.length), [1, 2, 1]);
+});
+
+Deno.test("a sequence is not admitted to the page that a running one will need", () => {
+  const scheduler = schedulerWith({ pages: 4, pageSize: 2 });
+  addAll(scheduler, sequenceOf(1, 2, 5), sequenceOf(2, 1, 1)); // the first one has two pages of three
+  assertEquals(run(scheduler, 3, 4), ["read 1: 0+2", "decode 1 x4", "read 2: 0+1"]);
 });
 
 Deno.test("steps are scheduled ahead, and what a sequence gives after its end is dropped", () => {
