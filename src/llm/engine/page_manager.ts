@@ -19,7 +19,7 @@ export interface PageOptions {
   readonly pages: number;
   /** Positions of a page. */
   readonly pageSize: number;
-  /** Most pages that the prefix tree keeps. Default all. */
+  /** Most pages that are kept for later requests while no sequence uses them. Default all. */
   readonly maxPrefixPages?: number;
 }
 
@@ -33,12 +33,14 @@ export class PageManager {
   readonly #pool: PagePool;
   readonly #tree: PrefixTree;
   readonly #pageSize: number;
+  readonly #maxPrefixPages: number;
 
   /** Makes a manager of pages that are all free. */
   constructor({ pages, pageSize, maxPrefixPages = pages }: PageOptions) {
     this.#pool = new PagePool(pages);
     this.#pageSize = pageSize;
-    this.#tree = new PrefixTree({ pool: this.#pool, pageSize, maxPages: maxPrefixPages });
+    this.#maxPrefixPages = maxPrefixPages;
+    this.#tree = new PrefixTree({ pool: this.#pool, pageSize });
   }
 
   /** Positions of all pages together: the most that one sequence can have. */
@@ -116,12 +118,17 @@ export class PageManager {
     this.#tree.insert(sequence.tokens.slice(0, sequence.computed), sequence.pages);
     for (const page of sequence.pages) this.#pool.release(page);
     sequence.pages = [];
+    this.#tree.evict(this.#tree.countEvictable() - this.#maxPrefixPages);
   }
 
   /** Throws unless pool and tree are sound and `sequences` are all that have pages. */
   checkIntegrity(sequences: readonly Sequence[]): void {
     this.#pool.checkIntegrity([...this.#tree.pages, ...sequences.flatMap(({ pages }) => pages)]);
     this.#tree.checkIntegrity();
+    const kept = this.#tree.countEvictable();
+    if (kept > this.#maxPrefixPages) {
+      throw new Error(`${kept} unused pages are kept, more than ${this.#maxPrefixPages}`);
+    }
     const shared = new Map<number, number>();
     for (const page of sequences.flatMap(({ pages }) => pages)) shared.set(page, (shared.get(page) ?? 0) + 1);
     for (const { id, pages, computed } of sequences) {

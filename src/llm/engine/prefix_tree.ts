@@ -46,24 +46,20 @@ export interface PrefixTreeOptions {
   readonly pool: PagePool;
   /** Positions of a page. */
   readonly pageSize: number;
-  /** Most pages that the tree keeps. */
-  readonly maxPages: number;
 }
 
 /** Pages by the tokens in them. */
 export class PrefixTree {
   readonly #pool: PagePool;
   readonly #pageSize: number;
-  readonly #maxPages: number;
   readonly #root: Node = { page: 0, tokens: [], parent: undefined, children: [] };
   /** All nodes but the root, the least recently used first, each after its children. */
   readonly #order = new Set<Node>();
 
   /** Makes an empty tree. */
-  constructor({ pool, pageSize, maxPages }: PrefixTreeOptions) {
+  constructor({ pool, pageSize }: PrefixTreeOptions) {
     this.#pool = pool;
     this.#pageSize = pageSize;
-    this.#maxPages = maxPages;
   }
 
   /** Pages that the tree has. */
@@ -134,10 +130,6 @@ export class PrefixTree {
       }
     }
     this.#touch(node);
-    for (const oldest of this.#order) {
-      if (this.#order.size <= this.#maxPages) break;
-      this.#remove(oldest);
-    }
   }
 
   /** Frees `count` pages, or all that it can, of the leaves used least recently. Returns how many it freed. */
@@ -184,7 +176,6 @@ export class PrefixTree {
       }
     }
     if (seen.size !== this.#order.size) throw new Error(`${this.#order.size} pages in order, ${seen.size} in the tree`);
-    if (seen.size > this.#maxPages) throw new Error(`the prefix tree has ${seen.size} pages of ${this.#maxPages}`);
   }
 
   /** Looks for the tokens of a page at `from`, those before `end`. */
@@ -215,7 +206,7 @@ export class PrefixTree {
     }
   }
 
-  /** Takes a leaf out of the tree. The oldest node that is not locked is one, and so is the oldest of all. */
+  /** Takes a leaf out of the tree, as the oldest node that is not locked is one. */
   #remove(leaf: Node): void {
     const siblings = leaf.parent!.children;
     siblings.splice(this.#nearest(leaf.parent!, leaf.tokens, 0, leaf.tokens.length).index, 1);

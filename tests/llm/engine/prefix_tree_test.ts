@@ -9,9 +9,9 @@ class Filled {
   readonly pool: PagePool;
   readonly tree: PrefixTree;
 
-  constructor(pages = 20, maxPages = pages) {
+  constructor(pages = 20) {
     this.pool = new PagePool(pages);
-    this.tree = new PrefixTree({ pool: this.pool, pageSize: 4, maxPages });
+    this.tree = new PrefixTree({ pool: this.pool, pageSize: 4 });
   }
 
   /** Allocates pages for tokens, gives them to the tree and forgets them. Returns their numbers. */
@@ -163,20 +163,4 @@ Deno.test("eviction takes the leaves used least recently, and none that a sequen
   assertEquals([filled.tree.evict(5), filled.tree.countEvictable()], [0, 0]);
   filled.release(held);
   assertEquals([filled.tree.evict(5), filled.pool.free], [1, 19]);
-});
-
-Deno.test("a tree keeps no more pages than its limit, those used last", () => {
-  const filled = new Filled(20, 3);
-  filled.add([1, 1, 1, 1, 1, 1, 1, 1]);
-  const [c, d] = filled.add([2, 2, 2, 2, 2, 2, 2, 2]);
-  filled.check();
-  assertEquals(filled.tree.size, 3);
-  assertEquals(filled.find([2, 2, 2, 2, 2, 2, 2, 2, 0]).pages, [c, d]);
-  const [e, f, g] = filled.add([3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]);
-  filled.check();
-  assertEquals(filled.tree.pages.toSorted(), [e, f, g].toSorted());
-  const empty = new Filled(20, 0);
-  empty.add([1, 2, 3, 4, 5]);
-  empty.check();
-  assertEquals(empty.pool.free, 19);
 });

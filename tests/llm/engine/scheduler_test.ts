@@ -317,6 +317,24 @@ Deno.test("requests that start alike read their beginning once, also where they 
   assertEquals(sequences.map(({ cached }) => cached), [0, 6, 6]);
 });
 
+Deno.test("pages that no sequence uses are kept up to a limit, those used last", () => {
+  const scheduler = schedulerWith({ maxPrefixPages: 3, tokenBudget: 100 });
+  addAll(scheduler, sequenceOf(1, 8, 1), sequenceOf(2, 8, 1));
+  run(scheduler, 2);
+  assertEquals(scheduler.usedPages, 3);
+  const again = [sequenceOf(1, 9, 1), sequenceOf(2, 9, 1)];
+  addAll(scheduler, again[1]);
+  run(scheduler, 1);
+  addAll(scheduler, again[0]);
+  run(scheduler, 1);
+  assertEquals(again.map(({ cached }) => cached), [0, 8]); // three pages of the second one were kept then, none of the first
+  const none = schedulerWith({ maxPrefixPages: 0, tokenBudget: 100 });
+  const twins = [sequenceOf(1, 9), sequenceOf(1, 9)];
+  addAll(none, ...twins);
+  run(none, 60);
+  assertEquals([twins[1].cached, none.running, none.usedPages], [8, 0, 0]); // while the first one runs, its pages are shared
+});
+
 Deno.test("a full queue and a prompt that can never fit are refused with the reason", () => {
   const scheduler = schedulerWith({ pages: 5, maxSequences: 1, maxQueue: 2 });
   addAll(scheduler, sequenceOf(1, 4), sequenceOf(2, 4), sequenceOf(3, 4));
