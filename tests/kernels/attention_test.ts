@@ -111,8 +111,8 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
     }
   }
   const buffers: Record<string, ArrayBufferView> = { q, k, v };
-  if (mask === "bool") buffers.mask = kept;
-  if (mask === "add") buffers.mask = added;
+  if (mask === "bool") buffers.mask_or_pages = kept;
+  if (mask === "add") buffers.mask_or_pages = added;
   if (lengths) buffers.lengths = Int32Array.from(lengths);
   check(
     backend,

@@ -1,5 +1,5 @@
 /**
- * Caches of keys and values in pages, beside their definitions in primitives: sequences of any lengths share a pool, and a table tells which
+ * Caches of keys and values in pages, beside their definitions in primitives. Sequences of any lengths share a pool, and a table tells which
  * pages hold the positions of each. src/graph/kv_layout.ts has the layout.
  *
  * @module
@@ -19,8 +19,8 @@ import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { defineFused } from "./fused.ts";
 
 /**
- * The pool (pages, H, D / block, PAGE, block) with positions (B, H, T, D) written in place: position start[b] + t of sequence b goes to
- * page table[b, position / PAGE]. `table` is int32 (B, P), and `start` int32 (B,). Positions outside of the table are left out.
+ * The pool (pages, H, D / block, PAGE, block) with positions (B, H, T, D) written in place. Position p = start[b] + t of sequence b goes to
+ * page table[b, p / PAGE]. `table` is int32 (B, P), and `start` int32 (B,). Positions outside of the table are left out.
  * Entries that name no page count as the nearest one. No two sequences may write into one page.
  */
 export function appendPages(pool: Tensor, positions: Tensor, table: Tensor, start: Tensor): Tensor {

@@ -1,5 +1,5 @@
 /**
- * Keys and values in pages: what is written lies where the table says, is read back from there, and attention over it is attention over
+ * Keys and values in pages: they lie where the table says and are read back from there. Attention over them is attention over
  * the same positions in a row.
  */
 
