@@ -88,7 +88,7 @@ export interface HostTimes {
   /** Microseconds of host work for a token, waiting excluded. */
   readonly hostUs: number;
   /** The same for a prompt of {@link PROMPT}: until it is submitted, and from its end to the first token. */
-  readonly promptUs: { readonly before: number; readonly behind: number };
+  readonly promptUs: { readonly before: number; readonly after: number };
   /** For one token. */
   readonly dispatches: number;
   readonly barriers: number;

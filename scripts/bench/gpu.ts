@@ -36,7 +36,7 @@ const FLAGS = {
   "model": { value: "DIR", help: "a model directory instead" },
   "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where)` },
   "dtype": { value: "NAME", help: "vkmx's activations and cache: float16, bfloat16 or float32 (float16)" },
-  "positions": { value: "LIST", help: `tokens to decode behind (${FULL.positions})` },
+  "positions": { value: "LIST", help: `tokens in the cache before decoding (${FULL.positions})` },
   "sequences": { value: "LIST", help: `numbers of sequences together (${FULL.sequences})` },
   "prompts": { value: "LIST", help: `tokens of prompts (${FULL.prompts})` },
   "columns": { value: "LIST", help: `tokens of one sequence at once (${FULL.columns})` },

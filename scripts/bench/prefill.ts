@@ -121,7 +121,7 @@ function benchAttention(
   const [us] = bench.time(1);
   const pairs = tokens * (tokens + 1) / 2 + tokens * prefix;
   line(
-    `attention, ${tokens} tokens behind ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
+    `attention, ${tokens} tokens after ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
     us,
     4 * pairs * HEADS * HEAD_DIM,
   );

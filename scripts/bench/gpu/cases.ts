@@ -13,10 +13,10 @@ export const GROUPS = {
   decode: "tokens of one sequence, in the variant that is taken, with barriers and in one dispatch",
   batch: "tokens of several sequences together",
   prompt: "prompts to their first token",
-  columns: "few tokens of one sequence behind others, read as a prompt: with the logits of the last one only",
+  columns: "few tokens of one sequence after others, read as a prompt: with the logits of the last one only",
   host: "what the host does for a token and a prompt",
   code: "machine code of the kernels of a layer",
-  where: "where the time goes, by region, op and kernel: text behind the table",
+  where: "the time by region, op and kernel: text after the table",
 } as const;
 
 /** One of the groups. */

@@ -295,8 +295,8 @@ class ShapeRun {
   #putHost({ hostUs, promptUs, dispatches, barriers, submissions }: HostTimes): void {
     const rows: readonly (readonly [string, number, Figure["unit"]])[] = [
       ["host time a token", hostUs, "us"],
-      [`host time in front of a prompt of ${PROMPT}`, promptUs.before, "us"],
-      [`host time behind a prompt of ${PROMPT}`, promptUs.behind, "us"],
+      [`host time before a prompt of ${PROMPT}`, promptUs.before, "us"],
+      [`host time after a prompt of ${PROMPT}`, promptUs.after, "us"],
       ["dispatches a token", dispatches, ""],
       ["barriers a token", barriers, ""],
       ["submissions a token", submissions, ""],

@@ -130,10 +130,8 @@ export class Sequences {
     const which = this.#sequences.length > 1 ? ` of sequence ${sequence}` : "";
     return new LlmError(
       "logits",
-      `The logits of step ${step}${which}, behind ${
-        last + step
-      } tokens, have NaN or infinity in them, or no finite one: ` +
-        "look for such values in the weights, or for an overflow in their dtype",
+      `The logits of step ${step}${which}, after ${last + step} tokens, contain NaN or infinity, or no finite value. ` +
+        "Look for such values in the weights, or for an overflow in their dtype",
     );
   }
 }

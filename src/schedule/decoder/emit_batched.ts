@@ -104,7 +104,7 @@ export function batchedUnsupportedReason(
     ],
     [
       forced || d.chunk === undefined || d.capacity <= tuningOf(backend).decode.maxChunkCapacity,
-      `${what} are faster that way behind ${d.capacity} positions`,
+      `${what} are faster that way after ${d.capacity} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],

@@ -317,7 +317,7 @@ export function openPrompt(
     linked: isLinked(ready.region, graph, wanted, starts, ends, inside),
   }));
   const explanation =
-    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} behind it` +
+    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} after it` +
     (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
   return new Prompt(l, before, linked, explanation, value, done);
 }

@@ -110,7 +110,7 @@ export function readyDecoder(
     const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
     if (d.chunk || isDense(d.sizes)) return why ?? NO_ROOM;
-    if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
+    if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences use the prefill GEMMs`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);

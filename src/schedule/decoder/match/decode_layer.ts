@@ -132,7 +132,7 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
     walk.peekIndex(values.start) === start && values.count === rows,
     "keys and values are written at different rows",
   );
-  if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention are not those behind the new rows");
+  if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention do not end with the new rows");
   return { query, lengths, scale, keys, values, rows, start, takes, position };
 }
 

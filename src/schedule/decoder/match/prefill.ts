@@ -309,7 +309,7 @@ function tellApart(
     walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
   const queries = ropes.find(isQuery);
   const [keys, ...more] = ropes.filter((rope) => rope !== queries);
-  expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
+  expect(keys !== undefined && more.length === 0, "which rope is of q and which of k is not clear");
   return { queries, keys };
 }
 
