@@ -7,7 +7,7 @@
 import { STATUS } from "./symbols.ts";
 
 /**
- * What a {@link RuntimeError} is about.
+ * Codes of a {@link RuntimeError}.
  *
  * - "argument": something is out of range
  * - "handle": it was closed or freed
@@ -40,7 +40,7 @@ export type RuntimeErrorCode =
 export class RuntimeError extends Error {
   /** The class's name. */
   override readonly name = "RuntimeError";
-  /** What the error is about. */
+  /** The kind of error. */
   readonly code: RuntimeErrorCode;
   /** The call that failed. */
   readonly call: string;

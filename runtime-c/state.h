@@ -1,4 +1,4 @@
-// What the files of the runtime share: the one global struct, the device and everything it owns. Who works with a part is the
+// The state that the files of the runtime share: the one global struct, the device and everything it owns. Who works with a part is the
 // module of its name; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
 //
 //   exports.c     the functions of vk_runtime.h: find the device, call one function, answer its status
@@ -192,7 +192,7 @@ typedef struct Copies {
     uint64_t tickets[COPIES_RING];
     uint32_t ring;
     bool open;
-    Uses behind; // what the open ones wait for
+    Uses behind; // those that the open ones wait for
 } Copies;
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ typedef struct Binding {
     uint32_t hazard; // the slot that stands for this place
 } Binding;
 
-// A command buffer for one binding of the slots, with its timestamps where it is profiled.
+// A command buffer for one binding of the slots, with its timestamps if it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
     VkCommandBuffer preamble, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
@@ -272,7 +272,7 @@ typedef struct Plan {
     uint8_t *access;                   // per slot: whether dispatches read (1) and write (2) it
     uint64_t *reach;                   // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
     uint32_t *bound;                   // four words a slot, as it was last bound; 0: not yet
-    Binding *bindings;                 // what they come to
+    Binding *bindings;                 // the resulting bindings
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;
 } Plan;

@@ -40,7 +40,7 @@ const PROGRAM = { name: "mutants", about: "Plants mistakes and sees which tests 
 class MutantRun {
   readonly #tiers: readonly Tier[];
   readonly #seed: number;
-  /** What was done, by name. */
+  /** Outcomes so far, by name. */
   readonly outcomes = new Map<string, Outcome>();
   /** Tiers and test files that fail where no mistake is planted. */
   readonly broken = new Set<string>();

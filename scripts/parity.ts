@@ -85,7 +85,7 @@ export interface ParityRow {
   readonly there: boolean;
   /** Whether rows of the case table run it on both devices. */
   readonly tested: boolean;
-  /** What else is to be said; of what is not there, why. */
+  /** A note; for a missing function, the reason. */
   readonly note: string;
 }
 

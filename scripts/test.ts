@@ -45,7 +45,7 @@ interface Total {
   readonly seconds: Record<string, number>;
 }
 
-/** What durations are kept by. */
+/** The key of a duration. */
 const keyOf = ({ pass, file }: Run): string => `${pass} ${file}`;
 
 function addCounts(total: Total, { file }: Run, counts: Counts): void {
@@ -81,7 +81,7 @@ async function vulkanDevices(): Promise<readonly { readonly name: string; readon
   }));
 }
 
-/** The GPU that `--gpu` or `--device=NAME` means. Ends the program where there is none. */
+/** The GPU that `--gpu` or `--device=NAME` means. Ends the program if there is none. */
 async function gpuOf({ device }: Arguments): Promise<string> {
   if (device !== undefined) return device;
   const { defaultDevice } = await import("../src/backend/devices.ts");
@@ -98,7 +98,7 @@ async function testGpu(args: Arguments, files: readonly string[], device: string
   return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
 }
 
-/** Runs a tier: the CPU, then Vulkan devices where there are some. */
+/** Runs a tier: the CPU, then Vulkan devices if there are some. */
 async function testTier(args: Arguments, files: readonly string[]): Promise<Total> {
   const runs = files.flatMap((file) => runsOf(file, args.tier));
   const names = (await vulkanDevices()).map(({ name }) => name);

@@ -43,7 +43,7 @@ pub const Block = struct {
 
 pub const Constant = struct { name: []const u8, value: i64 };
 
-/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null where it has no row; `math` says that its
+/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null if it has no row; `math` says that its
 /// row of floats is long.
 pub const Elementwise = struct { name: []const u8, id: u32, arity: u32, results: [3]?Domain, math: bool };
 pub const Domain = enum { float, int, uint };
@@ -124,7 +124,7 @@ fn checkKernels(t: Tables) void {
     }
 }
 
-/// What `needs` may name; position i is bit i of KernelRow.needs.
+/// Names for `needs`; position i is bit i of KernelRow.needs.
 const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "wasm", "bfloat16", "narrow" };
 
 pub fn needBits(kernel: Kernel) u32 {

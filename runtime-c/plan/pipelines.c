@@ -81,7 +81,8 @@ static int32_t save(Device *d) {
 int32_t pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
     if (!p->cache || !p->path || atomic_load(&d->lost)) return VKRT_OK;
-    while (atomic_load(&p->making) > 0) sleep_milliseconds(1); // what other threads make is saved too, and ends before the program does
+    while (atomic_load(&p->making) > 0)
+        sleep_milliseconds(1); // pipelines of other threads are saved too, and are made before the program ends
     lock_acquire(&p->saving);
     int32_t status = save(d);
     lock_release(&p->saving);

@@ -108,7 +108,7 @@ await runMain(PROGRAM, async (values) => {
   return 0;
 });
 
-/** What is to be measured. */
+/** The measurements to make. */
 function targetsOf({ model, shapes, gguf }: Values<typeof FLAGS>): readonly Target[] {
   if (model !== undefined && shapes !== undefined) throw new UsageError("--model and --shapes exclude each other");
   if (model !== undefined) return [{ name: model.split("/").findLast((part) => part !== "")!, dir: model }];

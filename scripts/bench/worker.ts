@@ -124,7 +124,7 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
   return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
-/** The variant of a case's steps; null where they are not fused. */
+/** The variant of a case's steps; null if they are not fused. */
 async function variantOfCase(c: Case, tokens?: number): Promise<StepVariant | null> {
   const { rows = 1, tokens: all = 1 } = c;
   const kernels = async (count: number): Promise<readonly mx.KernelTime[]> =>

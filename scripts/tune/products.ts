@@ -127,7 +127,7 @@ export function measureCosts(
 export interface MeasuredCuts {
   /** Workgroups of the fastest split. */
   readonly targetWorkgroups: number;
-  /** Most rows at which kernels for few rows are faster than tiles; undefined where they are at none. */
+  /** Most rows at which kernels for few rows are faster than tiles; undefined if they are at none. */
   readonly maxRows: number | undefined;
 }
 

@@ -8,7 +8,7 @@ import type { Tuning } from "../../src/schedule/tuning/tuning.ts";
 import type { BackendLimits } from "../../src/backend/backend.ts";
 import type { MeasuredCost, MeasuredCuts } from "./products.ts";
 
-/** What was measured of a device. */
+/** The measurements of a device. */
 export interface Measured {
   /** Name, driver and version. */
   readonly description: string;

@@ -48,13 +48,13 @@ Accumulator accumulator_load(uint64_t sums, uint i) { return Shared2(sums).v[i];
 void accumulator_store(uint64_t sums, uint i, Accumulator s) { Shared2(sums).v[i] = s; }
 #define ZERO_ACCUMULATOR uvec2(0)
 
-// What is added to a sum.
+// A term of a sum.
 Accumulator accumulator_of(float x) {
     note_lost(x);
     return accumulator_as(x);
 }
 
-// What a sum of a residual opens with.
+// The first term of a residual's sum.
 Accumulator accumulator_open(float x) {
     if (!fits(x)) x = MAX_ACCUMULATOR;
     return accumulator_as(x);

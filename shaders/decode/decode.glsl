@@ -1,4 +1,4 @@
-// What the decode kernels share: one token through a whole decoder in three dispatches a layer.
+// The common part of the decode kernels: one token through a whole decoder in three dispatches a layer.
 //
 //   qkv     norm, q, k and v of a slice of a head with their biases, rotary positions, the slice's part of every score
 //   attention  softmax, the slice of the values, its columns of the output projection

@@ -60,7 +60,7 @@ void prefetch_down() {
     prefetch(ADDRESS_FEED(DOWN_SCALES_BIASES) + uint64_t(group * row), groups * row, (BLOCKS * 8u / GROUP + 2u) * row);
 }
 
-// The loop of the prefetch warps: qkv a layer ahead, the feed-forward part too where there is room. In each layer there are as many barriers as
+// The loop of the prefetch warps: qkv a layer ahead, the feed-forward part too if there is room. In each layer there are as many barriers as
 // in qkv, attention and mlp.
 void prefetch_layers() {
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {

@@ -1,4 +1,4 @@
-// What workgroups of the kernels in shaders/decode_gemv exchange: float32 whose two lowest bits, the tag, say in which
+// Words that workgroups of the kernels in shaders/decode_gemv exchange: float32 whose two lowest bits, the tag, say in which
 // layer they were written. A reader that waits spins until its words have the right tags. So there are neither counters
 // nor fences, and nothing is zeroed. Neighbouring layers have different tags, and so have the last layer and the first
 // one of the next token. Nothing is overwritten before all its readers are done, since what takes its place comes from
@@ -75,7 +75,7 @@ void open_residual(uint quad, vec4 x) {
     Shared4(state_before(0u)).v[quad] = w;
 }
 
-// What layers exchange is marked as not written yet.
+// The words that layers exchange are marked as not written yet.
 void clear_accumulators(uint kept, uint now, uint first, uint step) {
     for (uint i = first; i < (AT_END - AT_QKV) / 16u; i += step) Shared4(state() + AT_QKV).v[i] = uvec4(TAG_OPENED);
 }

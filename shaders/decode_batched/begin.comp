@@ -13,7 +13,7 @@ const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCAL
            FREQS = 8u;     // and that of the other rope
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
-layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
 layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };

@@ -30,7 +30,7 @@ const uint STEPS = HIDDEN / 64u;
 const uint AHEAD = BITS != 4u ? 1u : STEPS % 2u == 0u ? 2u : 1u;
 
 shared uvec2 bests[OUT_BLOCKS * 8u * WARPS * 8u]; // of each row, warp and column of 8
-shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // what warps have of a block that began before
+shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // the parts of warps of a block that began before
 shared float scales[OUT_BLOCKS * 8u];
 
 struct Parts {

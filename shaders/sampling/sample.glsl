@@ -1,4 +1,4 @@
-// What the sampling kernels share: a token drawn from softmax(logits[row] / temperature) after the filters of MLX-LM's sampler.
+// The common part of the sampling kernels: a token drawn from softmax(logits[row] / temperature) after the filters of MLX-LM's sampler.
 // Each row has its own settings. A filter is on when its setting is: it judges the whole row's probabilities p = softmax(logits), and a token must pass
 // all of them:
 //
@@ -37,7 +37,7 @@ layout(constant_id = 2) const uint PER_THREAD = 4; // logits of a slice that a t
 
 uint thread() { return gl_LocalInvocationID.x; }
 
-// Whether a token may be chosen: bit i % 32 of word i / 32 of the row's mask, where there is a mask.
+// Whether a token may be chosen: bit i % 32 of word i / 32 of the row's mask, if there is a mask.
 bool is_allowed(uint row, uint i) {
     if (pc.address[MASK] == 0ul) return true;
     return ((U32s(pc.address[MASK]).v[row * ((COLS + 31u) / 32u) + (i >> 5)] >> (i & 31u)) & 1u) != 0u;
@@ -90,7 +90,7 @@ uint64_t scratch(uint row) { return pc.address[SCRATCH] + uint64_t(row) * uint64
 
 const uint NEGATIVE_INFINITY = 0xff800000u;
 
-// The logit of a token; -inf where the mask forbids it.
+// The logit of a token; -inf if the mask forbids it.
 float logit(uint row, uint i) {
     float x = load_float(pc.address[LOGITS], row * COLS + i, DTYPE_IN);
     return is_allowed(row, i) ? x : uintBitsToFloat(NEGATIVE_INFINITY);

@@ -58,7 +58,7 @@ export interface DeviceInfo {
 
 /** Kernels that a device lacks for one reason. */
 export interface MissingKernels {
-  /** What the device lacks. */
+  /** A feature that the device lacks. */
   readonly reason: string;
   /** Their names. */
   readonly kernels: readonly string[];

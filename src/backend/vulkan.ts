@@ -182,7 +182,7 @@ class VulkanBackend implements Backend {
     else this.wait(this.#streams[deviceStream(stream)]?.last ?? 0);
   }
 
-  /** What was submitted to a GPU runs to its end. */
+  /** Work that was submitted to a GPU runs to its end. */
   drop(_ticket: number): boolean {
     return false;
   }

@@ -1,5 +1,5 @@
 /**
- * What `vkmx convert` and `vkmx quantize` have in common: where from and where to, the widths, progress, and what is said at the end.
+ * The common part of `vkmx convert` and `vkmx quantize`: source and target, the widths, progress, and the last lines.
  *
  * @module
  */

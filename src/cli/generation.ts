@@ -47,7 +47,7 @@ const FLAGS = {
   "json": { help: "print one JSON object at the end instead of streaming text" },
 } as const satisfies Flags;
 
-/** The prompt where none is given. */
+/** The prompt if none is given. */
 const STORY = "Once upon a time";
 
 const ABOUT =
@@ -71,7 +71,7 @@ export const GENERATE = {
   ],
 } as const satisfies Program<Flags>;
 
-/** What --verbose may be; mlx-lm writes True and False. */
+/** Values of --verbose; mlx-lm writes True and False. */
 const TRUE = ["true", "t", "1"];
 const FALSE = ["false", "f", "0"];
 

@@ -12,7 +12,7 @@ import { LlmError, optionError } from "./error.ts";
 import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
-/** What an option has to be, by kind: how messages name it, and the test. */
+/** The kinds of options: the name in messages, and the test. */
 const KINDS = {
   number: ["a number", (value) => typeof value === "number"],
   numbers: [
@@ -29,7 +29,7 @@ const KINDS = {
   text: ["a text", (value) => typeof value === "string"],
 } as const satisfies Record<string, readonly [expected: string, test: (value: unknown) => boolean]>;
 
-/** The kind of an option; `true` where the function that takes the option checks it. */
+/** The kind of an option; `true` if the function that takes the option checks it. */
 export type OptionKind = keyof typeof KINDS | true;
 
 /**

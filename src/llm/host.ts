@@ -1,5 +1,5 @@
 /**
- * What a notebook does for work that takes long: it shows how far that is and interrupts it. Language models know none; one installs
+ * The host of long work, such as a notebook: it shows progress and interrupts. Language models import no host; one installs
  * itself by {@link setHost}.
  *
  * @module
@@ -23,7 +23,7 @@ export interface Output {
 export interface Host {
   /** The next interrupt; undefined if there is none. */
   interrupt(): Interrupt | undefined;
-  /** What a promise gives, or the reason of an interrupt where that comes first. The work goes on then. */
+  /** The value of a promise, or the reason of an interrupt if that comes first. The work goes on then. */
   untilInterrupted<T>(promise: Promise<T>): Promise<T>;
   /** Shows bytes done in a progress bar; undefined if there is no place for one. */
   progress(label: string): ((done: number, total: number) => void) | undefined;

@@ -59,7 +59,7 @@ export class Plot {
     return { [VEGA_LITE]: this.vegaLite, "image/svg+xml": this.svg, "text/plain": this.toString() };
   }
 
-  /** What a notebook shows. */
+  /** The output in a notebook. */
   [Symbol.for("Jupyter.display")](): Record<string, unknown> {
     return this.forms;
   }

@@ -63,7 +63,7 @@ export class LoweredStep implements Disposable {
   /**
    * Traces `step`, which gets a parameter per state node, several for one that is in `stacks`: its parts along the first axis. It
    * returns the new values of all parameters in the same order, with the same shapes and dtypes. Loops take their intermediates from
-   * `scratch`, where they may meet other Plans of the device.
+   * `scratch`, if they may meet other Plans of the device.
    */
   constructor(
     state: readonly Node[],
@@ -110,7 +110,7 @@ export class LoweredStep implements Disposable {
     return state.length === this.#state.length && this.#misfit(state) < 0;
   }
 
-  /** The first node of another shape or dtype than it was traced for; -1 where there is none. */
+  /** The first node of another shape or dtype than it was traced for; -1 if there is none. */
   #misfit(state: readonly Node[]): number {
     return this.#state.findIndex(({ shape, dtype }, i) =>
       state[i].dtype !== dtype || !sameShape(state[i].shape, shape)
@@ -241,7 +241,7 @@ export class BoundLoop implements Disposable {
     return this.#backend.drop(ticket);
   }
 
-  /** Share of the submission with a ticket that is done, from 0 to 1; undefined where the device does not tell. */
+  /** Share of the submission with a ticket that is done, from 0 to 1; undefined if the device does not tell. */
   progress(ticket: number): number | undefined {
     return this.#backend.progress(ticket);
   }

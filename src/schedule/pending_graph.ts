@@ -44,7 +44,7 @@ export class PendingGraph {
     }
   }
 
-  /** Lets a composite stand for a fused node where there is no kernel for it. */
+  /** Lets a composite stand for a fused node if there is no kernel for it. */
   #replace(node: Node, backend: Backend, { fuse }: LowerOptions): void {
     const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
     if (!fused || !node.composite) return;
@@ -59,7 +59,7 @@ export class PendingGraph {
     this.replaced.set(node, composite);
   }
 
-  /** What a node is computed from. */
+  /** The inputs from which a node is computed. */
   inputs(node: Node): readonly Node[] {
     const composite = this.replaced.get(node);
     return composite ? [composite] : node.inputs;

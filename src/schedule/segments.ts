@@ -21,7 +21,7 @@ import type { Storage } from "./plan/storage.ts";
 /** A part of a graph on one stream, or on none in particular. */
 export interface Segment {
   readonly stream: NodeStream | undefined;
-  /** What is asked for or read by other parts. */
+  /** Nodes that are asked for or read by other parts. */
   readonly outputs: Node[];
 }
 

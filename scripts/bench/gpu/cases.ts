@@ -1,5 +1,5 @@
 /**
- * What `deno task bench:gpu` measures of a shape: groups of rows, and the cases of each.
+ * Measurements of `deno task bench:gpu` for a shape: groups of rows, and the cases of each.
  *
  * @module
  */
@@ -62,7 +62,7 @@ const SHORT = 256;
 /** A case and what its row says. */
 export interface GpuCase extends Case {
   readonly group: Group;
-  /** What the row is named: the name without the variant. */
+  /** The row's name: the name without the variant. */
   readonly title: string;
   readonly unit: Unit;
 }

@@ -106,8 +106,8 @@ export class TracedStep<S> implements Disposable {
   }
 
   /**
-   * Probes for a faster step where the trace left that open, beside other work, and traces again where there is one, which
-   * {@link TracedStep.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
+   * Probes for a faster step where the trace left that open, beside other work, and traces again if there is one, which
+   * {@link TracedStep.bind} then gives. True if it has the same bits, so that loops may change over to it. What `step` captured must
    * still be there; otherwise this rejects.
    */
   improve(): Promise<boolean> {
@@ -185,7 +185,7 @@ export class DeviceLoop<S> implements Disposable {
     return this.#loop.drop(ticket);
   }
 
-  /** Share of the last step of a submission that is done, from 0 to 1; undefined where the device does not tell. */
+  /** Share of the last step of a submission that is done, from 0 to 1; undefined if the device does not tell. */
   progress(ticket: number): number | undefined {
     return this.#loop.progress(ticket);
   }
@@ -220,7 +220,7 @@ interface Kept {
 }
 
 /**
- * Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. All go
+ * Traces of steps over the same weights, kept for their next use; the least recently used one goes if there are too many. All go
  * where a weight has become another array.
  */
 export class TracedSteps implements Disposable {

@@ -19,7 +19,7 @@ export interface Input extends Value {
   readonly name: string | undefined;
 }
 
-/** What makes one value of others. */
+/** A value that an op makes of others. */
 export interface Step extends Value {
   readonly op: OpName;
   /** Numbers of the values that it reads, all of them smaller than its own. */

@@ -14,7 +14,7 @@ import { make, nodeOf, type Tensor } from "../tensor/tensor.ts";
 export interface StoredTensor {
   /** Its name in the file. */
   readonly name: string;
-  /** What it loads as. */
+  /** Dtype that it loads as. */
   readonly dtype: Dtype;
   /** Its shape. */
   readonly shape: readonly number[];
@@ -42,7 +42,7 @@ export function storedRows({ dtype, shape, place }: StoredTensor, first: number,
   });
 }
 
-/** The bytes of an array as a file holds them; computes it where nothing has yet. */
+/** The bytes of an array as a file holds them; computes it if nothing has yet. */
 export function storedBytes(tensor: Tensor): Uint8Array {
   return readNode(nodeOf(tensor));
 }

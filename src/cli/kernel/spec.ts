@@ -37,7 +37,7 @@ function dataFolder(): string {
   return join(shared ?? join(of("HOME"), ".local", "share"), "jupyter");
 }
 
-/** What starts a kernel. */
+/** The command that starts a kernel. */
 export function kernelSpec(display: string): object {
   const launcher = new URL(LAUNCHER);
   const module = launcher.protocol === "file:" ? fileURLToPath(launcher) : launcher.href;

@@ -27,11 +27,11 @@ export interface Sequence {
   readonly last: number;
   /** Most tokens to generate. */
   readonly limit: number;
-  /** State of its random numbers before the first token, where there are any. */
+  /** State of its random numbers before the first token, if there are any. */
   readonly key: Sampler["key"];
   /** The end of the prompt, as much of it as processors see, and what was generated. */
   readonly tokens: number[];
-  /** What its tokens may be. */
+  /** The constraint on its tokens. */
   readonly constraint: Constraint | undefined;
   ended: boolean;
 }

@@ -1,5 +1,5 @@
 /**
- * What a model family gives to generation.
+ * The interface of a model for generation.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export interface Traces extends Disposable {
 
 /**
  * A model as {@link load} gives it: a module of `mx.nn` whose parameters have the names that the checkpoint gives them.
- * What replaces them, one by one or with their modules, is what the next generation computes with.
+ * A replaced parameter or module counts from the next generation on.
  *
  * @example
  * ```ts
@@ -39,7 +39,7 @@ export interface Traces extends Disposable {
  * ```
  */
 export interface LanguageModel extends Module, Disposable {
-  /** What config.json says. */
+  /** The fields of config.json. */
   readonly config: ModelConfig;
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
   readonly traces: Traces;
@@ -59,7 +59,7 @@ export interface LanguageModel extends Module, Disposable {
   makeCache(batch?: number): KvCache;
 }
 
-/** What generation needs of a model besides. */
+/** The further fields of a model that generation needs. */
 export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
   /** The device of the parameters. */

@@ -103,7 +103,7 @@ export class Bpe {
   #makes = new Int32Array(0);
   readonly #queue = new MinHeap();
   readonly #known = new Map<string, readonly number[]>();
-  // What was found for pairs of ids, at places that they share with others.
+  // The merges of pairs of ids, at places that pairs share.
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 

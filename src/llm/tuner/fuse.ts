@@ -38,7 +38,7 @@ const FUSE_OPTIONS = {
   signal: true,
 } as const satisfies Record<keyof FuseOptions, true>;
 
-/** What {@link fuse} wrote. */
+/** The result of {@link fuse}. */
 export interface Fused {
   /** The folder. */
   readonly path: string;

@@ -16,7 +16,7 @@ import type { TrainableModel } from "./loss.ts";
 export interface LoRAConfig {
   /** Columns of the first matrix. */
   readonly rank: number;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** The part of inputs that becomes 0 while training. */
   readonly dropout: number;

@@ -1,5 +1,5 @@
 /**
- * What a language model loses on a batch.
+ * The loss of a language model on a batch.
  *
  * @module
  */

@@ -81,7 +81,7 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
 }
 
 /**
- * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `mode`
+ * Why a decoder of several sequences takes a grid of the kernels of one; undefined if the kernels of several serve it. `mode`
  * is how those would wait, "persistent" also where a test is still to tell.
  */
 export function batchedUnsupportedReason(

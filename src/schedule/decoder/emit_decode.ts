@@ -79,7 +79,7 @@ export class DecoderEmitter {
   readonly #e: Emission;
   readonly #sequences: number;
   readonly #spec: Readonly<Record<string, number>>;
-  /** What kernels that walk the cache are compiled for besides: the others serve every capacity. */
+  /** Further constants of kernels that walk the cache: the others serve every capacity. */
   readonly #walk: Readonly<Record<string, number>>;
   readonly #push: DecoderPush;
 

@@ -60,7 +60,7 @@ interface PartialResidual {
 export class Prompt {
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
-  /** What was found, and what was not, in words. */
+  /** The matched layers, and the reasons of the others, in words. */
   readonly explanation: string;
   readonly #l: Lowering;
   readonly #value: (node: Node) => Value;

@@ -58,7 +58,7 @@ function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): bo
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
 
-/** The launch mode of a decoder in certain kernels; undefined where only a probe can tell. */
+/** The launch mode of a decoder in certain kernels; undefined if only a probe can tell. */
 export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): LaunchMode | undefined {
   const { backend } = l;
   const { concurrent } = backend.limits;
@@ -106,7 +106,7 @@ class MegakernelProbe implements Probe {
   }
 }
 
-/** Throws a {@link MegakernelFailure} where the status word of a loop's steps is not 0; decoders of the device take barriers from now on. */
+/** Throws a {@link MegakernelFailure} if the status word of a loop's steps is not 0; decoders of the device take barriers from now on. */
 export function checkStatus(backend: Backend, status: number): void {
   if (status === 0) return;
   launchModesOf(backend).fail(status === WAITED);
@@ -127,7 +127,7 @@ export function forgetLaunchModes(backend: Backend): void {
   launchModes.delete(backend);
 }
 
-/** What a probe's result depends on besides device, driver and build. */
+/** The key of a probe's result, besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
   const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);

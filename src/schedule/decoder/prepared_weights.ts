@@ -60,11 +60,11 @@ export interface ReadyDecoder extends Weights {
   readonly accumulators: Accumulators;
   /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
   readonly norms: Value;
-  /** Codes that stand for those of the graph, where they have another width. */
+  /** Codes that stand for those of the graph, if they have another width. */
   readonly codes: ReadonlyMap<Node, Value>;
 }
 
-/** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. "products" are those of prompts. */
+/** Why kernels do not serve a decoder, or others do it better; undefined if they are the best. "products" are those of prompts. */
 export type UnsupportedReasons = Readonly<
   Record<Exclude<LayerKernels, "split_k"> | "products", (d: DecoderSpec) => string | undefined>
 >;
@@ -209,7 +209,7 @@ export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
   return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
 }
 
-/** What is beside the codes of a matrix: nothing where it is dense. */
+/** The arrays beside the codes of a matrix: none if it is dense. */
 function scalesBiases(m: Matrix): readonly Node[] {
   return isQuantized(m) ? [m.scales, m.biases] : [];
 }

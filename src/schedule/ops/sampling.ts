@@ -77,7 +77,7 @@ export function scratchFor(l: Lowering, rows: number, cols: number): Value {
   return l.temporary([rows, FIXED_WORDS + 2 * cols], uint32);
 }
 
-/** What a draw reads and writes besides the logits; all are optional. */
+/** Arrays that a draw reads and writes besides the logits; all are optional. */
 export interface DrawBuffers {
   /** float32 (rows,) */
   readonly uniforms?: Value;
@@ -100,7 +100,7 @@ export interface ChoiceInputs {
   readonly mask?: Value;
 }
 
-/** What a token is chosen from: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
+/** The source of a token: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
 export interface DrawSource extends Partial<ChoiceInputs> {
   readonly best: Value;
   readonly scratch: Value | undefined;

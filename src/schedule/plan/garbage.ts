@@ -148,7 +148,7 @@ export function collectWhenDue(): void {
   const due = bytes.middle > limit.middle || bytes.young + bytes.middle > limit.all ||
     arrays > survivors + Math.max(MIN_ARRAYS, survivors);
   if (due) collect();
-  // What is forgotten from now on the next scavenge finds, when nothing else keeps it alive.
+  // The next minor GC finds arrays that are forgotten from now on, if nothing else keeps them alive.
   if (made - cleared >= CHECKPOINT_ARRAYS.evaluated) checkpoint();
 }
 
@@ -235,7 +235,7 @@ const never = new Int32Array(new SharedArrayBuffer(4));
 let waiting = false;
 let useless = 0;
 
-/** Collects some time after this task where something is still forgotten then, and nothing else was evaluated meanwhile. */
+/** Collects some time after this task if something is still forgotten then, and nothing else was evaluated meanwhile. */
 function collectSoon(): void {
   if (waiting || !engine()) return;
   waiting = true;

@@ -25,7 +25,7 @@ import { profile } from "../../../src/schedule/plan/profile.ts";
 import { testDevices } from "./devices.ts";
 import { BACK, changes, FRONT, pattern } from "./guards.ts";
 
-/** What one dispatch needs. */
+/** The inputs of one dispatch. */
 export interface KernelRun {
   /** Specialisation constants by name; default 0, THREADS 64. */
   readonly spec?: Readonly<Record<string, number>>;
@@ -47,7 +47,7 @@ export interface Dispatch {
   readonly spec: readonly number[];
   readonly push: Uint32Array;
   readonly grid: readonly [number, number, number];
-  /** Slot and byte offset of each buffer, undefined where absent. */
+  /** Slot and byte offset of each buffer, undefined if absent. */
   readonly buffers: readonly (readonly [slot: number, byteOffset: number] | undefined)[];
 }
 

@@ -14,7 +14,7 @@ export interface Steps {
   keep(logits: Float32Array, position: number): Iterable<number>;
 }
 
-/** What is kept of the logits of the tokens that a cache does not hold, for each of its sequences. */
+/** The kept part of the logits of tokens that a cache does not hold, for each of its sequences. */
 export async function loopSteps(
   model: mx.lm.LanguageModel,
   cache: mx.lm.KvCache,

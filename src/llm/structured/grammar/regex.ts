@@ -162,7 +162,7 @@ class RegexParser {
     return { kind: "sequence", parts: [pattern] };
   }
 
-  /** What follows a backslash outside of brackets. */
+  /** An escape outside of brackets, after its backslash. */
   #escape(): Pattern {
     const char = this.#peek();
     if (char !== undefined && /^[1-9k]$/.test(char)) {
@@ -175,7 +175,7 @@ class RegexParser {
     return typeof found === "number" ? single(found) : classOf(found);
   }
 
-  /** What an escape stands for, after its backslash: a code point, or a set. */
+  /** The value of an escape, after its backslash: a code point, or a set. */
   #escaped(inClass: boolean): number | (() => CodePoints) {
     const char = this.#chars[this.#at++];
     if (char === undefined) throw new RangeError("a backslash at its end");

@@ -148,12 +148,12 @@ function chunkOf(layers: readonly Layer[]): TokenChunk {
   return { count: layers[0].rows, selected };
 }
 
-/** What becomes of the logits. `late` ends come after everything else: they end a prompt. */
+/** The end of a step, after the logits. `late` ends come after everything else: they end a prompt. */
 interface StepEnd extends Pick<DecoderSpec, "logits" | "logitsState" | "token" | "keepsLogits" | "end"> {
   readonly late: boolean;
 }
 
-/** What reads the logits that the head's `product` gives. */
+/** Finds the readers of the logits, which the head's `product` gives. */
 function findEnd(
   walk: Walk,
   product: Node,
@@ -284,7 +284,7 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   return reader;
 }
 
-/** What all layers must have alike, since kernels get it once; their ropes may differ. */
+/** Fields that all layers must share, since kernels get them once; their ropes may differ. */
 const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "sizes": (l) => JSON.stringify(l.sizes),
   "features": (l) => JSON.stringify(l.features),
