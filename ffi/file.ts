@@ -167,7 +167,7 @@ export function checkVersion(path: string, version: string, end = 0): void {
   if (end > found.size) throw new FileError("size", `is cut off: it ends at byte ${found.size}, before byte ${end}`);
 }
 
-/** A range of a file that holds a deflate stream, and what is known of its content. */
+/** A range of a file that holds a deflate stream, and the expected size and CRC of its content. */
 export interface Deflated {
   readonly offset: number;
   readonly length: number;
@@ -237,8 +237,8 @@ export function readFile(path: string, most: number): Uint8Array {
 const TEMPORARY = /^[0-9a-f]{8}\.tmp$/;
 
 /**
- * Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. What writers that
- * were killed left beside it goes.
+ * Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. Files that killed
+ * writers left beside it are removed.
  */
 export function writeWhole(path: string, pieces: Iterable<Uint8Array>): void {
   sweep(path);

@@ -70,7 +70,7 @@ export function isKept(path: string, file: PublishedFile): boolean {
 /** Writes a published file and the folders that it lies in; returns why it cannot be written. */
 export function keep(path: string, bytes: Uint8Array, file: PublishedFile): string | undefined {
   const folder = dirname(path);
-  // Deno answers what is not granted with a question, this function with a reason.
+  // Deno answers a missing permission with a question, this function with a reason.
   if (![folder, cacheFolder()].every((path) => granted({ name: "write", path }) && granted({ name: "read", path }))) {
     return `cannot write ${path}: Requires read and write access`;
   }

@@ -111,7 +111,7 @@ export function driverFailures(): DriverFailure[] {
   });
 }
 
-/** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. What fails will fail there again. */
+/** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. A failure happens again there. */
 export async function prepareVulkan(): Promise<void> {
   await openLibrary().symbols.count_async(new Uint32Array(1));
 }

@@ -272,7 +272,7 @@ function startWorker(data: { kernels: WebAssembly.Module; memory: WebAssembly.Me
   }
 }
 
-// Instructions that leave one v128 on the stack: i8x16.splat of 1, then what is asked for.
+// Instructions that leave one v128 on the stack: i8x16.splat of 1, then the tested one.
 const SPLAT = [0x41, 1, 0xfd, 0x0f];
 const FEATURES: readonly [string, readonly number[]][] = [
   ["SIMD (simd128)", [...SPLAT, 0xfd, 0x62]], // i8x16.popcnt

@@ -244,7 +244,7 @@ static void chunk_taken(Memory *m, Chunk *c) {
     m->cached -= c->first->size;
 }
 
-// Cuts what is not needed off the end of a range taken from a bin.
+// Cuts the unneeded end off a range taken from a bin.
 static void split(Pool *pool, Range *r, uint64_t size) {
     if (r->size - size < ALIGNMENT) return;
     Range *rest = calloc(1, sizeof *rest);

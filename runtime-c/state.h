@@ -1,5 +1,5 @@
-// The state that the files of the runtime share: the one global struct, the device and everything it owns. Who works with a part is the
-// module of its name; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
+// The state that the files of the runtime share: the one global struct, the device and everything it owns. A module of the same name works
+// with each part; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
 //
 //   exports.c     the functions of vk_runtime.h: find the device, call one function, answer its status
 //   device.c      open, close
@@ -41,7 +41,7 @@ typedef struct Uses {
     uint64_t at[VKRT_STREAMS];
 } Uses;
 
-// Work in the order of its submission. What runs on several streams is ordered by waits of one for the timeline of another.
+// Work in the order of its submission. Work on several streams is ordered by waits of one for the timeline of another.
 typedef struct Stream {
     VkQueue queue; // several streams may share one
     VkSemaphore timeline;
@@ -56,7 +56,7 @@ typedef struct Stream {
 #define MESSAGES 4
 
 // The last message of each of the calls that failed lately, the newest first. One place for all would lose the message of a call
-// to a failure of another thread before anybody could ask.
+// to a failure of another thread before a caller could ask.
 typedef struct Messages {
     Lock lock;
     struct {

@@ -7,7 +7,7 @@
  *     deno task mutants --resume                    goes on with a run that was interrupted
  *
  * Each is planted in a copy of the project, which is built. Then the test files that its row names run with `--tier
- * gate` until one fails. What passes those runs with `--tier full`. A file that fails where no mistake is planted
+ * gate` until one fails. A mistake that passes these runs is tried with `--tier full`. A file that fails where no mistake is planted
  * catches nothing, and fails the run. Outcomes are kept in .tools/mutants.jsonl as they come.
  *
  * @module

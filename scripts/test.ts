@@ -5,7 +5,7 @@
  *     deno task test tests/ops                        its tests of a folder or of files
  *     deno task test --tier full tests/ops/ops_test.ts
  *     deno task test:quick                            while one works
- *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists what was skipped
+ *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists skipped tests
  *
  * Each file is a process of its own, as many at a time as there are processors, the longest of the last run first. The CPU comes first:
  * a mistake that shows there ends the run in minutes, before software Vulkan compiles anything. Types are checked beside the first
@@ -63,7 +63,7 @@ async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T)
   }));
 }
 
-/** Whether all types are right; what is wrong is shown. The same check as that of `deno task check`, which takes its result over. */
+/** Whether all types are right; errors are shown. The same check as that of `deno task check`, which takes its result over. */
 async function checkTypes(total: Total): Promise<void> {
   const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await importArguments(), "."]);
   console.log(`types: ${ok ? "right" : "wrong"}`);

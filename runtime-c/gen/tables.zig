@@ -1,7 +1,7 @@
 //! Reads the tables that hold the truth: kernels.zon, push.h, the `#define`s of plan.h and dtype.h, elementwise.h, vk_runtime.h.
 //!
 //! The headers are written in a small grammar on purpose (4-byte scalars, one declaration a line), so scanning lines is
-//! enough. Whatever does not fit the grammar stops the build with file, line and what was expected.
+//! enough. Any other text stops the build with file, line and the expected form.
 
 const std = @import("std");
 const comments = @import("comments.zig");

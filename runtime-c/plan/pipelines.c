@@ -57,7 +57,7 @@ static int32_t cache_new(Device *d) {
     return status;
 }
 
-// Pipelines that came out of the file leave the cache its size. What could not be written is not tried again.
+// Pipelines that came out of the file leave the cache its size. A failed write is not tried again.
 static int32_t save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;

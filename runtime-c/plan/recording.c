@@ -196,7 +196,7 @@ static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p
     return record_runs(d, r->commands, plan, 1, r, p);
 }
 
-// Memory for the tables of addresses that the host may write: what was there before is no longer read.
+// Memory for the tables of addresses that the host may write: the earlier content is no longer read.
 static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     if (plan->table_entries == 0) return VKRT_OK;
     TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, true, &r->tables));

@@ -6,7 +6,7 @@
  *     deno task bench:gpu --shapes 8b --rows decode,code         only some groups of rows (--help lists them)
  *     deno task bench:gpu --shapes 8b:16,8b:8                    weights of 16 bits, which are dense, and of 8
  *     deno task bench:gpu --rows batch --variants --sequences 2,8   so many sequences together, in every variant that vkmx has
- *     deno task bench:gpu --budget 300 --json                    what is there after 300 seconds, as an array of rows
+ *     deno task bench:gpu --budget 300 --json                    the rows after 300 seconds, as an array
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it. Decode counts tokens after
  * the first. A prompt is the time to the first token, load the time from the first file to the first token. A row is printed as soon as it

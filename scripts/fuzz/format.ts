@@ -28,7 +28,7 @@ export interface Format {
 
 /** Most milliseconds of an input. */
 export const MAX_MILLISECONDS = 100;
-/** Most bytes that an input may take beside what is there already. */
+/** Most bytes that an input may take beside the memory in use. */
 export const MAX_BYTES = 64 * 2 ** 20;
 
 /** An answer that must not be: accepted though malformed, or text of a user that became a control token. */

@@ -51,7 +51,7 @@ export interface FuzzOptions {
   readonly processes?: number;
   readonly limits?: Limits;
   /**
-   * Findings of a kind that are confirmed and kept: a kind is what is thrown where, or only that it is slow. Default 3.
+   * Findings of a kind that are confirmed and kept: a kind is an error and its place, or a slow reading. Default 3.
    */
   readonly kept?: number;
   /** Hears of every chunk of inputs that was read, and of findings. */

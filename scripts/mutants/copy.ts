@@ -160,7 +160,7 @@ export class Copy {
     return { ok: success, seconds: (performance.now() - start) / 1000, output };
   }
 
-  /** Builds what is stale. Returns the last line of what went wrong. */
+  /** Builds stale files. Returns the last line of an error. */
   async #build(): Promise<string | undefined> {
     if (this.#stale.size === 0) return undefined;
     const own = `${TOOLS}/glslc/glslc`;

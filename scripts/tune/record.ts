@@ -55,7 +55,7 @@ export function recordSource({ description, limits, date, costs, cuts, decode, c
   const most = cuts.maxRows === undefined ? "" : `\n  fewRows: { ...BASE.fewRows, maxRows: ${cuts.maxRows} },`;
   return `/**
  * ${description}.
- * Measured with \`deno task tune\` on ${date}; what is not here is that of its class.
+ * Measured with \`deno task tune\` on ${date}; other values are those of its class.
  *
  * @module
  */

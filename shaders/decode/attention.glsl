@@ -260,7 +260,7 @@ void attention() {
     for (uint pair = 0; pair < PAIRS; pair++) {
         if (pair > 0u) prefetch_attention(pair, now);
         float attended = attention_pair(pair, now, key_scale);
-        // A few threads would hold up the others where all still ask for what is needed first.
+        // A few threads would hold up the others where all still ask for the first inputs.
         IF_BARRIERS(if (pair == 0u) load_carry(state_before(LAYER), carry));
         Blocks q = blocks_make(attended);
         Block block[2];

@@ -1,6 +1,6 @@
 // Prefetch warps: they load one word of every 32-byte sector of a workgroup's weights of the next layer. L2 then holds
 // them when the computing warps want them. Computing warps would otherwise all load the same phase's weights at once,
-// and their polls of accumulators would queue after the loads. A hint only: what is not in the cache takes longer, and
+// and their polls of accumulators would queue after the loads. A hint only: words that are not in the cache take longer, and
 // that is all.
 
 const uint SECTOR = 32u;                   // bytes that caches fill at once

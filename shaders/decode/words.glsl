@@ -43,7 +43,7 @@ uint wait_word(uint at, uint tag) { return Shared1(state() + at).v[0]; }
 uvec4 wait_quad(uint at, uint tag) { return Shared4(state() + at).v[0]; }
 #endif
 
-// Waits for several words at once: repeats a block that asks for what is missing. The block sets `missing` if a word
+// Waits for several words at once: repeats a block that loads the missing ones. The block sets `missing` if a word
 // was not there yet. All loads are in flight together, so waiting takes one way to the cache and back after the last
 // store, not one for each word.
 #ifdef POLL

@@ -1,7 +1,7 @@
 #version 460
 // Opens a token of each sequence. The residual becomes the embedding of the token, or a given vector; what the first
-// norm needs of it is written too. The rope angles of its position are computed once for all layers of a rope. What the
-// layers exchange is marked as not there yet. Any grid along x, a sequence each along y.
+// norm needs of it is written too. The rope angles of its position are computed once for all layers of a rope. The words
+// that layers exchange are marked as not there yet. Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 10

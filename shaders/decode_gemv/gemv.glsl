@@ -9,7 +9,7 @@
 //   down       rows of the down projection, added to the residual
 //
 // They are for shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches.
-// 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. What one lane
+// 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. The bytes that one lane
 // reads of the activations serves all of its rows. Scales and biases lie in the order of the loads, [row /
 // RUN][group][row % RUN]. Dense rows have none.
 //

@@ -371,7 +371,7 @@ struct AttentionMergePush {
     uint rows;
 };
 
-// Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
+// Rows of a residual, their addend and their norm; the width is a specialisation constant.
 struct AddNormPush {
     uint rows;
     uint splits; // parts that are added

@@ -21,7 +21,7 @@
 //   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
 //
 // Of `few`, a small top_k and the largest logits of many parts, no kernel counts all logits. The top_k largest are not
-// below the top_k-th of those, so the list holds what is not below it either.
+// below the top_k-th of those, so the list holds all that are not below it.
 //
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
 // All kernels need THREADS = 256, as many as there are bins and slices of a row at most. A slice has 1,024 logits, or 2,048 of rows of
@@ -65,7 +65,7 @@ const uint LIST = SLICE_MASSES + 2u * (BINS + 1u); // (index, float bits) of log
 
 uint slices() { return (COLS + SLICE - 1u) / SLICE; }
 
-// The settings of the row at hand. What is out of range switches its filter off, and a temperature below 0 is 0.
+// The settings of the row at hand. A value out of range switches its filter off, and a temperature below 0 is 0.
 float temperature = 0.0, top_p = 0.0, min_p = 0.0;
 uint top_k = 0u;
 bool few = false;

@@ -98,7 +98,7 @@ Kept find_kept(Bounds b) {
     return kept;
 }
 
-// The first index whose cumulative mass exceeds the fraction `uniform01` of what is kept.
+// The first index whose cumulative mass exceeds the fraction `uniform01` of the kept mass.
 uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) {
     Kept kept = find_kept(b);
     float inverse = inverse_temperature(temperature);

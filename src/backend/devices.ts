@@ -353,8 +353,8 @@ export function getBackend(name: string | undefined = named()): Backend {
 
 /**
  * Opens a Vulkan device, the default one unless named, on another thread, so that other work goes on until it is used. Where that
- * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself. What
- * {@link prepareDevices} does comes first.
+ * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself.
+ * {@link prepareDevices} runs first.
  *
  * @example
  * ```ts

@@ -92,7 +92,7 @@ function places(values: Values<typeof CONVERSION_FLAGS>, operands: readonly stri
   return [model, out];
 }
 
-/** Converts, with progress on stderr, and prints what was written. `label` says what is done. */
+/** Converts, with progress on stderr, and prints the result. `label` names the work. */
 export async function runConversion(
   label: string,
   values: Values<typeof CONVERSION_FLAGS>,

@@ -51,8 +51,8 @@ const FLAGS = {
 const STORY = "Once upon a time";
 
 const ABOUT =
-  `Streams generated text to stdout and figures to stderr. What is piped in stands before the prompt, which may be
-absent then. Without either it is "${STORY}".
+  `Streams generated text to stdout and figures to stderr. Piped text stands before the prompt, which may then be
+absent. Without either it is "${STORY}".
 The embedded model continues the prompt, or answers it where it has nothing to add.`;
 
 /** The help text of `generate`. */

@@ -239,7 +239,7 @@ export interface OpAttrs {
 
 /** Functions of `reduce`. */
 export type ReduceFn = "sum" | "prod" | "min" | "max" | "all" | "any" | "argmin" | "argmax" | "logsumexp";
-/** How scatter combines an update with what is there. */
+/** How scatter combines an update with the old value. */
 export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
 /** The kind of a factorization, and the parts that it omits or reads. */
 export interface Factorization {

@@ -34,7 +34,7 @@ export type OptionKind = keyof typeof KINDS | true;
 
 /**
  * Throws an {@link LlmError} unless `options` is an object whose names are in `table`, with values of the kinds that it says. The
- * message names the option and what was given, or the nearest name.
+ * message names the option and the given value, or the nearest name.
  */
 export function checkOptions(call: string, options: object, table: Readonly<Record<string, OptionKind>>): void {
   graph.checkOptions(call, options, table, (message) => new LlmError("option", message));

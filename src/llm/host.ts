@@ -15,7 +15,7 @@ export interface Interrupt {
 
 /** An output that changes in place. */
 export interface Output {
-  /** Shows the forms of something by their MIME types, in place of what was shown before. */
+  /** Shows the forms of something by their MIME types, in place of the earlier forms. */
   show(forms: Readonly<Record<string, unknown>>): void;
 }
 
@@ -56,7 +56,7 @@ interface Abortable {
   readonly signal?: AbortSignal;
 }
 
-/** The same options with a signal that an interrupt aborts too. What is no options or no signal stays, for the callee to refuse. */
+/** The same options with a signal that an interrupt aborts too. Other values stay, for the callee to refuse. */
 function heeding<O extends Abortable>(options: O, stop: AbortSignal): O {
   if (typeof options !== "object" || options === null) return options;
   const { signal } = options;

@@ -45,7 +45,7 @@ export interface LoadOptions {
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
-  /** A folder with adapters, or with what was fine-tuned in full, that are put into the model: see `mx.lm.tuner.loadAdapters`. */
+  /** A folder with adapters, or with fully fine-tuned weights, which are put into the model: see `mx.lm.tuner.loadAdapters`. */
   readonly adapterPath?: string;
   /** Branch, tag or commit of a model of the hub; default that of "org/name@revision", else "main". */
   readonly revision?: string;

@@ -4,7 +4,7 @@
  * @module
  */
 
-// deno-lint-ignore-file no-explicit-any -- what is not known of a result
+// deno-lint-ignore-file no-explicit-any -- unknown parts of a result
 
 import * as mx from "../array/mod.ts";
 import type { FloatOf, Larger, NameOf, NameWith, Promoted, RankOf, RealOf, SumOf } from "../array/mod.ts";

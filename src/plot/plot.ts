@@ -1,5 +1,5 @@
 /**
- * A plot, in each form that somebody may ask for; forms are made when they are.
+ * A plot, in each form that a notebook may show; forms are made when they are read.
  *
  * @module
  */

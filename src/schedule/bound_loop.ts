@@ -31,7 +31,7 @@ export function readMappedNode(node: Node, start: number = 0, count: number = si
 }
 
 /**
- * Writes elements of a stored, contiguous node from element `start` on, after what was submitted and before what comes later. Other
+ * Writes elements of a stored, contiguous node from element `start` on, after the submitted work and before later work. Other
  * arrays may share its storage, so nothing is written where an element would be outside of it.
  */
 export function writeStateNode(node: Node, bytes: Uint8Array, start: number = 0): void {
@@ -236,7 +236,7 @@ export class BoundLoop implements Disposable {
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }
 
-  /** Leaves out what is left of the submission with a ticket, where the device can; then true, and the state is void. */
+  /** Leaves out the rest of the submission with a ticket, where the device can; then true, and the state is void. */
   drop(ticket: number): boolean {
     return this.#backend.drop(ticket);
   }

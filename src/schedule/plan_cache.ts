@@ -2,7 +2,7 @@
  * The cache of Plans: a small graph like one that was lowered before takes over its Plan.
  *
  * Every decision of lowering follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored leaves begin
- * and in which strides. It also holds who else has nodes and storages, since that decides what may be overwritten. Two graphs of one
+ * and in which strides. It also holds which nodes and storages have other owners, since that decides what may be overwritten. Two graphs of one
  * signature differ in the storages alone, which are bound anew. Ops that look at more than that are never cached.
  *
  * @module

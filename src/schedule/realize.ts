@@ -50,7 +50,7 @@ function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend
 }
 
 /**
- * Evaluates nodes: on return the work is submitted, and reading waits for it. What hangs on no device yet goes to `otherwise`,
+ * Evaluates nodes: on return the work is submitted, and reading waits for it. Nodes without a device yet go to `otherwise`,
  * or to the default device.
  */
 export function realize(nodes: readonly Node[], otherwise?: Backend): void {

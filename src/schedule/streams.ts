@@ -248,7 +248,7 @@ function open(where: Stream | DeviceLike): StreamScope {
   };
 }
 
-/** Waits until what was submitted on a stream is done, on all streams of a device, or of the default device. */
+/** Waits until the work submitted on a stream is done, on all streams of a device, or of the default device. */
 export function synchronize(streamOrDevice?: Stream | DeviceLike): void {
   const one = streamOrDevice instanceof Stream;
   const name = one ? streamOrDevice.deviceName : nameOf(streamOrDevice, "synchronize");

@@ -68,7 +68,7 @@ export interface GpuCase extends Case {
 }
 
 /**
- * The cases of some groups. What a program takes by default comes first: one dispatch that fails when it is forced is not taken afterwards.
+ * The cases of some groups. The default variant of a program comes first: one dispatch that fails when it is forced is not taken afterwards.
  */
 export function gpuCases(groups: readonly Group[], effort: Effort): readonly GpuCase[] {
   const { positions, sequences, prompts, columns, tokens, variants, repeats } = effort;

@@ -34,7 +34,7 @@ export type AttributeKind =
   | "boolean?"
   | readonly string[];
 
-/** An array that a step reads; of the result of a step, that step; `source` is the dtype of what was quantized. */
+/** An array that a step reads; of the result of a step, that step; `source` is the dtype before quantization. */
 export type Operand = Value & { readonly op?: OpName; readonly attrs?: OpAttrs[OpName]; readonly source?: Dtype };
 
 /** A row. */

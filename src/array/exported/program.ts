@@ -1,5 +1,5 @@
 /**
- * Programs: functions of arrays as lists of steps, without a node of a graph. What files of functions hold.
+ * Programs: functions of arrays as lists of steps, without a node of a graph. Files of functions hold them.
  *
  * The values of a program are numbered: its inputs, then its constants, then the results of its steps.
  *

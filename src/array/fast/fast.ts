@@ -349,7 +349,7 @@ function addMask(
     throw new ValueError(`scaledDotProductAttention() has one mask with a name, "causal": found ${quoted(mask)}`);
   }
   const given = toNode("scaledDotProductAttention", mask);
-  // Lists are of no type of their own: what is no bool takes that of the result.
+  // Lists are of no type of their own: one that is not of bools takes the result's.
   const node = given.dtype === bool || mask instanceof Tensor ? given : castNode(given, dtype);
   const common = broadcastShapes(node.shape, full);
   if (!common || !sameShape(common, full)) {

@@ -1,5 +1,5 @@
 /**
- * Tensors that lie in safetensors files, for those who read them in parts and write their bytes.
+ * Tensors that lie in safetensors files, for code that reads them in parts and writes their bytes.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export interface StoredTensor {
   readonly place: { readonly path: string; readonly version: string; readonly byteOffset: number };
 }
 
-/** The tensors of a safetensors file, for those who read parts of them. */
+/** The tensors of a safetensors file, for code that reads parts of them. */
 export function storedTensors(path: string): StoredTensor[] {
   const { path: real, version, dataStart, entries } = readHeader(path);
   return entries.map(({ name, dtype, shape, begin }) => ({

@@ -96,7 +96,7 @@ export let wrap: (node: Node) => AnyTensor;
 export let nodeOf: (tensor: Tensor) => Node;
 /** Lets a Tensor show another node of the same shape and dtype. */
 export let rebind: (tensor: Tensor, node: Node) => void;
-/** Ends a Tensor and gives its node to the caller, who must hold it at once. */
+/** Ends a Tensor and gives its node to the caller, which must hold it at once. */
 export let handOn: (tensor: Tensor) => Node;
 
 /**

@@ -8,7 +8,7 @@
  * @module
  */
 
-// deno-lint-ignore-file no-explicit-any -- stands for what is not known
+// deno-lint-ignore-file no-explicit-any -- stands for an unknown part
 
 import type { Complex, Dtype, DtypeName } from "../../graph/dtype.ts";
 import type { Slice } from "./slice.ts";

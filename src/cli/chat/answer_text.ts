@@ -140,7 +140,7 @@ export class AnswerText {
     return wordsOf(word.pieces).map((pieces: Piece[], i) => this.#flow.word(i > 0 ? " " : spaces, pieces)).join("");
   }
 
-  /** Ends the line where what is held begins with its end. */
+  /** Ends the line if the held text begins with its end. */
   #endLine(): string {
     if (!this.#held.startsWith("\n")) return "";
     this.#held = this.#held.slice(1);

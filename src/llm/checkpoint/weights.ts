@@ -76,7 +76,7 @@ export class Weights implements Disposable {
     return this.#stored.has(name);
   }
 
-  /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
+  /** The tensor of a name, which must have this shape and kind. {@link Weights.finish} reports those that do not fit. */
   take(name: string, shape: readonly number[], kind: StoredKind): Tensor {
     return this.adopt(this.#find(name, shape, kind));
   }

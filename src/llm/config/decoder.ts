@@ -31,7 +31,7 @@ export type GateActivation = "silu" | "gelu" | "geluTanh";
 
 /** A pre-norm decoder with rotary positions and a gated feed-forward part. */
 export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
-  /** Added to the mean square of what is normalised. */
+  /** Added to the mean square of the input of a norm. */
   readonly rmsNormEps: number;
   /** The gate's function. */
   readonly activation: GateActivation;

@@ -29,7 +29,7 @@ export interface Description {
   readonly text: string;
   /** The text of generation_config.json. */
   readonly generation: string | undefined;
-  /** Dtype of what is not quantized; as it is stored where undefined. */
+  /** Dtype of tensors that are not quantized; the stored one if undefined. */
   readonly dtype: Dtype | undefined;
   /** How matrices are quantized, if they are. */
   readonly base: Quantization | undefined;

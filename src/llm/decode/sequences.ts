@@ -1,5 +1,5 @@
 /**
- * The sequences of a session, each a row of its state: what was generated, which have ended, and what their next tokens may be.
+ * The sequences of a session, each a row of its state: its generated tokens, whether it ended, and the constraint on its next token.
  *
  * @module
  */
@@ -29,7 +29,7 @@ export interface Sequence {
   readonly limit: number;
   /** State of its random numbers before the first token, if there are any. */
   readonly key: Sampler["key"];
-  /** The end of the prompt, as much of it as processors see, and what was generated. */
+  /** The end of the prompt, as much of it as processors see, and the generated tokens. */
   readonly tokens: number[];
   /** The constraint on its tokens. */
   readonly constraint: Constraint | undefined;

@@ -27,7 +27,7 @@ export interface DecodeOptions {
   readonly logprobs?: number;
   /** The constraint on the tokens of the sequence, if there is one. */
   readonly constraint?: Constraint;
-  /** Once it is aborted, nothing more of a prompt is submitted, and what is on its way is left out where the device can. */
+  /** Once it is aborted, nothing more of a prompt is submitted, and work on its way is left out if the device can do that. */
   readonly signal?: AbortSignal;
   /** Called while a step over `count` tokens of the prompt runs, with the share of it that is done. */
   readonly onRead?: (share: number, count: number) => void;

@@ -44,7 +44,7 @@ export interface CachedModel {
   readonly missing: readonly string[];
 }
 
-/** A file that was compared with what was published. */
+/** A file that was compared with the published hash. */
 export interface VerifiedFile {
   /** Its name in the model. */
   readonly name: string;

@@ -50,7 +50,7 @@ export interface LanguageModel extends Module, Disposable {
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**
    * Token ids (B, T) → hidden states (B, T, H) as transformers gives them. These are the embedding's, those after each layer but the
-   * last, and those after the last norm. Arrays are lazy: what is not read is not computed.
+   * last, and those after the last norm. Arrays are lazy: an array that is not read is not computed.
    */
   hiddenStates(tokens: Tensor): Tensor[];
   /** The last of the hidden states (…, H) → logits (…, V). */

@@ -73,7 +73,7 @@ export class Matcher implements Disposable {
   }
 
   /**
-   * The mask after what was accepted: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} if the
+   * The mask after the accepted tokens: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} if the
    * token was not one of those.
    */
   async mask(): Promise<Int32Array> {

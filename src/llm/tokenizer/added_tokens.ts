@@ -1,6 +1,6 @@
 /**
  * The "added_tokens" of a tokenizer.json: tokens that are found in text before it is encoded, as Hugging Face's tokenizers
- * find them. Those that are not "normalized" are looked for first, the others in the normal form of what is left.
+ * find them. Those that are not "normalized" are looked for first, the others in the normal form of the rest.
  *
  * @module
  */

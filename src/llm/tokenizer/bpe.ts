@@ -93,7 +93,7 @@ export class Bpe {
   /** Take a word that is a token for what it is, without merging. */
   readonly #wholeWords: boolean;
   readonly #idOfByte: Int32Array;
-  // The word at hand, by position; what was merged leaves gaps. `#previous` and `#following` link what is left.
+  // The word at hand, by position; merges leave gaps. `#previous` and `#following` link the rest.
   #bytes = new Uint8Array(0);
   #ids = new Int32Array(0);
   #previous = new Int32Array(0);

@@ -141,7 +141,7 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
 }
 
 /**
- * Puts the adapters of a folder, as {@link train} and mlx-lm save them, into a model, or what was trained of it in full.
+ * Puts the adapters of a folder, as {@link train} and mlx-lm save them, into a model, or its fully trained weights.
  *
  * Throws an {@link LlmError} that names the file and what does not fit the model.
  *

@@ -1,5 +1,5 @@
 /**
- * Models with what was fine-tuned fused into their weights, as directories like any other: `mlx_lm.fuse`.
+ * Models with the fine-tuning fused into their weights, as directories like any other: `mlx_lm.fuse`.
  *
  * @module
  */

@@ -23,7 +23,7 @@ import {
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
-/** Polls of what is not complete before a dispatch is given up: some milliseconds. */
+/** Polls of incomplete words before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;
 
 /** Emits the dispatches of a decoder, of one sequence or of several. */

@@ -201,7 +201,7 @@ export class BatchEmitter {
     }
   }
 
-  /** The logits, where anybody reads them, and what the end of the step needs. */
+  /** The logits, if a node reads them, and the inputs of the step's end. */
   head(): HeadResults {
     const { decoder: d, head } = this.#e.ready;
     const taken = d.chunk?.selected && this.#plain(d.chunk.selected);

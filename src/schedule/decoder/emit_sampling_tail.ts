@@ -31,7 +31,7 @@ function needsAll({ choice, logprobs }: SamplingTail): boolean {
 
 /** Where the head leaves its results. */
 export interface HeadResults {
-  /** (rows, vocabulary), where anybody reads them. */
+  /** (rows, vocabulary), if a node reads them. */
   readonly logits: Value | undefined;
   /** (rows, workgroups, 2): the largest logit of each. */
   readonly best: Value;

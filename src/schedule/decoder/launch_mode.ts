@@ -49,7 +49,7 @@ export interface ProbeStore {
   remember(key: string, answer: string): void;
   /** Calls `leave` where the program ends by itself before the scope does. */
   whileRunning(leave: () => void): Disposable;
-  /** Says what was found, to who asks for explanations. */
+  /** Prints the result, with VKMX_EXPLAIN. */
   explain(line: string): void;
 }
 

@@ -1,10 +1,10 @@
 /**
- * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns what is known of it
+ * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns its state
  * for a device. This file says which decoders its kernels serve, what a probe's result depends on, and what a failed wait means.
  *
  * It is tried only in loops, on devices that are likely to run all workgroups at once, after a probe (`megakernel_check.ts`). Every wait is
  * bounded too. A wait that runs out gives a {@link MegakernelFailure} when the loop's steps are awaited; from then on decoders of that
- * device use barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. What is known also decides which kernels
+ * device use barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. The state also decides which kernels
  * serve a few sequences (`emit_batched.ts`).
  *
  * @module

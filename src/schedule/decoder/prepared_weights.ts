@@ -130,7 +130,7 @@ function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Paramete
   return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
 }
 
-/** Weights if a sequence is decoded by itself: projections for the split_k kernels, and what is beside the codes of all others. */
+/** Weights if a sequence is decoded by itself: projections for the split_k kernels, and scales and biases of all others. */
 function prepareSplitK(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
@@ -149,7 +149,7 @@ function prepareSplitK(
   return head && { layers, head };
 }
 
-/** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes, which is nothing for dense ones. */
+/** Weights if a sequence is decoded by itself and workgroups make whole rows: scales and biases, none for dense ones. */
 function prepareGemv(
   backend: Backend,
   d: DecoderSpec,

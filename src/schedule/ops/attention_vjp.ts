@@ -1,5 +1,5 @@
 /**
- * Rules of the gradients of attention: what is known of each query row, then a kernel for queries and one for keys and values.
+ * Rules of the gradients of attention: statistics of each query row, then a kernel for queries and one for keys and values.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Rules of random words and of what is made of them at once.
+ * Rules of random words, and of numbers made of them at once.
  *
  * @module
  */

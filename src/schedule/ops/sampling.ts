@@ -72,7 +72,7 @@ function needsHistogram({ topK, topP }: Choice, cols: number, parts: number): bo
   return !isFew && (topP || topK < 0 || (topK > 0 && topK < cols));
 }
 
-/** Scratch memory of the kernels that look at all logits, to be cleared by who writes the largest ones. */
+/** Scratch memory of the kernels that look at all logits, to be cleared by the kernel that writes the largest ones. */
 export function scratchFor(l: Lowering, rows: number, cols: number): Value {
   return l.temporary([rows, FIXED_WORDS + 2 * cols], uint32);
 }

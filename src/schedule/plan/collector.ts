@@ -2,7 +2,7 @@
  * V8's collector, as far as a program reaches it: a whole collection, and its minor GC, which looks through young objects only.
  *
  * V8 keeps what a WeakRef was made or read for alive until a microtask checkpoint. Running a script in a context with its own microtask
- * queue is such a checkpoint, and runs no code of the program. So WeakRefs tell what is gone also inside a task.
+ * queue is such a checkpoint, and runs no code of the program. So WeakRefs show also inside a task which arrays are gone.
  *
  * @module
  */

@@ -183,7 +183,7 @@ export class Lowering {
     this.#region = region;
   }
 
-  /** Whether the Plan will run more than once, by somebody who looks at its status. */
+  /** Whether the Plan will run more than once, by an owner that looks at its status. */
   get repeats(): boolean {
     return this.#capturesStorage;
   }

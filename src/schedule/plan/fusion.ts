@@ -1,8 +1,8 @@
 /**
  * Fusers: rows of a table that lowering walks before it lowers a graph op by op.
  *
- * A {@link Fuser} looks for sequences of nodes in plain array code that a few kernels compute together. What it finds is a
- * {@link Fusion}: it claims nodes, and emits their dispatches when lowering comes to them. Lowering knows nothing else of it,
+ * A {@link Fuser} looks for sequences of nodes in plain array code that a few kernels compute together. Its result is a {@link
+ * Fusion}: it claims nodes, and emits their dispatches when lowering comes to them. Lowering knows nothing else of it,
  * so a second fused architecture is a row of `fusers.ts`.
  *
  * @module

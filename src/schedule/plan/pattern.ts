@@ -1,5 +1,5 @@
 /**
- * Walking a graph from results to inputs in search of a region: what is passed becomes part of it.
+ * Walking a graph from results to inputs in search of a region: nodes on the way become part of it.
  *
  * @module
  */

@@ -145,7 +145,7 @@ class Profiler {
     this.#timed.add(backend);
   }
 
-  /** Ends it; what was found stays until the next start. */
+  /** Ends it; the measurements stay until the next start. */
   stop(): Profile {
     const found = this.result();
     this.#on = ALWAYS;

@@ -93,7 +93,7 @@ function allocate(backend: Backend, bytes: number, hostVisible: boolean): Buffer
   }
 }
 
-/** Memory that several share. It lives as long as somebody holds what was taken. */
+/** Memory that several arrays share. It lives as long as a storage of it is held. */
 export class SharedMemory {
   readonly #storages: Storage[] = [];
 

@@ -2,7 +2,7 @@
  * Guards around every buffer that a device allocates: bytes before it and after it that no kernel may change.
  *
  * A guarded device allocates more than it is asked for and shifts the offsets of whatever uses the buffer. Guards and fresh
- * buffers hold NaN in every float type, so that what is read outside, or before it was written, shows in results. A buffer that
+ * buffers hold NaN in every float type, so that reads outside, or before a write, show in results. A buffer that
  * is freed is kept until the next check.
  *
  * @module

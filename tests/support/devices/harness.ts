@@ -29,7 +29,7 @@ import { BACK, changes, FRONT, pattern } from "./guards.ts";
 export interface KernelRun {
   /** Specialisation constants by name; default 0, THREADS 64. */
   readonly spec?: Readonly<Record<string, number>>;
-  /** Fields of the push block by name; what is left out is 0, short arrays are filled with 0. */
+  /** Fields of the push block by name; missing fields are 0, short arrays are filled with 0. */
   readonly push: Readonly<Record<string, number | readonly number[]>>;
   /** Contents by buffer name; optional buffers may be left out. Written ones are overwritten with the result. */
   readonly buffers: Readonly<Record<string, ArrayBufferView>>;

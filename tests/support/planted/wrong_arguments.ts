@@ -179,7 +179,7 @@ function wrongError(error: unknown, names: readonly string[]): string | undefine
   return undefined;
 }
 
-/** Largest number of elements that are computed: what is larger is right or wrong unseen. */
+/** Largest number of elements that are computed: larger results are not looked at. */
 const MOST = 20_000;
 
 /** All numbers of arguments, and of shapes of arrays. */

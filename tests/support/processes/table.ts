@@ -1,5 +1,5 @@
 /**
- * Command lines of `vkmx` as rows of a table: what is typed, and exactly what comes back on both streams. Each row is a process of its own
+ * Command lines of `vkmx` as rows of a table: the typed text, and exactly the output of both streams. Each row is a process of its own
  * in an empty folder, on the CPU unless its environment says otherwise; two run at a time.
  *
  * Expected text is exact but for placeholders: {number}, {device} (a name such as wasm or vulkan:0), {text} (anything on one line) and

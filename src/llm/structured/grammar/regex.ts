@@ -45,7 +45,7 @@ const REFUSED_GROUPS: readonly (readonly [string, string])[] = [
 
 /**
  * Parses a regular expression. Groups, lazy quantifiers and names of groups do not change which texts match. Any punctuation may have a
- * backslash before it. Throws a RangeError that says what no finite automaton holds, or what is wrong.
+ * backslash before it. Throws a RangeError that names the mistake, or the construct that no finite automaton supports.
  */
 export function parseRegex(source: string): Pattern {
   return new RegexParser(source).parse();

@@ -1,5 +1,5 @@
 /**
- * JSON schemas as grammars. What a schema says is held, or it is refused with the place where it stands.
+ * JSON schemas as grammars. Each keyword of a schema is enforced, or refused with its place.
  *
  * @module
  */

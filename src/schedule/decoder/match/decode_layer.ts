@@ -23,7 +23,7 @@ export interface Layer extends DecoderLayer, DecoderStep {
   readonly start: Node;
   /** The index of the row that alone is asked for, if there are more. */
   readonly selected: Node | undefined;
-  /** Whether the caches hold that row already: somebody else has written those of a prompt. */
+  /** Whether the caches hold that row already: another part has written those of a prompt. */
   readonly cached: boolean;
 }
 

@@ -5,7 +5,7 @@
  * one token of a sequence, one of each of several, or a chunk of few tokens of one. Of a chunk the last layer may compute no more than the
  * row that the head reads. The last layer of a prompt, which does so, is one too. The matcher walks from the logits up. Every shape, dtype
  * and attribute that the kernels assume is checked, and every node inside must be read inside only. A graph that does not match is lowered
- * op by op, with the same answers. `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
+ * op by op, with the same answers. `VKMX_EXPLAIN=1` prints on stderr which nodes were taken, or why not.
  *
  * @module
  */
@@ -206,7 +206,7 @@ function takeResults(
   for (const node of results) walk.inside.add(node);
 }
 
-/** No node outside reads the new state, and the other state in it is no view of what is overwritten. */
+/** No node outside reads the new state, and the other state in it is no view of overwritten memory. */
 function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly StateUpdate[]): void {
   for (const { value } of updates) {
     const outside = walk.readers(value).find((r) => !walk.inside.has(r));

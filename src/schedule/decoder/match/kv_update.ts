@@ -1,5 +1,5 @@
 /**
- * A key/value cache in a graph: updates that the cache has marked with its block, and what is written by them.
+ * A key/value cache in a graph: updates that the cache has marked with its block, and the values that they write.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Attention of many queries on cooperative matrices: which kernel serves, and its dispatch. What the driver must answer about
+ * Attention of many queries on cooperative matrices: the choice of a kernel, and its dispatch. The answers that the driver must give about
  * its matrices is asked in coopmat.ts.
  *
  * @module

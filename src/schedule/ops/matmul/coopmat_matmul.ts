@@ -305,7 +305,7 @@ export function gatedProduct(
   return out;
 }
 
-/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
+/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves their bytes. */
 export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
   const n = sum(w.matrix.columns);
   const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;

@@ -10,7 +10,7 @@ import type { Value } from "../../plan/value.ts";
 
 /** Rows in 16 bits. */
 export interface HalfRows {
-  /** (terms, rows, cols), or what was given where that had 16 bits already. */
+  /** (terms, rows, cols), or the input if it has 16 bits already. */
   readonly half: Value;
   /** The powers of two that were taken out of each block of rows; undefined if none were. */
   readonly powers: Value | undefined;
