@@ -7,7 +7,7 @@
 // pc.p.capacity. Kernels with other blocks than those of decoding define OWN_BLOCKS and have constants of these names.
 //
 // Kernels that take keys and values of any strides define KV_STRIDES and have DTYPE_KV alone. They get other functions. With KV_PAGES they
-// have PAGE too: where that is not 0, positions lie in pages of so many, and the first stride is from page to page.
+// have PAGE too. If it is not 0, positions lie in pages of so many, and the first stride is from page to page.
 
 const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
 

@@ -21,8 +21,8 @@ export interface KvLayout {
 export const FUSED_LAYOUT: KvLayout = { keys: 4, values: 8 };
 
 /**
- * Positions of a page, where many sequences share a pool of pages: a pool is a buffer whose first dimension counts pages and that has so
- * many positions. A table (sequences, pages of one) of int32 says which pages hold the positions of a sequence, in their order. More
+ * Positions of a page. Many sequences share a pool of pages: a buffer whose first dimension counts pages, each of so many positions. A
+ * table (sequences, pages of one) of int32 says which pages hold the positions of a sequence, in their order. More
  * positions waste more memory at the end of each sequence; fewer ones make longer tables. Kernels take them 32 at a time.
  */
 export const PAGE = 64;

@@ -194,8 +194,9 @@ export interface OpAttrs {
     readonly hasLengths: boolean;
   };
   /**
-   * inputs (pool, update (B, H, T, D), table int32 (B, P), start int32 (B,)): the pool of pages, with position start[b] + t of each sequence
-   * written where its table says; positions outside of the table are left out. See kv_layout.ts. `donate` as of `sliceUpdate`.
+   * inputs (pool, update (B, H, T, D), table int32 (B, P), start int32 (B,)): the pool of pages, written in place. Position
+   * start[b] + t of sequence b goes to the page in its table; positions outside of the table are left out. See kv_layout.ts.
+   * `donate` as of `sliceUpdate`.
    */
   appendPages: { readonly donate: boolean };
   /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D). */

@@ -4,8 +4,8 @@
 // in pieces. Each piece of k and v is converted to float32 once and used by all rows. Running maxima and sums keep one
 // pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
-// a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions lie in pages of so many; buffer 3 then
-// has the kv_len / PAGE pages of each batch row and no mask.
+// a row with no key left gives 0. If spec constant 9, PAGE, is not 0, positions lie in pages of so many. Buffer 3 then has
+// the kv_len / PAGE pages of each batch row and no mask.
 
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"
@@ -17,7 +17,7 @@ typedef struct Block {
     const Call *call;
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
-    Pages pages;       // of the batch row, a multiple of KEYS positions each
+    Pages pages;      // of the batch row, a multiple of KEYS positions each
     bool split;       // float16 keys and values as attention_half.h takes them,
     f4 factor;        // the factor that they lack then,
     u16x8 magnitudes; // and the largest that were read so

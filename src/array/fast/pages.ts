@@ -1,6 +1,6 @@
 /**
- * Caches of keys and values in pages, beside their definitions in primitives: sequences of any lengths share a pool, and a table tells which
- * pages hold the positions of each. src/graph/kv_layout.ts has the layout.
+ * Caches of keys and values in pages, beside their definitions in primitives. Sequences of any lengths share a pool, and a table has the
+ * pages of each. src/graph/kv_layout.ts has the layout.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { defineFused } from "./fused.ts";
 
 /**
- * The pool (pages, H, D / block, PAGE, block) with positions (B, H, T, D) written in place: position start[b] + t of sequence b goes to
+ * The pool (pages, H, D / block, PAGE, block) with positions (B, H, T, D) written in place. Position start[b] + t of sequence b goes to
  * page table[b, position / PAGE]. `table` is int32 (B, P), and `start` int32 (B,). Positions outside of the table are left out.
  * Entries that name no page count as the nearest one. No two sequences may write into one page.
  */

@@ -1,6 +1,6 @@
 /**
- * Keys and values in pages: what is written lies where the table says, is read back from there, and attention over it is attention over
- * the same positions in a row.
+ * Keys and values in pages: the table places them and finds them again. Attention over pages equals attention over the same positions in
+ * a row.
  */
 
 import { assert, assertEquals } from "@std/assert";
