@@ -1,8 +1,8 @@
 /**
  * The pages of sequences: found in the prefix tree, allocated, grown and given back.
  *
- * What is kept in the tree is as of the last step that was scheduled, not of the last that ran. That is right where steps run in the order
- * in which they were scheduled: whoever finds a page has it read by a later step than the one that fills it. For the same reason
+ * What is kept in the tree is as of the last step that was scheduled, not of the last that ran. That is right because steps run in the
+ * order in which they were scheduled. The finder of a page reads it in a later step than the one that fills it. For the same reason
  * a page may be given to another sequence as soon as its last owner has no step on its way.
  *
  * @module
@@ -57,8 +57,8 @@ export class PageManager {
   }
 
   /**
-   * Finds the beginning of a sequence in the tree, if pages for the rest of its tokens and one more can be had and `spare` others are
-   * left. The caller gives the result to {@link PageManager.place} or {@link PageManager.drop}.
+   * Finds the beginning of a sequence in the tree, if there are pages for the rest of its tokens, one more, and `spare` others. The
+   * caller gives the result to {@link PageManager.place} or {@link PageManager.drop}.
    */
   find(sequence: Sequence, spare: number): Match | undefined {
     const { pages, partial } = this.#tree.match(sequence.tokens);

@@ -23,7 +23,7 @@ export class PagePool {
     for (let page = count - 1; page > 0; page--) this.#free.push(page);
   }
 
-  /** Pages that nobody has. */
+  /** Pages without an owner. */
   get free(): number {
     return this.#free.length;
   }

@@ -6,7 +6,7 @@
  * beginning is found by binary search, however many requests begin alike.
  *
  * The tree has a reference to each of its pages. A page with another reference is in use by a sequence: it is locked. A sequence that has a
- * page of the tree has all pages above it too, so what is not locked can be evicted from the leaves up.
+ * page of the tree has all pages above it too. So unlocked pages can be evicted from the leaves up.
  *
  * Nodes are kept in the order of their last use, a parent after its children. So one walk from the oldest on evicts leaves before their
  * parents, and the least recently used first.

@@ -4,20 +4,20 @@
  * The scheduler is pure: it knows neither device nor time. Its caller, the runner, submits each step of {@link Scheduler.schedule} in order
  * and gives the results to {@link Scheduler.commit} in the same order.
  *
- * A step may be scheduled while others are on their way, before their tokens are known: tokens are on the device, where the next step
+ * A step may be scheduled while others are on their way, before their tokens are known. Tokens are on the device, where the next step
  * finds them. A sequence that ended at one step may so be in the next one; the results of that are dropped. A sequence keeps its
  * place and its pages until all steps that have it are committed. `schedule()` returns undefined where it cannot go on
  * before a commit, so a caller commits the oldest step and asks again. With no step on its way, undefined means that all is done.
  *
  * Turns: prompts go first, in parts, until `tokenBudget` tokens of them have been read. Then every sequence whose prompt is read gets a
- * decode step, of one token where a prompt waits that could be read and of as many as the caller allows where none does. A sequence whose
- * next token needs the host's answer to the last one (`stepwise`) has one token, and is left out until its last step is committed.
+ * decode step. It has one token if a prompt waits that could be read, else as many as the caller allows. A sequence whose next token
+ * needs the host's answer to the last one (`stepwise`) has one token. It is left out until its last step is committed.
  *
  * Order: by `rankOf()`, which is the priority and the time of waiting. A request whose pages cannot be had is not overtaken.
  *
- * Memory: a sequence is admitted where there are pages for all of its tokens and one more, beside a page for each running sequence that
- * will need another. Where a decode step finds no page, prefixes are evicted. If that is not enough, the sequence last in order
- * gives its pages to the prefix tree and waits again; it reads what it had as a prompt later. The first in order goes on in any case.
+ * Memory: a sequence is admitted if there are pages for all of its tokens and one more. Each running sequence that will need another page
+ * keeps one. Where a decode step finds no page, prefixes are evicted. If that is not enough, the sequence last in order
+ * gives its pages to the prefix tree and waits again. Later it reads its tokens as a prompt. The first in order goes on in any case.
  *
  * @module
  */
