@@ -19,7 +19,7 @@ await runMain({ ...GENERATE, name: "generate.ts" }, async (flags, operands) => {
 
   // A directory or a name of the Hugging Face Hub, to the best device that is here unless `device` names one.
   const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
-  // What is sampled and when it ends: temp, topP, maxTokens, stop, seed, …
+  // Options of sampling and of the end: temp, topP, maxTokens, stop, seed, …
   const options = run.options(generationConfig);
 
   const code = await run.finish(device, async () => {

@@ -40,7 +40,7 @@ function spiral(count: number): [x: mx.Tensor, y: mx.Tensor] {
   return [points, arm.astype(mx.int32)];
 }
 
-/** What a training measured. */
+/** The measurements of a training. */
 export interface Trained {
   /** Mean cross entropy of points that were not trained on, before the training and after it. */
   readonly lossBefore: number;

@@ -11,7 +11,7 @@
 
 import * as mx from "../mod.ts";
 
-/** What stands at each place of a sentence. */
+/** The words at each place of a sentence. */
 const GRAMMAR = [
   ["the", "a", "my", "your"],
   ["small", "old", "quick", "red"],
@@ -77,7 +77,7 @@ function generate(model: CharacterModel, prompt: string, count: number): string 
   return text;
 }
 
-/** What a training measured. */
+/** The measurements of a training. */
 export interface Trained {
   /** Mean cross entropy of a text that was not trained on, before the training and after it. */
   readonly lossBefore: number;

@@ -1,5 +1,5 @@
 /**
- * What to install if a Vulkan driver is there but cannot be loaded. This happens on servers: drivers are built for desktops and want
+ * Advice on packages to install if a Vulkan driver is there but cannot be loaded. This happens on servers: drivers are built for desktops and want
  * libraries of the window system.
  *
  * @module
@@ -34,7 +34,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   "libzstd.so.1": "libzstd1",
 };
 
-/** What would let a driver be loaded. */
+/** The advice with which a driver can be loaded. */
 export function driverAdvice({ library, reason }: DriverFailure): string {
   const [, missing] = /^([\w.+/-]+): cannot open shared object file: No such file/.exec(reason) ?? [];
   if (missing === undefined || missing === library) return "install the driver of the GPU again";

@@ -7,7 +7,7 @@
  * @module
  */
 
-/** What a variable may be set to. */
+/** The values of a variable. */
 interface Values {
   readonly pattern: RegExp;
   /** The same in words. */

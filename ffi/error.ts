@@ -7,11 +7,11 @@
 import { STATUS } from "./symbols.ts";
 
 /**
- * What a {@link RuntimeError} is about.
+ * Codes of a {@link RuntimeError}.
  *
  * - "argument": something is out of range
  * - "handle": it was closed or freed
- * - "unavailable": the device lacks what is needed, or cannot be opened
+ * - "unavailable": the device lacks a needed feature, or cannot be opened
  * - "out-of-memory": the device has no room for it
  * - "device-lost": the driver gave the device up
  * - "timeout": the device takes too long
@@ -36,11 +36,11 @@ export type RuntimeErrorCode =
   | "missing"
   | "device";
 
-/** A device that cannot do what was asked. The message is one line: the call, what is wrong, what to do. */
+/** A device that cannot do the work. The message is one line: the call, what is wrong, what to do. */
 export class RuntimeError extends Error {
   /** The class's name. */
   override readonly name = "RuntimeError";
-  /** What the error is about. */
+  /** The kind of error. */
   readonly code: RuntimeErrorCode;
   /** The call that failed. */
   readonly call: string;

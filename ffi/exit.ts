@@ -1,5 +1,5 @@
 /**
- * What is left to do where a program ends by itself: `Deno.exit()`, or nothing more to wait for. A program that is killed does none of it.
+ * Work at the end of a program: after `Deno.exit()`, or with nothing more to wait for. A program that is killed does none of it.
  *
  * @module
  */

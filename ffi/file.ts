@@ -13,7 +13,7 @@ import { constants as zlib, crc32, inflateRawSync, type ZlibOptions } from "node
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 
 /**
- * What a {@link FileError} is about.
+ * Codes of a {@link FileError}.
  *
  * - "missing": there is no file of that name
  * - "kind": it is no regular file
@@ -28,7 +28,7 @@ export type FileErrorCode = "missing" | "kind" | "size" | "changed" | "content" 
 export class FileError extends Error {
   /** The class's name. */
   override readonly name = "FileError";
-  /** What the error is about. */
+  /** The kind of error. */
   readonly code: FileErrorCode;
 
   /** Makes an error with a one-line message. */
@@ -38,7 +38,7 @@ export class FileError extends Error {
   }
 }
 
-/** What the system calls things that are no regular files. */
+/** The system's names of things that are no regular files. */
 const KINDS = [
   ["isDirectory", "a directory"],
   ["isFIFO", "a FIFO"],
@@ -92,7 +92,7 @@ export class InputFile implements Disposable {
     let fd: number | undefined;
     try {
       this.path = path;
-      checkRegular(statSync(path)); // what is no file is not even opened
+      checkRegular(statSync(path)); // something that is no file is not even opened
       this.#fd = fd = openSync(path, constants.O_RDONLY | NO_WAIT);
       const found = fstatSync(fd);
       checkRegular(found); // it may have taken the place of the other since
@@ -167,7 +167,7 @@ export function checkVersion(path: string, version: string, end = 0): void {
   if (end > found.size) throw new FileError("size", `is cut off: it ends at byte ${found.size}, before byte ${end}`);
 }
 
-/** A range of a file that holds a deflate stream, and what is known of its content. */
+/** A range of a file that holds a deflate stream, and the expected size and CRC of its content. */
 export interface Deflated {
   readonly offset: number;
   readonly length: number;
@@ -177,7 +177,7 @@ export interface Deflated {
   readonly crc: number;
 }
 
-/** What a deflate stream in a file holds. Throws a {@link FileError} if that is not what was expected. */
+/** The content of a deflate stream in a file. Throws a {@link FileError} if that is not what was expected. */
 export function inflateRange(path: string, { offset, length, expected, crc }: Deflated): Uint8Array {
   using file = new InputFile(path);
   const out = inflated(file.read(offset, length), { maxOutputLength: Math.max(1, expected) });
@@ -192,14 +192,14 @@ export function inflateRange(path: string, { offset, length, expected, crc }: De
 /** Most bytes that the beginning of a deflate stream may grow to. */
 const MAX_BEGINNING = 2 ** 26;
 
-/** What the beginning of a deflate stream holds. Throws a {@link FileError}. */
+/** The beginning of a deflate stream's content. Throws a {@link FileError}. */
 export function inflateBeginning(bytes: Uint8Array): Uint8Array {
   const out = inflated(bytes, { maxOutputLength: MAX_BEGINNING, finishFlush: zlib.Z_SYNC_FLUSH });
   if (out) return out;
   throw new FileError("content", "holds a deflate stream that grows without end");
 }
 
-/** What a deflate stream holds; undefined if it is more than `maxOutputLength`. */
+/** The content of a deflate stream; undefined if it is more than `maxOutputLength`. */
 function inflated(bytes: Uint8Array, options: ZlibOptions): Uint8Array | undefined {
   try {
     return inflateRawSync(bytes, options);
@@ -226,19 +226,19 @@ export function checkBooleanBytes(bytes: Uint8Array, offset: number): void {
   throw new FileError("content", `has ${bytes[wrong]} in place of true or false at byte ${offset + wrong}`);
 }
 
-/** All bytes of a regular file of at most `most` bytes. Throws a {@link FileError}, before anything is read where it is larger. */
+/** All bytes of a regular file of at most `most` bytes. Throws a {@link FileError}, before anything is read if it is larger. */
 export function readFile(path: string, most: number): Uint8Array {
   using file = new InputFile(path);
   if (file.size > most) throw new FileError("size", `has ${file.size} bytes, at most ${most} are allowed`);
   return file.read(0, file.size);
 }
 
-/** What is put after the name of a file while it is written. */
+/** The suffix of a file's name while the file is written. */
 const TEMPORARY = /^[0-9a-f]{8}\.tmp$/;
 
 /**
- * Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. What writers that
- * were killed left beside it goes.
+ * Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. Files that killed
+ * writers left beside it are removed.
  */
 export function writeWhole(path: string, pieces: Iterable<Uint8Array>): void {
   sweep(path);

@@ -26,7 +26,7 @@ const kept = new Map<string, Bytes>();
 /** Hashes of modules that spirv-val has looked at. */
 const judged = new Set<string>();
 
-/** What compiling gave: a module, or what the compiler says against the text. */
+/** The result of compiling: a module, or the compiler's errors. */
 export type Compiled = { readonly spirv: Bytes } | { readonly log: string };
 
 /** SHA-256 of bytes or text, in hexadecimal. */
@@ -54,7 +54,7 @@ export function compileGlsl(text: string, call: string): Compiled {
   return { spirv };
 }
 
-/** What spirv-val says against a module; undefined if it says nothing, or is not there or may not be started. */
+/** The errors of spirv-val for a module; undefined if there are none, or if it is not there or may not be started. */
 export function judgeSpirv(spirv: Uint8Array, call: string): string | undefined {
   const key = digestOf(spirv);
   if (judged.has(key) || !granted({ name: "run", command: "spirv-val" })) return undefined;
@@ -85,7 +85,7 @@ function compilerFor(call: string): string {
   );
 }
 
-/** What a program said. */
+/** The output of a program. */
 interface Said {
   readonly success: boolean;
   readonly stdout: Bytes;

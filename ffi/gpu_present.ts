@@ -9,7 +9,7 @@ import { environment, granted } from "./environment.ts";
 /** Files and folders that come with the kernel's driver of a GPU: NVIDIA, AMD, WSL. */
 const LINUX_DEVICES = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"];
 
-/** Whether something is there; undefined if Deno may not look. Of what Linux has under /dev it tells only who was given all. */
+/** Whether something is there; undefined if Deno may not look. It looks under /dev of Linux only with all permissions. */
 function present(
   path: string,
   look: (path: string) => boolean = (path) => Deno.statSync(path) !== undefined,

@@ -72,7 +72,7 @@ export function findLibrary(): string | undefined {
   return built !== undefined && mayExist(built) ? built : verifiedLibrary();
 }
 
-/** What tells one build of the library from another, if Deno may look: kernels may differ where tables are the same. */
+/** The identity of a build of the library, if Deno may read the file: kernels may differ where tables are the same. */
 export function libraryBuild(): string | undefined {
   const path = opened?.path ?? findLibrary();
   if (path === undefined) return undefined;

@@ -6,12 +6,12 @@
 
 import { restIfDue } from "./turn.ts";
 
-/** What of `Deno.jupyter` is used. */
+/** The part of `Deno.jupyter` that is used. */
 interface Jupyter {
   broadcast(type: string, content: object): Promise<void>;
 }
 
-/** What the launcher of the notebook's kernel (src/cli/kernel/launch.ts) keeps about interrupts. */
+/** The state of interrupts that the launcher of the notebook's kernel (src/cli/kernel/launch.ts) keeps. */
 export interface Interrupts {
   /** Aborted by the next interrupt, which puts another one in its place. */
   readonly controller: AbortController;

@@ -40,7 +40,7 @@ export class OutputFile implements Disposable {
   }
 }
 
-/** The folder; disposing of it before {@link OutputFolder.finish} removes what was written. */
+/** The folder; disposing of it before {@link OutputFolder.finish} removes the written files. */
 export class OutputFolder implements Disposable {
   readonly #path: string;
   readonly #temporary: string;

@@ -14,7 +14,7 @@ import { environment, granted } from "./environment.ts";
 import { readFile, writeWhole } from "./file.ts";
 import { VERSION } from "./version.ts";
 
-/** What tells a published file from any other. */
+/** The size and hash of a published file. */
 export interface PublishedFile {
   /** Its size in bytes. */
   readonly bytes: number;
@@ -24,7 +24,7 @@ export interface PublishedFile {
 
 /** A source that has not answered for so long is given up. */
 const LIMIT_MS = 120_000;
-/** What takes less is not told. */
+/** A shorter download is not announced. */
 const TELL_AFTER_MS = 1000;
 const TELL_EVERY_MS = 10_000;
 
@@ -70,7 +70,7 @@ export function isKept(path: string, file: PublishedFile): boolean {
 /** Writes a published file and the folders that it lies in; returns why it cannot be written. */
 export function keep(path: string, bytes: Uint8Array, file: PublishedFile): string | undefined {
   const folder = dirname(path);
-  // Deno answers what is not granted with a question, this function with a reason.
+  // Deno answers a missing permission with a question, this function with a reason.
   if (![folder, cacheFolder()].every((path) => granted({ name: "write", path }) && granted({ name: "read", path }))) {
     return `cannot write ${path}: Requires read and write access`;
   }
@@ -158,7 +158,7 @@ export async function watched<T>(what: string, url: string, work: Promise<T>): P
   }
 }
 
-/** What an error says, and what its cause does: "fetch failed" alone says little. */
+/** The messages of an error and of its cause: "fetch failed" alone says little. */
 export function firstLine(error: unknown): string {
   if (!(error instanceof Error)) return String(error).split("\n")[0];
   const own = error.message.split("\n")[0].replace(/\.$/, "");

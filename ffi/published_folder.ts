@@ -27,7 +27,7 @@ import {
 export interface PublishedFolder {
   /** Where it is; ends in "/". */
   readonly url: URL;
-  /** What it is called in messages, with an article. */
+  /** Its name in messages, with an article. */
   readonly what: string;
   /** Its files by name. */
   readonly files: Readonly<Record<string, PublishedFile>>;

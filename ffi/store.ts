@@ -11,7 +11,7 @@ import { statfsSync } from "node:fs";
 import { dirname, relative } from "node:path";
 import { FileError, lock, refused } from "./file.ts";
 
-/** What a path leads to. */
+/** The kind of a path's target. */
 export interface Found {
   /** Whether it is a regular file or a folder. */
   readonly kind: "file" | "folder" | "other";
@@ -21,7 +21,7 @@ export interface Found {
   readonly used: number;
 }
 
-/** What a path leads to, through links; undefined if there is nothing. */
+/** The kind of a path's target, through links; undefined if there is none. */
 export function find(path: string): Found | undefined {
   try {
     const { isFile, isDirectory, size, atime, mtime } = Deno.statSync(path);
@@ -43,7 +43,7 @@ export function names(folder: string): string[] {
   }
 }
 
-/** What a link says, as it is written there; undefined if the path is no link. */
+/** The text of a link as it is written; undefined if the path is no link. */
 export function linkTarget(path: string): string | undefined {
   try {
     return Deno.lstatSync(path).isSymlink ? Deno.readLinkSync(path) : undefined;
@@ -119,7 +119,7 @@ export class Lock implements Disposable {
         file.close();
         return new Lock(undefined);
       }
-      // Who held it may have removed the file: then the lock of another one counts.
+      // The former holder may have removed the file: then the lock of another one counts.
       if (got && file.statSync().nlink !== 0) return new Lock(file);
       file.close();
       return undefined;

@@ -130,7 +130,7 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-   * without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO where it cannot be
+   * without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO if it cannot be
    * written: the next start compiles again, and nothing else suffers. */
   vkrt_pipelines_save: {
     parameters: [
@@ -332,7 +332,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** What the driver reports about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
+  /** The driver's report about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
    * NUL-terminated; lines beyond `capacity` are left out. The names are the driver's: bytes of code, registers. It is
    * compiled once more for this, so that those which run are as they are without asking. VKRT_ERROR_UNAVAILABLE where the
    * device lacks "pipelineStatistics". */
@@ -346,7 +346,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. */
+  /** Validation messages (errors and warnings) since the library was loaded; 0 if no layer is active. */
   vkrt_validation_messages: {
     parameters: [
       "buffer", // count

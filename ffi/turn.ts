@@ -14,7 +14,7 @@ const REST_MS = 120;
 
 let rested = performance.now();
 
-/** Waits for a timer where the last time was a while ago. True where it did. */
+/** Waits for a timer where the last time was a while ago. True if it did. */
 export async function restIfDue(): Promise<boolean> {
   if (performance.now() - rested < REST_MS) return false;
   await setTimeout(0);

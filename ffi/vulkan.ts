@@ -18,7 +18,7 @@ import {
   VKRT_OK,
 } from "./symbols.ts";
 
-/** What vkrt_device_info tells of a physical device. */
+/** The facts of vkrt_device_info about a physical device. */
 export interface VulkanDeviceInfo {
   readonly name: string;
   readonly type: "other" | "integrated" | "discrete" | "virtual" | "cpu";
@@ -32,7 +32,7 @@ export interface VulkanDeviceInfo {
   readonly subgroup: number;
   readonly subgroupMin: number;
   readonly subgroupMax: number;
-  /** Threads of a subgroup in kernels that ask for 32; where those cannot be had, of the smallest one. */
+  /** Threads of a subgroup in kernels that ask for 32; if those cannot be had, of the smallest one. */
   readonly lanes: number;
   readonly heapBytes: number;
   readonly maxAllocation: number;
@@ -94,7 +94,7 @@ export interface DriverFailure {
   readonly manifest: string;
   /** Its library. */
   readonly library: string;
-  /** What the system says. */
+  /** The system's message. */
   readonly reason: string;
 }
 
@@ -111,7 +111,7 @@ export function driverFailures(): DriverFailure[] {
   });
 }
 
-/** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. What fails will fail there again. */
+/** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. A failure happens again there. */
 export async function prepareVulkan(): Promise<void> {
   await openLibrary().symbols.count_async(new Uint32Array(1));
 }
@@ -345,7 +345,7 @@ export class VulkanDevice implements Disposable {
   }
 
   /**
-   * What the driver tells of the pipeline of a Plan's dispatch, which is compiled once more for this: "name<TAB>value" a line. Fails with
+   * The driver's statistics of the pipeline of a Plan's dispatch, which is compiled once more for this: "name<TAB>value" a line. Fails with
    * code "unavailable" if the device lacks "pipelineStatistics".
    */
   planStatistics(plan: number, dispatch: number): string {

@@ -27,7 +27,7 @@ interface WasmExports {
   vk_plan_run(words: number, run: number, last: number, budget: number): number;
 }
 
-/** What the module for several threads exports besides. */
+/** The further exports of the module for several threads. */
 interface WasmThreads extends WasmExports {
   vk_worker(stack: number): void;
   vk_pool_workers(): number;
@@ -42,14 +42,14 @@ const STACK_BYTES = 1 << 20;
 /** Most shared memory, in pages of 64 KiB: 16 GiB. */
 const MAX_PAGES = 1n << 18n;
 
-/** What workers share with the thread that drives them. */
+/** Memory and module that workers share with the thread that drives them. */
 interface Shared {
   readonly exports: WasmThreads;
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
 }
 
-/** What a block of linear memory is for: buffers count in the memory figures, internal blocks do not. */
+/** The purpose of a block of linear memory: buffers count in the memory figures, internal blocks do not. */
 const WASM_MEMORY = { buffer: 0, internal: 1 } as const;
 
 const FIGURES = { active: 0, peak: 1, limit: 2 } as const;
@@ -198,7 +198,7 @@ export function hostMemory(): { readonly total: number; readonly available: numb
 }
 
 const READ_BYTES = 64 << 20; // one read call
-const INITIAL_PAGES = 32n; // what the module's data and stack need, and a little more
+const INITIAL_PAGES = 32n; // enough for the module's data and stack, and a little more
 
 const compiled: { alone?: WebAssembly.Module; threads?: WebAssembly.Module } = {};
 
@@ -255,7 +255,7 @@ function instantiateShared(): Shared | undefined {
   }
 }
 
-// What a worker runs: an instance on the same memory that serves the pool until it is stopped.
+// A worker's program: an instance on the same memory that serves the pool until it is stopped.
 const WORKER = `
   const { kernels, memory, stack } = require("node:worker_threads").workerData;
   new WebAssembly.Instance(kernels, { env: { memory } }).exports.vk_worker(stack);
@@ -272,7 +272,7 @@ function startWorker(data: { kernels: WebAssembly.Module; memory: WebAssembly.Me
   }
 }
 
-// Instructions that leave one v128 on the stack: i8x16.splat of 1, then what is asked for.
+// Instructions that leave one v128 on the stack: i8x16.splat of 1, then the tested one.
 const SPLAT = [0x41, 1, 0xfd, 0x0f];
 const FEATURES: readonly [string, readonly number[]][] = [
   ["SIMD (simd128)", [...SPLAT, 0xfd, 0x62]], // i8x16.popcnt

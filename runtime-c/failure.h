@@ -14,7 +14,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int32_t fail(Device *d, int32_t status, const char *format, ...);
 
-// What fail() wrote last on this thread, and keeping it again as the newest message of the current call.
+// The last message of fail() on this thread, and a way to keep it again as the newest of the current call.
 const char *failure_text(void);
 void failure_keep(Device *d, const char *text);
 void messages_copy(Messages *messages, char *text, uint32_t capacity); // a line for each call

@@ -114,7 +114,7 @@ const kernels_head =
     \\  return { name, read: has("r"), write: has("w"), optional: has("?") };
     \\}
     \\
-    \\/** What an elementwise function computes in and gives. */
+    \\/** The domains in which an elementwise function computes, and its results. */
     \\export type Domain = "float" | "int" | "uint";
     \\
     \\/** A function of shaders/include/elementwise.h. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a kernel needs beyond the baseline, as `needs` in kernels.zon names it; NEEDS_WASM: it has no shader.
+// Features that a kernel needs beyond the baseline, as `needs` in kernels.zon names it; NEEDS_WASM: it has no shader.
 enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_WASM = 8, NEEDS_BFLOAT16 = 16, NEEDS_NARROW = 32 };
 
 typedef struct KernelRow {
@@ -27,6 +27,6 @@ typedef struct KernelRow {
 
 extern const KernelRow kernel_table[];
 extern const uint32_t kernel_count;
-extern const uint32_t kernel_abi_hash; // what vkrt_abi() returns
+extern const uint32_t kernel_abi_hash; // the result of vkrt_abi()
 
 #endif

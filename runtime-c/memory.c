@@ -244,7 +244,7 @@ static void chunk_taken(Memory *m, Chunk *c) {
     m->cached -= c->first->size;
 }
 
-// Cuts what is not needed off the end of a range taken from a bin.
+// Cuts the unneeded end off a range taken from a bin.
 static void split(Pool *pool, Range *r, uint64_t size) {
     if (r->size - size < ALIGNMENT) return;
     Range *rest = calloc(1, sizeof *rest);
@@ -300,7 +300,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range
     if (size >= smaller(DEDICATED_BYTES, d->facts.chunk_bytes)) TRY(take_dedicated(d, pool, size, &r));
     else TRY(take_shared(d, pool, size, &r));
     r->taken = true;
-    r->written = 0; // what was there before counts by its uses
+    r->written = 0; // earlier writes count by their uses
     r->internal = internal;
     if (internal) {
         m->internal += r->size;

@@ -1,5 +1,5 @@
-// What the files of the runtime share: the one global struct, the device and everything it owns. Who works with a part is the
-// module of its name; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
+// The state that the files of the runtime share: the one global struct, the device and everything it owns. A module of the same name works
+// with each part; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
 //
 //   exports.c     the functions of vk_runtime.h: find the device, call one function, answer its status
 //   device.c      open, close
@@ -41,7 +41,7 @@ typedef struct Uses {
     uint64_t at[VKRT_STREAMS];
 } Uses;
 
-// Work in the order of its submission. What runs on several streams is ordered by waits of one for the timeline of another.
+// Work in the order of its submission. Work on several streams is ordered by waits of one for the timeline of another.
 typedef struct Stream {
     VkQueue queue; // several streams may share one
     VkSemaphore timeline;
@@ -56,7 +56,7 @@ typedef struct Stream {
 #define MESSAGES 4
 
 // The last message of each of the calls that failed lately, the newest first. One place for all would lose the message of a call
-// to a failure of another thread before anybody could ask.
+// to a failure of another thread before a caller could ask.
 typedef struct Messages {
     Lock lock;
     struct {
@@ -192,7 +192,7 @@ typedef struct Copies {
     uint64_t tickets[COPIES_RING];
     uint32_t ring;
     bool open;
-    Uses behind; // what the open ones wait for
+    Uses behind; // those that the open ones wait for
 } Copies;
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ typedef struct Binding {
     uint32_t hazard; // the slot that stands for this place
 } Binding;
 
-// A command buffer for one binding of the slots, with its timestamps where it is profiled.
+// A command buffer for one binding of the slots, with its timestamps if it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
     VkCommandBuffer preamble, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
@@ -272,7 +272,7 @@ typedef struct Plan {
     uint8_t *access;                   // per slot: whether dispatches read (1) and write (2) it
     uint64_t *reach;                   // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
     uint32_t *bound;                   // four words a slot, as it was last bound; 0: not yet
-    Binding *bindings;                 // what they come to
+    Binding *bindings;                 // the resulting bindings
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;
 } Plan;

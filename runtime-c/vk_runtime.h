@@ -90,7 +90,7 @@ VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *
 VKRT_API int32_t vkrt_device_close(uint32_t device);
 
 // Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-// without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO where it cannot be
+// without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO if it cannot be
 // written: the next start compiles again, and nothing else suffers.
 VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
@@ -156,13 +156,13 @@ VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanos
 // apart do not count.
 VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
-// What the driver reports about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
+// The driver's report about the pipeline of a dispatch of `plan`. `text` gets a line "name<TAB>value" for each,
 // NUL-terminated; lines beyond `capacity` are left out. The names are the driver's: bytes of code, registers. It is
 // compiled once more for this, so that those which run are as they are without asking. VKRT_ERROR_UNAVAILABLE where the
 // device lacks "pipelineStatistics".
 VKRT_API int32_t vkrt_plan_statistics(uint32_t device, uint32_t plan, uint32_t dispatch, char *text, uint32_t capacity);
 
-// Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active.
+// Validation messages (errors and warnings) since the library was loaded; 0 if no layer is active.
 VKRT_API int32_t vkrt_validation_messages(uint32_t *count);
 
 // Objects alive: out[0] devices, out[1] buffers, out[2] plans, out[3] kernels made at run time.

@@ -38,7 +38,7 @@ function sources(folder: string): string[] {
   ).sort();
 }
 
-/** Setup's clang-format of {@link CLANG_FORMAT_VERSION}, or that of the PATH; undefined, after a line, where there is none. */
+/** Setup's clang-format of {@link CLANG_FORMAT_VERSION}, or that of the PATH; undefined, after a line, if there is none. */
 async function provide(): Promise<string | undefined> {
   const own = `${TOOLS}/clang-format/clang_format/data/bin/clang-format${Deno.build.os === "windows" ? ".exe" : ""}`;
   const title = `clang-format ${CLANG_FORMAT_VERSION}`;

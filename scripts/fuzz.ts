@@ -6,7 +6,7 @@
  *     deno task fuzz --format tokenizer,template
  *
  * Every input must be accepted, or refused by an error of the library whose message is one safe line. It may take at
- * most 100 ms (a second for templates, which are programs) and 64 MB. What is not is made short and written to
+ * most 100 ms (a second for templates, which are programs) and 64 MB. Any other input is minimised and written to
  * tests/golden/fuzz, where a test reads it from then on.
  *
  * @module

@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { ROOT } from "./tools.ts";
 
-/** What `zig build gen` writes. */
+/** The files that `zig build gen` writes. */
 export const GENERATED_FILES = [
   "src/backend/kernels.ts",
   "src/schedule/decoder/states.ts",

@@ -1,5 +1,5 @@
 /**
- * Which import map the tests and type checks use. Where JSR answers it is deno.json's; where it does not, "@std/assert" is the
+ * Which import map the tests and type checks use. Where JSR answers it is deno.json's; if it does not, "@std/assert" is the
  * small stand-in under tests/_compat, so that tests run on closed networks.
  *
  * @module

@@ -7,7 +7,7 @@
  *     deno task mutants --resume                    goes on with a run that was interrupted
  *
  * Each is planted in a copy of the project, which is built. Then the test files that its row names run with `--tier
- * gate` until one fails. What passes those runs with `--tier full`. A file that fails where no mistake is planted
+ * gate` until one fails. A mistake that passes these runs is tried with `--tier full`. A file that fails where no mistake is planted
  * catches nothing, and fails the run. Outcomes are kept in .tools/mutants.jsonl as they come.
  *
  * @module
@@ -40,7 +40,7 @@ const PROGRAM = { name: "mutants", about: "Plants mistakes and sees which tests 
 class MutantRun {
   readonly #tiers: readonly Tier[];
   readonly #seed: number;
-  /** What was done, by name. */
+  /** Outcomes so far, by name. */
   readonly outcomes = new Map<string, Outcome>();
   /** Tiers and test files that fail where no mistake is planted. */
   readonly broken = new Set<string>();

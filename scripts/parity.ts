@@ -85,7 +85,7 @@ export interface ParityRow {
   readonly there: boolean;
   /** Whether rows of the case table run it on both devices. */
   readonly tested: boolean;
-  /** What else is to be said; of what is not there, why. */
+  /** A note; for a missing function, the reason. */
   readonly note: string;
 }
 
@@ -95,7 +95,7 @@ const NO_ROWS = "no rows in the case table yet";
 /** How the note of a method begins that calls a tested function. */
 const METHOD = "the function `";
 
-/** Says of a method that calls a function what is known of that. */
+/** Gives a method the facts of the function that it calls. */
 function methodOf(name: string, ops: ReadonlySet<string>): string {
   const called = name.replace(/^Tensor\./, "");
   if (called === name) return NO_ROWS;

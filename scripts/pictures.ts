@@ -100,15 +100,23 @@ interface Bar {
 /** Decode speeds at 128 positions out of docs/performance.md. */
 async function decodeSpeeds(): Promise<Bar[]> {
   const text = await Deno.readTextFile(`${ROOT}docs/performance.md`);
-  const number = (pattern: RegExp): number => {
-    const [, found] = pattern.exec(text) ?? [];
+  const lines = text.split("\n");
+  const cellsWith = (cell: string): string[] => {
+    const cells = lines.map((line) => line.split("|").map((one) => one.trim())).find((row) => row.includes(cell));
+    if (cells === undefined) throw new Error(`docs/performance.md has no table with ${cell}`);
+    return cells;
+  };
+  const number = (source: string, pattern: RegExp): number => {
+    const [, found] = pattern.exec(source) ?? [];
     if (found === undefined) throw new Error(`docs/performance.md has no ${pattern}`);
     return Number(found.replaceAll(",", ""));
   };
+  const [models, speeds] = ["llama.cpp, 0.6B †", "decode @128"].map(cellsWith);
+  const speedOf = (model: string): number => number(speeds[models.indexOf(model)], /^([\d,]+)/);
   return [
-    { name: "vkmx", value: number(/\| decode at 128 positions, tok\/s +\| +([\d,]+) /), own: true },
-    { name: "llama.cpp, own loop", value: number(/llama\.cpp's own loop was measured at ([\d,]+),/) },
-    { name: "node-llama-cpp", value: number(/\| decode at 128 positions, tok\/s +\|[^|]+\| +([\d,]+) /) },
+    { name: "vkmx", value: speedOf("0.6B"), own: true },
+    { name: "llama.cpp, own loop", value: number(text, /llama\.cpp's own loop was measured at ([\d,]+),/) },
+    { name: "node-llama-cpp", value: speedOf("llama.cpp, 0.6B †") },
   ];
 }
 

@@ -33,7 +33,7 @@ export const TARGETS = {
 /** Name of a target. */
 export type Target = keyof typeof TARGETS;
 
-/** What JSR takes: the files of a package, and each one. */
+/** The limits of JSR: for the files of a package, and for each one. */
 const PACKAGE_BYTES = 20e6;
 
 /** The library of a target where `zig build cross` leaves it. */

@@ -1,6 +1,6 @@
 /**
  * `deno task reliability`: writes docs/reliability.md from what the tests, fuzz, soak, test:sanitize and test:validate measured here last.
- * What has not run says so.
+ * A check that has not run says so.
  *
  * @module
  */

@@ -28,7 +28,7 @@ const LIBRARY = `${ROOT}zig-out/sanitize/libvk_runtime.so`;
 /** The tests of the library below the backends. */
 const FFI_TESTS = ["ffi", "ffi_plan", "ffi_pipelines", "ffi_faults"].map((name) => `tests/runtime/${name}_test.ts`);
 
-/** What vkrt_test_plant() does by number, and what a report calls it. */
+/** The bugs that vkrt_test_plant() plants, by number, and their names in a report. */
 const PLANTED = [
   ["a read after a block", "heap-buffer-overflow"],
   ["a read of a freed block", "heap-use-after-free"],

@@ -2,7 +2,7 @@
  * `deno task setup`: provides what the Vulkan library is built with, then builds it.
  *
  * Idempotent, and quiet when nothing is missing. As root on Debian and Ubuntu it installs the missing packages; elsewhere it
- * prints the command to type and goes on with what is there. Without the library everything still runs, on WASM.
+ * prints the command to type and goes on. Without the library everything still runs, on WASM.
  *
  * @module
  */

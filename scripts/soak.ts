@@ -41,7 +41,7 @@ const [SHARE, BYTES] = [0.01, 2 ** 20];
 /** How much longer the quickest of the last rounds may take than that of the first. */
 const SLOWER = 0.05;
 
-/** What a process measured. */
+/** The measurements of a process. */
 interface Soak {
   readonly units: number;
   /** Bytes of the process and of its devices after the warm-up and at the end. */
@@ -129,7 +129,7 @@ const PROGRAM = {
 const grew = ([before, after]: readonly [number, number]): boolean => after - before > Math.max(BYTES, SHARE * before);
 const megabytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(2);
 
-/** What is wrong with a row, in words. */
+/** The fault of a row, in words. */
 function faults({ rss, device, quickest }: Soak, kind: SoakKind, quick: boolean): string[] {
   const slower = quickest[1] / quickest[0] - 1;
   return [

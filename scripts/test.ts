@@ -5,7 +5,7 @@
  *     deno task test tests/ops                        its tests of a folder or of files
  *     deno task test --tier full tests/ops/ops_test.ts
  *     deno task test:quick                            while one works
- *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists what was skipped
+ *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists skipped tests
  *
  * Each file is a process of its own, as many at a time as there are processors, the longest of the last run first. The CPU comes first:
  * a mistake that shows there ends the run in minutes, before software Vulkan compiles anything. Types are checked beside the first
@@ -45,7 +45,7 @@ interface Total {
   readonly seconds: Record<string, number>;
 }
 
-/** What durations are kept by. */
+/** The key of a duration. */
 const keyOf = ({ pass, file }: Run): string => `${pass} ${file}`;
 
 function addCounts(total: Total, { file }: Run, counts: Counts): void {
@@ -63,7 +63,7 @@ async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T)
   }));
 }
 
-/** Whether all types are right; what is wrong is shown. The same check as that of `deno task check`, which takes its result over. */
+/** Whether all types are right; errors are shown. The same check as that of `deno task check`, which takes its result over. */
 async function checkTypes(total: Total): Promise<void> {
   const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await importArguments(), "."]);
   console.log(`types: ${ok ? "right" : "wrong"}`);
@@ -81,7 +81,7 @@ async function vulkanDevices(): Promise<readonly { readonly name: string; readon
   }));
 }
 
-/** The GPU that `--gpu` or `--device=NAME` means. Ends the program where there is none. */
+/** The GPU that `--gpu` or `--device=NAME` means. Ends the program if there is none. */
 async function gpuOf({ device }: Arguments): Promise<string> {
   if (device !== undefined) return device;
   const { defaultDevice } = await import("../src/backend/devices.ts");
@@ -98,7 +98,7 @@ async function testGpu(args: Arguments, files: readonly string[], device: string
   return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
 }
 
-/** Runs a tier: the CPU, then Vulkan devices where there are some. */
+/** Runs a tier: the CPU, then Vulkan devices if there are some. */
 async function testTier(args: Arguments, files: readonly string[]): Promise<Total> {
   const runs = files.flatMap((file) => runsOf(file, args.tier));
   const names = (await vulkanDevices()).map(({ name }) => name);

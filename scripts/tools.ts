@@ -1,5 +1,5 @@
 /**
- * What the scripts share: the repository's root, running programs, and finding Zig.
+ * The common part of the scripts: the repository's root, running programs, and finding Zig.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export function testFiles(folder: string = "tests"): string[] {
   ).sort();
 }
 
-/** What a finished program left. */
+/** The output of a finished program. */
 export interface Finished {
   /** Whether it exited with 0. */
   readonly ok: boolean;

@@ -5,8 +5,8 @@
  *     deno task tune --device vulkan:0 --budget 60  what 60 seconds give; the rest stays that of the device's class
  *     deno task tune --small                        sizes for software drivers
  *
- * Measured are the costs of the kernels of quantized products, how products without matrix units are cut, from which hidden size row-parallel
- * GEMV is faster than split-K, and for how many sequences a batch is faster than one after the other. Lines about each go to stderr.
+ * It measures the costs of quantized products, and the split of products without matrix units. It finds the hidden size from which
+ * row-parallel GEMV is faster than split-K, and the number of sequences from which a batch is faster. Progress goes to stderr.
  *
  * @module
  */

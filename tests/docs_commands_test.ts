@@ -63,7 +63,7 @@ async function hub(folder: string): Promise<HubServer> {
   return server;
 }
 
-/** What a clone has that commands and examples need. */
+/** Files of a clone that commands and examples need. */
 const PARTS = ["deno.json", "deno.lock", "mod.ts", "README.md", "LICENSE", "src", "ffi", "examples", "scripts"];
 
 /** Runs programs in a copy of the project with caches that are empty. */

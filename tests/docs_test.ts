@@ -1,4 +1,4 @@
-/** What documents name and quote is there. Their examples and commands run in docs_commands_test.ts. */
+/** Names and quotes in documents are right. Their examples and commands run in docs_commands_test.ts. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";

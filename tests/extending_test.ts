@@ -35,7 +35,7 @@ const MOST: Readonly<Record<string, number>> = {
   "A model family": 2,
 };
 
-/** What the additions of the document are called in the table of cases, and the kernels that they bring. */
+/** Names of the document's additions in the table of cases, and the kernels that they bring. */
 const OPS = [["softsign", "elementwise_single"], ["fast.l2Norm", "l2_norm"]] as const;
 
 /** The copy, whose build cache stays. The first build takes a minute of a processor, later builds seconds. */

@@ -13,7 +13,7 @@ import { FORMATS as PLANTED } from "./support/planted/fuzz_planted.ts";
 const MODULE = new URL("../scripts/fuzz/formats.ts", import.meta.url).href;
 const FINDINGS = new URL("golden/fuzz", import.meta.url).pathname;
 
-/** What the fuzzer calls each planted defect. */
+/** The fuzzer's name of each planted defect. */
 const OUTCOMES: Readonly<Record<string, string>> = { bomb: "memory" };
 
 Deno.test("the fuzzer finds every planted defect, makes it short and keeps it", async () => {

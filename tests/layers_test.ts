@@ -20,7 +20,7 @@ interface Module {
   readonly dependencies?: readonly Dependency[];
 }
 
-/** What the package exports; the command line reaches all that mod.ts does. */
+/** The exports of the package; the command line reaches all that mod.ts does. */
 const EXPORTS = ["mod.ts", "src/cli/mod.ts"] as const;
 
 /** Modules of the project that a module reaches, by path from the root. */
@@ -83,7 +83,7 @@ Deno.test("no file imports what its room is to know nothing of", async () => {
   assertEquals(found, []);
 });
 
-/** What only some files of the language models may name. */
+/** Names that only some files of the language models may use. */
 const OWNED = [
   {
     name: "the passes of steps are no part of mx.lm",
@@ -114,10 +114,10 @@ Deno.test("each arrow is that of an import", async () => {
   assertEquals(arrows.filter((arrow) => !used.has(arrow)), []);
 });
 
-/** Who is on a circle of these arrows, or between two. */
+/** The files on a circle of these arrows, or between two. */
 function circles(arrows: ReadonlyMap<string, readonly string[]>): string[] {
   const left = new Map(arrows);
-  // Who imports nothing that is left can be on no circle.
+  // A file that imports nothing that is left can be on no circle.
   for (let ends = [""]; ends.length > 0;) {
     ends = Array.from(left.keys()).filter((path) =>
       !left.get(path)!.some((target) => target !== path && left.has(target))

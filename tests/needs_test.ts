@@ -22,7 +22,7 @@ Deno.test("a test of what is missing is skipped, and its name says why", async (
   assertEquals([await lack(), await needing("it runs")], ["", { name: "it runs", ignore: false }]);
 });
 
-/** What a machine may lack, as tests ask for it. */
+/** Parts that a machine may lack, as tests ask for them. */
 const NEEDED = /\bfindZig\(|\bprovideNbclient\(|\bqwen3Source\b|\bvulkanKernel\(/;
 
 Deno.test("tests that need what a machine may lack ask tests/support/needs.ts", async () => {

@@ -1,4 +1,4 @@
-/** What TypeScript knows of arrays before a program runs, and that it is so when it runs. `deno check` of this file is half of the test. */
+/** Types of arrays before a program runs, and the same facts when it runs. `deno check` of this file is half of the test. */
 
 import { assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";

@@ -11,7 +11,7 @@ export interface WrongProgram {
   readonly program: string;
   /** Code of what `deno check` finds. */
   readonly check?: `TS${number}`;
-  /** What it throws: the name of the class and the message, of which what follows on "…" depends on the machine. */
+  /** Its error: the name of the class and the message. The text after "…" depends on the machine. */
   readonly error?: string;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What is said of wrong programs, before they run and when they do. Checking their types takes 25 s of a processor, so that is for the
+ * Messages about wrong programs, before they run and when they do. Checking their types takes 25 s of a processor, so that is for the
  * full tier; when they run, they run in every tier.
  */
 

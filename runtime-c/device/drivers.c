@@ -83,7 +83,7 @@ static void try_manifest(Report *report, const char *manifest) {
     char named[PATH_BYTES / 2], path[PATH_BYTES];
     bool found = false;
     if (json && bytes > 0) {
-        json[bytes - 1] = 0; // what ends there is a brace or a line end
+        json[bytes - 1] = 0; // a brace or a line end is there
         found = library_path(json, named, sizeof named);
     }
     free(json);

@@ -106,7 +106,7 @@ static const struct {
 };
 #define EXTENSION_COUNT (sizeof EXTENSIONS / sizeof *EXTENSIONS)
 
-// What drivers tell of compute units, each in a struct of its own.
+// Compute units as drivers report them, each in a struct of its own.
 typedef struct UnitCounts {
     VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia;
     VkPhysicalDeviceShaderCorePropertiesAMD amd;

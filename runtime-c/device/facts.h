@@ -1,4 +1,4 @@
-// What a physical device can do: limits, features, and why it may be unusable.
+// The abilities of a physical device: limits, features, and why it may be unusable.
 
 #ifndef VKMX_FACTS_H
 #define VKMX_FACTS_H

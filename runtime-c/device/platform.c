@@ -262,7 +262,7 @@ void file_append(const char *path, const void *data, size_t bytes) {
     fclose(stream);
 }
 
-// `reason` says why the first of the missing ones could not be made, empty where all are there.
+// `reason` says why the first of the missing ones could not be made, empty if all are there.
 static void make_folders_of(const char *path, char *reason, size_t capacity) {
     char folder[PATH_CAPACITY];
     size_t length = strlen(path);

@@ -25,7 +25,7 @@ void lock_init(Lock *lock);
 void lock_acquire(Lock *lock);
 void lock_release(Lock *lock);
 
-// Threads that run `work(argument)`; thread_start answers false where there are no more.
+// Threads that run `work(argument)`; thread_start answers false if there are no more.
 typedef struct Thread {
     void (*work)(void *);
     void *argument;

@@ -27,7 +27,7 @@ const float16_capability = 9;
 const bfloat16_encoding = 0;
 const accumulator = 2;
 const name = words("SPV_KHR_bfloat16");
-/// What is added after a module's own capabilities: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR, the extension.
+/// Words that are added after a module's own capabilities: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR, the extension.
 const head = [_]u32{ first(.capability, 2), 5116, first(.capability, 2), 5118, first(.extension, 1 + name.len) } ++ name;
 
 /// The module over bfloat16; fails with the kernel's name where float16 is more than the element of matrices A and B.

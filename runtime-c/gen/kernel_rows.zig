@@ -7,7 +7,7 @@ const Allocator = std.mem.Allocator;
 /// The whole of kernels.zon; its head says what the fields mean.
 pub const Table = struct { lists: []const List, families: []const Family };
 
-/// What "...name" stands for.
+/// The names that "...name" stands for.
 pub const List = struct { name: []const u8, items: []const []const u8 };
 
 /// Kernels with the same buffers, push block and specialization constants.
@@ -24,7 +24,7 @@ pub const Family = struct {
     kernels: []const Member,
 };
 
-/// What one kernel of a family has for itself.
+/// The fields of one kernel of a family.
 pub const Member = struct {
     name: []const u8,
     defines: []const []const u8 = &.{},

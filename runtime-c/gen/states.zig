@@ -42,7 +42,7 @@ fn isLate(expression: []const u8) bool {
     return false;
 }
 
-/// Cuts an expression into words (names and numbers) and what is between.
+/// Cuts an expression into words (names and numbers) and the text between them.
 const Words = struct {
     text: []const u8,
     at: usize = 0,

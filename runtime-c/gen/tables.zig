@@ -1,9 +1,10 @@
 //! Reads the tables that hold the truth: kernels.zon, push.h, the `#define`s of plan.h and dtype.h, elementwise.h, vk_runtime.h.
 //!
 //! The headers are written in a small grammar on purpose (4-byte scalars, one declaration a line), so scanning lines is
-//! enough. Whatever does not fit the grammar stops the build with file, line and what was expected.
+//! enough. Any other text stops the build with file, line and the expected form.
 
 const std = @import("std");
+const comments = @import("comments.zig");
 const kernel_rows = @import("kernel_rows.zig");
 const Allocator = std.mem.Allocator;
 
@@ -42,7 +43,7 @@ pub const Block = struct {
 
 pub const Constant = struct { name: []const u8, value: i64 };
 
-/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null where it has no row; `math` says that its
+/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null if it has no row; `math` says that its
 /// row of floats is long.
 pub const Elementwise = struct { name: []const u8, id: u32, arity: u32, results: [3]?Domain, math: bool };
 pub const Domain = enum { float, int, uint };
@@ -75,21 +76,21 @@ pub fn fail(comptime format: []const u8, args: anytype) noreturn {
 }
 
 pub fn load(arena: Allocator, io: std.Io, sources: Sources) !Tables {
-    var hash: std.hash.Fnv1a_32 = .init();
-    var texts: [7][:0]const u8 = undefined;
-    inline for (std.meta.fields(Sources), &texts) |field, *text| {
-        text.* = try readFile(arena, io, @field(sources, field.name));
-        hashTokens(&hash, text.*);
+    var read: [7][:0]const u8 = undefined;
+    var texts: [7][]const u8 = undefined;
+    inline for (std.meta.fields(Sources), &read, &texts) |field, *file, *text| {
+        file.* = try readFile(arena, io, @field(sources, field.name));
+        text.* = try comments.blank(arena, file.*);
     }
     const t: Tables = .{
-        .kernels = parseKernels(arena, texts[0]),
+        .kernels = parseKernels(arena, read[0]),
         .blocks = try parseBlocks(arena, texts[1]),
         .plan = try parseDefines(arena, texts[2]),
         .dtype = try parseDefines(arena, texts[3]),
         .elementwise = try parseElementwise(arena, texts[4]),
-        .functions = try parseFunctions(arena, texts[6]),
+        .functions = try parseFunctions(arena, read[6]),
         .enums = try parseEnums(arena, texts[6]),
-        .hash = hash.final(),
+        .hash = comments.hashTexts(&texts),
     };
     checkKernels(t);
     return t;
@@ -98,19 +99,6 @@ pub fn load(arena: Allocator, io: std.Io, sources: Sources) !Tables {
 pub fn readFile(arena: Allocator, io: std.Io, path: []const u8) ![:0]const u8 {
     return std.Io.Dir.cwd().readFileAllocOptions(io, path, arena, .limited(64 << 20), .@"4", 0) catch |err|
         fail("{s}: {t}", .{ path, err });
-}
-
-/// Comments and white space are no part of the ABI.
-fn hashTokens(hash: *std.hash.Fnv1a_32, text: []const u8) void {
-    var lines = std.mem.splitScalar(u8, text, '\n');
-    while (lines.next()) |line| for (stripComment(line)) |c| {
-        if (!std.ascii.isWhitespace(c)) hash.update(&.{c});
-    };
-}
-
-fn stripComment(line: []const u8) []const u8 {
-    const end = std.mem.indexOf(u8, line, "//") orelse line.len;
-    return std.mem.trim(u8, line[0..end], " \t\r");
 }
 
 fn parseKernels(arena: Allocator, text: [:0]const u8) []const Kernel {
@@ -136,7 +124,7 @@ fn checkKernels(t: Tables) void {
     }
 }
 
-/// What `needs` may name; position i is bit i of KernelRow.needs.
+/// Names for `needs`; position i is bit i of KernelRow.needs.
 const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "wasm", "bfloat16", "narrow" };
 
 pub fn needBits(kernel: Kernel) u32 {
@@ -166,7 +154,7 @@ fn parseBlocks(arena: Allocator, text: []const u8) ![]const Block {
     var number: u32 = 0;
     while (lines.next()) |raw| {
         number += 1;
-        const line = stripComment(raw);
+        const line = std.mem.trim(u8, raw, " \t\r");
         if (line.len == 0) continue;
         if (name == null) {
             if (std.mem.startsWith(u8, line, "struct ") and std.mem.endsWith(u8, line, "{")) name = std.mem.trim(u8, line[7 .. line.len - 1], " ");
@@ -205,7 +193,7 @@ fn parseDefines(arena: Allocator, text: []const u8) ![]const Constant {
     var constants: std.ArrayList(Constant) = .empty;
     var lines = std.mem.splitScalar(u8, text, '\n');
     while (lines.next()) |raw| {
-        var words = std.mem.tokenizeAny(u8, stripComment(raw), " \t");
+        var words = std.mem.tokenizeAny(u8, raw, " \t\r");
         if (!std.mem.eql(u8, words.next() orelse "", "#define")) continue;
         const name = words.next() orelse continue;
         const value = words.next() orelse continue;
@@ -223,7 +211,7 @@ fn parseElementwise(arena: Allocator, text: []const u8) ![]const Elementwise {
     var number: u32 = 0;
     while (lines.next()) |raw| {
         number += 1;
-        const line = stripComment(raw);
+        const line = std.mem.trim(u8, raw, " \t\r");
         const open = std.mem.indexOfScalar(u8, line, '(') orelse continue;
         const underscore = std.mem.indexOfScalar(u8, line[0..open], '_') orelse continue;
         if (open != underscore + 3 or std.mem.indexOfNone(u8, line[0..underscore], "FIU") != null) continue;
@@ -303,23 +291,17 @@ fn splitDeclarator(text: []const u8) Parameter {
 
 /// Enumerators of unnamed enums.
 fn parseEnums(arena: Allocator, text: []const u8) ![]const Constant {
-    var bare: std.ArrayList(u8) = .empty;
-    var lines = std.mem.splitScalar(u8, text, '\n');
-    while (lines.next()) |line| {
-        try bare.appendSlice(arena, stripComment(line));
-        try bare.append(arena, ' ');
-    }
     var constants: std.ArrayList(Constant) = .empty;
-    var rest: []const u8 = bare.items;
+    var rest: []const u8 = text;
     while (std.mem.indexOf(u8, rest, "enum {")) |at| {
         const end = std.mem.indexOfScalarPos(u8, rest, at, '}') orelse fail("vk_runtime.h: enum without end", .{});
         var next: i64 = 0;
         var list = std.mem.splitScalar(u8, rest[at + "enum {".len .. end], ',');
         while (list.next()) |item| {
             var parts = std.mem.splitScalar(u8, item, '=');
-            const name = std.mem.trim(u8, parts.first(), " ");
+            const name = std.mem.trim(u8, parts.first(), " \r\n");
             if (name.len == 0) continue;
-            if (parts.next()) |value| next = std.fmt.parseInt(i64, std.mem.trim(u8, value, " "), 0) catch fail("vk_runtime.h: {s}: expected an integer", .{name});
+            if (parts.next()) |value| next = std.fmt.parseInt(i64, std.mem.trim(u8, value, " \r\n"), 0) catch fail("vk_runtime.h: {s}: expected an integer", .{name});
             try constants.append(arena, .{ .name = name, .value = next });
             next += 1;
         }

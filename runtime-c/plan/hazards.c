@@ -1,4 +1,4 @@
-// Hazard tracking: what was read and written since the last barrier, one entry a slot. No Vulkan in here.
+// Hazard tracking: reads and writes since the last barrier, one entry a slot. No Vulkan in here.
 
 #include "plan/hazards.h"
 

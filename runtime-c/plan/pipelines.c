@@ -57,7 +57,7 @@ static int32_t cache_new(Device *d) {
     return status;
 }
 
-// Pipelines that came out of the file leave the cache its size. What could not be written is not tried again.
+// Pipelines that came out of the file leave the cache its size. A failed write is not tried again.
 static int32_t save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
@@ -81,7 +81,8 @@ static int32_t save(Device *d) {
 int32_t pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
     if (!p->cache || !p->path || atomic_load(&d->lost)) return VKRT_OK;
-    while (atomic_load(&p->making) > 0) sleep_milliseconds(1); // what other threads make is saved too, and ends before the program does
+    while (atomic_load(&p->making) > 0)
+        sleep_milliseconds(1); // pipelines of other threads are saved too, and are made before the program ends
     lock_acquire(&p->saving);
     int32_t status = save(d);
     lock_release(&p->saving);

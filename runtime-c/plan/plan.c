@@ -113,7 +113,7 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     return row->columns > 0 ? read_table(r, number, out) : VKRT_OK;
 }
 
-// What dispatches read and write.
+// Buffers that dispatches read and write.
 static void note_access(Plan *plan, const uint32_t *pair, bool read, bool write) {
     if (pair[0] != PLAN_NO_SLOT) plan->access[pair[0]] |= (uint8_t)(read | write << 1);
 }

@@ -107,7 +107,7 @@ static uint32_t push_block(const Dispatch *dispatch, const Binding *bindings, co
     return 4 * (at + row->push_words);
 }
 
-// What a dispatch reads and writes; `uses` has room for it.
+// Collects the buffers that a dispatch reads and writes; `uses` has room for them.
 static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *uses) {
     const KernelRow *row = dispatch->kernel;
     uint32_t n = 0;
@@ -120,7 +120,7 @@ static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *
     return n;
 }
 
-// What recording goes on with from buffer to buffer.
+// State that recording carries from buffer to buffer.
 typedef struct Progress {
     const Binding *bindings;
     Hazards hazards;
@@ -159,7 +159,7 @@ static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
     return VKRT_OK;
 }
 
-// What opens runs.
+// Starts runs.
 static int32_t record_preamble(Device *d, const Plan *plan, Recording *r, Progress *p) {
     if (!r->preamble) TRY(commands_new(d, &r->preamble));
     TRY(begin_behind_all(d, r->preamble));
@@ -196,7 +196,7 @@ static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p
     return record_runs(d, r->commands, plan, 1, r, p);
 }
 
-// Memory for the tables of addresses that the host may write: what was there before is no longer read.
+// Memory for the tables of addresses that the host may write: the earlier content is no longer read.
 static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     if (plan->table_entries == 0) return VKRT_OK;
     TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, true, &r->tables));

@@ -1,4 +1,4 @@
-// What a driver tells of a compiled pipeline.
+// A driver's statistics of a compiled pipeline.
 
 #ifndef VKMX_STATISTICS_H
 #define VKMX_STATISTICS_H

@@ -1,4 +1,4 @@
-// What only a test build exports: allocations that fail on demand, the count of live blocks, and planted bugs. A run
+// Exports of a test build alone: allocations that fail on demand, the count of live blocks, and planted bugs. A run
 // under sanitizers uses the bugs to show that it can fail.
 
 #include "failing.h"

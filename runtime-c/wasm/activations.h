@@ -3,7 +3,7 @@
 // The sum is that of the rounded values, not of x. scale * code + bias is centred but a code is not, so a rounding
 // error counts with the weight's own size. Two bytes a value: x = step * (256 hi + lo).
 //
-// A single row: q [k], hi and lo in turns of 32 where there are both; steps and sums [group].
+// A single row: q [k], hi and lo in turns of 32 if there are both; steps and sums [group].
 // More rows lie in blocks of four: q [k / 4][row][4], all of hi before all of lo; steps and sums [group][row].
 
 #ifndef VKMX_WASM_ACTIVATIONS_H
@@ -48,7 +48,7 @@ INLINE u4 narrow4(i4 a, i4 b, i4 c, i4 d) {
 #endif
 }
 
-// Step of a group of values. *poison is 0, or NaN where a value is infinite or NaN: those have no integers, and reach the
+// Step of a group of values. *poison is 0, or NaN if a value is infinite or NaN: those have no integers, and reach the
 // product through the sum.
 INLINE float group_step(const float *x, uint32_t group, bool precise, float *poison) {
     u4 magnitude = held(0x7fffffffu);

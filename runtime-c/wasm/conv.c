@@ -27,7 +27,7 @@ INLINE Place place_of(const struct ConvPush *p, uint32_t row) {
     return place;
 }
 
-// The position that a tap reads, counted in (image, axes); -1 where it is padding.
+// The position that a tap reads, counted in (image, axes); -1 if it is padding.
 INLINE ptrdiff_t tap_position(const struct ConvPush *p, const Place *place, uint32_t tap) {
     ptrdiff_t position = 0, factor = 1;
     for (int d = 2; d >= 0; d--) {

@@ -5,7 +5,7 @@
 
 #define DIMS 5
 
-// What starts of a row shift by, in elements.
+// The shift of a row by its starts, in elements.
 static ptrdiff_t dynamic_shift(const struct CopyPush *p, const uint8_t *start, uint32_t row) {
     ptrdiff_t shift = 0;
     for (uint32_t d = 0; d < p->starts; d++) {

@@ -235,7 +235,7 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             if (slow) a = __builtin_memcpy(kept, a, n * sizeof(Uint)); // the result may lie where the operand does
             (fast ? FAST[id].run : ROWS[domain][id].run)(to, a, b, c, n);
             if (slow) SLOW[id](to, a, n);
-            // What is stored as the dtype that it rounds to is rounded then.
+            // A value that is stored as the dtype to which it rounds is rounded then.
             const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
             if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
         }

@@ -13,7 +13,7 @@ typedef union Cell {
     Complex c;
 } Cell;
 
-// What a row makes of a block: results of the domain, or truths, or floats as doubles.
+// The results of a row for a block: results of the domain, or truths, or floats as doubles.
 typedef void (*Row)(Cell *out, const Cell *a, const Cell *b, const uint8_t *c, uint32_t n);
 
 #define SELF_same_result(member) .member

@@ -1,4 +1,4 @@
-// What softmax and logsumexp do with a run of a row.
+// Steps of softmax and logsumexp on a run of a row.
 
 #ifndef VKMX_WASM_EXPONENTIAL_H
 #define VKMX_WASM_EXPONENTIAL_H

@@ -1,4 +1,4 @@
-// What a WASM kernel sees, and the typed loads and stores that mirror shaders/include/common.glsl.
+// The interface of a WASM kernel, and the typed loads and stores that mirror shaders/include/common.glsl.
 //
 // Kernel `name` of kernels.zon is `void k_name(const Call *call)`. If the table says that it can be cut, it is `void
 // k_name(const Call *call, uint32_t first, uint32_t last)`. This form runs a range of its `chunks_name(call)` chunks on

@@ -13,7 +13,7 @@
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
-// What is wrong with a Plan: vk_plan_check returns -(code + PLAN_STATUSES * dispatch).
+// The fault of a Plan: vk_plan_check returns -(code + PLAN_STATUSES * dispatch).
 enum {
     PLAN_OK = 0,
     PLAN_BAD_HEADER = 1, // magic or word count
@@ -107,7 +107,7 @@ typedef struct Run {
     double slots[];
 } Run;
 
-// What a kernel that cannot be cut takes from the budget of a slice.
+// The part of a slice's budget that a kernel takes if it cannot be cut.
 enum { WHOLE = 16 };
 
 // Runs up to dispatch last - 1, or until chunks of about `budget` weight are done; returns the next dispatch. *run says

@@ -4,7 +4,7 @@
 #define VKMX_WASM_MEMORY_H
 #include <stdint.h>
 
-// Who asks: a buffer counts in the memory figures, what the executor keeps for itself does not.
+// The owner of a block: a buffer counts in the memory figures, what the executor keeps for itself does not.
 enum { MEMORY_BUFFER = 0, MEMORY_INTERNAL = 1 };
 
 // Figures of vk_memory.

@@ -10,7 +10,7 @@ enum { RUN = 128, BLOCK_COST = 64 };
 static uint32_t blocks_of(const struct RandomBitsPush *p) { return (p->words_per_key + 1) / 2; }
 static uint32_t block_grain(const struct RandomBitsPush *p) { return chunk_grain(p->keys * blocks_of(p), BLOCK_COST, 1); }
 
-// The blocks first..first+n-1 of a key: word i, and word i + blocks where there is one.
+// The blocks first..first+n-1 of a key: word i, and word i + blocks if there is one.
 static void words_of(uint32_t *low, uint32_t *high, uint32_t key0, uint32_t key1, uint32_t first, uint32_t n, uint32_t blocks) {
     const uint32_t key2 = threefry_key2(key0, key1);
     uint32_t i = 0;

@@ -217,7 +217,7 @@ static Thresholds find_thresholds(const Logits *row, const Settings *s, float mo
 
 // ---- the draw -------------------------------------------------------------------------------------------------------
 
-// What passes the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
+// Logits that pass the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
 typedef struct Kept {
     uint32_t key, last_tie;
 } Kept;

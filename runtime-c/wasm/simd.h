@@ -24,7 +24,7 @@ INLINE void f4_store(float *p, f4 v) { *(f4_unaligned *)p = v; }
 INLINE f4 f4_splat(float x) { return (f4){x, x, x, x}; }
 INLINE u4 u4_load(const void *p) { return *(const u4_unaligned *)p; }
 
-// The larger of each lane; a where one is NaN.
+// The larger of each lane; a if one is NaN.
 INLINE f4 f4_max(f4 a, f4 b) {
 #ifdef __wasm_simd128__
     return __builtin_wasm_pmax_f32x4(a, b);

@@ -1,5 +1,5 @@
 /**
- * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
+ * The common part of the benchmarks: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
  * worker.ts measures vkmx. llama_cpp.mjs measures native llama.cpp through node-llama-cpp with its own build, and wllama.mjs llama.cpp in
  * WebAssembly. Both use a Q4_0 model of the same shape that is written here. All run the same cases and print times in milliseconds. A
@@ -30,7 +30,7 @@ export interface Case {
   readonly rows?: number;
   /** Tokens before a prompt. Default 0; of vkmx only. */
   readonly behind?: number;
-  /** The variant of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
+  /** The variant of their steps, without times if there is none; "any" asks which one is taken. Of vkmx only. */
   readonly variant?: StepVariant | "any";
   /** Only where the steps that are taken have kernels of the same kind. */
   readonly sameKind?: boolean;
@@ -41,7 +41,7 @@ export interface Case {
   readonly repeats: number;
 }
 
-/** What a side is asked to do. */
+/** Work for a side. */
 export interface SideSettings {
   readonly cases: readonly Case[];
   /** Name of vkmx's device. */
@@ -59,7 +59,7 @@ export interface SideSettings {
   readonly profiles?: boolean;
 }
 
-/** What the peer is asked to do. */
+/** Work for the peer. */
 export interface PeerSettings {
   readonly cases: readonly Case[];
   /** All layers on the GPU, through Vulkan; otherwise the CPU. */
@@ -72,23 +72,23 @@ export interface PeerSettings {
 /** Milliseconds by case: of a whole prompt or of one token, one value a repeat; and "load" from the first file to the first token. */
 export type Times = Readonly<Record<string, readonly number[]>>;
 
-/** What a device can do. */
+/** Abilities of a device. */
 export interface Rates {
   /** GB/s of a copy of an array, bytes read and written. */
   readonly copy: number;
-  /** TFLOP/s of matrix units whose operands lie in registers; null where there are none. */
+  /** TFLOP/s of matrix units whose operands lie in registers; null if there are none. */
   readonly matrix: number | null;
 }
 
 /** Tokens of the prompt whose host work is measured. */
 export const PROMPT = 512;
 
-/** What the host does for a token and for a prompt, and what it submits. */
+/** The host's time for a token and a prompt, and its submissions. */
 export interface HostTimes {
   /** Microseconds of host work for a token, waiting excluded. */
   readonly hostUs: number;
   /** The same for a prompt of {@link PROMPT}: until it is submitted, and from its end to the first token. */
-  readonly promptUs: { readonly before: number; readonly behind: number };
+  readonly promptUs: { readonly before: number; readonly after: number };
   /** For one token. */
   readonly dispatches: number;
   readonly barriers: number;
@@ -102,7 +102,7 @@ export interface TimedRun {
   readonly profile: Profile;
 }
 
-/** What worker.ts says of a case: its times, or why it has none. */
+/** The report of worker.ts on a case: its times, or why it has none. */
 export interface CaseResult {
   readonly case: string;
   readonly times: readonly number[];
@@ -121,7 +121,7 @@ export type Line =
   | { readonly host: HostTimes }
   | { readonly profiles: readonly TimedRun[] };
 
-/** What a side answers. */
+/** The answer of a side. */
 export interface Answer {
   readonly device: string;
   readonly times: Times;
@@ -139,7 +139,7 @@ export interface ComparedRow {
   readonly ratio: number | null;
 }
 
-/** What a figure counts. */
+/** The unit of a figure. */
 export type Unit = "tok/s" | "GB/s" | "TFLOP/s" | "s" | "ms" | "us" | "MB" | "KB" | "";
 
 /** How many times as good as another figure one is: of rates the higher is better, of all else the lower. */
@@ -205,7 +205,7 @@ export function ggufFile(shape: string, folder: string = MODELS): Promise<string
 /** Where models are kept. */
 const MODELS = `${TOOLS}/models`;
 
-/** What is kept already under a name, else what `make` writes into a folder. */
+/** The kept folder of a name, or the one that `make` fills. */
 async function made(folder: string, name: string, make: (path: string) => Promise<unknown>): Promise<string> {
   const kept = `${MODELS}/${name}`;
   if (await exists(kept)) return kept;
@@ -243,7 +243,7 @@ export const PEERS = {
 /** One of {@link PEERS}. */
 export type Peer = typeof PEERS[keyof typeof PEERS];
 
-/** The folder that a peer is installed in; undefined, said on stderr, where it cannot be. */
+/** The folder that a peer is installed in; undefined, said on stderr, if it cannot be. */
 export async function installPeer(peer: Peer = PEERS.native): Promise<string | undefined> {
   const { name, package: npm, version } = peer;
   const folder = `${TOOLS}/${peer.folder}`;
@@ -279,7 +279,7 @@ export async function runSide(
 }
 
 /**
- * What vkmx says in a process of its own, as it says it. The process is ended if `limit` milliseconds pass without a word, at `until` (of
+ * The lines of vkmx in a process of its own, as they come. The process is ended if `limit` milliseconds pass without a word, at `until` (of
  * performance.now()) and when the caller stops reading. Throws an Error that says why where it fails or was ended.
  */
 export async function* sideLines(
@@ -335,7 +335,7 @@ export async function* sideLines(
   }
 }
 
-/** Runs a peer in a process of its own; undefined, said on stderr, where it does not run. */
+/** Runs a peer in a process of its own; undefined, said on stderr, if it does not run. */
 export async function runPeer(
   folder: string,
   gguf: string,

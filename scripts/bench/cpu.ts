@@ -120,7 +120,7 @@ function rate(answers: readonly Answer[], { name, kind, prompt }: Case): number 
   return times ? (kind === "prefill" ? prompt : 1) * 1000 / Math.min(...times) : null;
 }
 
-/** Seconds of the fastest run of a part of loading; null where a side does not tell. */
+/** Seconds of the fastest run of a part of loading; null if a side does not tell. */
 function seconds(answers: readonly Answer[], part: "load" | "loaded"): number | null {
   const { [part]: times } = joinTimes(answers);
   return times ? Math.min(...times) / 1000 : null;

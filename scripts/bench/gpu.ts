@@ -6,7 +6,7 @@
  *     deno task bench:gpu --shapes 8b --rows decode,code         only some groups of rows (--help lists them)
  *     deno task bench:gpu --shapes 8b:16,8b:8                    weights of 16 bits, which are dense, and of 8
  *     deno task bench:gpu --rows batch --variants --sequences 2,8   so many sequences together, in every variant that vkmx has
- *     deno task bench:gpu --budget 300 --json                    what is there after 300 seconds, as an array of rows
+ *     deno task bench:gpu --budget 300 --json                    the rows after 300 seconds, as an array
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it. Decode counts tokens after
  * the first. A prompt is the time to the first token, load the time from the first file to the first token. A row is printed as soon as it
@@ -36,7 +36,7 @@ const FLAGS = {
   "model": { value: "DIR", help: "a model directory instead" },
   "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where)` },
   "dtype": { value: "NAME", help: "vkmx's activations and cache: float16, bfloat16 or float32 (float16)" },
-  "positions": { value: "LIST", help: `tokens to decode behind (${FULL.positions})` },
+  "positions": { value: "LIST", help: `tokens in the cache before decoding (${FULL.positions})` },
   "sequences": { value: "LIST", help: `numbers of sequences together (${FULL.sequences})` },
   "prompts": { value: "LIST", help: `tokens of prompts (${FULL.prompts})` },
   "columns": { value: "LIST", help: `tokens of one sequence at once (${FULL.columns})` },
@@ -108,7 +108,7 @@ await runMain(PROGRAM, async (values) => {
   return 0;
 });
 
-/** What is to be measured. */
+/** The measurements to make. */
 function targetsOf({ model, shapes, gguf }: Values<typeof FLAGS>): readonly Target[] {
   if (model !== undefined && shapes !== undefined) throw new UsageError("--model and --shapes exclude each other");
   if (model !== undefined) return [{ name: model.split("/").findLast((part) => part !== "")!, dir: model }];

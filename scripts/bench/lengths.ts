@@ -1,5 +1,5 @@
 /**
- * What prompts of lengths cost that a process has not met: `deno run -A --no-lock scripts/bench/lengths.ts`.
+ * Measures prompts of lengths that are new to a process: `deno run -A --no-lock scripts/bench/lengths.ts`.
  *
  * Each line is one prompt of Qwen3-0.6B's shape, in the order given. It has its first time to the first token, the same once more, and the
  * wait for the second token. The first time traces and lowers the prompt, and compiles pipelines that neither the process nor the disk has.

@@ -3,7 +3,7 @@
  *
  * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it. With `--dense` they are
  * matvec and matmul over bfloat16 weights. The shapes are those of Qwen3-0.6B, with enough weights read in turns that none stay in a cache;
- * `--only=head,down` chooses shapes. `--search` times every shape and split of a list. What is fastest belongs into
+ * `--only=head,down` chooses shapes. `--search` times every shape and split of a list. The fastest one belongs into
  * src/schedule/ops/matmul/matmul_tiles.ts.
  *
  * @module

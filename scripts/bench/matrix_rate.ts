@@ -1,5 +1,5 @@
 /**
- * What the matrix units of a GPU reach when their operands lie in registers: the floor of prompts.
+ * The rate of a GPU's matrix units with operands in registers: the floor of prompts.
  *
  * @module
  */
@@ -28,7 +28,7 @@ const MODULE =
   "+wE8IrBt4FGB0X+vXDwmsLA2OOfL98lv2VO8f8XiPp8Bt/IS3sAHqHEZOktCZxXvou3Dc+itCrsXwLOYJ347X2GemuCL39HXwPm75fd0DVgGPgbp" +
   "34w11OP9ZnfoZT5H6y8=";
 
-/** TFLOP/s of float16 products with float32 sums; undefined where the device has none that vkmx uses. */
+/** TFLOP/s of float16 products with float32 sums; undefined if the device has none that vkmx uses. */
 export async function matrixRate(backend: Backend): Promise<number | undefined> {
   if (!matrixMap(backend).weights) return undefined;
   const spirv = await matrixRateModule();

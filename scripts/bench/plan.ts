@@ -56,7 +56,7 @@ export class Bench implements Disposable {
 
   /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan, after `warmMs` of work. */
   time(parts: number, warmMs: number = WARM_MS): number[] {
-    // What rules took as intermediates gets memory of its own.
+    // The rules' intermediates get memory of their own.
     this.l.slots.forEach((source, slot) => {
       if (source.kind !== "temporary") return;
       const storage = new Storage(this.#backend, source.bytes);

@@ -1,5 +1,5 @@
 /**
- * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--peak=TFLOPS]
+ * Measures the parts of a prefill: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--peak=TFLOPS]
  * [--tokens=512,2048] [--search]`.
  *
  * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model. The default is Qwen3-0.6B: layers of 4-bit
@@ -72,7 +72,7 @@ function benchProduct(
   line(`${name} ${n}x${k}, ${m} rows, ${choice.kernel.slice(8)}, split ${choice.splits}`, us, 2 * m * n * k);
 }
 
-/** What lowering takes, or every kernel with every split. */
+/** The kernels that lowering takes, or every kernel with every split. */
 function choices(backend: Backend, kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
   if (!SEARCH) return [productKernel(backend, kind, BITS, m, n, k)!];
   return PRODUCTS[kind][BITS].flatMap(({ rows, columns = 128, threads = 128, kernel }) => {
@@ -121,7 +121,7 @@ function benchAttention(
   const [us] = bench.time(1);
   const pairs = tokens * (tokens + 1) / 2 + tokens * prefix;
   line(
-    `attention, ${tokens} tokens behind ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
+    `attention, ${tokens} tokens after ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
     us,
     4 * pairs * HEADS * HEAD_DIM,
   );

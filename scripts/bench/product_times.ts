@@ -65,7 +65,7 @@ export function timeMatrixProduct(
   return bench.time(1, warmMs)[0];
 }
 
-/** What coopmat_qkv takes besides: norms, angles and a cache in the blocks that decoding reads. */
+/** Further inputs of coopmat_qkv: norms, angles and a cache in the blocks that decoding reads. */
 function makeHeads(
   bench: Bench,
   { heads, kvHeads, headDim }: QuantizedMatrix,

@@ -69,7 +69,7 @@ export class Reference<Versions extends string = string> implements AsyncDisposa
     return new Reference(child, output, hello as Record<Versions, string>);
   }
 
-  /** What it answers. Throws an Error where it refuses. */
+  /** Its answer. Throws an Error if it refuses. */
   async ask<T>(request: unknown): Promise<T> {
     await this.#input.write(new TextEncoder().encode(JSON.stringify(request) + "\n"));
     const line = (await this.#output.next()).value;

@@ -24,7 +24,7 @@ export type StepVariant =
 /** A step that was not fused. */
 export const OP_BY_OP = "op by op";
 
-/** What forces a variant. Regions are on, so that software devices have the one that they can. */
+/** Options that force a variant. Regions are on, so that software devices have the one that they can. */
 export const FORCED: Readonly<Record<StepVariant, Partial<typeof options>>> = {
   "split_k, persistent": { regions: "on", gemv: "off", launchMode: "persistent" },
   "split_k, barriers": { regions: "on", gemv: "off", launchMode: "barriers" },
@@ -53,7 +53,7 @@ export const LAYER_KERNELS = /^(decode_(qkv|attention|mlp|layers|gemv)|batch_lay
 /** Calls of a kernel. */
 type Calls = Pick<KernelTime, "region" | "kernel" | "calls">;
 
-/** What ran in more tokens after the same prompts, by the kernels of a profile of many and of few. */
+/** The kernels that ran for more tokens after the same prompts, from a profile of many tokens and one of few. */
 export function inSteps(many: readonly Calls[], few: readonly Calls[]): readonly Calls[] {
   const key = ({ region, kernel }: Calls): string => `${region} ${kernel}`;
   const before = new Map<string, number>();

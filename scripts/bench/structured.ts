@@ -1,5 +1,5 @@
 /**
- * What a response format costs: `deno run -A --no-lock scripts/bench/structured.ts`.
+ * Measures the cost of a response format: `deno run -A --no-lock scripts/bench/structured.ts`.
  *
  * Decodes Qwen3-0.6B's shape with and without a schema in turns, and prints the median speeds and their ratio.
  *

@@ -1,5 +1,5 @@
 /**
- * What every process of a benchmark does alike. It imports nothing, so that those of peers run in folders of their own.
+ * The common part of every process of a benchmark. It imports nothing, so that those of peers run in folders of their own.
  *
  * @module
  */

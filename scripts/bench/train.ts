@@ -32,7 +32,7 @@ const FLAGS = {
   "samples": { value: "N", help: "samples of each side (7)", range: [1, 100], whole: true },
   "ms": { value: "X", help: "least milliseconds of a sample: short steps are repeated (200)", range: [0, 10_000] },
   "least": { help: "the least of the samples counts, not their median: for machines that do other work" },
-  "peak": { value: "X", help: "TFLOP/s that shares of a GPU's matrix units are told of (990)", range: [0.001, 1e6] },
+  "peak": { value: "X", help: "TFLOP/s of a GPU's matrix units, to compute shares (990)", range: [0.001, 1e6] },
   "profile": { help: "print the time of every op and kernel of a step instead" },
   "json": { help: "print a JSON array" },
 } as const satisfies Flags;

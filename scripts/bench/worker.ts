@@ -124,7 +124,7 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
   return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
-/** The variant of a case's steps; null where they are not fused. */
+/** The variant of a case's steps; null if they are not fused. */
 async function variantOfCase(c: Case, tokens?: number): Promise<StepVariant | null> {
   const { rows = 1, tokens: all = 1 } = c;
   const kernels = async (count: number): Promise<readonly mx.KernelTime[]> =>
@@ -309,16 +309,16 @@ async function promptTime(): Promise<HostTimes["promptUs"]> {
     ended = performance.now();
   };
   const before: number[] = [];
-  const behind: number[] = [];
+  const after: number[] = [];
   for (let i = 0; i < 10; i++) {
     using cache = model.makeCache();
     const start = performance.now();
     const [first] = await generate(cache, ids(PROMPT), 1);
     before.push(1000 * (submitted - start));
-    behind.push(1000 * (first - ended));
+    after.push(1000 * (first - ended));
   }
   Object.assign(backend, { run, waitAsync });
-  return { before: median(before)!, behind: median(behind)! };
+  return { before: median(before)!, after: median(after)! };
 }
 
 /** GB/s that copying an array moves, read and written: of 512 MB, or what a software device does in no time. */

@@ -23,10 +23,10 @@ const TRIES = 4;
 const { FORMATS }: { FORMATS: readonly Format[] } = await import(Deno.args[0]);
 const { gc } = globalThis as { gc?: () => void };
 
-/** What one reading gave. */
+/** The result of one reading. */
 type Reading = Pick<Answer, "outcome" | "detail"> & { readonly ms: number; readonly bytes: number };
 
-/** The most bytes of memory in use since {@link forgetPeak}; 0 where the system does not tell. */
+/** The most bytes of memory in use since {@link forgetPeak}; 0 if the system does not tell. */
 function peak(): number {
   try {
     return 1024 * Number(/VmHWM:\s*(\d+)/.exec(Deno.readTextFileSync("/proc/self/status"))?.[1] ?? 0);
@@ -41,7 +41,7 @@ function forgetPeak(): void {
   } catch { /* what memory() tells has to do */ }
 }
 
-/** What a reader threw, by whether a user could handle it: one of the library's errors, whose message is one safe line. */
+/** An error of a reader, by whether a user could handle it: one of the library's errors, whose message is one safe line. */
 function judge(error: unknown): Pick<Answer, "outcome" | "detail"> {
   if (error instanceof Wrong) return { outcome: "wrong", detail: error.message };
   if (error instanceof LlmError || error instanceof ArrayError || error instanceof RuntimeError) {

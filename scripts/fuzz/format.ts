@@ -1,5 +1,5 @@
 /**
- * What the fuzzer knows of a file format: how to make an input, how the library reads one, and what it may cost.
+ * A file format as the fuzzer sees it: how to make an input, how the library reads one, and what it may cost.
  *
  * @module
  */
@@ -18,17 +18,17 @@ export interface Format {
   readonly base: Uint8Array;
   /** Most milliseconds that reading may take; default 100. */
   readonly milliseconds?: number;
-  /** Why the format cannot be tried on this machine; undefined where it can. */
+  /** Why the format cannot be tried on this machine; undefined if it can. */
   readonly missing?: () => string | undefined;
   /** Makes an input. */
   readonly generate: (random: Random) => Uint8Array;
-  /** Has the library read a file. Throws its error, or {@link Wrong} where it answers what it must not. */
+  /** Has the library read a file. Throws its error, or {@link Wrong} if it answers what it must not. */
   readonly read: (bytes: Uint8Array) => void | Promise<void>;
 }
 
 /** Most milliseconds of an input. */
 export const MAX_MILLISECONDS = 100;
-/** Most bytes that an input may take beside what is there already. */
+/** Most bytes that an input may take beside the memory in use. */
 export const MAX_BYTES = 64 * 2 ** 20;
 
 /** An answer that must not be: accepted though malformed, or text of a user that became a control token. */

@@ -39,7 +39,7 @@ function json(value: unknown, aimed: readonly Aimed[] = []): Pick<Format, "base"
   };
 }
 
-/** What a tokenizer.json can do to a reader: patterns, tables with equal ids, many or nested parts, tokens that begin with spaces. */
+/** Parts of a tokenizer.json that can harm a reader: patterns, tables with equal ids, many or nested parts, tokens that begin with spaces. */
 const TOKENIZER_AIMS: readonly Aimed[] = [
   (tree, random) =>
     put(
@@ -152,7 +152,7 @@ async function modelOf(dir: string): Promise<mx.lm.LanguageModel> {
 /** The model that prompt caches are loaded for. */
 let cacheModel: mx.lm.LanguageModel | undefined;
 
-/** What a tokenizer is loaded from, with some files changed. */
+/** The files of a tokenizer, some of them changed. */
 function tokenizer(files: Partial<mx.lm.TokenizerSource>): Promise<mx.lm.Tokenizer> {
   const tokenizer = bytesOf(treeOf(bases.TOKENIZER));
   return mx.lm.Tokenizer.load({ tokenizer, dir: "model", vocabSize: bases.VOCAB, eosTokenIds: [], ...files });

@@ -51,7 +51,7 @@ export const TEMPLATES: readonly string[] = [
   "{% if i is even %}{% continue %}{% endif %}{% break %}{% endfor %}{{ {'a': [1, 2.5, none, true], 'b': -1e-7} | tojson }}",
 ];
 
-/** What a template is made of, for the lexer below. */
+/** The parts of a template, for the lexer below. */
 const TOKEN = /\{%-?|-?%\}|\{\{-?|-?\}\}|\{#|#\}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|\s+|[^\s\w]/gs;
 
 const PIECES = [
@@ -201,7 +201,7 @@ const WORDS = [
   ],
 ];
 
-/** What a user may type: words, and control tokens whole, cut, doubled, with letters between, in other cases. */
+/** A user's text: words, and control tokens whole, cut, doubled, with letters between, in other cases. */
 export function userText(random: Random): string {
   let text = "";
   for (let count = 1 + random.small(24); count > 0; count--) {

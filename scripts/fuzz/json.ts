@@ -201,7 +201,7 @@ export function hostile(random: Random): Json {
   return typeof made === "string" ? leaf(made) : { leaf: made };
 }
 
-/** What a mutation makes of a node; `donor` is a node from elsewhere in the tree. */
+/** The result of a mutation of a node; `donor` is a node from elsewhere in the tree. */
 type Mutation = (node: Json, random: Random, donor: Json) => Json;
 
 const MUTATIONS: readonly Mutation[] = [
@@ -290,7 +290,7 @@ function replaced(node: Json, [i, ...rest]: readonly number[], change: (node: Js
   return { members: node.members.with(i, [name, replaced(value, rest, change)]) };
 }
 
-/** A tree with another value at a path of names and numbers, where there is one. */
+/** A tree with another value at a path of names and numbers, if there is one. */
 export function put(tree: Json, path: readonly (string | number)[], change: (node: Json) => Json): Json {
   const [first, ...rest] = path;
   if (first === undefined) return change(tree);

@@ -28,7 +28,7 @@ export async function minimise(
       const shorter = new Uint8Array([...bytes.subarray(0, at), ...bytes.subarray(at + size)]);
       if (!await shows(shorter)) continue;
       bytes = shorter;
-      at -= size; // what follows has moved here
+      at -= size; // the next part has moved here
       cut = true;
     }
     if (!cut && size === 1) break;

@@ -24,7 +24,7 @@ export class Random {
     return (z ^ (z >>> 15)) >>> 0;
   }
 
-  /** A whole number from 0 to `end` - 1; 0 where there is none. */
+  /** A whole number from 0 to `end` - 1; 0 if there is none. */
   below(end: number): number {
     return end > 0 ? this.bits() % end : 0;
   }

@@ -9,7 +9,7 @@ import { type Effort, minimise } from "./minimise.ts";
 import { Random } from "./random.ts";
 import { type Answer, type Job, LIMITS, type Limits, Watch } from "./watch.ts";
 
-/** What is wrong with one input. */
+/** A fault of one input. */
 export interface Finding extends Answer {
   readonly format: string;
   /** Of the run; with format and number it gives the input. */
@@ -51,7 +51,7 @@ export interface FuzzOptions {
   readonly processes?: number;
   readonly limits?: Limits;
   /**
-   * Findings of a kind that are confirmed and kept: a kind is what is thrown where, or only that it is slow. Default 3.
+   * Findings of a kind that are confirmed and kept: a kind is an error and its place, or a slow reading. Default 3.
    */
   readonly kept?: number;
   /** Hears of every chunk of inputs that was read, and of findings. */
@@ -62,7 +62,7 @@ export interface FuzzOptions {
 const CHUNK = 500;
 /** Inputs of a format that may hang or end the process. Each takes seconds, so the rest of a format that does more is left out. */
 const MAX_KILLED = 20;
-/** What making one finding short may take. */
+/** The budget to minimise one finding. */
 const EFFORT: Effort = { tries: 400, milliseconds: 20_000 };
 
 /** Inputs of each format: parts of `count` by share, one at least. */
@@ -140,7 +140,7 @@ export async function fuzz(options: FuzzOptions): Promise<Figures[]> {
   return table;
 }
 
-/** The finding once more, in a process where nothing else was read, and made short; undefined where it does not show again. */
+/** The finding once more, in a process where nothing else was read, and made short; undefined if it does not show again. */
 async function confirm(
   watch: Watch,
   format: Format,

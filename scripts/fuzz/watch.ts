@@ -21,7 +21,7 @@ export type Job =
  */
 export type Outcome = "ok" | "refused" | "untyped" | "message" | "wrong" | "slow" | "memory" | "hang" | "crash";
 
-/** What became of one input. */
+/** The outcome of one input. */
 export interface Answer {
   /** Its number in the run. */
   readonly index: number;
@@ -34,7 +34,7 @@ export interface Answer {
   readonly bytes: number;
 }
 
-/** What a process says before the answers of a job: that it is warm, or why the harness itself does not work. */
+/** The messages of a process before the answers of a job: it is warm, or the harness itself does not work, and why. */
 export interface Ready {
   readonly ready: boolean;
   readonly fault?: string;
@@ -209,7 +209,7 @@ async function within<T>(promise: Promise<T>, milliseconds: number): Promise<T |
   }
 }
 
-/** Milliseconds of processor time and bytes of memory that a process has taken; the clock and 0 where the system does not tell. */
+/** Milliseconds of processor time and bytes of memory that a process has taken; the clock and 0 if the system does not tell. */
 function usage(pid: number): { readonly cpu: number; readonly memory: number } {
   try {
     const fields = Deno.readTextFileSync(`/proc/${pid}/stat`).replace(/^.*\) /, "").split(" ");

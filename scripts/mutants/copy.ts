@@ -20,11 +20,11 @@ export type Tier = typeof TIERS[number];
 export interface TestRun {
   readonly ok: boolean;
   readonly seconds: number;
-  /** What it printed. */
+  /** Its output. */
   readonly output: string;
 }
 
-/** What is not of the project's source. */
+/** Files that are not of the project's source. */
 const LEFT_OUT: ReadonlySet<string> = new Set([
   ...[".git", ".tools", ".zig-cache", "zig-out", "node_modules", "models", "coverage"],
 ]);
@@ -37,7 +37,7 @@ type Step = "gen" | "install";
 /** Steps of the build that a change of a file asks for: the first row that matches its path. */
 const BUILDS: readonly { readonly files: RegExp; readonly steps: readonly Step[] }[] = [
   {
-    // What reaches TypeScript: tables, and the modules of the CPU.
+    // Parts that reach TypeScript: tables, and the modules of the CPU.
     files: /^(runtime-c\/wasm\/|runtime-c\/vk_runtime\.h$|shaders\/include\/[\w/]+\.h$|shaders\/\w+\.zon$)/,
     steps: ["gen", "install"],
   },
@@ -105,7 +105,7 @@ export class Copy {
     return copy;
   }
 
-  /** Plants a mistake and builds what depends on it. False where that does not build. */
+  /** Plants a mistake and builds what depends on it. False if that does not build. */
   async plant(mutant: Mutant): Promise<boolean> {
     const path = `${this.#path}/${mutant.file}`;
     const text = await Deno.readTextFile(path);
@@ -133,7 +133,7 @@ export class Copy {
     const failure = await this.#build();
     if (failure !== undefined) throw new Error(`The project does not build: ${failure}`);
     if (stopped) throw new Error("The run was stopped");
-    // What one mistake left there must not serve the next one.
+    // Files that one mistake left there must not serve the next one.
     const cache = `${this.#path}/.zig-cache/vkmx`;
     if (await exists(cache)) await Deno.remove(cache, { recursive: true });
     const start = performance.now();
@@ -160,7 +160,7 @@ export class Copy {
     return { ok: success, seconds: (performance.now() - start) / 1000, output };
   }
 
-  /** Builds what is stale. Returns the last line of what went wrong. */
+  /** Builds stale files. Returns the last line of an error. */
   async #build(): Promise<string | undefined> {
     if (this.#stale.size === 0) return undefined;
     const own = `${TOOLS}/glslc/glslc`;

@@ -27,13 +27,13 @@ export type Area = typeof AREAS[number];
 
 /** A mistake that a developer could make, in one place of one file. It changes what the project computes, says or refuses. */
 export interface Mutant {
-  /** What is wrong then; no other row has the name. */
+  /** The mistake's name, which no other row has. */
   readonly name: string;
   /** Path from the root of the project. */
   readonly file: string;
   /** Text that occurs once in the file. */
   readonly find: string;
-  /** What stands there instead. */
+  /** The text that replaces it. */
   readonly replace: string;
   /** Test files that an author of the change would run, the cheapest first: one to four. */
   readonly tests: readonly string[];

@@ -1,5 +1,5 @@
 /**
- * What became of planted mistakes: kept line by line while they run, and summed up at the end.
+ * Outcomes of planted mistakes: kept line by line while they run, and summed up at the end.
  *
  * @module
  */
@@ -8,14 +8,14 @@ import { TOOLS } from "../tools.ts";
 import type { Tier } from "./copy.ts";
 import type { Area } from "./mutant.ts";
 
-/** What became of one mistake. */
+/** The outcome of one mistake. */
 export interface Outcome {
   readonly name: string;
   readonly area: Area;
   readonly file: string;
   /** The tiers that it was run with, in their order. */
   readonly tiers: readonly Tier[];
-  /** What caught it; null where nothing did. */
+  /** The test that caught it; null if none did. */
   readonly caught: "build" | Tier | null;
   /** The test file that failed. */
   readonly test?: string;
@@ -55,11 +55,11 @@ export function describe({ name, area, file, caught, test, seconds }: Outcome): 
   return `${how.padEnd(19)} ${seconds.toFixed(0).padStart(5)} s  ${area}: ${name} (${file}${test ? `; ${test}` : ""})`;
 }
 
-/** What a run says at its end. */
+/** The summary of a run. */
 export interface Summary {
   /** One line. */
   readonly text: string;
-  /** Whether the gate catches its share; true where only one tier was run. */
+  /** Whether the gate catches its share; true if only one tier was run. */
   readonly ok: boolean;
 }
 

@@ -16,7 +16,7 @@ export const TESTS_RUN = {
 /** Reasons, and the tests that each is of. */
 export type Left = readonly (readonly [reason: string, tests: readonly string[]])[];
 
-/** What is left on every device. */
+/** Tests that are skipped on every device. */
 export const TESTS_LEFT: Left = [
   ["they look at memory that MLX shares with Python, its strides or its address; here Python gets a copy", [
     ...["test_buffer_protocol", "test_memoryless_copy", "test_from_dlpack_cpu_strided"],
@@ -44,7 +44,7 @@ export const TESTS_LEFT: Left = [
 /** Files of tests that take longer on a software GPU than they were given. */
 export const NOT_RUN_ON_VULKAN = ["test_fast_sdpa", "test_quantized"] as const;
 
-/** What is left on Vulkan besides. */
+/** Tests that are skipped on Vulkan besides. */
 export const TESTS_LEFT_ON_VULKAN: Left = [
   ["float64 on a GPU is an error when it is evaluated, and in MLX when it is called", [
     ...["test_binary_ops", "test_gemm", "test_get_and_set_item", "test_reductions", "test_unary_ops", "test_where"],

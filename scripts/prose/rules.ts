@@ -1,5 +1,5 @@
 /**
- * What prose may not be: a sentence of too many words, or one with a word that CONTRIBUTING.md lists under "Words".
+ * The rules of prose: no sentence of too many words, and none with a word that CONTRIBUTING.md lists under "Words".
  *
  * @module
  */
@@ -12,7 +12,7 @@ export const MAX_WORDS = 25;
 /** A word or phrase that is not to be written. */
 export interface Banned {
   readonly phrase: string;
-  /** What to write. */
+  /** The right word. */
   readonly instead: string;
   /** Phrases in which it is right. */
   readonly allowed: readonly string[];

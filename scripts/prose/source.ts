@@ -92,7 +92,7 @@ function piecesOf(code: string, { regex, template }: Language): Piece[] {
       between = i = opens === "//" ? stop : stop + 2;
     } else if (opens === '"' || (template && opens === "`")) {
       const end = endOfString(code, i);
-      if (code.startsWith(".split(", end)) { // a list of words
+      if (/^\s*\.split\(/.test(code.slice(end, end + 80))) { // a list of words
         i = end;
         continue;
       }

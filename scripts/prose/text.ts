@@ -1,7 +1,7 @@
 /**
  * Blocks of text and the sentences in them.
  *
- * Extractors replace what is no prose by {@link FILLER}, character by character, so that places in a block stay places in the file.
+ * Extractors replace text that is no prose by {@link FILLER}, character by character, so that places in a block stay places in the file.
  *
  * @module
  */

@@ -12,7 +12,7 @@ import { run } from "../tools.ts";
 
 const NEEDS = "@vkmx/vkmx runs in Deno 2.9 or newer: npm install deno, then npx deno run -A main.ts";
 
-/** What a runtime other than Deno gets: every name, so that its imports are found, and an error that says what is needed. */
+/** The module for a runtime other than Deno: every name, so that its imports are found, and an error that says what is needed. */
 function elsewhere(names: readonly string[]): string {
   const list = names.map((name) => `none as ${name}`).join(", ");
   return `let none;\nexport { ${list} };\nthrow new Error(${JSON.stringify(NEEDS)});\n`;

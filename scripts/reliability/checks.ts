@@ -1,5 +1,5 @@
 /**
- * What docs/reliability.md promises: each check, the figure asked of it, and what measures it.
+ * The promises of docs/reliability.md: each check, the figure asked of it, and what measures it.
  *
  * @module
  */
@@ -20,9 +20,9 @@ export interface Check {
   readonly asked: string;
   /** The task that measures it, with the name of its results; without one, tests do. */
   readonly task?: { readonly command: string; readonly results: string };
-  /** Tests that `deno task test` counts for it; with a task they stand for it where that has not run. */
+  /** Tests that `deno task test` counts for it; with a task they stand for it if that has not run. */
   readonly tests?: readonly Tests[];
-  /** What is missing, where the check belongs to later work. */
+  /** The missing part, if the check belongs to later work. */
   readonly later?: string;
 }
 
@@ -200,7 +200,7 @@ export interface TestCase {
   readonly outcome: "passed" | "failed" | "skipped";
 }
 
-/** What tests say about the checks that they measure. */
+/** Results of tests for the checks that they measure. */
 export function resultsOf(cases: readonly TestCase[]): ResultRow[] {
   return CHECKS.flatMap(({ tests }, i): ResultRow[] => {
     if (tests === undefined) return [];

@@ -1,5 +1,5 @@
 /**
- * What the reliability tasks measured, kept under .tools/results/NAME.json: one file for each task, the newest run. `deno task
+ * Measurements of the reliability tasks, kept under .tools/results/NAME.json: one file for each task, the newest run. `deno task
  * reliability` writes docs/reliability.md from them.
  *
  * @module
@@ -10,7 +10,7 @@ import { TOOLS } from "../tools.ts";
 /** Folder of the results; git ignores it. */
 export const RESULTS: string = `${TOOLS}/results`;
 
-/** What one run says about one row of the table. */
+/** The result of one run for one row of the table. */
 export interface ResultRow {
   /** Number of the row in docs/reliability.md, from 1. */
   readonly check: number;
@@ -26,9 +26,9 @@ export interface Result {
   readonly name: string;
   /** When it ran: YYYY-MM-DD. */
   readonly date: string;
-  /** What to type to run it again: "deno task test:sanitize". */
+  /** The command that runs it again: "deno task test:sanitize". */
   readonly command: string;
-  /** What it says about the table. */
+  /** Its results for the table. */
   readonly rows: readonly ResultRow[];
 }
 
@@ -45,7 +45,7 @@ export async function writeResult(
   await Deno.writeTextFile(`${folder}/${name}.json`, `${JSON.stringify(result, null, 2)}\n`);
 }
 
-/** All results that were kept, by name; none where nothing has run. */
+/** All results that were kept, by name; none if nothing has run. */
 export async function readResults(folder: string = RESULTS): Promise<Result[]> {
   const names: string[] = [];
   try {

@@ -12,7 +12,7 @@ import { lastLine, say } from "../log.ts";
 import { exists, run, TOOLS } from "../tools.ts";
 
 const SUITE = "trixie";
-/** What is unpacked. */
+/** The packages to unpack. */
 export const PACKAGES: readonly string[] = ["glslc", "spirv-tools", "libshaderc1", "libstdc++6", "libgcc-s1", "libc6"];
 
 /** The programs to start from there. */

@@ -19,11 +19,11 @@ export const NBCLIENT: readonly { readonly name: string; readonly version: strin
 /** A Python that finds nbclient. */
 export interface Python {
   readonly command: string;
-  /** What its environment must have. */
+  /** Packages that its environment must have. */
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Provides nbclient. Undefined, after a line that says why, where it cannot be had. */
+/** Provides nbclient. Undefined, after a line that says why, if it cannot be had. */
 export async function provideNbclient(): Promise<Python | undefined> {
   const command = await findPip();
   if (command !== undefined) {

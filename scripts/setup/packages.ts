@@ -17,7 +17,7 @@ export const APT: readonly string[] = [
   "spirv-tools",
 ];
 
-/** What to type on other systems, by the ID of /etc/os-release or by operating system. */
+/** Commands for other systems, by the ID of /etc/os-release or by operating system. */
 const COMMANDS: Readonly<Record<string, string>> = {
   fedora: "sudo dnf install glslc vulkan-headers vulkan-loader-devel mesa-vulkan-drivers vulkan-validation-layers " +
     "spirv-tools",
@@ -39,7 +39,7 @@ export async function providePackages(): Promise<void> {
   say(`glslc or the Vulkan headers are missing: ${command}`);
 }
 
-/** "debian" for all that use apt-get, else a key of {@link COMMANDS} where one fits. */
+/** "debian" for all that use apt-get, else a key of {@link COMMANDS} if one fits. */
 async function systemName(): Promise<string> {
   if (Deno.build.os !== "linux") return Deno.build.os;
   const names = Object.values(await osRelease()).join(" ");

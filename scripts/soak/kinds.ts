@@ -1,5 +1,5 @@
 /**
- * What `deno task soak` repeats.
+ * The work that `deno task soak` repeats.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import { closeDevices } from "../../src/backend/devices.ts";
 
 const MODEL = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
 
-/** What is repeated. */
+/** The repeated work. */
 export interface SoakKind {
   readonly name: string;
   /** Row of docs/reliability.md that it belongs to. */
   readonly check: number;
-  /** What a round counts as: its number on the CPU, by Vulkan, and in a quick run. */
+  /** The unit of work, and its number in a round on the CPU, by Vulkan, and in a quick run. */
   readonly each: string;
   readonly units: { readonly wasm: number; readonly vulkan: number; readonly quick: number };
   /** Prepares and returns a round, which does so many units. */

@@ -9,7 +9,7 @@
 
 import { options } from "../../src/schedule/plan/options.ts";
 
-/** What a scope changes; what is left out stays. */
+/** The options that a scope changes; the others stay. */
 export type OptionChanges = Partial<typeof options> & {
   /** Variables of the environment; undefined removes one. */
   readonly env?: Readonly<Record<string, string | undefined>>;

@@ -1,5 +1,5 @@
 /**
- * What synthetic models are of: sizes and formats, the published ones among them, and the config.json of each family.
+ * Shapes of synthetic models: sizes and formats, the published ones among them, and the config.json of each family.
  *
  * @module
  */
@@ -81,7 +81,7 @@ function llama3(factor: number): Readonly<Record<string, unknown>> {
   return { rope_scaling: { rope_type: "llama3", factor, ...frequencies } };
 }
 
-/** What sets a family apart. */
+/** The special fields of a family. */
 interface FamilyRow {
   readonly architecture: string;
   /** Whether queries and keys have norms. */
@@ -137,7 +137,7 @@ const BIASED: Readonly<Record<string, readonly string[]>> = {
   mlp_bias: ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
 };
 
-/** What sets the family of a shape apart. */
+/** The special fields of a shape's family. */
 export function familyOf({ family = "qwen3" }: ModelShape): FamilyRow {
   return FAMILIES[family];
 }

@@ -21,7 +21,7 @@ import {
 
 export { type ModelFormat, type ModelShape, SHAPES } from "./config.ts";
 
-/** What was written. */
+/** The written model. */
 export interface Written {
   readonly tensors: number;
   readonly bytes: number;

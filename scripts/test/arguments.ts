@@ -7,14 +7,14 @@
 import { testFiles } from "../tools.ts";
 import { type Tier, TIERS } from "./tiers.ts";
 
-/** What an invocation asks for. */
+/** The arguments of an invocation. */
 export interface Arguments {
   readonly tier: Tier;
   /** Of the cases that are drawn. */
   readonly seed: string;
   /** Runs on one GPU alone. */
   readonly gpu: boolean;
-  /** The GPU by name; the best one where it is left out. */
+  /** The GPU by name; the best one if it is left out. */
   readonly device: string | undefined;
   /** Brings the machine up to date first. */
   readonly setup: boolean;
@@ -34,7 +34,7 @@ function refuse(message: string): never {
   Deno.exit(1);
 }
 
-/** The test files that an argument names, or all of a folder; undefined where it names none. */
+/** The test files that an argument names, or all of a folder; undefined if it names none. */
 function filesOf(path: string): readonly string[] | undefined {
   if (path.endsWith(".ts")) return [path];
   try {

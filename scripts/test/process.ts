@@ -8,7 +8,7 @@ import { importArguments } from "../imports.ts";
 import { casesOf, type TestCase } from "../reliability/checks.ts";
 import { run, TOOLS } from "../tools.ts";
 
-/** What a run of `deno test` gave. */
+/** The result of a run of `deno test`. */
 export interface Counts {
   readonly passed: number;
   readonly failed: number;
@@ -18,7 +18,7 @@ export interface Counts {
   readonly cases: readonly TestCase[];
 }
 
-/** What to run. */
+/** The files and options of a run. */
 export interface TestRun {
   /** Tells reports of runs at the same time apart: letters, digits and hyphens. */
   readonly name: string;

@@ -93,7 +93,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4 },
 ];
 
-/** What stands in a file that has tests for each device, with the name of the device in their names. */
+/** Matches a file that has tests for each device, with the name of the device in their names. */
 export const EACH_DEVICE = /\b(testDevices\(\)|kernelTest\b)/;
 
 /** One process of `deno test`. */

@@ -9,7 +9,7 @@ import { exists } from "../tools.ts";
 const LAYER = "VkLayer_khronos_validation.json";
 const LAYER_FOLDERS = ["/usr/share", "/usr/local/share", "/etc", "/opt/homebrew/share"];
 
-/** Environment that switches on the core and synchronization checks; empty where the layers are not installed. */
+/** Environment that switches on the core and synchronization checks; empty if the layers are not installed. */
 export async function validation(): Promise<Record<string, string>> {
   const paths = LAYER_FOLDERS.map((folder) => `${folder}/vulkan/explicit_layer.d/${LAYER}`);
   const found = await Promise.all(paths.map(exists));

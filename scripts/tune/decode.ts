@@ -12,7 +12,7 @@ import { median } from "../../src/cli/bench/figures.ts";
 import { type ModelShape, writeModel } from "../synthetic/synthetic.ts";
 import { batchEntries, crossoverOf } from "./fit.ts";
 
-/** What is measured of decoders. */
+/** Measurements of decoders. */
 export interface DecodeEffort {
   readonly device: string;
   /** Models, of which two layers are made. */
@@ -89,7 +89,7 @@ export async function measureSteps(
   return { times, copy };
 }
 
-/** What times of steps say of a record; `base` stays where nothing was measured. */
+/** The record that follows from times of steps; `base` stays if nothing was measured. */
 export function readSteps(
   times: StepTimes,
   base: Tuning["decode"],

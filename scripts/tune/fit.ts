@@ -18,7 +18,7 @@ export interface ProductSample {
 /** Most workgroups that a compute unit is taken to run at once. */
 const MAX_RESIDENT = 8;
 
-/** Two numbers that solve a 2 x 2 system; undefined where it has no single solution. */
+/** Two numbers that solve a 2 x 2 system; undefined if it has no single solution. */
 function solve([a, b, c]: readonly number[], [x, y]: readonly number[]): readonly [number, number] | undefined {
   const determinant = a * c - b * b;
   return Math.abs(determinant) <= 1e-9 * a * c
@@ -67,7 +67,7 @@ export function fitCost(
   return best;
 }
 
-/** Times of two ways of the same work at a size; undefined where a way was not measured. */
+/** Times of two ways of the same work at a size; undefined if a way was not measured. */
 export interface Race {
   readonly size: number;
   readonly challenger: number | undefined;
@@ -75,8 +75,8 @@ export interface Race {
 }
 
 /**
- * The smallest measured size from which on the challenger is faster at every size; Infinity where it is not at the largest one.
- * Undefined where no size has both times.
+ * The smallest measured size from which on the challenger is faster at every size; Infinity if it is not at the largest one.
+ * Undefined if no size has both times.
  */
 export function crossoverOf(races: readonly Race[]): number | undefined {
   const both = races.filter(({ challenger, champion }) => challenger !== undefined && champion !== undefined)

@@ -56,7 +56,7 @@ const MATRICES = 8;
 const STEP = 64;
 const SPLITS = [1, 4];
 
-/** Weights of a layer, in two depths and widths: that tells what a step takes from what is fixed, and waves from parts of one. */
+/** Weights of a layer, in two depths and widths. The times separate the cost of a step from the fixed cost, and waves from parts of one. */
 function matricesOf(
   { hidden, intermediate, heads, kvHeads, headDim }: ProductSizes,
 ): Readonly<Record<ProductKind, readonly Omit<QuantizedMatrix, "kind" | "bits">[]>> {
@@ -127,7 +127,7 @@ export function measureCosts(
 export interface MeasuredCuts {
   /** Workgroups of the fastest split. */
   readonly targetWorkgroups: number;
-  /** Most rows at which kernels for few rows are faster than tiles; undefined where they are at none. */
+  /** Most rows at which kernels for few rows are faster than tiles; undefined if they are at none. */
   readonly maxRows: number | undefined;
 }
 

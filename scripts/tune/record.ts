@@ -8,7 +8,7 @@ import type { Tuning } from "../../src/schedule/tuning/tuning.ts";
 import type { BackendLimits } from "../../src/backend/backend.ts";
 import type { MeasuredCost, MeasuredCuts } from "./products.ts";
 
-/** What was measured of a device. */
+/** The measurements of a device. */
 export interface Measured {
   /** Name, driver and version. */
   readonly description: string;
@@ -55,7 +55,7 @@ export function recordSource({ description, limits, date, costs, cuts, decode, c
   const most = cuts.maxRows === undefined ? "" : `\n  fewRows: { ...BASE.fewRows, maxRows: ${cuts.maxRows} },`;
   return `/**
  * ${description}.
- * Measured with \`deno task tune\` on ${date}; what is not here is that of its class.
+ * Measured with \`deno task tune\` on ${date}; other values are those of its class.
  *
  * @module
  */

@@ -1,4 +1,4 @@
-// What coopmat_gated does with its sums: scale * activation(x . gate) * (x . up). In a subgroup blocks of gate and up alternate.
+// The epilogue of coopmat_gated on its sums: scale * activation(x . gate) * (x . up). In a subgroup blocks of gate and up alternate.
 
 layout(constant_id = 6) const uint ACTIVATION = 0; // a code of activation.glsl
 #include "include/activation.glsl"

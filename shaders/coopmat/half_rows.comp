@@ -27,7 +27,7 @@ float most_of(vec4 x) {
     return max(max(a.x, a.y), max(a.z, a.w));
 }
 
-// A term of four numbers, which keep what it leaves over; the first one is all of what is not finite.
+// A term of four numbers, which keep the rest; the first term is all of a number that is not finite.
 uvec2 take_term(inout vec4 x, bool last) {
     const uint digits = DTYPE_OUT == DTYPE_F16 ? 0xffffe000u : 0xffff0000u;
     vec4 taken = x;

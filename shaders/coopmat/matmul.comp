@@ -11,7 +11,7 @@
 // barrier and a quarter of the traffic.
 //   ROWS    16, 32, 64
 //   COLUMNS 128, or 192 or 256 for 64 rows of plain and gated products: x then serves more products
-//   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
+//   ALONG   subgroups that share columns and take turns along the depth, if there are few workgroups; added up at the end
 //   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
 // The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be WORKERS.

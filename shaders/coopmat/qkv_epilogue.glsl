@@ -1,4 +1,4 @@
-// What coopmat_qkv does with its sums. The columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM
+// The epilogue of coopmat_qkv on its sums. The columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM
 // each, a divisor of 128. With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y
 // = x / sqrt(mean of x^2 + eps) * weight. Then they are rotated half by half by the angles of rope_table. All go to out
 // (m, all heads) in float16, within its range; k and v also into the cache (include/kv_address.glsl), and without KEEP

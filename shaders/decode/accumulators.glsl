@@ -32,7 +32,7 @@ Accumulator accumulator_as(float x) { return unpack32(uint64_t(steps_of(x, 0u)))
 float accumulator_value(Accumulator s) { return fma(float(s.x >> 8), 1.0 / ACCUMULATOR_STEPS, float(int(s.y))); }
 Accumulator accumulator_as(float x) { return unpack32(uint64_t(steps_of(x, 8u)) + 1ul); }
 #elif ACCUMULATORS == 1
-// Sixteenths in the high word, what is left in 2^-24 in the low one: room for 2,048 additions.
+// Sixteenths in the high word, the rest in 2^-24 in the low one: room for 2,048 additions.
 float accumulator_value(Accumulator s) { return fma(float(int(s.x)), 1.0 / 16777216.0, float(int(s.y)) * 0.0625); }
 Accumulator accumulator_as(float x) {
     float whole = roundEven(x * 16.0);
@@ -48,13 +48,13 @@ Accumulator accumulator_load(uint64_t sums, uint i) { return Shared2(sums).v[i];
 void accumulator_store(uint64_t sums, uint i, Accumulator s) { Shared2(sums).v[i] = s; }
 #define ZERO_ACCUMULATOR uvec2(0)
 
-// What is added to a sum.
+// A term of a sum.
 Accumulator accumulator_of(float x) {
     note_lost(x);
     return accumulator_as(x);
 }
 
-// What a sum of a residual opens with.
+// The first term of a residual's sum.
 Accumulator accumulator_open(float x) {
     if (!fits(x)) x = MAX_ACCUMULATOR;
     return accumulator_as(x);
@@ -155,7 +155,7 @@ void load_carry(uint64_t from, inout Carry c) {
     }
 }
 
-// Adds rows of a product, and what is carried, to the residual.
+// Adds rows of a product, and the carried part, to the residual.
 void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
     uint copy = gl_WorkGroupID.x % COPIES * HIDDEN;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {

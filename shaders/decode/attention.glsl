@@ -16,7 +16,7 @@ struct Scores {
     uvec2 v[UNROLL];
 };
 
-// What is loaded for positions after `last` is not used. (Arrays sized by constants cannot be assigned whole.)
+// Values that are loaded for positions after `last` are not used. (Arrays sized by constants cannot be assigned whole.)
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
 
 void load_values(uint round, uint last, inout Values v) {
@@ -49,7 +49,7 @@ Output load_output(uint pair, uint quad) {
     return w;
 }
 
-// What a pair of heads loads first besides accumulators. With POLL the phase before does it for the first pair, after
+// The first loads of a pair of heads besides accumulators. With POLL the phase before does it for the first pair, after
 // its own polls.
 Values values;
 Output first_rows;
@@ -127,7 +127,7 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     load_scores(scores, 0u, last, parts_of);
     if (HEAD_NORM != 0u) load_squares(pair, squares);
 #ifdef POLL
-    // What this dispatch wrote to the cache is not read from there.
+    // Rows that this dispatch wrote to the cache are not read from there.
     uint64_t new_value = state_new(LAYER) + gl_WorkGroupID.x * 64u + 32u;
     vec4 new_a = uintBitsToFloat(Shared4(new_value).v[0]), new_b = uintBitsToFloat(Shared4(new_value).v[1]);
     wait_scores(scores, 0u, now, parts_of);
@@ -260,7 +260,7 @@ void attention() {
     for (uint pair = 0; pair < PAIRS; pair++) {
         if (pair > 0u) prefetch_attention(pair, now);
         float attended = attention_pair(pair, now, key_scale);
-        // A few threads would hold up the others where all still ask for what is needed first.
+        // A few threads would hold up the others where all still ask for the first inputs.
         IF_BARRIERS(if (pair == 0u) load_carry(state_before(LAYER), carry));
         Blocks q = blocks_make(attended);
         Block block[2];

@@ -9,7 +9,7 @@
 #define ANY_ACCUMULATORS
 #include "decode.glsl"
 
-layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
 
 const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u; // and that of the other rope
 

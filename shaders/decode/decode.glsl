@@ -1,4 +1,4 @@
-// What the decode kernels share: one token through a whole decoder in three dispatches a layer.
+// The common part of the decode kernels: one token through a whole decoder in three dispatches a layer.
 //
 //   qkv     norm, q, k and v of a slice of a head with their biases, rotary positions, the slice's part of every score
 //   attention  softmax, the slice of the values, its columns of the output projection
@@ -18,7 +18,7 @@
 // from the cache except for the first time.
 //
 // With POLL (and ACCUMULATORS 2) the phases of many layers run in one dispatch, decode/layers.comp. A workgroup then
-// spins until the accumulators that it reads are complete. What workgroups exchange is device-coherent, and each layer
+// spins until the accumulators that it reads are complete. Memory that workgroups exchange is device-coherent, and each layer
 // has its own, four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand
 // between them.
 //
@@ -202,7 +202,7 @@ vec4 quad_value(uvec2 w, uvec2 next) {
     return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
 }
 
-// Where accumulators are polled, all else is loaded before them; without POLL what is needed late comes after them.
+// Where accumulators are polled, all else is loaded before them; without POLL late inputs come after them.
 #ifdef POLL
 #define IF_BARRIERS(call)
 #define IF_POLLING(call) call
@@ -219,7 +219,7 @@ vec4 quad_value(uvec2 w, uvec2 next) {
 #endif
 
 const float STEPS_16BIT = 32512.0;
-// A float without fraction bits: what is added to it is rounded, and lies in its low bits in two's complement.
+// A float without fraction bits: a number added to it is rounded, and lies in its low bits in two's complement.
 const float WHOLE = 12582912.0;
 
 // ---- codes --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// What differs between the layers of architectures, and where a layer has its norm weights and biases.
+// Features in which the layers of architectures differ, and the places of a layer's norm weights and biases.
 
 #include "include/activation.glsl"
 

@@ -1,4 +1,4 @@
-// What the phases of a layer share beyond decode.glsl and features.glsl: new keys, scores, and what is zeroed after a
+// The common part of a layer's phases beyond decode.glsl and features.glsl: new keys, scores, and the zeros after a
 // layer.
 
 #include "features.glsl"

@@ -1,7 +1,7 @@
 #version 460
 // The phases of many layers in one dispatch. Each workgroup goes through all of them, and polls the accumulators of the
 // others until they are complete. That needs all workgroups to run at the same time, which Vulkan does not promise.
-// schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too long sets the status, after
+// schedule/decoder/megakernel.ts decides whether it is tried. A workgroup that waits for too long sets the status, after
 // which no workgroup waits or works any more.
 //
 // `phases` has a bit each for qkv, attention and mlp. So a dispatch may also be a single phase, after a barrier, if

@@ -18,7 +18,7 @@ const uint RUN = BITS >= 8u || SHORT ? 4u : 8u;
 const uint RUN_LANES = 32u / RUN;            // that have the sum of a row
 const uint ROUND_ROWS = THREADS / 32u * RUN; // of a workgroup
 
-// What a lane has asked for: 32 features of each row, of 16 bits two codes to a row.
+// The loads of a lane: 32 features of each row, of 16 bits two codes to a row.
 const uint MAX_RUN = 8u;
 Codes32 codes[MAX_RUN];
 uvec4 scales_biases[MAX_RUN / 4u];
@@ -89,7 +89,7 @@ void open_next() {
 void meanwhile();
 float take_logit(uint row, uint round, float x);
 
-// The best of this workgroup's logits, which are NaN where a number was lost on the way to them.
+// The best of this workgroup's logits, which are NaN if a number was lost on the way to them.
 uvec2 best_logit() {
     uint lost = U32s(state_lost()).v[0];
     uint step = gl_NumWorkGroups.y * ROUND_ROWS, row = gl_WorkGroupID.y * ROUND_ROWS + warp() * RUN;
@@ -105,13 +105,13 @@ uvec2 best_logit() {
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));
     uint round_ = 0u;
     uvec2 best = NONE;
-    // As many rounds for every warp: lanes meet in barriers where there are no shuffles.
+    // As many rounds for every warp: lanes meet in barriers if there are no shuffles.
     for (uint base = gl_WorkGroupID.y * ROUND_ROWS; base < pc.p.vocabulary; base += step) {
         float sums[MAX_RUN];
         [[unroll]] for (uint i = 0; i < MAX_RUN; i++)
             sums[i] = 0.0;
         [[dont_unroll]] for (uint chunk = lane(); chunk < 32u * CHUNK_ROUNDS; chunk += 32u) {
-            // What these rows and the next ones have next takes the place of what is multiplied.
+            // The next words of these rows and of the next rows replace the words that are multiplied.
             bool turns = chunk + 32u >= 32u * CHUNK_ROUNDS;
             uint next = turns ? row + step : row, next_chunk = turns ? lane() : chunk + 32u;
             bool more = SHORT || next < pc.p.vocabulary;

@@ -1,4 +1,4 @@
-// What opens a token, except for the residual before the first layer: the rope angles of its position, and zeros where
+// The start of a token, except for the residual before the first layer: the rope angles of its position, and zeros where
 // layers add. It does not depend on what the token is, so either begin.comp does it or the head of the token before. If
 // the head does, begin.comp runs only before the first of several tokens.
 

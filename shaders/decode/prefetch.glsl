@@ -1,6 +1,6 @@
 // Prefetch warps: they load one word of every 32-byte sector of a workgroup's weights of the next layer. L2 then holds
 // them when the computing warps want them. Computing warps would otherwise all load the same phase's weights at once,
-// and their polls of accumulators would queue after the loads. A hint only: what is not in the cache takes longer, and
+// and their polls of accumulators would queue after the loads. A hint only: words that are not in the cache take longer, and
 // that is all.
 
 const uint SECTOR = 32u;                   // bytes that caches fill at once
@@ -60,7 +60,7 @@ void prefetch_down() {
     prefetch(ADDRESS_FEED(DOWN_SCALES_BIASES) + uint64_t(group * row), groups * row, (BLOCKS * 8u / GROUP + 2u) * row);
 }
 
-// The loop of the prefetch warps: qkv a layer ahead, the feed-forward part too where there is room. In each layer there are as many barriers as
+// The loop of the prefetch warps: qkv a layer ahead, the feed-forward part too if there is room. In each layer there are as many barriers as
 // in qkv, attention and mlp.
 void prefetch_layers() {
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {

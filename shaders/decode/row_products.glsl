@@ -116,7 +116,7 @@ Chunk chunk_get(uint chunk) {
 
 #include "chunk_dot.glsl"
 
-// Eights 0, 32, 64 and 96 from the lane's on, in 1024 features of round `round_`. What follows the last feature is
+// Eights 0, 32, 64 and 96 from the lane's on, in 1024 features of round `round_`. The part after the last feature is
 // anything finite.
 Eights eights_get(uint round_) {
     Eights e;

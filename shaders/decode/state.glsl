@@ -30,7 +30,7 @@ uint position() { return U32s(state_position()).v[0]; }
 const uint LOST_BITS = ACCUMULATORS == 3 ? 0x5c000000u : ACCUMULATORS == 1 ? 0x4c000000u : 0x4e000000u;
 
 // The largest magnitude that this thread came across, reported once at the end of a kernel. A test of each number,
-// followed by a store, would keep the compiler from moving what is around it.
+// followed by a store, would keep the compiler from moving the code around it.
 uint noted_bits = 0u;
 void note_lost(float x) { noted_bits = max(noted_bits, floatBitsToUint(x) & 0x7fffffffu); }
 void tell_lost() {

@@ -1,4 +1,4 @@
-// What workgroups of the kernels in shaders/decode_gemv exchange: float32 whose two lowest bits, the tag, say in which
+// Words that workgroups of the kernels in shaders/decode_gemv exchange: float32 whose two lowest bits, the tag, say in which
 // layer they were written. A reader that waits spins until its words have the right tags. So there are neither counters
 // nor fences, and nothing is zeroed. Neighbouring layers have different tags, and so have the last layer and the first
 // one of the next token. Nothing is overwritten before all its readers are done, since what takes its place comes from
@@ -43,7 +43,7 @@ uint wait_word(uint at, uint tag) { return Shared1(state() + at).v[0]; }
 uvec4 wait_quad(uint at, uint tag) { return Shared4(state() + at).v[0]; }
 #endif
 
-// Waits for several words at once: repeats a block that asks for what is missing. The block sets `missing` if a word
+// Waits for several words at once: repeats a block that loads the missing ones. The block sets `missing` if a word
 // was not there yet. All loads are in flight together, so waiting takes one way to the cache and back after the last
 // store, not one for each word.
 #ifdef POLL
@@ -75,7 +75,7 @@ void open_residual(uint quad, vec4 x) {
     Shared4(state_before(0u)).v[quad] = w;
 }
 
-// What layers exchange is marked as not written yet.
+// The words that layers exchange are marked as not written yet.
 void clear_accumulators(uint kept, uint now, uint first, uint step) {
     for (uint i = first; i < (AT_END - AT_QKV) / 16u; i += step) Shared4(state() + AT_QKV).v[i] = uvec4(TAG_OPENED);
 }

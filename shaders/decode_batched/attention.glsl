@@ -108,7 +108,7 @@ uint fresh_at(uint four) { // in columns
 
 struct Rotation {
     vec4 rope_angles[2], weight, partner_weight;
-}; // what a four of q or k needs, asked for before it is there
+}; // inputs of a four of q or k, loaded before it is there
 
 vec4 norm_four(uint64_t norm, uint four) {
     if (DTYPE_W == DTYPE_F32) return uintBitsToFloat(Weights4(norm).v[four]);
@@ -179,7 +179,7 @@ void take_fresh() {
 // The new token at a position from `end` on. Positions after the row's own get the row's token, with no weight.
 uint token_at(uint position, uint end) { return TOKENS == 1u ? 0u : min(max(position, end) - end, own_token()); }
 
-// What the cache does not hold yet.
+// Rows that the cache does not hold yet.
 void put_new_keys(uint base, uint end, inout Keys k) {
     uint p = key_position(base), first = token_at(p, end), second = token_at(p + 8u, end);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {

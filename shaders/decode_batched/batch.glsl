@@ -1,4 +1,4 @@
-// What the batched kernels share: a token of each of 2 to 16 sequences goes through a whole decoder. The tokens are
+// The common part of the batched kernels: a token of each of 2 to 16 sequences goes through a whole decoder. The tokens are
 // rows of matrices, so that weights are read once for all of them. The rows may also be a chunk: TOKENS consecutive
 // tokens of one sequence. The first of them comes after what the cache holds, and each sees those before it. A layer
 // has five phases, and every sum is made by one workgroup:
@@ -12,7 +12,7 @@
 // Numbers are those of a prompt (coopmat/matmul.comp): activations and weights, dequantized or dense, in float16, sums and the residual in
 // float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
 //
-// Who adds to the residual also prepares the norm that is next: its values times the weights, in float16, and sums of their squares. Readers
+// The workgroup that adds to the residual also prepares the next norm: its values times the weights, in float16, and sums of their squares. Readers
 // multiply those values as they are and their sums by 1 / rms(x), so that no workgroup normalises for itself.
 //
 // Workgroups exchange values on their own. The lowest bit of each word says in which layer it was written. A reader in

@@ -1,7 +1,7 @@
 #version 460
 // Opens a token of each sequence. The residual becomes the embedding of the token, or a given vector; what the first
-// norm needs of it is written too. The rope angles of its position are computed once for all layers of a rope. What the
-// layers exchange is marked as not there yet. Any grid along x, a sequence each along y.
+// norm needs of it is written too. The rope angles of its position are computed once for all layers of a rope. The words
+// that layers exchange are marked as not there yet. Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 10
@@ -13,7 +13,7 @@ const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCAL
            FREQS = 8u;     // and that of the other rope
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
-layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
 layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };

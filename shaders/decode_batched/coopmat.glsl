@@ -75,7 +75,7 @@ uint fma_high(uint u, PAIR s) { return word_of(fma(high_nibbles(u), s.xx, s.yy))
 
 // ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
 
-// Scales and biases of a step: two groups where they are short.
+// Scales and biases of a step: two groups if they are short.
 const uint STEP_GROUPS = GROUP == 32u ? 2u : 1u;
 
 // A lane's codes of four matrices: a step of 64 along the depth of a block of 16 columns. Codes of 4 bits take one

@@ -1,9 +1,9 @@
 #version 460
-// The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w, and the largest of them per workgroup and sequence. What it
-// writes and how is said in decode/head.comp; x * w in float16 lies there already, and sums are multiplied by 1 / rms(x).
+// The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w, and the largest of them per workgroup and sequence.
+// decode/head.comp describes its output; x * w in float16 lies there already, and sums are multiplied by 1 / rms(x).
 //
 // A workgroup makes neighbouring blocks of 16 logits. Each of its warps makes an equal part of their steps, wherever
-// blocks end. Rounds of whole blocks would leave most warps without work in the last one. What a warp has of a block
+// blocks end. Rounds of whole blocks would leave most warps without work in the last one. A warp's part of a block
 // that another one began it leaves in shared memory.
 
 #extension GL_GOOGLE_include_directive : require
@@ -30,7 +30,7 @@ const uint STEPS = HIDDEN / 64u;
 const uint AHEAD = BITS != 4u ? 1u : STEPS % 2u == 0u ? 2u : 1u;
 
 shared uvec2 bests[OUT_BLOCKS * 8u * WARPS * 8u]; // of each row, warp and column of 8
-shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // what warps have of a block that began before
+shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // the parts of warps of a block that began before
 shared float scales[OUT_BLOCKS * 8u];
 
 struct Parts {

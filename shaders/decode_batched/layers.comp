@@ -1,7 +1,7 @@
 #version 460
 // The phases of many layers of several sequences in one dispatch. Each workgroup goes through all of them, takes units
 // of each, and spins until what it needs of others is there. That needs all workgroups to run at the same time, which
-// Vulkan does not promise. schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too
+// Vulkan does not promise. schedule/decoder/megakernel.ts decides whether it is tried. A workgroup that waits for too
 // long sets the status.
 //
 // PHASES has a bit for each of them, so that a dispatch may also be a single phase of a layer after a barrier. Such a
@@ -66,7 +66,7 @@ void main() {
             normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, QKV_UNITS, false);
         if ((PHASES & 2u) != 0u) {
             [[dont_unroll]] for (uint unit = last; unit < ATTEND_UNITS; unit += gl_NumWorkGroups.x) {
-                barrier(); // what lies in shared memory was read
+                barrier(); // shared memory was read
                 attention(unit);
             }
         }

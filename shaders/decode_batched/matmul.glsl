@@ -20,10 +20,10 @@ bool give_up(inout uint spins) {
     return Shared1(pc.address[STATUS]).v[0] != 0u;
 }
 
-// Whether what was read has to be read again.
+// Whether the loaded words have to be read again.
 bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(whole) && !ANY_LANE(give_up(spins)); }
 
-// ---- what is on its way ----------------------------------------------------------------------------------------------------
+// ---- loads on their way ----------------------------------------------------------------------------------------------------
 
 // Steps that a warp has in flight. A projection has three, or all where four are all. A product after a norm has those
 // of a unit, or two. Loops advance by that many steps, and each step has a place of its own. To move what has not

@@ -15,7 +15,7 @@ void load_ahead(uint64_t codes, uint64_t scales_biases, uint kind, uint unit, ui
         load_part(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot, p);
 }
 
-// What four neighbours finish in a round: a pair of columns of a row.
+// The result of four neighbours in a round: a pair of columns of a row.
 const uint ROUNDS_OF_PAIRS = (QKV_BLOCKS * 64u * 4u + THREADS - 1u) / THREADS;
 
 // Of place and pair `at`, whose words they are.

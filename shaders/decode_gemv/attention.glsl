@@ -19,7 +19,7 @@ vec4 own(uint i) { return uintBitsToFloat(vector[SCRATCH / 4u + i]); }
 
 shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
 
-// What a thread holds of a tile.
+// A thread's part of a tile.
 uvec2 tile_keys[TILE_ROUNDS * GROUP_FOURS * QUAD_WORDS];
 uvec4 tile_values[TILE_STRIPS * QUAD_WORDS];
 
@@ -266,7 +266,7 @@ void merge() {
     word_store(AT_ATTENDED + (first + thread()) * 4u, x / total, tag_of(LAYER));
 }
 
-// What is attended, in shared memory: if parts are few, their reader merges them.
+// The output of attention, in shared memory: if parts are few, their reader merges them.
 void attended_to_vector() {
     if (PARTS > 2u) {
         attended_values(AT_ATTENDED, tag_of(LAYER));

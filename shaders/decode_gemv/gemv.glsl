@@ -1,15 +1,15 @@
-// What the gemv kernels share. A row of a product is made by one workgroup, so sums have a fixed order and there are no
+// The common part of the gemv kernels. A row of a product is made by one workgroup, so sums have a fixed order and there are no
 // atomics. Workgroups exchange words (decode/words.glsl). Phases of a layer, by their bits in PHASES:
 //
 //   qkv        norm, rows of q, k and v with their biases
 //   attention  (key/value head, part of the positions): norms of heads, rope, softmax and values of that part
-//   merge      the parts of attention, where there are more than two
+//   merge      the parts of attention, if there are more than two
 //   o          rows of the output projection, added to the residual
 //   gate_up    norm, rows of gate and up, activation(gate) * up
 //   down       rows of the down projection, added to the residual
 //
 // They are for shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches.
-// 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. What one lane
+// 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. The bytes that one lane
 // reads of the activations serves all of its rows. Scales and biases lie in the order of the loads, [row /
 // RUN][group][row % RUN]. Dense rows have none.
 //

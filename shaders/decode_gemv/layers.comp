@@ -1,7 +1,7 @@
 #version 460
 // The phases of many layers in one dispatch. Each workgroup goes through all of them, and polls the words of the others
 // until they are there. That needs all workgroups to run at the same time, which Vulkan does not promise.
-// schedule/decoder/megakernel.ts decides where it is tried. A workgroup that waits for too long sets the status. With
+// schedule/decoder/megakernel.ts decides whether it is tried. A workgroup that waits for too long sets the status. With
 // one of PHASES a dispatch is that phase, after a barrier, for tests. The addresses of a layer's buffers stand in rows
 // of a table.
 

@@ -1,5 +1,5 @@
 #version 460
-// A phase of a layer, as gemv.glsl lists them, after a barrier. What a phase multiplies stands in the same places for
+// A phase of a layer, as gemv.glsl lists them, after a barrier. The operands of a phase are at the same places for
 // all of them.
 
 #extension GL_GOOGLE_include_directive : require

@@ -73,7 +73,7 @@ void all_phases() {
         qkv_phase();
         attention_phase();
         o_ahead();
-        barrier(); // what lies in shared memory was read
+        barrier(); // shared memory was read
         if (PARTS > 2u) {
             merge();
             barrier();

@@ -1,4 +1,4 @@
-// What a gated feed-forward part applies to its gate. The codes are in the order of ACTIVATIONS in src/schedule/decoder/spec.ts.
+// Activations of the gate of a feed-forward part. The codes are in the order of ACTIVATIONS in src/schedule/decoder/spec.ts.
 
 #define ACTIVATION_SILU 0u
 #define ACTIVATION_GELU 1u

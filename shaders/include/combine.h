@@ -48,7 +48,7 @@ FN uint combine(uint op, uint dtype, uint a, uint b) {
     return less == (op == OP_MIN) ? a : b;
 }
 
-// 1 where the register is not zero; NaN is not zero.
+// 1 if the register is not zero; NaN is not zero.
 FN uint truth(uint bits, uint dtype) { return (DTYPE_IS_FLOAT(dtype) ? bits << 1 : bits) != 0u ? 1u : 0u; }
 
 FN bool is_finite(float x) { return (BITS(x) & 0x7fffffffu) < 0x7f800000u; }

@@ -1,4 +1,4 @@
-// What every compute shader starts from: buffer references, typed loads and stores, workgroup reductions, flat indices.
+// The base of every compute shader: buffer references, typed loads and stores, workgroup reductions, flat indices.
 //
 // A shader defines BUFFERS (how many addresses its row of kernels.zon lists) and PUSH (its struct of push.h). It
 // includes this file, and reads `pc.address[i]` and `pc.p`. Buffers are reached by address (no descriptors). Spec

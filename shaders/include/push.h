@@ -178,7 +178,7 @@ struct QuantizePush {
     uint cols;
 };
 
-// The same, of a table of `table` rows where there are indices.
+// The same, of a table of `table` rows if there are indices.
 struct DequantizePush {
     uint rows;
     uint cols;
@@ -280,7 +280,7 @@ struct FftMapPush {
 // span = min(2 * THREADS, padded), THREADS a power of two, sort_pass runs
 //   pass_j >= span   the one pass (pass_k, pass_j)
 //   pass_j < span    all passes of pass_k from j = min(pass_k, span) / 2 down to 1; pass_k == span does all smaller k first
-// so that a sort is sort_init, then (none where padded is 1)
+// so that a sort is sort_init, then (none if padded is 1)
 //   (span, span / 2); for k = 2 * span, 4 * span … padded: (k, j) for j = k / 2, k / 4 … span, then (k, span / 2)
 // each over rows * padded / span workgroups, then sort_finish.
 struct SortPush {
@@ -327,7 +327,7 @@ struct CoopmatRepackPush {
     uint step;
 };
 
-// Rows of x and out; the sizes of w are specialisation constants. scale: of the result where that is silu(gate) * up.
+// Rows of x and out; the sizes of w are specialisation constants. scale: of the result if that is silu(gate) * up.
 struct CoopmatMatmulPush {
     uint m;
     float scale;
@@ -371,7 +371,7 @@ struct AttentionMergePush {
     uint rows;
 };
 
-// Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
+// Rows of a residual, their addend and their norm; the width is a specialisation constant.
 struct AddNormPush {
     uint rows;
     uint splits; // parts that are added
@@ -389,7 +389,7 @@ struct RopeTablePush {
     float log2_base;
 };
 
-// What opens a token; of the ropes that layers have the factors of positions and the logarithms of bases.
+// The start of a token; for the layers' ropes, the factors of positions and the logarithms of bases.
 struct DecodeBeginPush {
     uint capacity; // positions that the cache has room for
     uint vocabulary;

@@ -48,7 +48,7 @@ FN float token_weight(float logit, float most, float inverse) { return m_exp((lo
 #define MIN_P_AT 2
 #define TOP_K_AT 3
 
-// What is no token.
+// The id that is no token.
 #define NO_TOKEN 0xffffffffu
 
 FN uint distance_bin(float logit, float most, float steps) {

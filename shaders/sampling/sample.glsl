@@ -1,4 +1,4 @@
-// What the sampling kernels share: a token drawn from softmax(logits[row] / temperature) after the filters of MLX-LM's sampler.
+// The common part of the sampling kernels: a token drawn from softmax(logits[row] / temperature) after the filters of MLX-LM's sampler.
 // Each row has its own settings. A filter is on when its setting is: it judges the whole row's probabilities p = softmax(logits), and a token must pass
 // all of them:
 //
@@ -21,7 +21,7 @@
 //   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
 //
 // Of `few`, a small top_k and the largest logits of many parts, no kernel counts all logits. The top_k largest are not
-// below the top_k-th of those, so the list holds what is not below it either.
+// below the top_k-th of those, so the list holds all that are not below it.
 //
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
 // All kernels need THREADS = 256, as many as there are bins and slices of a row at most. A slice has 1,024 logits, or 2,048 of rows of
@@ -37,7 +37,7 @@ layout(constant_id = 2) const uint PER_THREAD = 4; // logits of a slice that a t
 
 uint thread() { return gl_LocalInvocationID.x; }
 
-// Whether a token may be chosen: bit i % 32 of word i / 32 of the row's mask, where there is a mask.
+// Whether a token may be chosen: bit i % 32 of word i / 32 of the row's mask, if there is a mask.
 bool is_allowed(uint row, uint i) {
     if (pc.address[MASK] == 0ul) return true;
     return ((U32s(pc.address[MASK]).v[row * ((COLS + 31u) / 32u) + (i >> 5)] >> (i & 31u)) & 1u) != 0u;
@@ -65,7 +65,7 @@ const uint LIST = SLICE_MASSES + 2u * (BINS + 1u); // (index, float bits) of log
 
 uint slices() { return (COLS + SLICE - 1u) / SLICE; }
 
-// The settings of the row at hand. What is out of range switches its filter off, and a temperature below 0 is 0.
+// The settings of the row at hand. A value out of range switches its filter off, and a temperature below 0 is 0.
 float temperature = 0.0, top_p = 0.0, min_p = 0.0;
 uint top_k = 0u;
 bool few = false;
@@ -90,7 +90,7 @@ uint64_t scratch(uint row) { return pc.address[SCRATCH] + uint64_t(row) * uint64
 
 const uint NEGATIVE_INFINITY = 0xff800000u;
 
-// The logit of a token; -inf where the mask forbids it.
+// The logit of a token; -inf if the mask forbids it.
 float logit(uint row, uint i) {
     float x = load_float(pc.address[LOGITS], row * COLS + i, DTYPE_IN);
     return is_allowed(row, i) ? x : uintBitsToFloat(NEGATIVE_INFINITY);

@@ -1,7 +1,7 @@
 // The token of a row, from what all of its slices left: the thresholds among the list, then the slice, then the token.
 // If the list holds all that is kept, and has an entry for each thread at most, it alone gives the token.
 
-// What passes the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
+// Logits that pass the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
 struct Kept {
     uint key, last_tie;
 };
@@ -87,7 +87,7 @@ uvec2 select_entry(bool of_counts, uint64_t target, Bounds b) {
     return selected;
 }
 
-// What top_k, top_p and min_p keep.
+// The logits that top_k, top_p and min_p keep.
 Kept find_kept(Bounds b) {
     Kept kept = Kept(min_p > 0.0 ? min_p_key(most, min_p) : 0u, NO_TOKEN);
     if ((b.wanted & 2u) != 0u) kept.key = max(kept.key, select_entry(false, b.mass_target, b).x);
@@ -98,7 +98,7 @@ Kept find_kept(Bounds b) {
     return kept;
 }
 
-// The first index whose cumulative mass exceeds the fraction `uniform01` of what is kept.
+// The first index whose cumulative mass exceeds the fraction `uniform01` of the kept mass.
 uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) {
     Kept kept = find_kept(b);
     float inverse = inverse_temperature(temperature);

@@ -1,4 +1,4 @@
-// What each workgroup leaves for the one that is done last: the mass of its slice of logits, and those that belong on
+// The part that each workgroup leaves for the last one: the mass of its slice of logits, and those that belong on
 // the list. All workgroups of a row find the same bounds. DRAWS leaves out logits of -inf.
 //
 //   without filters that count   the mass of all logits of the slice that pass min_p

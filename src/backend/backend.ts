@@ -92,7 +92,7 @@ export interface MemoryInfo {
   readonly available: number;
 }
 
-/** What lowering asks about a device to choose kernels. */
+/** Limits and facts by which lowering chooses kernels. */
 export interface BackendLimits {
   /** Largest single buffer in bytes. */
   readonly maxBufferBytes: number;
@@ -110,17 +110,17 @@ export interface BackendLimits {
   readonly drops: boolean;
   /** Whether kernels compute in float64. */
   readonly float64: boolean;
-  /** What kind of device it is: "cpu" is software Vulkan. */
+  /** The kind of device: "cpu" is software Vulkan. */
   readonly type: "wasm" | "cpu" | "integrated" | "discrete" | "virtual" | "other";
   /** PCI vendor id; 0 if there is none. */
   readonly vendorId: number;
   /** Compute units, streaming multiprocessors of NVIDIA; 0 if the driver does not tell. */
   readonly computeUnits: number;
-  /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
+  /** Threads of a subgroup that a kernel which asks for at least 32 gets; if that cannot be, of the smallest one. */
   readonly subgroup: number;
 }
 
-/** What kernels that are made at run time find on a device. */
+/** Limits of a device for kernels that are made at run time. */
 export interface ShaderFacts {
   /** Optional features, as names of masked devices leave them out. */
   readonly features: readonly string[];
@@ -155,10 +155,10 @@ export interface Backend extends Disposable {
   readonly shaders: ShaderFacts | undefined;
   /** The id in Plans of a kernel made at run time: one for all that are the same. Throws a RuntimeError if it cannot be made. */
   kernel(kernel: ShaderKernel): number;
-  /** Whether the kernel exists here; where it does not, lowering takes the composite. */
+  /** Whether the kernel exists here; if it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
   /**
-   * Allocates `bytes` > 0, where the host can {@link Backend.readMapped} if `hostVisible`. Throws a RuntimeError with code
+   * Allocates `bytes` > 0, if the host can {@link Backend.readMapped} if `hostVisible`. Throws a RuntimeError with code
    * "out-of-memory" and numbers.
    */
   alloc(bytes: number, hostVisible?: boolean): BufferHandle;

@@ -58,7 +58,7 @@ export interface DeviceInfo {
 
 /** Kernels that a device lacks for one reason. */
 export interface MissingKernels {
-  /** What the device lacks. */
+  /** A feature that the device lacks. */
   readonly reason: string;
   /** Their names. */
   readonly kernels: readonly string[];
@@ -353,8 +353,8 @@ export function getBackend(name: string | undefined = named()): Backend {
 
 /**
  * Opens a Vulkan device, the default one unless named, on another thread, so that other work goes on until it is used. Where that
- * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself. What
- * {@link prepareDevices} does comes first.
+ * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself.
+ * {@link prepareDevices} runs first.
  *
  * @example
  * ```ts

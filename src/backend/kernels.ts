@@ -54,7 +54,7 @@ export function bufferOf(text: string): KernelBuffer {
   return { name, read: has("r"), write: has("w"), optional: has("?") };
 }
 
-/** What an elementwise function computes in and gives. */
+/** The domains in which an elementwise function computes, and its results. */
 export type Domain = "float" | "int" | "uint";
 
 /** A function of shaders/include/elementwise.h. */

@@ -34,7 +34,7 @@ const LOCAL_SIZE_ID = 38;
 const DECORATION = { builtIn: 11, binding: 33, descriptorSet: 34 } as const;
 const WORKGROUP_SIZE = 25;
 
-/** What every device has, by number of the capability: Matrix, Shader, integers of all sizes, storage of 8 and 16 bits, addresses, … */
+/** Capabilities of every device, by number: Matrix, Shader, integers of all sizes, storage of 8 and 16 bits, addresses, … */
 const ALWAYS: ReadonlySet<number> = new Set([
   0,
   1,
@@ -80,7 +80,7 @@ function missingCapability(number: number, facts: ShaderFacts): string | undefin
   return has ? undefined : `it needs the SPIR-V capability ${row.name}, which this device lacks`;
 }
 
-/** The words of a module, where it is one. */
+/** The words of a module, if it is one. */
 export function spirvWords(bytes: Uint8Array): Uint32Array<ArrayBuffer> | undefined {
   if (bytes.length % 4 !== 0 || bytes.length <= 4 * HEADER_WORDS || bytes.length > MAX_BYTES) return undefined;
   return new Uint32Array(bytes.slice().buffer);

@@ -67,7 +67,7 @@ export async function openVulkanAhead(
   return device && new VulkanBackend(name, describeVulkan(info), device, info);
 }
 
-/** One line about a device, its driver and Vulkan version, and what is hidden of it. */
+/** One line about a device, its driver and Vulkan version, and its hidden features. */
 export function describeVulkan(info: VulkanDeviceInfo, mask: string = ""): string {
   const driver = [info.driver, info.driverInfo].filter((part) => part !== "").join(" ");
   return `${info.name} (${driver ? `${driver}, ` : ""}Vulkan ${info.apiVersion})${mask && ` without ${mask}`}`;
@@ -182,7 +182,7 @@ class VulkanBackend implements Backend {
     else this.wait(this.#streams[deviceStream(stream)]?.last ?? 0);
   }
 
-  /** What was submitted to a GPU runs to its end. */
+  /** Work that was submitted to a GPU runs to its end. */
   drop(_ticket: number): boolean {
     return false;
   }
@@ -213,7 +213,7 @@ class VulkanBackend implements Backend {
     while (!await this.#waitElsewhere(ticket)) this.#checkPatience(start);
   }
 
-  /** Whether a ticket is done after {@link WAIT_MS} at most; many who wait take one thread. */
+  /** Whether a ticket is done after {@link WAIT_MS} at most; all waits share one thread. */
   async #waitElsewhere(ticket: number): Promise<boolean> {
     const before = (other: number): boolean => streamOf(other) === streamOf(ticket) && other <= ticket;
     while (this.#waiting && before(this.#waiting.ticket)) {

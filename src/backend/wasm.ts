@@ -375,7 +375,7 @@ class WasmBackend implements Backend {
     return this.#head < this.#queue.length ? this.#queue[this.#head].ticket - 1 : this.#submitted;
   }
 
-  /** The work with a ticket, where it is not done. */
+  /** The work with a ticket, if it is not done. */
   #find(ticket: number): Work | undefined {
     return this.#queue.find((entry, at) => at >= this.#head && entry.ticket === ticket);
   }

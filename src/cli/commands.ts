@@ -10,7 +10,7 @@ import type { Command } from "./program.ts";
 
 /** A row of the table. */
 export interface CommandRow {
-  /** What it does, in a few words for the list of all. */
+  /** Its purpose, in a few words for the list of all. */
   readonly summary: string;
   /** Loads it. */
   readonly load: () => Promise<{ readonly default: Command }>;
@@ -52,7 +52,7 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
 };
 
-/** What people type by habit of other programs, and what does it here. */
+/** Command names of other programs, with the advice for each. */
 export const HABITS: Readonly<Record<string, string>> = {
   complete: "did you mean generate?",
   run: "did you mean chat?",

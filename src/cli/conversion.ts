@@ -1,5 +1,5 @@
 /**
- * What `vkmx convert` and `vkmx quantize` have in common: where from and where to, the widths, progress, and what is said at the end.
+ * The common part of `vkmx convert` and `vkmx quantize`: source and target, the widths, progress, and the last lines.
  *
  * @module
  */
@@ -92,7 +92,7 @@ function places(values: Values<typeof CONVERSION_FLAGS>, operands: readonly stri
   return [model, out];
 }
 
-/** Converts, with progress on stderr, and prints what was written. `label` says what is done. */
+/** Converts, with progress on stderr, and prints the result. `label` names the work. */
 export async function runConversion(
   label: string,
   values: Values<typeof CONVERSION_FLAGS>,

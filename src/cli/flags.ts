@@ -27,7 +27,7 @@ export interface Flag {
   readonly many?: boolean;
 }
 
-/** What other programs have flags for and this one has none, by the flag that a command has where it matters. */
+/** Flags of other programs that this one lacks, with advice, by the flag of the commands that may get them. */
 const ABSENT: Readonly<Record<string, { readonly names: readonly string[]; readonly advice: string }>> = {
   device: { names: ["t", "threads"], advice: "VKMX_THREADS sets the threads of the CPU" },
   "max-tokens": {
@@ -71,7 +71,7 @@ export function readCommandLine<F extends Flags>(
   flags: F,
   args: readonly string[],
 ): { values: Values<F>; positionals: string[] } {
-  /** What each name that is taken stands for. */
+  /** The flag of each accepted name. */
   const known = new Map<string, Named>(
     Object.entries(flags).flatMap(([name, flag]) =>
       [name, ...flag.aliases ?? []].map((word) => [word, [name, flag]] as const)

@@ -47,12 +47,12 @@ const FLAGS = {
   "json": { help: "print one JSON object at the end instead of streaming text" },
 } as const satisfies Flags;
 
-/** The prompt where none is given. */
+/** The prompt if none is given. */
 const STORY = "Once upon a time";
 
 const ABOUT =
-  `Streams generated text to stdout and figures to stderr. What is piped in stands before the prompt, which may be
-absent then. Without either it is "${STORY}".
+  `Streams generated text to stdout and figures to stderr. Piped text stands before the prompt, which may then be
+absent. Without either it is "${STORY}".
 The embedded model continues the prompt, or answers it where it has nothing to add.`;
 
 /** The help text of `generate`. */
@@ -71,7 +71,7 @@ export const GENERATE = {
   ],
 } as const satisfies Program<Flags>;
 
-/** What --verbose may be; mlx-lm writes True and False. */
+/** Values of --verbose; mlx-lm writes True and False. */
 const TRUE = ["true", "t", "1"];
 const FALSE = ["false", "f", "0"];
 

@@ -15,7 +15,7 @@ export function modelName(call: string, operands: readonly string[]): string {
   throw new UsageError(`${quoted(name)} is no model of the hub${expectedName(name)}`);
 }
 
-/** What should stand in place of a text that is no name of a model. */
+/** The advice for a text that is no name of a model. */
 export function expectedName(text: string): string {
   const meant = mx.lm.hub.nameInAddress(text);
   return meant === undefined ? ", expected a name such as Qwen/Qwen3-0.6B-MLX-4bit" : `: did you mean ${meant}?`;

@@ -24,7 +24,7 @@ const HELP = ["help", "--help", "-h"];
 const VERSIONS = ["--version", "-V"];
 
 /**
- * Runs a command line. Results go to stdout, everything else to stderr. Ends the process with 1 after an error, 2 where the command line
+ * Runs a command line. Results go to stdout, everything else to stderr. Ends the process with 1 after an error, 2 if the command line
  * is wrong, 130 after Ctrl-C; returns after success.
  */
 export async function main(args: readonly string[]): Promise<void> {

@@ -1,5 +1,5 @@
 /**
- * What every program on the command line does alike: its help text, errors as one line, exit codes.
+ * The common part of all programs on the command line: its help text, errors as one line, exit codes.
  *
  * Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C. Errors are lines on stderr, also with --json.
  *
@@ -16,7 +16,7 @@ import { note, print, status } from "./output.ts";
 export interface Program<F extends Flags> {
   /** The command that runs it: "vkmx chat". */
   readonly name: string;
-  /** What may stand after the flags; without it nothing may. */
+  /** The operand after the flags; without it the program takes none. */
   readonly operand?: string;
   readonly about: string;
   /** Its flags but for --help. */

@@ -26,7 +26,7 @@ export interface ProgressOptions {
 const REDRAW_MS = 100;
 const LINE_MS = 5000;
 
-/** What is known of the speed. */
+/** The measured speed. */
 interface Speed {
   readonly rate: number;
   readonly secondsLeft: number | undefined;

@@ -75,7 +75,7 @@ export class PromptCacheFile implements Disposable {
   async save(): Promise<void> {
     const { "save-prompt-cache": file } = this.#values;
     if (file === undefined || this.#cache === undefined) return;
-    // What mlx_lm.generate asks of a file.
+    // Metadata that mlx_lm.generate requires of a file.
     const metadata = { model: nameOf(this.#values), tokenizer_config: "{}" };
     await mx.lm.savePromptCache(file, this.#cache, { metadata });
   }

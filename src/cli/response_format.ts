@@ -25,7 +25,7 @@ export const FORMAT_FLAGS = {
 /** Names of --response-format. */
 const FORMATS = ["text", "json"] as const;
 
-/** What the flags ask for. Throws a {@link UsageError} if they ask for two things, or a schema cannot be read. */
+/** The response format of the flags. Throws a {@link UsageError} if they ask for two things, or a schema cannot be read. */
 export function readFormat(values: Values<typeof FORMAT_FLAGS>): lm.ResponseFormat | undefined {
   const { "json-schema": schema, "response-format": name } = values;
   if (schema !== undefined && name !== undefined) {

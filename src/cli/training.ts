@@ -85,16 +85,16 @@ export const TRAIN_FLAGS = {
   ...JSON_FLAG,
 } as const satisfies Flags;
 
-/** What stands on a command line. */
+/** The flags of a command line. */
 export type TrainValues = Values<typeof TRAIN_FLAGS>;
 
-/** What a command line asks for. */
+/** The training that a command line asks for. */
 export interface TrainSettings {
   /** The data. */
   readonly data: string;
   /** The folder of the adapters. */
   readonly folder: string;
-  /** What is trained of the model; `numLayers` is undefined if nothing was said. */
+  /** The trained part of the model; `numLayers` is undefined by default. */
   readonly adapter: Omit<mx.lm.tuner.AdapterConfig, "numLayers"> & { readonly numLayers: number | undefined };
   /** How it is trained. */
   readonly args: Required<Omit<mx.lm.tuner.TrainingArgs, "adapterFile">>;
@@ -151,7 +151,7 @@ export function makeOptimizer({ optimizer, learningRate }: TrainSettings): mx.op
   return OPTIMIZERS[optimizer](learningRate);
 }
 
-/** What mlx-lm notes in adapter_config.json besides the form of the model. */
+/** Fields that mlx-lm writes to adapter_config.json besides the form of the model. */
 export function notesOf(values: TrainValues, { data, folder, args, optimizer, learningRate }: TrainSettings) {
   return {
     adapter_path: folder,
@@ -182,7 +182,7 @@ export class TrainingReport implements mx.lm.tuner.TrainingCallback {
 
   #skipped = false;
 
-  /** What else is done when adapters are saved. */
+  /** Called when adapters are saved. */
   readonly onSave: () => void;
 
   /** Of so many iterations. */

@@ -1,5 +1,5 @@
 /**
- * Matrices as pixels: made smaller where they are large, coloured by a map.
+ * Matrices as pixels: made smaller if they are large, coloured by a map.
  *
  * @module
  */
@@ -51,7 +51,7 @@ export function shrink(matrix: Matrix, most: number): Matrix {
   return { rows, columns, values };
 }
 
-/** Where a value lies between two others, 0 to 1; the middle where those are equal. */
+/** Where a value lies between two others, 0 to 1; the middle if those are equal. */
 export function share(value: number, [low, high]: readonly [number, number]): number {
   return high > low ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5; // halves: the difference of extremes is infinite
 }

@@ -71,7 +71,7 @@ export interface CustomCall {
   readonly threadgroup: Triple;
   /** Where each output begins, in bytes from the first one. */
   readonly outputs: readonly { readonly shape: Shape; readonly dtype: Dtype; readonly byteOffset: number }[];
-  /** What outputs hold before the kernel runs; undefined: anything. */
+  /** The value of outputs before the kernel runs; undefined: anything. */
   readonly initValue: number | undefined;
   readonly verbose: boolean;
 }

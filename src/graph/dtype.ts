@@ -16,14 +16,14 @@
 
 import { DtypeError, quoted } from "./error.ts";
 
-/** What arithmetic a dtype computes in. */
+/** The kind of arithmetic of a dtype. */
 export type DtypeKind = "bool" | "uint" | "int" | "float" | "complex";
 
 /** An element type. Compare by identity: `x.dtype === mx.float32`. As text it is its name: `${x.dtype}` is "float32". */
 export interface Dtype<N extends DtypeName = DtypeName> {
   /** MLX's name, such as "float32". */
   readonly name: N;
-  /** What arithmetic it computes in. */
+  /** The kind of its arithmetic. */
   readonly kind: DtypeKind;
   /** Bytes of one element. */
   readonly bytes: number;
@@ -65,7 +65,7 @@ const ROWS = {
   complex64: { kind: "complex", bytes: 8, code: 13 },
 } as const satisfies Record<DtypeName, Omit<Dtype, "name">>;
 
-/** What all dtypes share: as text, in consoles and in notebooks they are their names. */
+/** The prototype of all dtypes: as text, in consoles and in notebooks they are their names. */
 const PRINTED = {
   toString(this: Dtype): string {
     return this.name;

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What an {@link ArrayError} is about. */
+/** Codes of an {@link ArrayError}. */
 export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" | "file" | "kernel";
 
 /**
@@ -14,7 +14,7 @@ export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" 
 export class ArrayError extends Error {
   /** Name of the class. */
   override readonly name: string = "ArrayError";
-  /** What the error is about. */
+  /** The kind of error. */
   readonly code: ArrayErrorCode;
 
   /** Makes an error with a one-line message. */
@@ -72,7 +72,7 @@ export class ValueError extends ArrayError {
 export class KernelError extends ArrayError {
   /** Name of the class. */
   override readonly name = "KernelError";
-  /** What the compiler said; "" if it was not asked. */
+  /** The compiler's output; "" if it did not run. */
   readonly log: string;
   /** The line of the source or of the header that the compiler speaks of first, from 1, if it does. */
   readonly line: number | undefined;
@@ -132,7 +132,7 @@ export function isPlain(value: object): boolean {
   return Array.isArray(value) || prototype === null || prototype === Object.prototype;
 }
 
-/** What kind of value an argument is: "null", "string", the name of an object's class. */
+/** The kind of an argument's value: "null", "string", the name of an object's class. */
 export function kindOf(value: unknown): string {
   return value === null ? "null" : typeof value === "object" ? value.constructor?.name ?? "object" : typeof value;
 }

@@ -17,7 +17,7 @@ export interface KvLayout {
   readonly values: number;
 }
 
-/** What the kernels of a fused step read. */
+/** The layout that the kernels of a fused step read. */
 export const FUSED_LAYOUT: KvLayout = { keys: 4, values: 8 };
 
 /**

@@ -239,9 +239,9 @@ export interface OpAttrs {
 
 /** Functions of `reduce`. */
 export type ReduceFn = "sum" | "prod" | "min" | "max" | "all" | "any" | "argmin" | "argmax" | "logsumexp";
-/** How scatter combines an update with what is there. */
+/** How scatter combines an update with the old value. */
 export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
-/** What a factorization does, and with what it leaves out or reads. */
+/** The kind of a factorization, and the parts that it omits or reads. */
 export interface Factorization {
   readonly fn: "lu" | "solve" | "solve_triangular" | "cholesky" | "qr" | "eig" | "eigh" | "svd";
   /** Of solve_triangular and cholesky that the factor is upper; of eig, eigh and svd that values alone are asked for. */
@@ -253,7 +253,7 @@ export interface Factorization {
 /** Names of ops. */
 export type OpName = keyof OpAttrs;
 
-/** What a node computes, however far it has come. */
+/** A node's op and inputs, in every state of the node. */
 export interface Definition {
   readonly op: OpName;
   readonly inputs: readonly Node[];

@@ -23,7 +23,7 @@ export interface QuantizedFormat extends CodeFormat {
 /** The format of dense matrices of 16 bits beside those of quantized ones; there is nothing that a group shares. */
 export const DENSE = { bits: 16, groupSize: 32 } as const satisfies CodeFormat;
 
-/** What a mode allows. */
+/** Formats that a mode allows. */
 export interface ModeRow {
   readonly bits: readonly number[];
   readonly groupSizes: readonly number[];

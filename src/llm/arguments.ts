@@ -12,7 +12,7 @@ import { LlmError, optionError } from "./error.ts";
 import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
-/** What an option has to be, by kind: how messages name it, and the test. */
+/** The kinds of options: the name in messages, and the test. */
 const KINDS = {
   number: ["a number", (value) => typeof value === "number"],
   numbers: [
@@ -29,12 +29,12 @@ const KINDS = {
   text: ["a text", (value) => typeof value === "string"],
 } as const satisfies Record<string, readonly [expected: string, test: (value: unknown) => boolean]>;
 
-/** The kind of an option; `true` where the function that takes the option checks it. */
+/** The kind of an option; `true` if the function that takes the option checks it. */
 export type OptionKind = keyof typeof KINDS | true;
 
 /**
  * Throws an {@link LlmError} unless `options` is an object whose names are in `table`, with values of the kinds that it says. The
- * message names the option and what was given, or the nearest name.
+ * message names the option and the given value, or the nearest name.
  */
 export function checkOptions(call: string, options: object, table: Readonly<Record<string, OptionKind>>): void {
   graph.checkOptions(call, options, table, (message) => new LlmError("option", message));

@@ -8,7 +8,8 @@
 import { quoted } from "../graph/error.ts";
 
 /**
- * What an {@link LlmError} is about. "busy": too many requests wait already. "logits": the logits of a step contain NaN or infinity. "cache": the file of a prompt cache.
+ * Codes of an {@link LlmError}. "busy": too many requests wait already. "logits": the logits of a step contain NaN or infinity. "cache":
+ * the file of a prompt cache.
  * "hub": a model's name, its download or its cache. "output": a file that is written. "training": a training that diverged.
  */
 export type LlmErrorCode =
@@ -34,7 +35,7 @@ export type LlmErrorCode =
 export class LlmError extends Error {
   /** The class's name. */
   override readonly name = "LlmError";
-  /** What the error is about. */
+  /** The kind of error. */
   readonly code: LlmErrorCode;
 
   /** Makes an error with a one-line message. */

@@ -1,5 +1,5 @@
 /**
- * What a notebook does for work that takes long: it shows how far that is and interrupts it. Language models know none; one installs
+ * The host of long work, such as a notebook: it shows progress and interrupts. Language models import no host; one installs
  * itself by {@link setHost}.
  *
  * @module
@@ -15,7 +15,7 @@ export interface Interrupt {
 
 /** An output that changes in place. */
 export interface Output {
-  /** Shows the forms of something by their MIME types, in place of what was shown before. */
+  /** Shows the forms of something by their MIME types, in place of the earlier forms. */
   show(forms: Readonly<Record<string, unknown>>): void;
 }
 
@@ -23,7 +23,7 @@ export interface Output {
 export interface Host {
   /** The next interrupt; undefined if there is none. */
   interrupt(): Interrupt | undefined;
-  /** What a promise gives, or the reason of an interrupt where that comes first. The work goes on then. */
+  /** The value of a promise, or the reason of an interrupt if that comes first. The work goes on then. */
   untilInterrupted<T>(promise: Promise<T>): Promise<T>;
   /** Shows bytes done in a progress bar; undefined if there is no place for one. */
   progress(label: string): ((done: number, total: number) => void) | undefined;
@@ -56,7 +56,7 @@ interface Abortable {
   readonly signal?: AbortSignal;
 }
 
-/** The same options with a signal that an interrupt aborts too. What is no options or no signal stays, for the callee to refuse. */
+/** The same options with a signal that an interrupt aborts too. Other values stay, for the callee to refuse. */
 function heeding<O extends Abortable>(options: O, stop: AbortSignal): O {
   if (typeof options !== "object" || options === null) return options;
   const { signal } = options;

@@ -76,7 +76,7 @@ export interface LocateOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What {@link verify} found of a commit. */
+/** The findings of {@link verify} for a commit. */
 export interface VerifiedModel extends CachedModel {
   /** Every file with its state. */
   readonly verified: readonly VerifiedFile[];

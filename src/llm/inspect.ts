@@ -1,5 +1,5 @@
 /**
- * What a model directory is, from its configuration and the headers of its weights: no weight is read and no device opened.
+ * Describes a model directory by its configuration and the headers of its weights: no weight is read and no device opened.
  *
  * @module
  */
@@ -31,15 +31,15 @@ export interface InspectOptions {
 
 const INSPECT_OPTIONS = { verify: true, signal: true } as const satisfies Record<keyof InspectOptions, true>;
 
-/** What {@link inspect} tells of a model directory. */
+/** The description of a model directory by {@link inspect}. */
 export interface ModelInfo {
-  /** What config.json says. */
+  /** The fields of config.json. */
   readonly config: ModelConfig;
   /** Parameters; one that is quantized counts as one. */
   readonly parameters: number;
   /** Bytes of the tensors, those of scales included. */
   readonly weightBytes: number;
-  /** What tensors are stored as, the one with most bytes first: "uint32" holds quantized weights. */
+  /** Dtypes of stored tensors, the one with most bytes first: "uint32" holds quantized weights. */
   readonly dtypes: readonly string[];
   /** Whether it has a chat template. */
   readonly hasChatTemplate: boolean;
@@ -48,7 +48,7 @@ export interface ModelInfo {
 }
 
 /**
- * Tells what a model directory is, without loading it. Throws an {@link LlmError} as `load` does where it cannot be loaded; whether
+ * Tells what a model directory is, without loading it. Throws an {@link LlmError} as `load` does if it cannot be loaded; whether
  * tensors fit the configuration is seen by `load` only.
  *
  * @example

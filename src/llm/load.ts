@@ -39,13 +39,13 @@ export interface LoadOptions {
   /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
   readonly device?: string;
   /**
-   * What activations are computed in; default float32. Weights keep the dtype that they are stored in, but for dense matrices, which get this
-   * one where it has 16 bits.
+   * Dtype of activations; default float32. Weights keep the dtype that they are stored in, except for dense matrices, which get this
+   * one if it has 16 bits.
    */
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
-  /** A folder with adapters, or with what was fine-tuned in full, that are put into the model: see `mx.lm.tuner.loadAdapters`. */
+  /** A folder with adapters, or with fully fine-tuned weights, which are put into the model: see `mx.lm.tuner.loadAdapters`. */
   readonly adapterPath?: string;
   /** Branch, tag or commit of a model of the hub; default that of "org/name@revision", else "main". */
   readonly revision?: string;
@@ -78,9 +78,9 @@ export interface Loaded {
   readonly model: LanguageModel;
   /** Its tokenizer. */
   readonly tokenizer: Tokenizer;
-  /** What config.json says. */
+  /** The fields of config.json. */
   readonly config: ModelConfig;
-  /** What generation_config.json suggests. */
+  /** The defaults of generation_config.json. */
   readonly generationConfig: GenerationConfig;
   /** Name of the device that holds it. */
   readonly device: string;

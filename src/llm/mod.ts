@@ -1,5 +1,5 @@
 /**
- * Language models: loading them and generating text. What `mx.lm` has of them.
+ * Language models: loading them and generating text. `mx.lm` has these exports.
  *
  * @example
  * ```ts ignore

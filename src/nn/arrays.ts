@@ -1,5 +1,5 @@
 /**
- * What layers are made of where their arrays are given, as those of a file are: nothing is drawn then.
+ * Arrays of layers that are given, such as those of a file: nothing is drawn then.
  *
  * @module
  */

@@ -39,7 +39,7 @@ export function spatial(op: string, name: string, value: Spatial, axes: number):
   throw new mx.ValueError(`${op} expected ${name} to be a whole number or a list of ${axes}: found ${String(value)}`);
 }
 
-/** What all convolutions share. */
+/** The base of all convolutions. */
 export abstract class Convolution extends Module {
   /** (outChannels, …kernelSize, inChannels / groups) */
   weight: Tensor;

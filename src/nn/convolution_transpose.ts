@@ -10,7 +10,7 @@ import type { Spatial, Tensor } from "../array/mod.ts";
 import { Convolution, spatial, TRANSPOSED } from "./convolution.ts";
 import { pythonTuple } from "./print.ts";
 
-/** What transposed convolutions share. */
+/** The base of transposed convolutions. */
 export abstract class TransposedConvolution extends Convolution {
   /** Elements that are added at the end of spatial axes of the result. */
   readonly outputPadding: readonly number[];

@@ -4,7 +4,7 @@
  * @module
  */
 
-// deno-lint-ignore-file no-explicit-any -- what is not known of a result
+// deno-lint-ignore-file no-explicit-any -- unknown parts of a result
 
 import * as mx from "../array/mod.ts";
 import type { FloatOf, Larger, NameOf, NameWith, Promoted, RankOf, RealOf, SumOf } from "../array/mod.ts";
@@ -16,10 +16,10 @@ import { formatShape, sameShape } from "../graph/shape.ts";
 
 const { ShapeError, ValueError } = mx;
 
-/** What becomes of the losses of single examples. */
+/** The reduction of the losses of single examples. */
 export type LossReduction = "none" | "mean" | "sum";
 
-/** What losses of dtype N and R axes, one for each example, become. */
+/** The type of reduced losses, from dtype N and R axes, one for each example. */
 export type Loss<N extends DtypeName, R extends number, D> = [D] extends ["none"] ? Tensor<N, R>
   : [D] extends ["mean"] ? Tensor<FloatOf<N>, 0>
   : [D] extends ["sum"] ? Tensor<SumOf<N>, 0>
@@ -76,7 +76,7 @@ function checkAlike(op: string, arrays: Readonly<Record<string, Tensor>>): void 
   }
 }
 
-/** A loss times weights of its shape, where there are any. */
+/** A loss times weights of its shape, if there are any. */
 function weighted(op: string, loss: Tensor, weights: TensorLike | null): Tensor {
   if (weights === null) return loss;
   const factors = tensor(weights);
@@ -328,7 +328,7 @@ export function cosineSimilarityLoss<A extends TensorLike, D extends LossReducti
   });
 }
 
-/** max(-targets * (inputs1 - inputs2) + margin, 0); targets are 1 where the first should be larger, -1 where the second. */
+/** max(-targets * (inputs1 - inputs2) + margin, 0); targets are 1 if the first should be larger, -1 if the second. */
 export function marginRankingLoss<A extends TensorLike, D extends LossReduction = "none">(
   inputs1: A,
   inputs2: TensorLike,

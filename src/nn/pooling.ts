@@ -42,7 +42,7 @@ function windowsOf(x: Tensor, window: readonly number[], stride: readonly number
   );
 }
 
-/** What all pooling layers share. */
+/** The base of all pooling layers. */
 export abstract class Pool extends Module {
   readonly #pooling: Pooling;
   readonly #window: readonly number[];

@@ -93,7 +93,7 @@ export class QuantizedLinear extends QuantizedMatrix {
     bits?: number,
     mode?: QuantizationMode,
   );
-  /** Takes a quantized matrix, and a bias (outputDims,) where there is one. */
+  /** Takes a quantized matrix, and a bias (outputDims,) if there is one. */
   constructor(arrays: QuantizedArrays & { readonly bias?: Tensor });
   constructor(
     given: number | QuantizedArrays & { readonly bias?: Tensor },
@@ -219,7 +219,7 @@ export class QuantizedEmbedding extends QuantizedMatrix {
  * ```
  */
 export class QQLinear extends Module {
-  /** (outputDims, inputDims), or codes of it where it is quantized: (outputDims, inputDims * bits / 32), uint32. */
+  /** (outputDims, inputDims), or codes of it if it is quantized: (outputDims, inputDims * bits / 32), uint32. */
   weight: Tensor;
   /** (outputDims, inputDims / groupSize), uint8; there where the weight is quantized. */
   scales?: Tensor;

@@ -21,7 +21,7 @@ export interface Outline {
 
 /** Lines and columns of a terminal. */
 const SCREEN = { lines: 24, columns: 80 };
-/** Children of a module that are shown at each end where all are too many. */
+/** Children of a module that are shown at each end if all are too many. */
 const ENDS = 5;
 
 /** Children that are shown as one: all have the same text. */

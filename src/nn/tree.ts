@@ -14,7 +14,7 @@ export function isBranch(value: unknown): value is Branch {
   return isTreeBranch(value);
 }
 
-/** Whether one of the leaves of a tree is what is looked for, or the tree is empty: something may come in. A list of settings has none. */
+/** Whether one of the leaves of a tree is of the wanted kind, or the tree is empty and may get some. A list of settings has none. */
 export function holds(tree: Branch, wanted: (leaf: unknown) => boolean): boolean {
   const parts = Object.values(tree);
   return parts.length === 0 || parts.some((part) => isBranch(part) ? holds(part, wanted) : wanted(part));

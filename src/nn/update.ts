@@ -7,7 +7,7 @@
 import { ValueError } from "../graph/error.ts";
 import { describe, isBranch } from "./tree.ts";
 
-/** What a module is to this file: an object of fields. */
+/** A module as this file sees it: an object of fields. */
 type Holder = Record<string, unknown>;
 
 /** Puts a value where a name leads: fields and places in lists, joined by dots. The place is there. */

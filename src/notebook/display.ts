@@ -12,7 +12,7 @@ export class CellDisplay {
   #shown = false;
   #sent: Promise<void> = Promise.resolve();
 
-  /** Shows the forms of something by their MIME types, in place of what was shown before. A message that is lost stops no work. */
+  /** Shows the forms of something by their MIME types, in place of the earlier forms. A message that is lost stops no work. */
   show(data: Readonly<Record<string, unknown>>): void {
     const type = this.#shown ? "update_display_data" : "display_data";
     this.#shown = true;

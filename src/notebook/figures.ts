@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What is counted. */
+/** The unit of the count. */
 export interface Unit {
   /** An amount of a total as people read it. */
   readonly amounts: (done: number, total: number) => string;

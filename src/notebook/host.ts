@@ -1,5 +1,5 @@
 /**
- * What the notebook that the program runs in does for work that takes long.
+ * Progress and interrupts of long work, by the notebook in which the program runs.
  *
  * @module
  */

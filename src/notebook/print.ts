@@ -12,10 +12,10 @@ const GATHER_MS = 40;
 
 const EXPECTED = "print() expected a stream of texts or of responses with a text, such as streamGenerate() returns";
 
-/** What {@link print} takes: texts, or objects that have one. */
+/** Argument of {@link print}: texts, or objects that have one. */
 export type Printable = string | { readonly text: string };
 
-/** What {@link print} returns: the last response of a stream, with all of the text. */
+/** The result of {@link print}: the last response of a stream, with all of the text. */
 export type Printed<T extends Printable> = (T extends string ? unknown : Omit<T, "text">) & {
   /** All of the text. */
   readonly text: string;

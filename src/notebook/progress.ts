@@ -13,10 +13,10 @@ import { escapeMarkup } from "../display/html.ts";
 /** Milliseconds between two changes. */
 const REDRAW_MS = 100;
 
-/** Columns of a bar in a cell, where it is text. */
+/** Columns of a bar in a cell, if it is text. */
 const CELL_COLUMNS = 100;
 
-/** What is counted: steps without a unit, bytes in megabytes. */
+/** The unit of the count: steps without a unit, bytes in megabytes. */
 export type ProgressUnit = "steps" | "bytes";
 
 const UNITS: Readonly<Record<ProgressUnit, Unit>> = { steps: STEPS, bytes: BYTES };

@@ -1,5 +1,5 @@
 /**
- * What callers give, as numbers: arrays, lists and typed arrays, and the options of all plots.
+ * The input of plots as numbers: arrays, lists and typed arrays, and the options of all plots.
  *
  * @module
  */
@@ -83,7 +83,7 @@ const PIXELS: OptionKind = {
   holds: (value) => typeof value === "number" && value >= 80 && value <= 4096,
 };
 
-/** What the options of all plots may be, by name. */
+/** The options of all plots, by name. */
 const KINDS: Readonly<Record<string, OptionKind>> = {
   title: TEXT,
   xlabel: TEXT,

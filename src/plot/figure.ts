@@ -1,5 +1,5 @@
 /**
- * What a plot shows, whatever it is drawn with: panels with axes and marks. Everything in it is of a bounded size.
+ * The content of a plot for every renderer: panels with axes and marks. Everything in it is of a bounded size.
  *
  * @module
  */
@@ -44,7 +44,7 @@ export interface Picture {
 export interface Axis {
   readonly label: string;
   readonly scale: Scale;
-  /** What stands at 0, 1, … in place of numbers. */
+  /** Labels at 0, 1, … in place of numbers. */
   readonly names?: readonly string[];
   /** Whether it counts rows or columns, which have no fractions. */
   readonly whole?: boolean;
@@ -66,7 +66,7 @@ export interface Panel {
 /** A plot. */
 export interface Figure {
   readonly title: string;
-  /** What it shows in a sentence, for who cannot see it. */
+  /** Its content in a sentence, for readers who cannot see it. */
   readonly description: string;
   /** Pixels of the whole. */
   readonly width: number;

@@ -1,5 +1,5 @@
 /**
- * A plot, in each form that somebody may ask for; forms are made when they are.
+ * A plot, in each form that a notebook may show; forms are made when they are read.
  *
  * @module
  */
@@ -59,7 +59,7 @@ export class Plot {
     return { [VEGA_LITE]: this.vegaLite, "image/svg+xml": this.svg, "text/plain": this.toString() };
   }
 
-  /** What a notebook shows. */
+  /** The output in a notebook. */
   [Symbol.for("Jupyter.display")](): Record<string, unknown> {
     return this.forms;
   }

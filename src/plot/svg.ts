@@ -35,7 +35,7 @@ function text(x: number, y: number, content: string, anchor: "start" | "middle" 
   return `<text x="${round(x)}" y="${round(y)}" text-anchor="${anchor}"${more}>${escapeMarkup(content)}</text>`;
 }
 
-/** The marks of an axis: names where it has some, as many as there is room for. */
+/** The marks of an axis: names if it has some, as many as there is room for. */
 export function axisTicks(axis: Axis, pixels: number, room: number): readonly Tick[] {
   if (axis.hidden) return [];
   if (axis.names === undefined) {

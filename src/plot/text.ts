@@ -68,7 +68,7 @@ function panelText(panel: Panel): string {
   return [...head, ...legend, ...framed(canvas, panel), ...foot].join("\n");
 }
 
-/** Rows of shades; two letters to a cell where there is room, since letters are higher than wide. */
+/** Rows of shades; two letters to a cell if there is room, since letters are higher than wide. */
 function shades(rows: number, columns: number, shade: (i: number) => string): string[] {
   const wide = columns <= COLUMNS / 2 ? 2 : 1;
   return Array.from(

@@ -31,7 +31,7 @@ export function readMappedNode(node: Node, start: number = 0, count: number = si
 }
 
 /**
- * Writes elements of a stored, contiguous node from element `start` on, after what was submitted and before what comes later. Other
+ * Writes elements of a stored, contiguous node from element `start` on, after the submitted work and before later work. Other
  * arrays may share its storage, so nothing is written where an element would be outside of it.
  */
 export function writeStateNode(node: Node, bytes: Uint8Array, start: number = 0): void {
@@ -63,7 +63,7 @@ export class LoweredStep implements Disposable {
   /**
    * Traces `step`, which gets a parameter per state node, several for one that is in `stacks`: its parts along the first axis. It
    * returns the new values of all parameters in the same order, with the same shapes and dtypes. Loops take their intermediates from
-   * `scratch`, where they may meet other Plans of the device.
+   * `scratch`, if they may meet other Plans of the device.
    */
   constructor(
     state: readonly Node[],
@@ -110,7 +110,7 @@ export class LoweredStep implements Disposable {
     return state.length === this.#state.length && this.#misfit(state) < 0;
   }
 
-  /** The first node of another shape or dtype than it was traced for; -1 where there is none. */
+  /** The first node of another shape or dtype than it was traced for; -1 if there is none. */
   #misfit(state: readonly Node[]): number {
     return this.#state.findIndex(({ shape, dtype }, i) =>
       state[i].dtype !== dtype || !sameShape(state[i].shape, shape)
@@ -236,12 +236,12 @@ export class BoundLoop implements Disposable {
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }
 
-  /** Leaves out what is left of the submission with a ticket, where the device can; then true, and the state is void. */
+  /** Leaves out the rest of the submission with a ticket, where the device can; then true, and the state is void. */
   drop(ticket: number): boolean {
     return this.#backend.drop(ticket);
   }
 
-  /** Share of the submission with a ticket that is done, from 0 to 1; undefined where the device does not tell. */
+  /** Share of the submission with a ticket that is done, from 0 to 1; undefined if the device does not tell. */
   progress(ticket: number): number | undefined {
     return this.#backend.progress(ticket);
   }

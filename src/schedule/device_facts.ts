@@ -1,5 +1,5 @@
 /**
- * What those who plan steps of a model ask of its device.
+ * Facts about a device for the planning of a model's steps.
  *
  * @module
  */

@@ -25,7 +25,7 @@ export interface RunResult {
   readonly ticket: number;
 }
 
-/** What a parameter stands for: a node of the state, or which part of one along its first axis. */
+/** The target of a parameter: a node of the state, or which part of one along its first axis. */
 export interface ParameterSource {
   readonly node: number;
   readonly part: number;
@@ -196,7 +196,7 @@ export class Executable implements Disposable {
   }
 }
 
-/** A storage of each size; none is held where one is not to be had. */
+/** A storage of each size; none is held if one is not to be had. */
 export function takeStorages(sizes: readonly number[], take: (bytes: number, i: number) => Storage): Storage[] {
   const taken: Storage[] = [];
   try {

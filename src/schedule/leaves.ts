@@ -20,7 +20,7 @@ import type { Value } from "./plan/value.ts";
 export type LeafLoader = (backend: Backend, buffer: BufferHandle, byteOffset: number) => void;
 
 /**
- * What loads a leaf's values from its file, which is looked at before anything is allocated for them. Throws an {@link ArrayError} with
+ * The loader of a leaf's values from its file. The file is checked before anything is allocated. Throws an {@link ArrayError} with
  * code "file" if it is no longer the file whose header was read. The same if it ends too early, or holds booleans that are neither 0 nor 1.
  */
 export function openLeaf(node: Node): LeafLoader {
@@ -79,7 +79,7 @@ export function uploadLeaf(node: Node, backend: Backend): boolean {
   return true;
 }
 
-/** Where a leaf lies, uploaded where it is not yet on the device; undefined where the node is none. */
+/** Where a leaf lies, uploaded if it is not yet on the device; undefined if the node is none. */
 export function leafValue(l: Lowering, node: Node): Value | undefined {
   if (node.op === "parameter") {
     const { index } = attrsOf(node, "parameter");

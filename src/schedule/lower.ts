@@ -22,7 +22,7 @@ import type { Value } from "./plan/value.ts";
 import { runPrepared } from "./plan/weight_layouts.ts";
 import { tuningOf } from "./tuning/choose.ts";
 
-/** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a block of an arena. */
+/** The binding of a slot of a lowered Plan: existing storage, a parameter, a result to allocate, or a block of an arena. */
 export type SlotBinding =
   | Exclude<SlotSource, { kind: "temporary" }>
   | { readonly kind: "arena" } & BlockPlace;

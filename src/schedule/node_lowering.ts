@@ -42,7 +42,7 @@ export class NodeLowering {
     this.#donations = new Donations(graph, graph.wanted);
   }
 
-  /** Lowers all nodes. `state` is what the graph replaces, where it is a step of a loop. */
+  /** Lowers all nodes. `state` is what the graph replaces, if it is a step of a loop. */
   lowerAll(state: readonly StateUpdate[]): void {
     this.#fuse(state);
     for (const node of this.#graph.order) this.#lower(node);
@@ -182,7 +182,7 @@ export class NodeLowering {
     return reader.op === "elementwise" && !isWideElementwise(reader) && sameShape(reader.shape, node.shape);
   }
 
-  /** Writes the dispatch of a chain, where it does more than show its input; the result may lie in the memory of an input. */
+  /** Writes the dispatch of a chain, if it does more than show its input; the result may lie in the memory of an input. */
   #dispatch(chain: Chain): Value {
     const { node, inputs, sources, steps } = chain;
     const l = this.#l;

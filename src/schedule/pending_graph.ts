@@ -1,5 +1,5 @@
 /**
- * The graph that one lowering is about: its nodes in order, who reads each, and what stands for fused ops without a kernel.
+ * The graph that one lowering is about: its nodes in order, the readers of each, and the composites of fused ops without a kernel.
  *
  * @module
  */
@@ -31,7 +31,7 @@ export class PendingGraph {
       this.#replace(node, backend, options);
       return this.inputs(node);
     });
-    // In the order in which the program made them: then a derivative reads what is computed again for it at once, and lets it go.
+    // In the order in which the program made them. So a derivative reads values that are computed again for it at once, and lets them go.
     const made = found.filter((node) => node.id <= newest).sort((a, b) => a.id - b.id);
     this.order = inputsFirst(made, (node) => this.inputs(node));
     this.ops = new Set(this.order.map(({ op }) => op));
@@ -44,7 +44,7 @@ export class PendingGraph {
     }
   }
 
-  /** Lets a composite stand for a fused node where there is no kernel for it. */
+  /** Lets a composite stand for a fused node if there is no kernel for it. */
   #replace(node: Node, backend: Backend, { fuse }: LowerOptions): void {
     const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
     if (!fused || !node.composite) return;
@@ -59,7 +59,7 @@ export class PendingGraph {
     this.replaced.set(node, composite);
   }
 
-  /** What a node is computed from. */
+  /** The inputs from which a node is computed. */
   inputs(node: Node): readonly Node[] {
     const composite = this.replaced.get(node);
     return composite ? [composite] : node.inputs;

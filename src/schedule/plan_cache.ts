@@ -1,8 +1,8 @@
 /**
  * The cache of Plans: a small graph like one that was lowered before takes over its Plan.
  *
- * What lowering decides follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored leaves begin
- * and in which strides. It also holds who else has nodes and storages, since that decides what may be overwritten. Two graphs of one
+ * Every decision of lowering follows from a signature: ops, attributes, shapes and dtypes, how nodes hang together, where stored leaves begin
+ * and in which strides. It also holds which nodes and storages have other owners, since that decides what may be overwritten. Two graphs of one
  * signature differ in the storages alone, which are bound anew. Ops that look at more than that are never cached.
  *
  * @module
@@ -40,7 +40,7 @@ const CACHED_OPS: ReadonlySet<OpName> = new Set<OpName>([
 const MAX_NODES = 32;
 const MAX_PLANS = 128;
 
-/** What a signature consists of; compared by Object.is, so that -0 is another constant than 0. */
+/** A part of a signature; compared by Object.is, so that -0 is another constant than 0. */
 type SignaturePart = string | number | bigint | boolean | Dtype | undefined;
 
 /** A lowered graph without its storages. */
@@ -169,7 +169,7 @@ export function lowerCached(outputs: readonly Node[], backend: Backend): Lowered
   return lowered;
 }
 
-/** What is kept of a lowered graph; undefined where it hangs on more than the storages of its leaves. */
+/** The cached part of a lowered graph; undefined if it depends on more than the storages of its leaves. */
 function withoutStorages(
   lowered: Lowered,
   signature: readonly SignaturePart[],

@@ -20,7 +20,7 @@ import { lowerCached } from "./plan_cache.ts";
 import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
-/** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
+/** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` if it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
   return survey(nodes, otherwise).backend;
 }
@@ -50,7 +50,7 @@ function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend
 }
 
 /**
- * Evaluates nodes: on return the work is submitted, and reading waits for it. What hangs on no device yet goes to `otherwise`,
+ * Evaluates nodes: on return the work is submitted, and reading waits for it. Nodes without a device yet go to `otherwise`,
  * or to the default device.
  */
 export function realize(nodes: readonly Node[], otherwise?: Backend): void {
@@ -86,7 +86,7 @@ function besideOf(nodes: readonly Node[]): readonly Node[] {
   return [...found];
 }
 
-/** What is known of pending nodes: their stream, and whether such that may fall back are among what they hang on. */
+/** Facts about pending nodes: their stream, and whether they depend on nodes that may fall back. */
 interface PendingFacts {
   readonly stream?: NodeStream;
   readonly fallsBack: boolean;

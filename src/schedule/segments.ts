@@ -1,7 +1,7 @@
 /**
  * Graphs over several streams, cut into parts that each run on one.
  *
- * Nodes of one stream with nothing of another between them are one part and become one Plan. What another part reads is stored. Parts are
+ * Nodes of one stream with nothing of another between them are one part and become one Plan. Nodes that another part reads are stored. Parts are
  * submitted inputs first; a device makes one stream wait for another where data flows, not the host. Leaves belong to the part that reads
  * them.
  *
@@ -21,7 +21,7 @@ import type { Storage } from "./plan/storage.ts";
 /** A part of a graph on one stream, or on none in particular. */
 export interface Segment {
   readonly stream: NodeStream | undefined;
-  /** What is asked for or read by other parts. */
+  /** Nodes that are asked for or read by other parts. */
   readonly outputs: Node[];
 }
 

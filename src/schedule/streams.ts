@@ -1,7 +1,7 @@
 /**
  * Streams: several lines of work on one device, and the devices that they are on.
  *
- * What an op computes runs on the stream in whose scope it was called, whenever that happens; the scope stands for MLX's `stream` argument.
+ * An op runs on the stream in whose scope it was called, at whatever time; the scope stands for MLX's `stream` argument.
  * Outside of scopes work runs on the default stream of the device where its arrays lie. Streams of a GPU run beside one another. If one
  * reads what another writes, it waits on the device; the host waits for none. On the CPU they run in the order of submission.
  *
@@ -65,7 +65,7 @@ export class Device {
     }
   }
 
-  /** Its name, such as "wasm" or "vulkan:0"; throws a RuntimeError where it is not there. */
+  /** Its name, such as "wasm" or "vulkan:0"; throws a RuntimeError if it is not there. */
   get name(): string {
     return deviceAt(this, "Device");
   }
@@ -137,7 +137,7 @@ export class Stream {
   }
 }
 
-/** Streams of each device by their numbers, and the default ones where those were chosen. */
+/** Streams of each device by their numbers, and the default ones if those were chosen. */
 const streams = new Map<string, Stream[]>();
 const defaults = new Map<string, Stream>();
 
@@ -248,7 +248,7 @@ function open(where: Stream | DeviceLike): StreamScope {
   };
 }
 
-/** Waits until what was submitted on a stream is done, on all streams of a device, or of the default device. */
+/** Waits until the work submitted on a stream is done, on all streams of a device, or of the default device. */
 export function synchronize(streamOrDevice?: Stream | DeviceLike): void {
   const one = streamOrDevice instanceof Stream;
   const name = one ? streamOrDevice.deviceName : nameOf(streamOrDevice, "synchronize");
@@ -291,7 +291,7 @@ export function deviceCount(type: DeviceType | Device): number {
   return countDevices(new Device(type).type);
 }
 
-/** What a device is: {@link DeviceInfo}, with the names that MLX gives. */
+/** The description of a device: {@link DeviceInfo}, with the names that MLX gives. */
 export interface DeviceFacts extends DeviceInfo {
   /** Device, driver and version. */
   readonly deviceName: string;
@@ -299,7 +299,7 @@ export interface DeviceFacts extends DeviceInfo {
   readonly architecture: string;
 }
 
-/** What is known of a device, by default of the default one; opens nothing. Throws a RuntimeError where it is not there. */
+/** Facts about a device, by default the default one; opens nothing. Throws a RuntimeError if it is not there. */
 export function deviceInfo(device?: DeviceLike): DeviceFacts {
   const info = infoOf(device instanceof Device ? device.name : device ?? defaultDevice());
   return { ...info, deviceName: info.description, architecture: info.type };

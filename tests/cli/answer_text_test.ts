@@ -1,4 +1,4 @@
-/** What a terminal gets of an answer: words in rows, and Markdown as what it means, however the text is cut into pieces. */
+/** An answer on a terminal: words in rows and Markdown in styles, however the text is cut into pieces. */
 
 import { assert, assertEquals } from "@std/assert";
 import { AnswerText } from "../../src/cli/chat/answer_text.ts";

@@ -1,4 +1,4 @@
-/** What a conversation tells a model whose context is full: the system message and the newest turns. */
+/** The prompt of a conversation for a model whose context is full: the system message and the newest turns. */
 
 import { assert, assertEquals } from "@std/assert";
 import type * as mx from "../../mod.ts";
@@ -50,7 +50,7 @@ Deno.test("a full context leaves out the oldest turns, and keeps the system mess
   try {
     for (let turn = 0; turn < 12; turn++) {
       const notes = await notesOf(() => chat.say(`What is ${turn} + ${turn}? Please tell me.`));
-      const prompt = told.at(-1)!; // what streamGenerate() encodes comes last
+      const prompt = told.at(-1)!; // the text that streamGenerate() encodes comes last
       assertEquals(prompt[0], { role: "system", content: system });
       assertEquals(prompt.at(-1)!.content, `What is ${turn} + ${turn}? Please tell me.`);
       assertEquals(prompt[1].role, "user");

@@ -1,6 +1,6 @@
 /**
- * `vkmx chat` on a terminal: keys are typed, and what a person would see is read from the screen. What reached the model is what /save
- * wrote.
+ * `vkmx chat` on a terminal: keys are typed, and what a person would see is read from the screen. The file of /save tells which text
+ * reached the model.
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
@@ -43,7 +43,7 @@ function chat(args: readonly string[], { env, ...options }: PtyOptions = {}): Pt
   });
 }
 
-/** What the model got by the file of a conversation: what was said, by whom it may be. */
+/** The user messages that the model got, by the file of a conversation. */
 function said(path: string): string[] {
   const text = Deno.readTextFileSync(path);
   // deno-lint-ignore no-control-regex
@@ -151,7 +151,7 @@ Deno.test({
     pty.type("What is 17 + 25?\r");
     const shown = await pty.until(ANSWERED);
     assertMatch(visible(shown), /␛\[2mOkay[^<]*␛\[0m\r\n\r\nThe answer is 42\.\r\n\[18/);
-    // What is typed during an answer waits for the next line.
+    // Text that is typed during an answer waits for the next line.
     pty.type("/think hide\rHi what is your name\rWhat is 17 + 25?\r/sys");
     await pty.until("[thinking is on, thoughts are hidden]");
     const first = await pty.until(ANSWERED);

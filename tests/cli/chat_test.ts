@@ -35,7 +35,7 @@ Deno.test("bytes become keys, however they are cut", () => {
     ["\x01\x03\x04\x1a\t\x1b[Z", "ctrl-a ctrl-c ctrl-d ctrl-z tab shift-tab"],
     ["x\ry\n\x1b\r", "[x] return [y] return alt-return"],
     ["\x1b[200~a\r\x1b[Ab\x1b[201~\x1b[Ac", "paste[a\r\x1b[Ab] up [c]"],
-    // What no key has is nothing, and never in pieces text.
+    // Bytes of no key are ignored, and never become text in pieces.
     ["\x1b[<0;10;20M\x1b]11;rgb:0/0/0\x07\x1b[97;5u\x1b[?62;1c\x1bP1$r0m\x1b\\z", "[z]"],
   ];
   for (const [bytes, keys] of cases) {
@@ -141,7 +141,7 @@ Deno.test("no control character is obeyed or sent", () => {
   assertEquals(typed("a\x1b[31mb\r\nc\rd\te\x1b]0;title\x07f\x00\x9b2Jg\x1b"), "ab\nc\nd\tefg");
 });
 
-/** What a terminal gets of an answer; a pipe where `terminal` is false. */
+/** An answer on a terminal; on a pipe if `terminal` is false. */
 function shownOf(
   parts: readonly (readonly [reasoning: string, text: string])[],
   hide: boolean,

@@ -1,4 +1,4 @@
-/** What a Progress writes to stderr: a line in place on a terminal, plain lines elsewhere, nothing for what is quick. */
+/** The output of a Progress on stderr: a line in place on a terminal, plain lines elsewhere, nothing for quick work. */
 
 import { assert, assertEquals } from "@std/assert";
 import { note } from "../../src/cli/output.ts";
@@ -7,7 +7,7 @@ import { BYTES, describeSeconds, Progress, type ProgressOptions, TOKENS } from "
 /** Amounts that are done, and at which millisecond. */
 type Steps = readonly (readonly [at: number, done: number])[];
 
-/** What progress to a total writes at a terminal of some columns, or to a file. */
+/** The output of progress to a total at a terminal of some columns, or to a file. */
 function written(
   steps: Steps,
   total: number,

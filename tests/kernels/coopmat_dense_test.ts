@@ -39,7 +39,7 @@ interface ProductCase {
 function product(backend: Backend, { dtype: halves, product: kernel, limit }: Halves, c: ProductCase): void {
   const { m, n, k, batch = 1, alongK = [true, false], shared = false, splits = 1, wide = false } = c;
   const dtype = splits > 1 || wide ? float32 : halves;
-  // What fills up the rows is NaN: it must not count.
+  // The padding of the rows is NaN: it must not count.
   const operand = (count: number, lines: number, depth: number, along: boolean) => {
     const stride = runs(along ? depth : lines);
     const size = stride * (along ? lines : depth);

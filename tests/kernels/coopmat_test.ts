@@ -1,5 +1,5 @@
 /**
- * What products on cooperative matrices rest on: element maps, weights in fragment order, rows in float16, sums of splits, and
+ * The basis of products on cooperative matrices: element maps, weights in fragment order, rows in float16, sums of splits, and
  * layouts that are made once. The packing is tested everywhere with a map of one known driver.
  */
 

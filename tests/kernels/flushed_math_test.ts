@@ -105,7 +105,7 @@ Deno.test({
         const operands = flushes ? [[x, y], [flush(x), y], [x, flush(y)], [flush(x), flush(y)]] : [[x, y]];
         const allowed = operands.map(([x, y]) => f(x, y));
         const agrees = (expected: number): boolean => {
-          // What a sum leaves out may be as large as a number that counts as 0.
+          // The part that a sum leaves out may be as large as a number that counts as 0.
           return Object.is(found, Math.fround(expected)) ||
             (flushes !== undefined && Math.abs(found - expected) <= 2e-6 * Math.abs(expected) + LEAST);
         };

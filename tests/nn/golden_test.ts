@@ -37,7 +37,7 @@ const TOLERANCE = 2e-5;
 
 const camel = (name: string): string => name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 
-/** What is wrong with an array, or nothing. */
+/** The fault of an array, or nothing. */
 function wrong(what: string, x: T, expected: Numbers): string[] {
   if (String(x.shape) !== String(expected.shape)) return [`${what}: shape (${x.shape}), not (${expected.shape})`];
   const values = Array.from(x.astype(mx.float32).toTypedArray() as Float32Array);

@@ -1,4 +1,4 @@
-/** What modules do with their fields: parameters, children, freezing, training, weights in files, gradients, and errors. */
+/** Modules and their fields: parameters, children, freezing, training, weights in files, gradients, and errors. */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";

@@ -1,4 +1,4 @@
-/** What arrays, streams and progress show in a cell of a notebook, where `Deno.jupyter` is there, and on a terminal. */
+/** The output of arrays, streams and progress in a cell of a notebook, with `Deno.jupyter`, and on a terminal. */
 
 import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
@@ -50,7 +50,7 @@ Deno.test("a disposed array is told as one", () => {
   assertEquals(html(array), undefined as unknown as string);
 });
 
-/** What a program writes to stdout. */
+/** The stdout of a program. */
 async function output(code: string): Promise<string> {
   const head = `const mx = await import("${new URL("mod.ts", `file://${ROOT}`)}");`;
   const child = new Deno.Command(Deno.execPath(), { args: ["eval", "--no-lock", `${head}${code}`], cwd: ROOT });

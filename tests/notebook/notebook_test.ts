@@ -77,7 +77,7 @@ Deno.test({
       const saved = outputsOf(await Deno.readTextFile(ROOT + EXAMPLE));
       const shape = (cells: typeof ran): unknown =>
         cells.map((outputs) => outputs.map(({ output_type, data = {} }) => [output_type, Object.keys(data).sort()]));
-      assertEquals(shape(saved), shape(ran)); // what the repository shows is what it does
+      assertEquals(shape(saved), shape(ran)); // the repository shows the real output
       assertEquals(saved.map(printed), ran.map(printed));
 
       const data = ran.flatMap((outputs) => outputs.flatMap((output) => output.data ? [output.data] : []));

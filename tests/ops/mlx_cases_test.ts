@@ -16,7 +16,7 @@ const { cases, elements } = readMlxCases();
 const only = Deno.env.get("VKMX_CASES_OP");
 const most = Number(Deno.env.get("VKMX_CASES") ?? 2);
 
-/** What is different on purpose (docs/mlx.md says so too), by what a failure reads. */
+/** Differences on purpose (also in docs/mlx.md), by the text of a failure. */
 const DIFFERENT: readonly (readonly [failure: RegExp, why: string])[] = [
   [/^(sum|prod)\(u?int(8|16) \(\).*: dtype u?int32, MLX has/, "sums of small integers are always of 32 bits"],
   [/^astype\(.*, uint32\): element \d+ is 0, MLX has 429496/, "casts of floats out of range are undefined in MLX"],
@@ -27,7 +27,7 @@ const DIFFERENT: readonly (readonly [failure: RegExp, why: string])[] = [
   [/^gather_mm\(.*: is taken/, "MLX has it for float32 alone on the CPU"],
 ];
 
-/** What is not there yet. */
+/** Functions that are not there yet. */
 const MISSING: readonly RegExp[] = [
   /^stop_gradient\(/,
   /^cummin\(complex64 .*inclusive=false\): element \d+ is 0, MLX has Infinity$/,
@@ -51,7 +51,7 @@ function chosen(list: readonly MlxCase[], device: string, turn: number): readonl
 /** The cases by function. */
 const FUNCTIONS = [...Map.groupBy(cases, (c) => c.f).values()].filter(([{ f }]) => !only || f === only);
 
-/** What is wrong with cases that are evaluated together. */
+/** Faults of cases that are evaluated together. */
 function failuresOf(list: readonly MlxCase[]): string[] {
   const failures: string[] = [];
   const fail = (c: MlxCase, text: string): number => failures.push(`${describe(c)}: ${text.split("\n")[0]}`);

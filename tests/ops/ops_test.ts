@@ -75,7 +75,7 @@ function make(input: Input, next: () => number): { tensor: mx.Tensor; dense: Den
   }
 }
 
-/** What the oracle has for a case, kept for its second run. */
+/** The oracle's results of a case, kept for its second run. */
 const expectations = new WeakMap<Case, readonly Dense[]>();
 
 function expect(c: Case, dense: readonly Dense[]): readonly Dense[] {
@@ -99,7 +99,7 @@ function ask(c: Case, seed: number, name: string): Asked {
   return { c, name, dense: inputs.map((i) => i.dense), results: [c.run(mx, inputs.map((i) => i.tensor))].flat() };
 }
 
-/** What is wrong with the results of a case. */
+/** The faults of a case's results. */
 function wrong({ c, dense, results }: Asked, flushes: boolean): string | undefined {
   const expected = expect(c, dense);
   const small = flushes && c.classes && dense.some((x) => x.data.some((v) => v !== 0 && Math.abs(v) < 2 ** -126));
@@ -149,12 +149,12 @@ function check(list: readonly { c: Case; seed: number; fuse: boolean }[], flushe
   return failures;
 }
 
-/** What a draw of an op's cases keeps at least once: every dtype and every layout of every input. */
+/** The least that a draw of an op's cases keeps: every dtype and every layout of every input. */
 function featuresOf({ inputs }: Case): string[] {
   return inputs.flatMap(({ dtype, layout }, i) => [`${i} ${dtype}`, `${i} ${layout}`]);
 }
 
-/** What software Vulkan has at least once: half of the op's dtypes and layouts, with the next seed the others. The CPU has all. */
+/** The least for software Vulkan: half of the op's dtypes and layouts, with the next seed the others. The CPU has all. */
 function turnFeaturesOf({ op, inputs }: Case, device: string): string[] {
   const features = inputs.flatMap(({ dtype, layout }) => [dtype, `${layout}`]);
   return ["any", ...features.filter((feature) => isDrawn(device, [op, feature], 2))];

@@ -180,7 +180,7 @@ for (const device of testDevices()) {
     other.state = utils.treeUnflatten(saved) as mx.optimizers.OptimizerState;
     assertEquals(other.applyGradients(gradients, { w: copy }).w.tolist(), w.w.tolist());
     assertEquals(other.learningRate.item(), one.learningRate.item());
-    // What the program gave to the state stays.
+    // Arrays that the program gave to the state stay.
     assertEquals([copy, saved["w.m"], saved.step].map((a) => a.isDisposed), [false, false, false]);
   });
 

@@ -34,7 +34,7 @@ async function reference(dir: string, ids: readonly number[], prompt = ids.lengt
   }
 }
 
-/** What `read` gives of synthetic models, one after the other. */
+/** The results of `read` for synthetic models, one after the other. */
 async function ofModels(
   models: readonly { readonly shape: ModelShape; readonly format: ModelFormat }[],
   read: (dir: string) => Promise<Float32Array>,

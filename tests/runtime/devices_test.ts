@@ -1,5 +1,5 @@
 /**
- * Choosing a device and finding the library. What depends on the environment runs in processes of its own.
+ * Choosing a device and finding the library. Tests that depend on the environment run in processes of their own.
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows } from "@std/assert";
@@ -354,7 +354,7 @@ Deno.test("getBackend() refuses an unknown name with code device", () => {
   assertEquals(error.code, "device");
 });
 
-/** What `vkmx devices` prints, and its exit code. */
+/** The output of `vkmx devices`, and its exit code. */
 async function printDevices(...names: string[]): Promise<{ readonly lines: string[]; readonly code: number }> {
   const { stdout, stderr, code } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", `${ROOT}src/cli/mod.ts`, "devices", ...names],

@@ -55,7 +55,7 @@ function asked(): string[] {
   return server.requests.filter((path) => path.includes("/tiny-qwen3/")).map((path) => path.split("/").at(-1)!).sort();
 }
 
-/** What a clone tells. */
+/** The story that the embedded model tells here. */
 async function storyHere(): Promise<string> {
   const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { device: "wasm" });
   try {

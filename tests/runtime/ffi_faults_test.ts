@@ -1,5 +1,5 @@
 /**
- * What rare results of a driver lead to, which VKMX_FAULT brings about, on every Vulkan device.
+ * Rare results of a driver, caused by VKMX_FAULT, on every Vulkan device.
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";

@@ -1,5 +1,5 @@
 /**
- * What lesser devices get. Every Vulkan device is opened with masks that hide features and limits, and gives the same
+ * Support for lesser devices. Every Vulkan device is opened with masks that hide features and limits, and gives the same
  * answers by other kernels.
  */
 
@@ -17,7 +17,7 @@ import { ROOT, run } from "../../scripts/tools.ts";
 import { nmse } from "../support/oracles/oracle.ts";
 import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/devices/vulkan_device.ts";
 
-/** What is hidden, and the kind of accumulators that decoding then takes; undefined: op by op. */
+/** The hidden features, and the kind of accumulators that decoding then takes; undefined: op by op. */
 const MASKS: readonly { readonly mask: string; readonly accumulators: "u64" | "i32" | undefined }[] = [
   { mask: "coopmat", accumulators: "u64" },
   { mask: "float16", accumulators: "u64" },

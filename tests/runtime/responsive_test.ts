@@ -37,7 +37,7 @@ Deno.test.afterAll(() => {
 interface Reaction {
   readonly milliseconds: number;
   readonly most: number;
-  /** What happened instead. */
+  /** The event that happened instead. */
   readonly found?: string;
 }
 

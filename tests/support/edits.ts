@@ -1,6 +1,6 @@
 /**
  * Edits as docs/extending.md writes them: blocks of ```diff that begin with "+++ path". Lines with a space are there, lines with "+"
- * come, lines with "-" go, and "@@" stands between the places of a file. There are no line numbers: what is there must stand in
+ * come, lines with "-" go, and "@@" stands between the places of a file. There are no line numbers: the old lines must stand in
  * exactly one place.
  *
  * @module

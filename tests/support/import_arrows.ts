@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
+/** The rooms that each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/cli": [
     "mod.ts",

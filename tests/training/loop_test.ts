@@ -41,7 +41,7 @@ function batches(): () => [x: mx.AnyTensor, y: mx.AnyTensor] {
   };
 }
 
-/** What an update makes of parameters and gradients, and all that it has to evaluate besides. */
+/** The results of an update of parameters and gradients, and all else that it has to evaluate. */
 interface Way {
   readonly update: (parameters: Parameters, gradients: Parameters) => Parameters;
   readonly state: unknown;

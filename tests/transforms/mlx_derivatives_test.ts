@@ -25,7 +25,7 @@ const only = Deno.env.get("VKMX_CASES_OP");
 const most = Number(Deno.env.get("VKMX_CASES") ?? 0);
 const FUNCTIONS = [...Map.groupBy(cases, (c) => c.f).values()].filter(([{ f }]) => !only || f === only);
 
-/** What is different on purpose (docs/mlx.md says so too), by what a failure reads. */
+/** Differences on purpose (also in docs/mlx.md), by the text of a failure. */
 const DIFFERENT: readonly (readonly [failure: RegExp, why: string])[] = [
   [/^floor_divide\(complex64/, "complex numbers have no floor"],
   [/ of quantize\(.*there is no derivative/, "MLX has one of scales and biases"],
@@ -99,7 +99,7 @@ function chosen(list: readonly DerivativeCase[], device: string, turn: number): 
   );
 }
 
-/** What is wrong with a case. Every fourth transform is compiled as well, if that is asked for. */
+/** The faults of a case. Every fourth transform is compiled as well, if that is asked for. */
 function failuresOf(c: DerivativeCase, number: number, compiled: boolean): string[] {
   const failures: string[] = [];
   const asked: { kind: DerivativeKind; way: string; results: mx.Tensor[] }[] = [];

@@ -1,5 +1,5 @@
 /**
- * What training needs of single ops, against loops in float64. It needs gradients of tables at many indices, of
+ * Single ops as training uses them, against loops in float64. It needs gradients of tables at many indices, of
  * products that a batch shares, and of halves that are added up in float32.
  */
 
@@ -98,7 +98,7 @@ for (const device of testDevices()) {
       values.reduce((sum, row) => sum + row[j], 0) + Math.max(...values.map((row) => row[j]))
     );
     assertClose(y.tolist() as number[], expected, 1e-12, "sums and maxima of halves");
-    // What is also asked for itself is float32.
+    // A result that is also asked for itself is float32.
     const [kept, total] = mx.tidy(() => {
       const copy = x.astype(mx.float32);
       const total = mx.sum(mx.square(copy));

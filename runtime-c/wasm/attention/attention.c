@@ -17,9 +17,9 @@ typedef struct Block {
     const Call *call;
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
-    Pages pages;       // of the batch row, a multiple of KEYS positions each
+    Pages pages;      // of the batch row, a multiple of KEYS positions each
     bool split;       // float16 keys and values as attention_half.h takes them,
-    f4 factor;        // what they lack then,
+    f4 factor;        // the factor that they lack then,
     u16x8 magnitudes; // and the largest that were read so
     uint32_t head[ROWS], query[ROWS];
     float q[ROWS][STRIDE]; // scaled, padded to a multiple of 4 with zeros
@@ -81,7 +81,7 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
     b->sum[i] += f4_sum(sum);
 }
 
-// Computes a block; `split` where its dims and dtype fit. False, and nothing done, where that cannot serve the values.
+// Computes a block; `split` where its dims and dtype fit. False, and nothing done, if that cannot serve the values.
 static bool run_block(Block *b, bool split) {
     const struct AttentionPush *p = b->p;
     const uint32_t *spec = b->call->spec;

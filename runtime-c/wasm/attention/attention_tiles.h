@@ -1,4 +1,4 @@
-// What the kernels of attention and of its gradients share: products of a block of rows with a piece of keys, and masks.
+// Functions that the kernels of attention and of its gradients share: products of a block of rows with a piece of keys, and masks.
 //
 // Spec constants 6 and 7 of each are MASK_MODE and DTYPE_MASK, buffer 3 is the mask.
 

@@ -1,5 +1,5 @@
 // gather: out[outer][k][inner] = in[outer][index(k)][inner]; rows of `inner` elements are copied whole unless ALONG. A chunk is some
-// rows, or elements where those are taken one by one.
+// rows, or elements if those are taken one by one.
 
 #include "indexing/indices.h"
 

@@ -45,7 +45,7 @@ INLINE void sort_few(const uint8_t *in, uint8_t *out, uint32_t n, uint32_t dtype
     for (uint32_t i = 0; i < n; i++) put(out, i, dtype, indices, (uint32_t)pairs[i]);
 }
 
-// One pass: pairs of `from`, of the input where it is NULL, go to `to`, their payloads to `out` where that is NULL.
+// One pass: pairs of `from`, of the input if it is NULL, go to `to`, their payloads to `out` if that is NULL.
 INLINE void move(const uint64_t *from, uint64_t *to, const uint8_t *in, uint8_t *out, uint32_t n, uint32_t shift, uint32_t mask,
                  uint32_t *starts, uint32_t dtype, bool indices) {
     for (uint32_t i = 0; i < n; i++) {

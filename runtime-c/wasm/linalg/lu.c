@@ -64,7 +64,7 @@ void k_lu(const Call *call, uint32_t from, uint32_t to) {
     }
 }
 
-// x = the solution of a x = x, NaN where a is singular; a is replaced by its factors.
+// x = the solution of a x = x, NaN if a is singular; a is replaced by its factors.
 static void solve_general(double *a, double *x, size_t n, size_t cols, uint32_t *pivots) {
     if (!factor(a, n, n, pivots)) return fill(x, n * cols, NOT_A_NUMBER);
     for (size_t i = 0; i < n; i++)
@@ -85,7 +85,7 @@ static void solve_triangle(const double *a, double *x, size_t n, size_t cols, bo
     else solve_lower(a, n, false, x, n, cols);
 }
 
-// What solve, inverse and their triangular forms share: the right side is b, or the identity without one.
+// The common part of solve, inverse and their triangular forms: the right side is b, or the identity without one.
 static void solve_chunks(const Call *call, uint32_t from, uint32_t to, bool triangular) {
     PUSH(FactorPush);
     size_t n = p->rows, cols = p->cols;
@@ -138,7 +138,7 @@ static bool factor_positive(double *a, size_t n, double *across, double rounding
 
 uint32_t chunks_cholesky(const Call *call) { return chunks_lu(call); }
 
-// out: L, or U = Lᵀ from the upper triangle with `flag`; NaN where the matrix is not positive.
+// out: L, or U = Lᵀ from the upper triangle with `flag`; NaN if the matrix is not positive.
 void k_cholesky(const Call *call, uint32_t from, uint32_t to) {
     PUSH(FactorPush);
     size_t n = p->rows, size = n * n;

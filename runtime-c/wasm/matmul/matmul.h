@@ -1,4 +1,4 @@
-// What matmul, matvec and gathered_matmul share: the operands of a batch row, and the products of both kinds of dtypes.
+// The common part of matmul, matvec and gathered_matmul: the operands of a batch row, and the products of both kinds of dtypes.
 
 #ifndef VKMX_WASM_MATMUL_H
 #define VKMX_WASM_MATMUL_H
@@ -67,7 +67,7 @@ static inline void matmul_integers_row(const Call *call, Operands o, uint32_t i)
     }
 }
 
-// Products are cut into batch rows and those into blocks, rows where they are of integers.
+// Products are cut into batch rows and those into blocks, rows if they are of integers.
 INLINE uint32_t matmul_blocks(const Call *call) {
     PUSH(MatmulPush);
     if (call->spec[3] == DTYPE_F64) return double_blocks(p->m);

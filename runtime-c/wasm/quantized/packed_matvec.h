@@ -60,7 +60,7 @@ INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, bool quad
     }
 }
 
-// Tiles first..last-1 of the product. bits, precise and quads are constants at every call, dtype where it is bfloat16.
+// Tiles first..last-1 of the product. bits, precise and quads are constants at every call, dtype if it is bfloat16.
 INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first, uint32_t last, uint8_t *out, uint32_t dtype_out,
                           uint32_t bits, uint32_t dtype, bool precise, bool quads) {
     uint32_t group = w->group, groups = w->columns / group;

@@ -1,5 +1,5 @@
 /**
- * What `deno task bench:gpu` measures of a shape: groups of rows, and the cases of each.
+ * Measurements of `deno task bench:gpu` for a shape: groups of rows, and the cases of each.
  *
  * @module
  */
@@ -13,10 +13,10 @@ export const GROUPS = {
   decode: "tokens of one sequence, in the variant that is taken, with barriers and in one dispatch",
   batch: "tokens of several sequences together",
   prompt: "prompts to their first token",
-  columns: "few tokens of one sequence behind others, read as a prompt: with the logits of the last one only",
+  columns: "few tokens of one sequence after others, read as a prompt: with the logits of the last one only",
   host: "what the host does for a token and a prompt",
   code: "machine code of the kernels of a layer",
-  where: "where the time goes, by region, op and kernel: text behind the table",
+  where: "the time by region, op and kernel: text after the table",
 } as const;
 
 /** One of the groups. */
@@ -62,13 +62,13 @@ const SHORT = 256;
 /** A case and what its row says. */
 export interface GpuCase extends Case {
   readonly group: Group;
-  /** What the row is named: the name without the variant. */
+  /** The row's name: the name without the variant. */
   readonly title: string;
   readonly unit: Unit;
 }
 
 /**
- * The cases of some groups. What a program takes by default comes first: one dispatch that fails when it is forced is not taken afterwards.
+ * The cases of some groups. The default variant of a program comes first: one dispatch that fails when it is forced is not taken afterwards.
  */
 export function gpuCases(groups: readonly Group[], effort: Effort): readonly GpuCase[] {
   const { positions, sequences, prompts, columns, tokens, variants, repeats } = effort;

@@ -50,7 +50,7 @@ export interface Target {
   readonly bits?: number;
 }
 
-/** What is measured, and how. */
+/** The measurements, and how they are made. */
 export interface GpuRun {
   readonly device: string;
   readonly dtype: "float16" | "bfloat16" | "float32";
@@ -128,7 +128,7 @@ class ShapeRun {
   readonly #done = new Set<GpuCase>();
   #rates: Rates | undefined;
   #code = false;
-  /** What there is to read besides the figures. */
+  /** Texts besides the figures. */
   text = "";
 
   constructor(run: GpuRun, name: string, shape: ModelShape, stored: Stored, put: Put) {
@@ -237,7 +237,7 @@ class ShapeRun {
     }
   }
 
-  /** What a process says besides its cases. */
+  /** Messages of a process besides its cases. */
   #extra(line: Line): void {
     if ("rates" in line) {
       const { copy, matrix } = this.#rates = line.rates;
@@ -295,8 +295,8 @@ class ShapeRun {
   #putHost({ hostUs, promptUs, dispatches, barriers, submissions }: HostTimes): void {
     const rows: readonly (readonly [string, number, Figure["unit"]])[] = [
       ["host time a token", hostUs, "us"],
-      [`host time in front of a prompt of ${PROMPT}`, promptUs.before, "us"],
-      [`host time behind a prompt of ${PROMPT}`, promptUs.behind, "us"],
+      [`host time before a prompt of ${PROMPT}`, promptUs.before, "us"],
+      [`host time after a prompt of ${PROMPT}`, promptUs.after, "us"],
       ["dispatches a token", dispatches, ""],
       ["barriers a token", barriers, ""],
       ["submissions a token", submissions, ""],

@@ -10,7 +10,7 @@ import { TARGETS } from "./targets.ts";
 /** A figure of a shape. Ratios above 1 say that vkmx is better; the share of the floor is at most 1. */
 export interface GpuRow extends ComparedRow {
   readonly shape: string;
-  /** The variant of the kernels that ran; null where that does not matter. */
+  /** The variant of the kernels that ran; null if that does not matter. */
   readonly variant: string | null;
   /** The best that the device could do. */
   readonly floor: number | null;
@@ -23,11 +23,11 @@ export interface GpuRow extends ComparedRow {
   readonly note: string | null;
 }
 
-/** What a row is made of. */
+/** The parts of a row. */
 export interface Figure {
   readonly shape: string;
   readonly case: string;
-  /** Of its name in the table of targets: the case, and the variant where it was forced. */
+  /** Of its name in the table of targets: the case, and the variant if it was forced. */
   readonly target?: string;
   readonly variant?: string | null;
   readonly value: number | null;

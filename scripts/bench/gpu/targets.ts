@@ -1,5 +1,5 @@
 /**
- * What is aimed at: figures of an H200, Qwen3 shapes in 4 bits with groups of 128, activations and cache float16.
+ * The targets: figures of an H200, Qwen3 shapes in 4 bits with groups of 128, activations and cache float16.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What `deno task bench:ops` measures: one row a call, with the same call in MLX and in numpy where it is compared.
+ * Measurements of `deno task bench:ops`: one row a call, with the same call in MLX and in numpy if it is compared.
  *
  * A row has its size on the CPU, on a GPU or both. It gives its inputs, its work (bytes that must move, floating-point operations or keys)
  * and the call for a size. So one table serves all devices and scales. A call of a function that the library lacks throws a
@@ -23,7 +23,7 @@ export interface Input {
   readonly high: number;
 }
 
-/** What a call moves or computes at least; "none" has only a time. */
+/** The least work of a call; "none" has only a time. */
 export type Work = { readonly unit: "bytes" | "flops" | "keys"; readonly amount: number } | { readonly unit: "none" };
 
 /** A row of the table. */
@@ -410,7 +410,7 @@ export const OP_CASES: readonly OpCase[] = [
   },
 ];
 
-/** The size of a case on a device of a kind at a scale; undefined where it is not measured there. */
+/** The size of a case on a device of a kind at a scale; undefined if it is not measured there. */
 export function sizeOf(c: OpCase, kind: "cpu" | "gpu", scale: number): number | undefined {
   const full = c[kind];
   if (full === undefined) return undefined;

@@ -26,7 +26,7 @@ export interface Effort {
   readonly least?: boolean;
 }
 
-/** Figures of a row: milliseconds of a call, null where there are none. */
+/** Figures of a row: milliseconds of a call, null if there are none. */
 export interface OpRow {
   readonly case: string;
   readonly size: number;
@@ -57,12 +57,12 @@ function timeCalls(call: () => mx.Tensor | readonly mx.Tensor[], ms: number): nu
   }
 }
 
-/** What counts of samples: their median, or the least of them; null of none. */
+/** The figure of samples: their median, or the least of them; null of none. */
 export function figureOf(times: readonly number[], least: boolean = false): number | null {
   return least && times.length > 0 ? Math.min(...times) : median(times);
 }
 
-/** Measures a case on the default device, beside it the reference where there is one; undefined where it is not for the device. */
+/** Measures a case on the default device, beside it the reference if there is one; undefined if it is not for the device. */
 export async function measureCase(
   c: OpCase,
   scale: number,

@@ -26,7 +26,7 @@ const digits = (value: number | null, places = 3): string => {
   return value >= 1000 ? value.toFixed(0) : value >= 100 ? value.toFixed(1) : value.toFixed(places);
 };
 
-/** What a row reaches: GB/s, TFLOP/s or G keys/s. */
+/** The rate of a row: GB/s, TFLOP/s or G keys/s. */
 function rateOf({ work, vkmx }: OpRow): { readonly value: number; readonly unit: string } | undefined {
   if (work.unit === "none" || vkmx === null) return undefined;
   const giga = work.amount / vkmx / 1e6; // of a second
@@ -35,7 +35,7 @@ function rateOf({ work, vkmx }: OpRow): { readonly value: number; readonly unit:
   return giga >= 1000 ? { value: giga / 1000, unit: "TFLOP/s" } : { value: giga, unit: "GFLOP/s" };
 }
 
-/** The table as text: beside the versions of the references where they ran, with shares of a copy's GB/s where they are given. */
+/** The table as text: beside the versions of the references where they ran, with shares of a copy's GB/s if they are given. */
 export function describeOps(
   rows: readonly OpRow[],
   copy?: number,

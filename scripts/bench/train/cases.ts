@@ -1,5 +1,5 @@
 /**
- * What `deno task bench:train` measures: one row a model and the way it is trained; train/reference.py makes the same ones in MLX.
+ * Measurements of `deno task bench:train`: one row a model and the way it is trained; train/reference.py makes the same ones in MLX.
  *
  * A row makes its model, optimizer and batch, and says what a step computes. Models that are trained in float16 keep float32 parameters.
  * The loss is a function of those, cast, and is scaled, so that small gradients do not vanish.
@@ -43,9 +43,9 @@ export interface TrainCase {
   /** Tokens, or examples, of a step. */
   readonly items: number;
   readonly unit: "tok/s" | "images/s";
-  /** Floating-point operations of a step; 0 where they are not told. */
+  /** Floating-point operations of a step; 0 if they are not told. */
   readonly flops: number;
-  /** What the reference makes its model of; absent in rows for GPUs. */
+  /** The sizes of the reference's model; absent in rows for GPUs. */
   readonly reference?: Readonly<Record<string, unknown>>;
   /** Takes the random numbers of the default device. */
   readonly make: (manner: Manner) => Setup | Promise<Setup>;
@@ -160,7 +160,7 @@ const SMALL = { layers: 4, dims: 128, heads: 4, vocabulary: 1024, batch: 8, leng
 const MILLIONS_10 = { layers: 5, dims: 384, heads: 6, vocabulary: 1536, batch: 64, length: 256 } as const;
 const MILLIONS_100 = { layers: 12, dims: 768, heads: 12, vocabulary: 10_240, batch: 16, length: 1024 } as const;
 
-/** What LoRA trains: matrices of rank 8 beside all linear layers of the last blocks, as mlx-lm does by itself. */
+/** The matrices that LoRA trains: matrices of rank 8 beside all linear layers of the last blocks, as mlx-lm does by itself. */
 interface LoraSizes {
   /** Blocks that are adapted. */
   readonly layers: number;

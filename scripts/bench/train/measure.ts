@@ -9,7 +9,7 @@ import { type Effort, figureOf } from "../ops/measure.ts";
 import type { Reference } from "../reference.ts";
 import type { Manner, Setup, TrainCase } from "./cases.ts";
 
-/** What gradients of float16 are multiplied by on their way. */
+/** The loss scale of float16 gradients. */
 const LOSS_SCALE = 1024;
 
 /** Figures of a row. */
@@ -27,7 +27,7 @@ export interface TrainRow {
   readonly peak: number;
   /** Kernels that a step runs. */
   readonly dispatches: number;
-  /** Milliseconds of a step of MLX on the CPU, and its peak; null where it does not run. */
+  /** Milliseconds of a step of MLX on the CPU, and its peak; null if it does not run. */
   readonly mlx: number | null;
   readonly mlxPeak: number | null;
 }
@@ -120,7 +120,7 @@ function release({ batch, model, optimizer }: Setup): void {
   mx.dispose([batch, model.parameters(), optimizer.state]);
 }
 
-/** Measures a row on the default device, beside it the reference where there is one. */
+/** Measures a row on the default device, beside it the reference if there is one. */
 export async function measureTraining(
   c: TrainCase,
   manner: Manner,

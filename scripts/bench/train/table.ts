@@ -41,7 +41,7 @@ const rates = (peak: number): readonly Column[] => [
   [`of ${peak}`, (row) => `${fixed(row.flops / row.step / 1e9 / peak * 100, 1)} %`],
 ];
 
-/** The table as text: beside MLX where it ran, with shares of so many TFLOP/s where they are given. */
+/** The table as text: beside MLX where it ran, with shares of so many TFLOP/s if they are given. */
 export function describeTraining(rows: readonly TrainRow[], peak?: number, version?: string): string {
   const columns = [...COMMON, ...peak === undefined ? [] : rates(peak), ...version === undefined ? [] : COMPARED];
   const cells = rows.map((row) => columns.map(([, cell]) => cell(row)));

@@ -2,8 +2,8 @@
 //
 // The angle position * frequency reaches 40,960 radians and more, where float32 radians are 0.004 apart and the sin()
 // and cos() of GPUs promise nothing. Here a frequency is a 32-bit mantissa and an exponent. position * mantissa is one
-// 64-bit integer product, and dropping the integer bits takes the fraction of a turn: 1e-5 radians at 40,960. What is
-// left lies within an eighth of a turn of its quadrant, where short polynomials serve. One definition for GLSL and C.
+// 64-bit integer product, and dropping the integer bits takes the fraction of a turn: 1e-5 radians at 40,960. The rest
+// lies within an eighth of a turn of its quadrant, where short polynomials serve. One definition for GLSL and C.
 
 #ifndef VKMX_ANGLE_H
 #define VKMX_ANGLE_H

@@ -118,7 +118,7 @@ FN float m_log10(float x) {
 
 FN float m_log1p(float x) {
     PRECISE float u = 1.0f + x;
-    PRECISE float lost = x - (u - 1.0f); // what the sum rounded away
+    PRECISE float lost = x - (u - 1.0f); // the part that the sum rounded away
     float y = m_log(u);
     y = m_isnan(y) || m_isinf(y) ? y : y + m_divide_steady(lost, u);
     return m_nonzero(x) ? y : x; // -0 stays

@@ -152,7 +152,7 @@ FN uint m_to_uint(float x) {
 #define m_small_int(x) (INT(BITS((x) + 12582912.0f)) - 0x4b400000)
 #endif
 
-// y, or NaN where x is: for y that would be NaN by its arithmetic, on which GPU compilers need not look. Not x itself: Mesa 26 loses bits of
+// y, or NaN if x is: for y that would be NaN by its arithmetic, on which GPU compilers need not look. Not x itself: Mesa 26 loses bits of
 // a y that has the sign of x.
 #ifdef GL_core_profile
 #define m_or_nan(x, y) (m_isnan(x) ? M_NAN : (y))

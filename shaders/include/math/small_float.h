@@ -49,7 +49,7 @@ FN float scaled_by_power(float number, float power) {
 
 // ---- numbers to codes ---------------------------------------------------------------------------------------------
 
-// To nearest even; NaN and what is beyond 448 give that.
+// To nearest even; NaN and numbers beyond 448 give NaN.
 FN uint e4m3_code(float x) {
     uint bits = BITS(x), size = bits & 0x7fffffffu;
     PRECISE float steps = FROM_BITS(size) + 16384.0f; // rounds to steps of 2^-9

@@ -3,7 +3,7 @@
 //
 // A part of a row is its output over the keys that the part saw. Its stats are {largest score, sum of weights}, scores
 // in powers of two. out = sum of weight_s * part_s / sum of weight_s with weight_s = sum_s * 2^(score_s - largest score
-// of all); 0 where no part saw a key. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four
+// of all); 0 if no part saw a key. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four
 // elements; DIM a multiple of 4.
 
 #define BUFFERS 3

@@ -1,5 +1,5 @@
 #version 460
-// What the gradients of attention know of each query row: out[row] = (log of the sum of exp(scale * q . k + mask) over the keys, y .
+// Statistics of each query row for the gradients of attention: out[row] = (log of the sum of exp(scale * q . k + mask) over the keys, y .
 // cotangent), y being the row's result. A row that sees no key has an infinite logarithm, which makes all its probabilities 0.
 //
 // batch * heads * ceil(q_len / TILE) workgroups. Of a tile of scores THREADS / TILE threads have a row, each with a running maximum and sum.

@@ -1,4 +1,4 @@
-// What the gradients of attention share: tiles of rows of two arrays, their products, masks.
+// The common part of the gradients of attention: tiles of rows of two arrays, their products, masks.
 //
 // A workgroup has TILE rows of one kind, queries or keys, and walks over tiles of TILE columns of the other. Its threads lie as THREADS /
 // 16 by 16 over a tile: thread (y, x) has rows y, y + THREADS / 16, … and columns x, x + 16, …. Products of tiles go through shared

@@ -1,4 +1,4 @@
-// What scatter and scatter_sorted do with what lies at an index and an update of it, as registers of up to 32 bits.
+// Combines the value at an index with its update for scatter and scatter_sorted, as registers of up to 32 bits.
 
 float combine_float(float a, float b) {
     switch (OP) {

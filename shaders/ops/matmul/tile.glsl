@@ -53,7 +53,7 @@ uint thread_column() { return gl_LocalInvocationID.x % 8u + 8u * (gl_LocalInvoca
 
 // ---- slices ---------------------------------------------------------------------------------------------------------
 
-// Line and depth of eight i of a slice, within the slice; outside of the slice where it has fewer.
+// Line and depth of eight i of a slice, within the slice; outside of the slice if it has fewer.
 uvec2 eight_place(uint i, uint lines, bool along_depth) {
     return along_depth ? uvec2(i % lines, i / lines * 8u) : uvec2(i % (lines / 8u) * 8u, i / (lines / 8u));
 }

@@ -2,8 +2,8 @@
 // add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + …), in that order.
 // out = total / sqrt(mean over the row of total^2 + eps) * weight, within float16's range if that is its dtype.
 //
-// parts (splits, rows, COLS), as a product with a split depth leaves them; none where splits is 0. Each of total and out is
-// written where it is bound; total may be x. One workgroup a row: every thread keeps its quads in registers.
+// parts (splits, rows, COLS), as a product with a split depth leaves them; none if splits is 0. Each of total and out is
+// written if it is bound; total may be x. One workgroup a row: every thread keeps its quads in registers.
 // COLS a multiple of 4, rows aligned to 16 bytes. Workgroups: rows, folded over (x, y).
 
 #define BUFFERS 5

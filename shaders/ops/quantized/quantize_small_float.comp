@@ -2,7 +2,7 @@
 // quantize_small_float: groups along the rows become codes and a scale of one byte. The arithmetic is that of MLX on
 // the CPU, each step rounded to DTYPE (small_float.h).
 //
-//   mxfp4, mxfp8: s = max |w| / MOST; e = max(ceil(log2(s)), -127), 0 where s is; scale = 127 + e, code of w / 2^e
+//   mxfp4, mxfp8: s = max |w| / MOST; e = max(ceil(log2(s)), -127), 0 if s is; scale = 127 + e, code of w / 2^e
 //   nvfp4: scale = e4m3 of max |w| / MOST * g; code of w / scale * g, with g = 2688 / global or 1
 //
 // MOST is 6 for e2m1 and 448 for e4m3. One thread a group, any THREADS. Workgroups: ceil(rows * cols / GROUP / THREADS), folded over

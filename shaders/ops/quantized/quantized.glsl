@@ -18,7 +18,7 @@ uvec2 words8(uint64_t words, uint part) {
     return uvec2(U32s(words).v[word], U32s(words).v[word + 1u]);
 }
 
-// How far those codes lie from the lowest bit, and they as 8 * BITS bits. A shift is 0 where codes fill whole words.
+// How far those codes lie from the lowest bit, and they as 8 * BITS bits. A shift is 0 if codes fill whole words.
 uint shift8(uint part) { return BITS % 4u == 0u ? 0u : part * 8u * BITS % 32u; }
 uvec2 shifted8(uvec2 words, uint shift) {
     if (BITS % 4u == 0u) return words;

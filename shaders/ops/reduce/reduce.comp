@@ -55,7 +55,7 @@ uvec2 fold(uint op, uvec2 mine) {
     return uvec2(scratch[0], IS_ARG ? scratch_index[0] : 0u);
 }
 
-// What a thread begins with. Where nothing has a larger key than 0, no position is found, and the first one is meant.
+// The first value of a thread. If no key is larger than 0, no position is found, and the result is the first one.
 uint neutral(uint op) { return IS_ARG ? 0u : identity(op, DTYPE_IN); }
 
 uvec2 element(int base, uint i) {

@@ -167,7 +167,7 @@ bool poll(uint64_t tiles, uint tile, out uint prefix) {
     return false;
 }
 
-// The same without anybody's help: from the last prefix that is known, or the beginning of the row.
+// The same without the other workgroups: from the last prefix that is known, or the beginning of the row.
 uint sum_up(uint64_t tiles, uint64_t row, uint tile) {
     uint t = gl_LocalInvocationID.x, found = 0u;
     if (t == 0u) nearest_prefix = 0u;

@@ -16,7 +16,7 @@ Place place_of(uint row) {
     return place;
 }
 
-// The position that a tap reads, counted in (image, axes); -1 where it is padding.
+// The position that a tap reads, counted in (image, axes); -1 if it is padding.
 int tap_position(Place place, uint tap) {
     int position = 0, factor = 1;
     bool inside = true;

@@ -58,7 +58,7 @@ export function at(tree: unknown, place: Place): Tensor {
   return place.reduce(read, tree) as Tensor;
 }
 
-/** Puts arrays in their places. The result puts others there: in the containers of then and, where those were replaced, of now. */
+/** Puts arrays in their places. The result puts others there: in the containers of then and, if those were replaced, of now. */
 export function put(
   tree: unknown,
   places: readonly Place[],

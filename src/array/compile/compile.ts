@@ -31,7 +31,7 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
 export type Rebuild = (tensors: readonly (Tensor | readonly Tensor[])[]) => unknown;
 
 /**
- * Takes a value apart; the arrays of stacks in it are added to `stacked`. What reaches no array stays the same object. Throws a
+ * Takes a value apart; the arrays of stacks in it are added to `stacked`. A part without arrays stays the same object. Throws a
  * ValueError, in the name of `op`, where an array lies in something else than lists and plain objects.
  */
 export function rebuilder(op: string, tree: unknown, stacked: Set<Tensor> = new Set()): Rebuild {

@@ -31,7 +31,7 @@ export function hostVisible(
 }
 
 /**
- * The values of a {@link hostVisible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * The values of a {@link hostVisible} int32 array now, all or `count` from `start` on. It has the writes of all steps up to a finished ticket.
  * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
  */
 export function readMapped(array: Tensor, start?: number, count?: number): Int32Array {
@@ -106,9 +106,9 @@ export class TracedStep<S> implements Disposable {
   }
 
   /**
-   * Probes for a faster step where the trace left that open, beside other work, and traces again where there is one, which
-   * {@link TracedStep.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
-   * still be there; otherwise this rejects.
+   * Probes for a faster step where the trace left that open, beside other work, and traces again if there is one, which
+   * {@link TracedStep.bind} then gives. True if it has the same bits, so that loops may change over to it. Arrays that `step` captured
+   * must still be there; otherwise this rejects.
    */
   improve(): Promise<boolean> {
     return this.#improving ??= this.#improve();
@@ -180,12 +180,12 @@ export class DeviceLoop<S> implements Disposable {
     return this.#loop.done(ticket, soon);
   }
 
-  /** Leaves out what is left of the last step of a submission, where the device can; then true, and the state is void. */
+  /** Leaves out the rest of a submission's last step, where the device can; then true, and the state is void. */
   drop(ticket: number): boolean {
     return this.#loop.drop(ticket);
   }
 
-  /** Share of the last step of a submission that is done, from 0 to 1; undefined where the device does not tell. */
+  /** Share of the last step of a submission that is done, from 0 to 1; undefined if the device does not tell. */
   progress(ticket: number): number | undefined {
     return this.#loop.progress(ticket);
   }
@@ -220,7 +220,7 @@ interface Kept {
 }
 
 /**
- * Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. All go
+ * Traces of steps over the same weights, kept for their next use; the least recently used one goes if there are too many. All go
  * where a weight has become another array.
  */
 export class TracedSteps implements Disposable {

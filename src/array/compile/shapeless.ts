@@ -31,7 +31,7 @@ const keepShape: Follow = (_, [x]) => x;
 const sameRows: Follow = ({ inputs: [x, ...rest] }, [first, ...others]) =>
   first.at(-1) === x.shape.at(-1) && others.every((shape, i) => sameShape(shape, rest[i].shape)) ? first : undefined;
 
-/** What shapes broadcast to, if every axis is repeated exactly when it was in the trace. */
+/** The shape that shapes broadcast to, if every axis is repeated exactly when it was in the trace. */
 function broadcastAs(inputs: readonly Shape[], traced: readonly Shape[], whole: Shape): Shape | undefined {
   const shape = broadcastShapes(...inputs);
   const repeats = (x: Shape, all: Shape): string =>

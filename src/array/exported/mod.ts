@@ -114,7 +114,7 @@ function resultsOf(result: unknown): Tensor[] {
 function trace(fn: Exportable, args: Arguments, shapeless: boolean, constants: Constants): Program {
   const inputs = inputsOf(args);
   let parameters: Node[] = [];
-  const { id: first } = makeNode("full", [], [], uint32, { value: 0 }); // what is older is no part of the trace
+  const { id: first } = makeNode("full", [], [], uint32, { value: 0 }); // older nodes are no part of the trace
   const outputs = traceNodes(() => {
     parameters = inputs.map(({ shape, dtype }, index) => makeNode("parameter", [], shape, dtype, { index }));
     const arrays = parameters.map((node) => wrap(node));

@@ -17,7 +17,7 @@ import { maskWords } from "../../graph/token_mask.ts";
 import { ARITIES } from "../../schedule/ops/elementwise_chain.ts";
 import { convShape } from "../signal/conv_shape.ts";
 
-/** What is known of an array before there is one. */
+/** The shape and dtype of an array before there is one. */
 export interface Value {
   readonly shape: Shape;
   readonly dtype: Dtype;
@@ -34,7 +34,7 @@ export type AttributeKind =
   | "boolean?"
   | readonly string[];
 
-/** An array that a step reads; of the result of a step, that step; `source` is the dtype of what was quantized. */
+/** An array that a step reads; of the result of a step, that step; `source` is the dtype before quantization. */
 export type Operand = Value & { readonly op?: OpName; readonly attrs?: OpAttrs[OpName]; readonly source?: Dtype };
 
 /** A row. */
@@ -95,7 +95,7 @@ const FORMAT = { bits: "integer", groupSize: "integer", mode: MODES } as const;
 const isFormat = ({ bits, groupSize, mode }: QuantizedFormat): boolean =>
   QUANTIZATION_MODES[mode].bits.includes(bits) && QUANTIZATION_MODES[mode].groupSizes.includes(groupSize);
 
-/** Columns of a quantized matrix; undefined where codes, scales and, in mode affine, biases do not belong together. */
+/** Columns of a quantized matrix; undefined if codes, scales and, in mode affine, biases do not belong together. */
 function unpacked([codes, scales, biases]: readonly Operand[], q: QuantizedFormat): number | undefined {
   if (!isFormat(q) || codes.shape.length < 2 || codes.dtype !== uint32) return undefined;
   const cols = codes.shape.at(-1)! * 32 / q.bits;
@@ -142,7 +142,7 @@ function elementwiseFits(result: Value, fn: string, inputs: readonly Operand[]):
 
 const ATTENTION = { scale: "number", mask: ["none", "causal", "bool", "add"], hasLengths: "boolean" } as const;
 
-/** The shape that attention to `dtype` gives; undefined where its inputs, `rest` being mask and lengths, do not belong together. */
+/** The shape that attention to `dtype` gives; undefined if its inputs, `rest` being mask and lengths, do not belong together. */
 function attentionShape(
   { mask, hasLengths }: OpAttrs["attention"],
   dtype: Dtype,
@@ -374,7 +374,7 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       if (there !== lists.length || lists.some((x) => x.dtype !== uint32)) return false;
       const batch = shape.slice(0, -2);
       const chosen = lists.every((x, i) => sameShape(x.shape, ranges && i === there - 1 ? [...batch, 2] : batch));
-      // What is not chosen is one matrix; what is chosen from must not be nothing.
+      // An operand that is not chosen is one matrix; one that is chosen from must not be empty.
       const one = (x: Value, by: boolean): boolean => {
         const count = sizeOf(lead(x));
         return by ? count > 0 || sizeOf(shape) === 0 : count === 1;

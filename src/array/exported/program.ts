@@ -1,5 +1,5 @@
 /**
- * Programs: functions of arrays as lists of steps, without a node of a graph. What files of functions hold.
+ * Programs: functions of arrays as lists of steps, without a node of a graph. Files of functions hold them.
  *
  * The values of a program are numbered: its inputs, then its constants, then the results of its steps.
  *
@@ -19,7 +19,7 @@ export interface Input extends Value {
   readonly name: string | undefined;
 }
 
-/** What makes one value of others. */
+/** A value that an op makes of others. */
 export interface Step extends Value {
   readonly op: OpName;
   /** Numbers of the values that it reads, all of them smaller than its own. */

@@ -17,7 +17,7 @@ const LOWEST = -3.4028234663852886e38;
 
 /** Scores, and views of other arrays in their shape. */
 export interface AttentionScores {
-  /** scale * q @ kᵀ + mask of shape (B, Hkv, group, Tq, Tk), -Infinity where a key is masked. */
+  /** scale * q @ kᵀ + mask of shape (B, Hkv, group, Tq, Tk), -Infinity if a key is masked. */
   readonly scores: Tensor;
   /** An array by query heads (B, Hq, Tq, …) by groups: (B, Hkv, group, Tq, …). */
   grouped(x: Tensor): Tensor;

@@ -256,7 +256,7 @@ function outputAt(all: Node, { shape, dtype, byteOffset }: CustomCall["outputs"]
  * numbers and booleans. MLX's `metal_kernel`.
  *
  * The call gives its outputs, lazily, inside of graphs and of `mx.compile`. Derivatives and batches are the program's: `mx.customFunction`.
- * On the CPU the function `wasm` runs. What kernels do beyond their arrays is not checked. docs/custom-kernels.md has all of it.
+ * On the CPU the function `wasm` runs. Accesses beyond the arrays are not checked. docs/custom-kernels.md has all of it.
  *
  * Throws a {@link ValueError} for an invalid kernel or call. At evaluation, a source that does not compile throws a
  * `KernelError` with the line. A compiler that is missing or may not be started is a `RuntimeError`.

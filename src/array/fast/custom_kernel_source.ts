@@ -1,5 +1,5 @@
 /**
- * What may be written in a kernel that a program brings: names and texts, before anything compiles them.
+ * Checks the names and texts of a program's own kernel before they are compiled.
  *
  * @module
  */
@@ -77,7 +77,7 @@ export function checkDistinct(names: readonly string[]): void {
   );
 }
 
-/** What follows or precedes a place that is written. */
+/** The syntax after or before a place that is written. */
 const ASSIGNED = /^\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)/;
 const CHANGED = /(?:\+\+|--|\batomic\w+\s*\()\s*$/;
 

@@ -84,7 +84,7 @@ const rmsNormNode = defineFused(
   ({ attrs, dtype }, x, weight) => rmsNormComposite(x, weight ?? null, attrs.eps, dtype),
 );
 
-/** What {@link rmsNorm} computes, in primitives. */
+/** Computes {@link rmsNorm} in primitives. */
 export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, dtype: Dtype): Tensor {
   const wide = astype(x, accumulatorOf(dtype));
   const scale = rsqrt(op.add(reduce.mean(square(wide), -1, true), eps));
@@ -198,7 +198,7 @@ export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOpti
 
 const ropeNode = defineFused("rope", ({ attrs }, x, ...rest) => ropeComposite(x, attrs, rest));
 
-/** What {@link rope} computes, in primitives. `inputs` are the offset and freqs arrays that the attributes ask for. */
+/** Computes {@link rope} in primitives. `inputs` are the offset and freqs arrays that the attributes ask for. */
 export function ropeComposite(x: Tensor, attrs: OpAttrs["rope"], inputs: readonly Tensor[]): Tensor {
   const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrs;
   const half = dims / 2;
@@ -232,7 +232,7 @@ export interface AttentionOptions {
   readonly scale: number;
   /**
    * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq. The number of keys is
-   * `lengths` if that is given, otherwise Tk. A bool array keeps scores where it is true, a float array is added to the scores. Both
+   * `lengths` if that is given, otherwise Tk. A bool array keeps scores if it is true, a float array is added to the scores. Both
    * broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
    */
   readonly mask?: null | "causal" | TensorLike;
@@ -328,7 +328,7 @@ const attentionNode = defineFused(
   ({ attrs, dtype }, ...inputs) => attentionComposite(inputs, attrs, dtype),
 );
 
-/** What is added to scores must not be of a wider type than the result: it would be rounded without a word. */
+/** A mask of a wider dtype than the result would be rounded silently, so it is an error. */
 function needMeet(what: string, found: Dtype, result: Dtype): void {
   if (promote(found, result) === result) return;
   throw new DtypeError(
@@ -349,7 +349,7 @@ function addMask(
     throw new ValueError(`scaledDotProductAttention() has one mask with a name, "causal": found ${quoted(mask)}`);
   }
   const given = toNode("scaledDotProductAttention", mask);
-  // Lists are of no type of their own: what is no bool takes that of the result.
+  // Lists are of no type of their own: one that is not of bools takes the result's.
   const node = given.dtype === bool || mask instanceof Tensor ? given : castNode(given, dtype);
   const common = broadcastShapes(node.shape, full);
   if (!common || !sameShape(common, full)) {
@@ -362,7 +362,7 @@ function addMask(
   return node.dtype === bool ? "bool" : "add";
 }
 
-/** What {@link scaledDotProductAttention} computes, in primitives. `inputs` are q, k, v and the mask and lengths of `attrs`. */
+/** Computes {@link scaledDotProductAttention} in primitives. `inputs` are q, k, v and the mask and lengths of `attrs`. */
 export function attentionComposite(
   inputs: readonly Tensor[],
   attrs: OpAttrs["attention"],

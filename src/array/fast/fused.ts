@@ -1,5 +1,5 @@
 /**
- * What all fused functions need: nodes that carry their definition in primitives.
+ * Nodes of fused functions, which carry their definition in primitives.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { type TensorLike, toNode } from "../tensor/convert.ts";
 import { scoped } from "../tensor/scope.ts";
 import { type AnyTensor, handOn, type Tensor, wrap } from "../tensor/tensor.ts";
 
-/** What a fused op computes, in primitives, of a node's attributes, shape and dtype: those that it has when it is lowered. */
+/** Computes a fused op in primitives, with the attributes, shape and dtype that its node has when it is lowered. */
 type FusedDefinition<K extends FusedName> = (
   node: Pick<Definition, "shape" | "dtype"> & { readonly attrs: OpAttrs[K] },
   ...inputs: Tensor[]
@@ -53,7 +53,7 @@ export function compositeOf(op: OpName): Node["composite"] {
   return composites.get(op);
 }
 
-/** What fused functions of a dtype compute in: float64 of float64, else float32. */
+/** The dtype in which fused functions of a dtype compute: float64 of float64, else float32. */
 export function accumulatorOf(dtype: Dtype): Dtype {
   return dtype === float64 ? float64 : float32;
 }

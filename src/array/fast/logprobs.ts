@@ -67,7 +67,7 @@ const logprobsNode = defineFused(
   ({ attrs }, x, t, mask) => logprobsComposite(mask ? maskLogits(x, mask) : x, t, attrs.top),
 );
 
-/** What {@link logprobs} computes, in primitives. */
+/** Computes {@link logprobs} in primitives. */
 export function logprobsComposite(logits: Tensor, tokens: Tensor, top: number): Tensor {
   const x = astype(logits, float32);
   const total = reduce.logsumexp(x, -1, true);

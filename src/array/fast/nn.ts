@@ -45,12 +45,12 @@ export function relu6<A extends TensorLike>(a: A): Arithmetic<A, 0> {
   return scoped("relu6", (): AnyTensor => minimum(maximum(a, 0), 6));
 }
 
-/** a where it is positive, `negativeSlope` * a elsewhere. */
+/** a if it is positive, `negativeSlope` * a elsewhere. */
 export function leakyRelu<A extends TensorLike>(a: A, negativeSlope: number = 0.01): Floating<A> {
   return scoped("leakyRelu", (): AnyTensor => maximum(multiply(toFloat("leakyRelu", a), negativeSlope), a));
 }
 
-/** a where it is positive, alpha * (exp(a) - 1) elsewhere. */
+/** a if it is positive, alpha * (exp(a) - 1) elsewhere. */
 export function elu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> {
   return scoped("elu", (): AnyTensor => {
     const x: Tensor = toFloat("elu", a);
@@ -103,7 +103,7 @@ export function logSoftmax<A extends TensorLike>(a: A, axis: Axis = -1): Floatin
   });
 }
 
-/** a where it is positive, alpha * (exp(a / alpha) - 1) elsewhere; smooth for every alpha, unlike {@link elu}. */
+/** a if it is positive, alpha * (exp(a / alpha) - 1) elsewhere; smooth for every alpha, unlike {@link elu}. */
 export function celu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> {
   return scoped("celu", (): AnyTensor => {
     const x: Tensor = toFloat("celu", a);
@@ -124,7 +124,7 @@ export function softsign<A extends TensorLike>(a: A): Floating<A> {
   });
 }
 
-/** a moved towards 0 by `lambd`, and 0 where it is no further than that. */
+/** a moved towards 0 by `lambd`, and 0 if it is no further than that. */
 export function softshrink<A extends TensorLike>(a: A, lambd: number = 0.5): Floating<A> {
   return scoped("softshrink", (): AnyTensor => {
     const x: Tensor = toFloat("softshrink", a);
@@ -132,7 +132,7 @@ export function softshrink<A extends TensorLike>(a: A, lambd: number = 0.5): Flo
   });
 }
 
-/** a where it is further than `lambd` from 0, else 0. */
+/** a if it is further than `lambd` from 0, else 0. */
 export function hardShrink<A extends TensorLike>(a: A, lambd: number = 0.5): Floating<A> {
   return scoped("hardShrink", (): AnyTensor => {
     const x: Tensor = toFloat("hardShrink", a);
@@ -174,7 +174,7 @@ export function step<A extends TensorLike>(a: A, threshold: number = 0): Tensor<
   return scoped("step", (): AnyTensor => astype(greaterEqual(a, threshold), int32));
 }
 
-/** a where it is positive, `alpha` * a elsewhere; alpha is an array that is learned. */
+/** a if it is positive, `alpha` * a elsewhere; alpha is an array that is learned. */
 export function prelu<A extends TensorLike>(a: A, alpha: TensorLike): Floating<A> {
   return scoped("prelu", (): AnyTensor => {
     const x: Tensor = toFloat("prelu", a);

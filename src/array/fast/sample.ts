@@ -24,7 +24,7 @@ import { maskLogits, tokenMaskNode } from "./token_mask.ts";
 import { type AnyTensor, handOn, nodeOf, Tensor, wrap } from "../tensor/tensor.ts";
 import { exp, isfinite, log, negative } from "../ops/unary.ts";
 
-/** What is no token: the largest uint32, -1 as an int32. */
+/** The id that is no token: the largest uint32, -1 as an int32. */
 const NO_TOKEN = 0xffffffff;
 
 /** Options of {@link sample}. The first four are a number for all rows, or an array (…) with one for each row. */
@@ -98,7 +98,7 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<
   });
 }
 
-/** What {@link sampleRows} takes besides. */
+/** Options of {@link sampleRows}. */
 export interface RowOptions {
   /** Random keys (rows, 2). */
   readonly key: Tensor;
@@ -123,7 +123,7 @@ export function sampleRows(logits: Tensor, settings: Tensor, { key, topP, topK, 
   }) as Tensor;
 }
 
-/** What a setting of {@link sample} may be where it is a number. */
+/** Range of a setting of {@link sample} that is a number. */
 const SETTINGS = {
   temperature: { fits: (x: number) => x >= 0, what: "a temperature of 0 or more" },
   topP: { fits: (x: number) => x >= 0 && x <= 1, what: "topP between 0 and 1" },
@@ -167,7 +167,7 @@ const sampleNode = defineFused("sample", ({ attrs }, x, ...rest) => {
   return sampleComposite(attrs.masked ? maskLogits(x, rest.at(-1)!) : x, draw, attrs);
 });
 
-/** What {@link sample} computes for logits (rows, V), and where it draws settings (rows, 4) and uniforms (rows,), in primitives. */
+/** Computes {@link sample} in primitives, for logits (rows, V), and if it draws, settings (rows, 4) and uniforms (rows,). */
 export function sampleComposite(
   logits: Tensor,
   draw: { readonly settings: Tensor; readonly uniforms: Tensor } | undefined,

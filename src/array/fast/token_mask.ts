@@ -33,7 +33,7 @@ export function tokenMaskNode(name: string, mask: TensorLike, rows: number, cols
   return reshapeNode(node, [rows, words]);
 }
 
-/** Logits (rows, cols) with -Infinity where the mask (rows, words) has the bit 0; the others keep their bits. */
+/** Logits (rows, cols) with -Infinity if the mask (rows, words) has the bit 0; the others keep their bits. */
 export function maskLogits(logits: Tensor, mask: Tensor): Tensor {
   const [rows, cols] = logits.shape;
   const words = mask.shape[1];

@@ -28,7 +28,7 @@ const SHORT = 64;
 const code = (char: string): number => char.charCodeAt(0);
 const [TAB, LINE, RETURN, SPACE, QUOTE, BACKSLASH] = Array.from('\t\n\r "\\', code);
 const [ZERO, NINE, MINUS, COMMA, COLON] = Array.from("09-,:", code);
-/** What opens an object or a list, and what closes it. */
+/** Bytes that open an object or a list, and those that close it. */
 const [OBJECT, LIST] = [Array.from("{}", code), Array.from("[]", code)];
 const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
 /** The bytes that a number is made of. */

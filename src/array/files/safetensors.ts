@@ -69,7 +69,7 @@ export const DTYPE_NAMES: ReadonlyMap<Dtype, string> = new Map(
 export interface Entry {
   /** Its name. */
   readonly name: string;
-  /** What it loads as. */
+  /** Dtype that it loads as. */
   readonly dtype: Dtype;
   /** Its shape. */
   readonly shape: readonly number[];

@@ -1,5 +1,5 @@
 /**
- * Tensors that lie in safetensors files, for those who read them in parts and write their bytes.
+ * Tensors that lie in safetensors files, for code that reads them in parts and writes their bytes.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { make, nodeOf, type Tensor } from "../tensor/tensor.ts";
 export interface StoredTensor {
   /** Its name in the file. */
   readonly name: string;
-  /** What it loads as. */
+  /** Dtype that it loads as. */
   readonly dtype: Dtype;
   /** Its shape. */
   readonly shape: readonly number[];
@@ -22,7 +22,7 @@ export interface StoredTensor {
   readonly place: { readonly path: string; readonly version: string; readonly byteOffset: number };
 }
 
-/** The tensors of a safetensors file, for those who read parts of them. */
+/** The tensors of a safetensors file, for code that reads parts of them. */
 export function storedTensors(path: string): StoredTensor[] {
   const { path: real, version, dataStart, entries } = readHeader(path);
   return entries.map(({ name, dtype, shape, begin }) => ({
@@ -42,7 +42,7 @@ export function storedRows({ dtype, shape, place }: StoredTensor, first: number,
   });
 }
 
-/** The bytes of an array as a file holds them; computes it where nothing has yet. */
+/** The bytes of an array as a file holds them; computes it if nothing has yet. */
 export function storedBytes(tensor: Tensor): Uint8Array {
   return readNode(nodeOf(tensor));
 }

@@ -25,7 +25,7 @@ export function checkFloat(op: string, dtype: Dtype, complex: boolean = false): 
   );
 }
 
-/** What {@link matrixNode} lets through. */
+/** Requirements that {@link matrixNode} checks. */
 export interface MatrixKind {
   readonly square?: boolean;
   readonly complex?: boolean;

@@ -44,7 +44,7 @@ function everyMatrix(lead: Shape): Node {
 }
 
 /**
- * The indices of both factors in one shape, uint32: into the leading axes of `stacks`, or all of those in order where none are given.
+ * The indices of both factors in one shape, uint32: into the leading axes of `stacks`, or all of those in order if none are given.
  */
 export function chosenMatrices(
   op: string,

@@ -100,7 +100,7 @@ function spectralNorm(x: Tensor, ord: number | "nuc", row: number, column: numbe
 }
 
 /**
- * Cross product of three-dimensional vectors along an axis; where that has size 2, the third component is 0. Other axes broadcast.
+ * Cross product of three-dimensional vectors along an axis; if that has size 2, the third component is 0. Other axes broadcast.
  *
  * @example
  * ```ts

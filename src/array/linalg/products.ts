@@ -111,8 +111,8 @@ function complexProduct(a: Node, b: Node, shape: Shape): Node {
 }
 
 /**
- * beta * c + alpha * (a @ b), added up in float32, or in complex64, and rounded once. c broadcasts to the shape of the product. What is multiplied
- * by 0 is not read.
+ * beta * c + alpha * (a @ b), added up in float32, or in complex64, and rounded once. c broadcasts to the shape of the product. A matrix that
+ * is multiplied by 0 is not read.
  */
 export function addmm<C extends TensorLike, A extends TensorLike, B extends TensorLike>(
   c: C,

@@ -25,11 +25,11 @@ import { abs, log, reciprocal, sign } from "../ops/unary.ts";
 
 /** A number for each matrix of a batch. */
 type Determinant<A> = Tensor<FloatOf<NameOf<A>>, Down<Down<RankOf<A>>>>;
-/** What solving gives. */
+/** The type of a solution. */
 type Solution<A, B> = Tensor<FloatOf<Promoted<A, B>>>;
 
 /**
- * Inverses of square matrices (…, n, n); NaN where one is singular.
+ * Inverses of square matrices (…, n, n); NaN if one is singular.
  *
  * @example
  * ```ts
@@ -110,7 +110,7 @@ function system(op: string, a: TensorLike, b: TensorLike, fn: "solve" | "solve_t
 }
 
 /**
- * x with a x = b for square matrices a (…, n, n) and right sides b (n,) or (…, n, k); batches broadcast. NaN where a matrix is
+ * x with a x = b for square matrices a (…, n, n) and right sides b (n,) or (…, n, k); batches broadcast. NaN if a matrix is
  * singular.
  *
  * @example

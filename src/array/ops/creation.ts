@@ -174,7 +174,7 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 /**
  * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole, or int64 where
  * one of them is beyond that, which the result's type does not tell; otherwise float32. Unless a dtype is given, also in place of
- * `stop` or `step`. With an infinite step `start` alone, where it is before `stop`.
+ * `stop` or `step`. With an infinite step `start` alone, if it is before `stop`.
  *
  * @example
  * ```ts

@@ -30,7 +30,7 @@ const BOOL_ROWS: Readonly<Record<string, string>> = {
   bitwise_invert: "logical_not",
 };
 
-/** What tells floats apart; of integers the answer is known. */
+/** Tests of floats, with their answer for integers. */
 const FLOAT_TESTS: Readonly<Record<string, boolean>> = {
   isnan: false,
   isinf: false,

@@ -22,7 +22,7 @@ import { type AnyTensor, handOn, type Index, nodeOf, rebind, Tensor, type Update
 import { negative, reciprocal } from "./unary.ts";
 import type { Indexed, NameOf, RankOf } from "../tensor/types.ts";
 
-/** What an index does to one axis of the array (new axes are in place already). */
+/** The effect of an index on one axis of the array (new axes are in place already). */
 interface AxisPlan {
   readonly start: number;
   readonly step: number;

@@ -203,7 +203,7 @@ export function logsumexp<A extends TensorLike, const X extends Axis = null, K e
   return wrap(reduceNode("logsumexp", node, axes, keepdims, node.dtype));
 }
 
-/** What means are summed in: float32, or the dtype itself where that is complex64 or float64. */
+/** The dtype in which means are summed: float32, or the dtype itself if that is complex64 or float64. */
 function accumulatorOf(dtype: Dtype): Dtype {
   const float = atLeastFloat(dtype);
   return isWide(float) ? float : float32;

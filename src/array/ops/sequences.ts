@@ -67,7 +67,7 @@ export function searchsorted<V extends TensorLike>(
   });
 }
 
-/** What {@link diff} puts around the array first. */
+/** Elements that {@link diff} first joins to the array. */
 export interface DiffOptions {
   /** Elements before the array along the axis; a number stands for one row of them. */
   readonly prepend?: TensorLike;

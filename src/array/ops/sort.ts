@@ -102,7 +102,7 @@ export function topk<A extends TensorLike, X extends number | null = -1>(
   return wrap(sliceNode(sorted, starts, starts.map(() => 1), sorted.shape.map((d, i) => i === at ? k : d)));
 }
 
-/** Middle element of the sorted ones, or the mean of the two in the middle; NaN where there is one. Integers give float32. */
+/** Middle element of the sorted ones, or the mean of the two in the middle; NaN if there is one. Integers give float32. */
 export function median<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
   a: A,
   axis?: X,

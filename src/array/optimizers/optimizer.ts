@@ -1,5 +1,5 @@
 /**
- * What all optimizers share: state in a tree beside that of the parameters, the learning rate and its schedule, and the step.
+ * The base of all optimizers: state in a tree beside that of the parameters, the learning rate and its schedule, and the step.
  *
  * An optimizer of its own kind extends {@link Optimizer} by `initSingle` and `applySingle`, for one parameter.
  *
@@ -27,7 +27,7 @@ export type OptimizerState = Record<string, any>;
 /** State of one parameter: arrays by name. */
 export type LeafState = Record<string, AnyTensor>;
 
-/** What an optimizer can update: an `mx.nn` module, or anything that gives its parameters as a tree and takes others. */
+/** The model that an optimizer updates: an `mx.nn` module, or anything that gives its parameters as a tree and takes others. */
 export interface Learner {
   /** The parameters: lists and plain objects of arrays. */
   parameters(): unknown;
@@ -45,7 +45,7 @@ function isBlank(state: object): boolean {
   return Object.keys(state).every((name) => HEAD.has(name));
 }
 
-/** A part of a tree of state, made where it is missing. */
+/** A part of a tree of state, made if it is missing. */
 function stateAt(op: string, state: Branch, key: string, path: string, make: () => object): Branch {
   if (!Object.hasOwn(state, key)) {
     Object.defineProperty(state, key, { value: make(), writable: true, enumerable: true, configurable: true });
@@ -86,7 +86,7 @@ export abstract class Optimizer implements Disposable {
     return this.#head("step");
   }
 
-  /** The learning rate, an array; one of the schedule's where there is one. */
+  /** The learning rate, an array; one of the schedule's if there is one. */
   get learningRate(): AnyTensor {
     return this.#head("learningRate");
   }

@@ -170,7 +170,7 @@ export function normal<
 ): Tensor<N, NormalRank<S, L | C>> {
   const to = floatDtype("normal", dtype, float64, complex64);
   return scoped("normal", (): AnyTensor => {
-    // No dtype of 16 bits: uniforms of it would reach -1 and 1, where the inverse is infinite.
+    // No dtype of 16 bits: uniforms of it would reach -1 and 1, if the inverse is infinite.
     const wide = isWide(to) ? to : float32;
     const size = toShape("normal", shape);
     const samples = STANDARD[wide.name as keyof typeof STANDARD](size, key);
@@ -286,7 +286,7 @@ export function bernoulli(
 }
 
 /**
- * Whole numbers of low ≤ x < high, or bool; `low` where there are none between them. They come from uniform float32 numbers, as
+ * Whole numbers of low ≤ x < high, or bool; `low` if there are none between them. They come from uniform float32 numbers, as
  * in MLX: ranges of more than 2^24 numbers have gaps.
  */
 export function randint<const S extends number | Shape = readonly [], N extends DtypeName = "int32">(
@@ -339,7 +339,7 @@ export function laplace<const S extends number | Shape = readonly [], N extends 
 ): Tensor<N, RankOfShape<S>> {
   const to = floatDtype("laplace", dtype, float64);
   return scoped("laplace", (): AnyTensor => {
-    // Uniform in float32 whatever the dtype: 16-bit ones would reach -1 and 1, where the logarithm is infinite.
+    // Uniform in float32 whatever the dtype: 16-bit ones would reach -1 and 1, if the logarithm is infinite.
     const unit = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
     const u = to === float64 ? astype(unit, float64) : unit;
     const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), to);

@@ -17,7 +17,7 @@ import { reshapeNode, sliceNode } from "../ops/movement.ts";
 import { nodeOf, Tensor, wrap } from "../tensor/tensor.ts";
 
 let sequence: KeySequence | undefined;
-/** The key where it is an array: of a function that is being traced, or that ran and left it. */
+/** The key if it is an array: of a function that is being traced, or that ran and left it. */
 let array: Node | undefined;
 
 /** A key as an array. */

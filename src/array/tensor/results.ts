@@ -11,13 +11,13 @@ import type { FloatOf, Larger, NameOf, ProductRank, Promoted, PromotedNames, Ran
 /** An array of the dtype and axes of another. */
 export type Same<A> = Tensor<NameOf<A>, RankOf<A>>;
 
-/** An array of the axes of another, of its dtype where that is one of floats, else float32. */
+/** An array of the axes of another, of its dtype if that is one of floats, else float32. */
 export type Floating<A> = Tensor<FloatOf<NameOf<A>>, RankOf<A>>;
 
-/** What elementwise arithmetic of two gives. */
+/** The type of elementwise arithmetic of two. */
 export type Arithmetic<A, B> = Tensor<Promoted<A, B>, Larger<RankOf<A>, RankOf<B>>>;
 
-/** What limiting an array gives: limits are as the other side of arithmetic. */
+/** The type of a limited array: limits are as the other side of arithmetic. */
 export type Clipped<A, L, H> = L extends null ? (H extends null ? Same<A> : Arithmetic<A, H>)
   : H extends null ? Arithmetic<A, L>
   : Arithmetic<Arithmetic<A, L>, H>;
@@ -25,10 +25,10 @@ export type Clipped<A, L, H> = L extends null ? (H extends null ? Same<A> : Arit
 /** The name of a dtype and that of a further operand, which may be null, together. */
 export type NameWith<N extends DtypeName, W> = W extends null | undefined ? N : PromotedNames<N, NameOf<W>>;
 
-/** What comparing two gives. */
+/** The type of a comparison of two. */
 export type Comparison<A, B> = Tensor<"bool", Larger<RankOf<A>, RankOf<B>>>;
 
-/** What dividing gives: floats, float32 of whole numbers. */
+/** The type of a quotient: floats, float32 of whole numbers. */
 export type Quotient<A, B> = Tensor<FloatOf<Promoted<A, B>>, Larger<RankOf<A>, RankOf<B>>>;
 
 /** A matrix product. */

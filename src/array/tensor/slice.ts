@@ -16,7 +16,7 @@ export interface Slice {
   readonly step: number | null;
 }
 
-/** What {@link Slice} makes: the only slices that an index takes. */
+/** An object that {@link Slice} makes: the only slices that an index takes. */
 export class SliceIndex implements Slice {
   constructor(readonly start: number | null, readonly stop: number | null, readonly step: number | null) {}
 }

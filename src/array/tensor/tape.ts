@@ -13,7 +13,7 @@
 import { type Definition, makeNode, type Node, setRecorder } from "../../graph/node.ts";
 import { type Tensor, wrap } from "./tensor.ts";
 
-/** What a transformed function brings itself instead of the rules of ops; see custom.ts. */
+/** Derivative rules that a transformed function has itself, instead of the rules of ops; see custom.ts. */
 export interface CustomRules {
   /** Cotangents of the inputs. */
   vjp(

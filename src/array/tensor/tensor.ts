@@ -28,7 +28,7 @@ import * as values from "./values.ts";
 /** One axis, several, or null for all. */
 export type Axis = number | readonly number[] | null;
 
-/** What every function takes where MLX takes an array. */
+/** A value that every function takes if MLX takes an array there. */
 export type TensorLike = Tensor | values.Scalar | values.NestedList | values.TypedArray | readonly TensorLike[];
 
 /** One part of an index: a whole number, a `Slice`, null (a new axis), "..." (all axes between), or an array of integers. */
@@ -88,7 +88,7 @@ export function installOperations(operations: Operations): void {
   ops = operations;
 }
 
-// What only this library may do with a Tensor; set where the private field is in reach.
+// Access that only this library has to a Tensor; set in the class, which reaches the private field.
 
 /** A Tensor that shows a node. */
 export let wrap: (node: Node) => AnyTensor;
@@ -96,7 +96,7 @@ export let wrap: (node: Node) => AnyTensor;
 export let nodeOf: (tensor: Tensor) => Node;
 /** Lets a Tensor show another node of the same shape and dtype. */
 export let rebind: (tensor: Tensor, node: Node) => void;
-/** Ends a Tensor and gives its node to the caller, who must hold it at once. */
+/** Ends a Tensor and gives its node to the caller, which must hold it at once. */
 export let handOn: (tensor: Tensor) => Node;
 
 /**
@@ -331,7 +331,7 @@ export class Tensor<out N extends DtypeName = any, out R extends number = any> {
     return this.#node ? formatArray(this.#node) : "array(disposed)";
   }
 
-  /** What `JSON.stringify()` writes: the values as {@link Tensor.tolist} gives them. */
+  /** The values for `JSON.stringify()`: the values as {@link Tensor.tolist} gives them. */
   toJSON(): t.Nested<t.Item<N>, R> {
     return this.tolist();
   }
@@ -352,7 +352,7 @@ export class Tensor<out N extends DtypeName = any, out R extends number = any> {
     return this.toString();
   }
 
-  /** Text and a table in notebooks, with a heat map where there are two axes of numbers. */
+  /** Text and a table in notebooks, with a heat map if there are two axes of numbers. */
   [Symbol.for("Jupyter.display")](): Record<string, string> {
     return { "text/plain": this.toString(), ...(this.#node && { "text/html": arrayHtml(this.#node) }) };
   }

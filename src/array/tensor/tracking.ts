@@ -49,7 +49,7 @@ export function track(array: Disposable): void {
   current()?.made.add(array);
 }
 
-/** Takes an array out of the innermost scope: it was disposed, or somebody else keeps it. */
+/** Takes an array out of the innermost scope: it was disposed, or another owner keeps it. */
 export function untrack(array: Disposable): void {
   current()?.made.delete(array);
 }

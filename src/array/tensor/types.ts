@@ -1,14 +1,14 @@
 /**
- * What is known of arrays before a program runs: the element type by name and the number of axes. `Tensor<"float32", 2>` gives
+ * Types of arrays before a program runs: the element type by name and the number of axes. `Tensor<"float32", 2>` gives
  * `number[][]` from `tolist()` and `number` from `item()`. Types only: nothing of this is there at run time.
  *
- * What is not known is `any`, as in the types of numpy: `Tensor` alone is `Tensor<any, any>`. An array of which nothing is known goes
+ * An unknown part is `any`, as in the types of numpy: `Tensor` alone is `Tensor<any, any>`. An array of which nothing is known goes
  * wherever an array goes, and what it gives is checked when the program runs.
  *
  * @module
  */
 
-// deno-lint-ignore-file no-explicit-any -- stands for what is not known
+// deno-lint-ignore-file no-explicit-any -- stands for an unknown part
 
 import type { Complex, Dtype, DtypeName } from "../../graph/dtype.ts";
 import type { Slice } from "./slice.ts";
@@ -59,7 +59,7 @@ export interface Lists<T> {
   6: T[][][][][][];
 }
 
-/** What tells the type of an array. */
+/** A value from which the type of an array follows. */
 export interface Typed<N extends DtypeName, R extends number> {
   /** Element type. */
   readonly dtype: Dtype<N>;
@@ -93,7 +93,7 @@ export type PlainListName<E> = [E] extends [boolean] ? "bool"
   : E extends readonly (infer F)[] ? ListName<E, F>
   : "float32";
 
-/** The name itself, or `any` where it may be one of several: what arrays of different dtypes meet in depends on all of them. */
+/** The name itself, or `any` if it may be one of several: what arrays of different dtypes meet in depends on all of them. */
 export type Single<N, All = N> = N extends unknown ? [All] extends [N] ? N : any : never;
 
 /** Names of the dtypes of typed arrays. Float32Array and the like have the same structure, so their tags tell them apart. */

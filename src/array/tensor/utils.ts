@@ -23,7 +23,7 @@ export type TreeOf<T, R> = IsAny<T> extends true ? any
   : T extends object ? { -readonly [K in keyof T]: TreeOf<T[K], R> }
   : R;
 
-/** What the leaves of a tree are: an array of which no more is known for each array. */
+/** The types of the leaves of a tree: an array of which no more is known for each array. */
 export type LeafOf<T> = IsAny<T> extends true ? any
   : T extends Tensor ? Tensor
   // deno-lint-ignore ban-types -- functions of any arguments
@@ -243,7 +243,7 @@ function unflatten(items: readonly (readonly [string, unknown])[]): unknown {
 }
 
 /**
- * What `fn` makes of all leaves, one after another: of `initializer` and the first leaf, then of that and the next. Without an
+ * Folds all leaves with `fn`, one after another: of `initializer` and the first leaf, then of that and the next. Without an
  * initializer the first leaf begins. MLX's `tree_reduce`.
  *
  * @example

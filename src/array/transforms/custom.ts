@@ -34,7 +34,7 @@ export function stopGradient<A extends TensorLike>(a: A): Same<A> {
   return make("stopGradient", [node], node.shape, node.dtype, {});
 }
 
-/** What runs a function again, on tapes of its own: the rules of a function that brings none. */
+/** Runs a function again, on tapes of its own: the rules of a function that brings none. */
 function rulesOfFunction(run: (arrays: readonly Tensor[]) => readonly Tensor[]): CustomRules {
   const onTape = <T>(
     arrays: readonly Tensor[],

@@ -70,7 +70,7 @@ function linear(back: (c: AnyTensor) => AnyTensor, forth: (t: AnyTensor) => AnyT
   };
 }
 
-/** What a change of x is to x / |x|: its part across x; of real numbers nothing. It is its own adjoint. */
+/** The derivative of x / |x| in the direction of a change of x: its part across x; of real numbers nothing. It is its own adjoint. */
 function across(step: Step, change: AnyTensor): AnyTensor | undefined {
   if (step.entry.dtype.kind !== "complex") return undefined;
   const [x, y] = [step.x(0), step.y];
@@ -78,7 +78,7 @@ function across(step: Step, change: AnyTensor): AnyTensor | undefined {
   return where(equal(x, 0), 0, divide(part, abs(x))) as AnyTensor;
 }
 
-/** 0 where x is 0, x / |x| elsewhere. */
+/** 0 if x is 0, x / |x| elsewhere. */
 function direction(x: AnyTensor, y: AnyTensor): AnyTensor {
   return where(equal(y, 0), 0, divide(x, y)) as AnyTensor;
 }

@@ -71,7 +71,7 @@ function foldTriangle(s: AnyTensor, isUpper: boolean): AnyTensor {
   return triangle(minus(plus(s, across(s)), onDiagonal(s)), isUpper);
 }
 
-/** 1 / (values[j] - values[i]) at (i, j), 0 where they are equal. */
+/** 1 / (values[j] - values[i]) at (i, j), 0 if they are equal. */
 function gaps(values: AnyTensor): AnyTensor {
   const found = minus(expandDims(values, -2) as AnyTensor, expandDims(values, -1) as AnyTensor);
   const none = equal(found, 0);

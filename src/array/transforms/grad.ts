@@ -24,7 +24,7 @@ import { aliasOf, recording, Tape } from "../tensor/tape.ts";
 // deno-lint-ignore no-explicit-any -- arguments of any kind
 export type AnyFunction = (...args: any[]) => unknown;
 
-/** The gradient of an argument: of its form, with arrays where it has arrays. */
+/** The gradient of an argument: of its form, with arrays if it has arrays. */
 export type GradientOf<A> = A extends Tensor<infer N, infer R> ? Tensor<N, R>
   : A extends readonly unknown[] | Record<string, unknown> ? { -readonly [K in keyof A]: GradientOf<A[K]> }
   : A;
@@ -234,7 +234,7 @@ function checkAlike(op: string, what: string, given: readonly Tensor[], of: stri
 }
 
 /**
- * What `fn` gives for `primals`, and the products of `cotangents`, one for each result, with the Jacobian: an array for each of the
+ * The results of `fn` for `primals`, and the products of `cotangents`, one for each result, with the Jacobian: an array for each of the
  * primals. MLX's `vjp`.
  *
  * @example
@@ -264,7 +264,7 @@ export function vjp(
 }
 
 /**
- * What `fn` gives for `primals`, and the products of the Jacobian with `tangents`, one for each of the primals: an array for each
+ * The results of `fn` for `primals`, and the products of the Jacobian with `tangents`, one for each of the primals: an array for each
  * result. MLX's `jvp`.
  *
  * @example

@@ -16,7 +16,7 @@ import { remake } from "../tensor/tape.ts";
 /** The same op of the tangent. */
 export const linear: Jvp = ({ entry }, [t]) => remake(entry, [nodeOf(t!)]);
 
-/** The same op of all tangents at once, zeros where there is none. */
+/** The same op of all tangents at once, zeros if there is none. */
 const linearTogether: Jvp = ({ entry }, tangents) =>
   remake(entry, entry.inputs.map((input, i) => nodeOf(tangents[i] ?? zerosOf(input))));
 

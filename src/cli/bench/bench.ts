@@ -65,7 +65,7 @@ function chooseDevices(named: string | undefined, all: boolean): string[] {
   return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);
 }
 
-/** The folder of a model; one of the hub is downloaded first, where it is not whole in the cache. */
+/** The folder of a model; one of the hub is downloaded first, if it is not whole in the cache. */
 async function folderOf(model: string | URL): Promise<string | URL> {
   if (typeof model !== "string") return model;
   const { onDownload } = loadOptions(undefined);

@@ -12,7 +12,7 @@ import { status } from "../output.ts";
 import { deviation, median } from "./figures.ts";
 import { promptOf, timeTokens } from "./tokens.ts";
 
-/** What is measured. */
+/** Options of a measurement. */
 export interface Work {
   /** Tokens of prompts. */
   readonly prompts: readonly number[];
@@ -20,13 +20,13 @@ export interface Work {
   readonly tokens: readonly number[];
   /** Runs of each. */
   readonly runs: number;
-  /** What activations and the cache are of. */
+  /** Dtype of activations and the cache. */
   readonly dtype: "float32" | "float16" | "bfloat16";
   /** Whether one more run tells the time of every kernel. */
   readonly profile: boolean;
 }
 
-/** What one test gave. */
+/** The result of one test. */
 export interface Test {
   readonly test: "prompt" | "decode";
   /** Tokens of the prompt, or that were generated. */
@@ -39,7 +39,7 @@ export interface Test {
   readonly samples: readonly number[];
 }
 
-/** What one device gave. */
+/** The results of one device. */
 export interface Figures {
   readonly device: string;
   readonly description: string;

@@ -28,7 +28,7 @@ export interface AnswerTextOptions {
 const UNDECIDED =
   /^ *(?:#{1,6} *|[-*+_](?: *[-*+_])* *|\d{1,9}[.)]? *|> ?|\|[^\n]*|`{1,2}|~{1,2}|(?:`{3,}|~{3,})[^\n]*)?$/;
 
-/** What a line may begin with, and what that does to the text. The first row that fits holds. */
+/** Beginnings of a line, and the style that each gives to the text. The first row that fits holds. */
 const BLOCKS: readonly (readonly [pattern: RegExp, open: (text: AnswerText, found: RegExpExecArray) => string])[] = [
   [/^ {0,3}(`{3,}|~{3,})[^\n]*/, (text, [line, fence]) => text.openCode(line, fence)],
   [/^ {0,3}([-*_])(?: *\1){2,} *(?=\n|$)/, (text, [line]) => text.open(line, DIM)],
@@ -44,7 +44,7 @@ const BLOCKS: readonly (readonly [pattern: RegExp, open: (text: AnswerText, foun
 export class AnswerText {
   readonly #options: AnswerTextOptions;
   readonly #flow: Flow;
-  /** What waits for more. */
+  /** Text that waits for more. */
   #held = "";
   #lineBegins = true;
   /** The marks that began a block of code. */
@@ -58,13 +58,13 @@ export class AnswerText {
     this.#style = options.style;
   }
 
-  /** What a terminal gets of the next piece. */
+  /** The next piece as a terminal gets it. */
   push(text: string): string {
     this.#held += text.replaceAll("\t", TAB);
     return this.#take(false);
   }
 
-  /** What it gets when no more comes. */
+  /** The rest, when no more comes. */
   end(): string {
     return this.#take(true);
   }
@@ -140,7 +140,7 @@ export class AnswerText {
     return wordsOf(word.pieces).map((pieces: Piece[], i) => this.#flow.word(i > 0 ? " " : spaces, pieces)).join("");
   }
 
-  /** Ends the line where what is held begins with its end. */
+  /** Ends the line if the held text begins with its end. */
   #endLine(): string {
     if (!this.#held.startsWith("\n")) return "";
     this.#held = this.#held.slice(1);

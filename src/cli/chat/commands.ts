@@ -19,7 +19,7 @@ import { describeSettings, SETTING_NAMES, settingOf, withSetting } from "./setti
 export interface ChatCommand {
   /** How its argument is called in the list. */
   readonly argument?: string;
-  /** What Tab completes there; without it, it takes nothing. */
+  /** Words that Tab completes there; without it, the command takes no argument. */
   readonly takes?: Argument;
   /** Whether it cannot do without. */
   readonly needed?: boolean;

@@ -1,5 +1,5 @@
 /**
- * What Tab completes: names of commands, words that they take, and files.
+ * Completion by Tab: names of commands, words that they take, and files.
  *
  * @module
  */
@@ -23,7 +23,7 @@ function isFirstWord(argument: Argument): argument is FirstWord {
 /** Commands by name. */
 export type Completable = Readonly<Record<string, { readonly takes?: Argument }>>;
 
-/** What could follow a text. */
+/** Texts that could follow a text. */
 export function complete(commands: Completable, text: string): Completion {
   const [, name, space, argument = ""] = /^\/(\S*)(\s+)?([^]*)$/.exec(text) ?? [];
   if (name === undefined || name.startsWith("/")) return { start: text.length, candidates: [] };

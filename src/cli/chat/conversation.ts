@@ -1,5 +1,5 @@
 /**
- * What was said, and the file that keeps it: messages, the system message, the model's name and how tokens are chosen.
+ * A conversation, and the file that keeps it: messages, the system message, the model's name and how tokens are chosen.
  *
  * @module
  */
@@ -48,7 +48,7 @@ const TEXTS: FieldKind = {
   fits: (value) => Array.isArray(value) && value.every((text) => typeof text === "string"),
 };
 
-/** What options may hold. Whether a number is one that generation takes is found out there. */
+/** Types that options may have. Generation checks the ranges of numbers. */
 const OPTIONS: Readonly<Record<keyof ChatSettings, FieldKind>> = {
   maxTokens: NUMBER,
   temp: NUMBER,
@@ -62,7 +62,7 @@ const OPTIONS: Readonly<Record<keyof ChatSettings, FieldKind>> = {
   seed: NUMBER,
   enableThinking: SWITCH,
 };
-/** Who speaks in a file's messages; the system message stands by itself. */
+/** Roles in a file's messages; the system message stands by itself. */
 const ROLES: readonly unknown[] = ["user", "assistant"];
 
 /** Writes a conversation, whole or not at all. Throws an Error that names the file. */

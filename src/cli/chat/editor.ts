@@ -9,10 +9,10 @@
 import type { Key } from "./keys.ts";
 import { graphemes, typed } from "./width.ts";
 
-/** What a key asks of the terminal's owner. */
+/** A request of a key to the terminal's owner. */
 export type Action = "send" | "interrupt" | "end" | "suspend" | "clear" | { readonly list: readonly string[] };
 
-/** What could stand for the text from `start` to the cursor. */
+/** Completions of the text from `start` to the cursor. */
 export interface Completion {
   readonly start: number;
   readonly candidates: readonly string[];
@@ -22,7 +22,7 @@ export interface Completion {
 export interface EditorOptions {
   /** Lines that were sent, the oldest first. */
   readonly history: readonly string[];
-  /** What could follow a text. */
+  /** Texts that could follow a text. */
   readonly complete: (text: string) => Completion;
   /** Whether Enter begins another line of a text and does not send it. */
   readonly isOpen: (text: string) => boolean;
@@ -190,7 +190,7 @@ export class Editor {
   }
 }
 
-/** What two texts begin with alike. */
+/** The common beginning of two texts. */
 function commonStart(one: string, other: string): string {
   let count = 0;
   while (count < one.length && one[count] === other[count]) count++;
@@ -199,7 +199,7 @@ function commonStart(one: string, other: string): string {
 
 type Stroke = (editor: Editor) => Action | void;
 
-/** What keys do. */
+/** The action of each key. */
 const KEYS: Readonly<Record<string, Stroke>> = named([
   [["return"], (e) => e.enter()],
   [["alt-return"], (e) => e.insertLine()],

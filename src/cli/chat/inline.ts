@@ -19,7 +19,7 @@ const EMPHASIS: Readonly<Record<number, string>> = { 1: ITALIC, 2: BOLD, 3: `${B
 /** Characters that wait for the end of a span or a word. */
 const MAX_WAIT = 400;
 
-/** What a text begins with. */
+/** The inline Markdown that a text begins with. */
 export interface Taken {
   readonly pieces: readonly Piece[];
   /** How many characters that is. */
@@ -84,14 +84,14 @@ function takeAll(text: string, style: string): Piece[] {
   return pieces;
 }
 
-/** Adds a piece, to the last one where that has its style. */
+/** Adds a piece, to the last one if that has its style. */
 function add(pieces: Piece[], { text, style }: Piece): void {
   const last = pieces.at(-1);
   if (last?.style === style) pieces[pieces.length - 1] = { text: last.text + text, style };
   else pieces.push({ text, style });
 }
 
-/** The span that begins at a place, or marks that are none; "open" where that is not known yet, undefined if there is no mark. */
+/** The span that begins at a place, or marks that are none; "open" if that is not known yet, undefined if there is no mark. */
 function takeSpan(text: string, at: number, { style, all }: ReadOptions): Taken | "open" | undefined {
   const [run] = /^(?:`+|\*+)/.exec(text.slice(at)) ?? [];
   if (run === undefined) return undefined;

@@ -12,11 +12,11 @@ export interface Input extends Disposable {
   readonly interactive: boolean;
   /** The next line, which may be a text of several; undefined at the end. Throws an AbortError if Ctrl-C asks for the end. */
   read(): Promise<string | undefined>;
-  /** What Ctrl-C stops: loading at first, then the work on the line that was read last. */
+  /** The work that Ctrl-C stops: loading at first, then the work on the line that was read last. */
   readonly signal: AbortSignal;
 }
 
-/** What an {@link Input.read} throws when Ctrl-C ends the program. */
+/** {@link Input.read} throws it when Ctrl-C ends the program. */
 export function interrupted(): DOMException {
   return new DOMException("Interrupted", "AbortError");
 }

@@ -10,10 +10,10 @@
 import { EventEmitter } from "node:events";
 import { emitKeypressEvents } from "node:readline";
 
-/** What was typed: a key by its name, such as "ctrl-a", "alt-left" or "return"; or text, which came at once where `pasted`. */
+/** Typed input: a key by its name, such as "ctrl-a", "alt-left" or "return"; or text, which came at once where `pasted`. */
 export type Key = { readonly name: string } | { readonly text: string; readonly pasted: boolean };
 
-/** What node:readline tells of a key. */
+/** A key as node:readline describes it. */
 interface Keypress {
   readonly name?: string;
   readonly ctrl: boolean;
@@ -31,7 +31,7 @@ const SEQUENCE =
 /** A terminal's answers to questions, though none are asked here. */
 // deno-lint-ignore no-control-regex
 const STRING = /^\x1b[\]P^_X]./;
-/** What may become a sequence that begins with two escapes. */
+/** Matches the start of a sequence that begins with two escapes. */
 // deno-lint-ignore no-control-regex
 const ESCAPED = /^\x1b\x1b(?:$|[[O])/;
 // deno-lint-ignore no-control-regex

@@ -102,7 +102,7 @@ export class Screen {
     this.#drawn = undefined;
   }
 
-  /** What takes off the drawn rows. The terminal may be narrower than when they were drawn, and they take more rows then. */
+  /** The text that removes the drawn rows. The terminal may be narrower than when they were drawn, and they take more rows then. */
   #erasure({ columns }: Size): string {
     if (this.#drawn === undefined) return "";
     const { rows, row, column } = this.#drawn;

@@ -57,7 +57,7 @@ export function freeModel({ model, cache }: LoadedModel): void {
 }
 
 /**
- * Loads another model and frees the one before; where it cannot be loaded, the one before stays. Both are there meanwhile. Where they do
+ * Loads another model and frees the one before; if it cannot be loaded, the one before stays. Both are there meanwhile. Where they do
  * not fit beside each other the one before goes first, and is loaded again should the other one fail. Calls `keep` with the one that
  * takes its place.
  */

@@ -1,5 +1,5 @@
 /**
- * What `/set` shows and changes: how tokens are chosen, under the names of the flags.
+ * Settings that `/set` shows and changes: how tokens are chosen, under the names of the flags.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * How an answer is shown: its text on stdout as it comes, thoughts dimmed, hidden, or in their tags where nothing can be dimmed.
+ * How an answer is shown: its text on stdout as it comes, thoughts dimmed, hidden, or in their tags if nothing can be dimmed.
  *
  * A terminal wraps words and, with colours, shows Markdown as formatted text; a pipe gets the text as it is. Control characters in a model's text are never obeyed.
  *
@@ -52,7 +52,7 @@ export class AnswerView {
     if (text !== "") print(text);
   }
 
-  /** What shows a part of the answer. */
+  /** A view of one part of the answer. */
   #part(marks: boolean, style: string): Pick<AnswerText, "push" | "end"> {
     if (!this.#terminal) return { push: (text) => text, end: () => "" };
     const shown = new AnswerText({ columns: () => sizeNow().columns, marks, style });

@@ -1,7 +1,7 @@
 /**
  * `vkmx chat`: a conversation with a language model, on the terminal or line by line through pipes.
  *
- * The cache of keys and values stays between turns, so only what is new is read: see `cachePrompt`.
+ * The cache of keys and values stays between turns, so only new tokens are read: see `cachePrompt`.
  *
  * @module
  */

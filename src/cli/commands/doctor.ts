@@ -1,5 +1,5 @@
 /**
- * `vkmx doctor`: what is installed, what is missing, which command helps.
+ * `vkmx doctor`: installed parts, missing parts, and the commands that help.
  *
  * @module
  */
@@ -15,8 +15,8 @@ import { type Command, command, JSON_FLAG } from "../program.ts";
 const PROGRAM = {
   name: "vkmx doctor",
   about:
-    `Looks at all that vkmx runs on, computes a little on every device and compares it with the CPU. What is not as it
-could be comes with what to do. Ends with 1 where vkmx cannot run, or a device computes wrongly.`,
+    `Looks at all that vkmx runs on, computes a little on every device and compares it with the CPU. Each problem comes with
+its remedy. Ends with 1 where vkmx cannot run, or a device computes wrongly.`,
   flags: JSON_FLAG,
   examples: ["", "--json"],
 };

@@ -12,12 +12,12 @@ export type State = "ok" | "warn" | "fail";
 
 /** One thing that was looked at. */
 export interface Check {
-  /** What it is about, in a word or two. */
+  /** Its topic, in a word or two. */
   readonly name: string;
   readonly state: State;
-  /** What is so. */
+  /** The finding. */
   readonly text: string;
-  /** What to do about it. */
+  /** The remedy. */
   readonly advice?: string;
 }
 

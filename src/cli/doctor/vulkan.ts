@@ -18,7 +18,7 @@ import { inspectDevices } from "../device.ts";
 import { describeBytes } from "../table.ts";
 import { type Check, fail, ok, reasonOf, warn } from "./check.ts";
 
-/** Names of the Vulkan loader, and what to do where there is none. */
+/** Names of the Vulkan loader, and what to do if there is none. */
 const LOADERS: Readonly<Record<string, { readonly files: readonly string[]; readonly advice: string }>> = {
   windows: { files: ["vulkan-1.dll"], advice: "install or update the driver of the graphics card" },
   darwin: {

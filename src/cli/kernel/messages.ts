@@ -6,13 +6,13 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 
-/** What Jupyter writes to the connection file of a kernel. */
+/** The connection file that Jupyter writes for a kernel. */
 export interface Connection {
   readonly ip: string;
   readonly transport: string;
   readonly shell_port: number;
   readonly control_port: number;
-  /** What messages are signed with; "" if they are not. */
+  /** The key that signs messages; "" if they are not signed. */
   readonly key: string;
 }
 

@@ -37,7 +37,7 @@ function dataFolder(): string {
   return join(shared ?? join(of("HOME"), ".local", "share"), "jupyter");
 }
 
-/** What starts a kernel. */
+/** The command that starts a kernel. */
 export function kernelSpec(display: string): object {
   const launcher = new URL(LAUNCHER);
   const module = launcher.protocol === "file:" ? fileURLToPath(launcher) : launcher.href;
@@ -79,13 +79,13 @@ function found(folder: string): "own" | "other" | undefined {
   }
 }
 
-/** Throws unless a folder has no kernel of somebody else. */
+/** Throws if a folder has a foreign kernel. */
 function checkOwn(folder: string): void {
   if (found(folder) !== "other") return;
   throw new Error(`${shownPath(folder)} is another kernel: choose another --name, or --force to replace it`);
 }
 
-/** Writes a kernel and gives the path of its kernel.json. A kernel of somebody else is replaced with `force` only. */
+/** Writes a kernel and gives the path of its kernel.json. A foreign kernel is replaced with `force` only. */
 export function addKernel(kernels: string, { name, display }: KernelName, force: boolean): string {
   const folder = join(kernels, name);
   if (!force) checkOwn(folder);
@@ -95,7 +95,7 @@ export function addKernel(kernels: string, { name, display }: KernelName, force:
   return path;
 }
 
-/** Removes a kernel and gives the path of its folder. One of somebody else goes with `force` only. */
+/** Removes a kernel and gives the path of its folder. A foreign one is removed with `force` only. */
 export function removeKernel(kernels: string, name: string, force: boolean): string {
   const folder = join(kernels, name);
   if (found(folder) === undefined) throw new Error(`${shownPath(folder)} is not there: nothing was removed`);

@@ -9,13 +9,13 @@ import { LlmError } from "../error.ts";
 
 /** One turn of a conversation, in the form of the OpenAI API. */
 export interface ChatMessage {
-  /** Who speaks. Templates get "developer" as "system". */
+  /** The speaker. Templates get "developer" as "system". */
   readonly role: "system" | "developer" | "user" | "assistant" | "tool";
-  /** What is said, also as a list of parts, whose texts are joined; may be absent beside tool calls. */
+  /** The text, also as a list of parts, whose texts are joined; may be absent beside tool calls. */
   readonly content?: string | readonly TextPart[] | null;
   /** Name of the speaker or of the function; most templates ignore it. */
   readonly name?: string;
-  /** What an assistant thought before it answered. */
+  /** Thoughts of an assistant before its answer. */
   readonly reasoning_content?: string | null;
   /** Functions that an assistant called. */
   readonly tool_calls?: readonly ToolCall[];
@@ -33,9 +33,9 @@ export interface TextPart {
 
 /** A call of a function, either bare or wrapped in "function". */
 export interface ToolCall {
-  /** What is called. */
+  /** The call. */
   readonly type?: "function";
-  /** What the answer of a tool names as `tool_call_id`. */
+  /** The id that a tool's answer repeats as `tool_call_id`. */
   readonly id?: string;
   /** Name and arguments, as the OpenAI API nests them: a JSON text or an object. */
   readonly function?: { readonly name: string; readonly arguments: unknown };

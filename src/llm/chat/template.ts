@@ -43,7 +43,7 @@ export const TOOL_TEMPLATE = "additional_chat_templates/tool_use.jinja";
 
 /** A template of a model. Of those with a name, "default" and "tool_use" count. */
 export interface TemplateSource {
-  /** What it is for. */
+  /** Its purpose. */
   readonly name: string;
   /** The template. */
   readonly text: string;
@@ -51,7 +51,7 @@ export interface TemplateSource {
   readonly file: string;
 }
 
-/** What templates need to know besides their text. */
+/** Tokens and settings of templates besides their text. */
 export interface TemplateContext {
   /** Texts of all control tokens. */
   readonly controlTokens: readonly string[];

@@ -19,7 +19,7 @@ import { yieldToEventLoop } from "../../../ffi/turn.ts";
 /** True takes the sums that lie beside the model; an object gives the SHA-256 of files by name, in hexadecimal digits. */
 export type Verify = boolean | Readonly<Record<string, string>>;
 
-/** What a file's bytes must add up to. */
+/** The checksum that a file must have. */
 interface Sum {
   readonly algorithm: HashAlgorithm;
   readonly hex: string;

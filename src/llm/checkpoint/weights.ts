@@ -23,7 +23,7 @@ import { nameInAddress } from "../hub/name.ts";
 import { missingShards } from "./shards.ts";
 import type { Checksums } from "./verify.ts";
 
-/** What a tensor may be stored as. */
+/** Kinds of stored tensors. */
 type StoredKind = "float" | "codes" | "bytes";
 
 const KINDS: Readonly<Record<StoredKind, readonly string[]>> = {
@@ -39,7 +39,7 @@ export type AffineMatrix = QuantizedArrays & { readonly biases: Tensor };
 export class Weights implements Disposable {
   /** Matrices whose three tensors are only read together, which lets a device lay them out as it likes. */
   readonly matrices: AffineMatrix[] = [];
-  /** What activations are computed in. */
+  /** The dtype of activations. */
   readonly dtype: Dtype;
   /** Whether the model was saved without its head, as one for embeddings. */
   readonly headless: boolean;
@@ -76,7 +76,7 @@ export class Weights implements Disposable {
     return this.#stored.has(name);
   }
 
-  /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
+  /** The tensor of a name, which must have this shape and kind. {@link Weights.finish} reports those that do not fit. */
   take(name: string, shape: readonly number[], kind: StoredKind): Tensor {
     return this.adopt(this.#find(name, shape, kind));
   }
@@ -271,7 +271,7 @@ function readNames(path: string): Readonly<Record<string, Tensor>> {
   }
 }
 
-/** What to do about a model in the format of llama.cpp. */
+/** The advice for a model in the format of llama.cpp. */
 export const NO_GGUF = "models are not read from GGUF, take the model's folder with config.json and model*.safetensors";
 
 /** Names of the files in a model directory. Throws when it is not one that can be read. */

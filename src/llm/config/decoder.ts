@@ -31,7 +31,7 @@ export type GateActivation = "silu" | "gelu" | "geluTanh";
 
 /** A pre-norm decoder with rotary positions and a gated feed-forward part. */
 export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
-  /** Added to the mean square of what is normalised. */
+  /** Added to the mean square of the input of a norm. */
   readonly rmsNormEps: number;
   /** The gate's function. */
   readonly activation: GateActivation;
@@ -45,7 +45,7 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly mlpBias: boolean;
 }
 
-/** What a family takes where config.json says nothing; what is left out here must be there. */
+/** Defaults of a family for missing fields of config.json; a field without a default must be there. */
 export interface DecoderDefaults {
   /** Whether head_dim may be absent: then it is hidden_size / num_attention_heads. */
   readonly headDim?: boolean;
@@ -73,7 +73,7 @@ const ACTIVATIONS: Readonly<Record<string, GateActivation>> = {
   gelu_pytorch_tanh: "geluTanh",
 };
 
-/** What a family does not say itself: all of {@link DecoderConfig} but its norms of queries and keys and its biases. */
+/** The fields that a family does not set itself: all of {@link DecoderConfig} but its norms of queries and keys and its biases. */
 export type CommonConfig = Omit<DecoderConfig, "qkNorm" | "qkvBias" | "outputBias" | "mlpBias">;
 
 /** Reads the fields that decoders share. {@link checkDecoder} follows when the family has read its own. */
@@ -91,7 +91,7 @@ export function readDecoder(fields: Fields, defaults: DecoderDefaults = {}): Com
 
 /** Throws an {@link LlmError} that names every problem of the fields, or else what does not fit together. */
 export function checkDecoder<C extends DecoderConfig>(fields: Fields, config: C): C {
-  fields.finish(); // what follows compares values that are right by themselves
+  fields.finish(); // later checks compare values that are valid by themselves
   const { heads, kvHeads, headDim } = config;
   if (heads % kvHeads !== 0) {
     fields.problem(`"num_attention_heads" ${heads} is not a multiple of "num_key_value_heads" ${kvHeads}`);
@@ -103,7 +103,7 @@ export function checkDecoder<C extends DecoderConfig>(fields: Fields, config: C)
   return config;
 }
 
-/** Refuses "sliding_window" where it is shorter than the context: attention sees all of it. */
+/** Refuses "sliding_window" if it is shorter than the context: attention sees all of it. */
 export function refuseWindow(fields: Fields, context: number): void {
   if (!fields.has("sliding_window")) return;
   const window = fields.count("sliding_window", MAX_POSITION);

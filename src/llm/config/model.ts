@@ -1,7 +1,7 @@
 /**
- * What config.json says of every model (vocabulary, context, EOS, quantization), and generation_config.json.
+ * Reads the fields of config.json that all models have (vocabulary, context, EOS, quantization), and generation_config.json.
  *
- * What decoders have in common beyond that is read by decoder.ts, what is special to a family by its module in models/.
+ * decoder.ts reads the other fields that decoders share, and a family's module in models/ its special ones.
  *
  * @module
  */
@@ -32,7 +32,7 @@ export interface ModelConfig {
   readonly vocabSize: number;
   /** The longest context in tokens. */
   readonly maxPositionEmbeddings: number;
-  /** Whether the head shares the embedding's weights; undefined where config.json does not say, and then a head that is stored decides. */
+  /** Whether the head shares the embedding's weights; undefined if config.json does not say, and then a head that is stored decides. */
   readonly tieWordEmbeddings: boolean | undefined;
   /** Tokens that end a generation, from config.json. */
   readonly eosTokenIds: readonly number[];
@@ -138,7 +138,7 @@ function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path:
   }
   const mode = name as QuantizationMode;
   const known = QUANTIZATION_MODES[mode];
-  // What mlx-lm takes for what a row leaves out or says null for.
+  // The defaults of mlx-lm for fields that are missing or null.
   const groupSize = row.group_size ?? known.defaults.groupSize;
   const bits = row.bits ?? known.defaults.bits;
   if (!known.groupSizes.includes(groupSize as number)) {

@@ -1,5 +1,5 @@
 /**
- * What config.json says of rotary positions: their base, and how they are stretched beyond the trained context.
+ * Reads the rotary positions of config.json: their base, and how they are stretched beyond the trained context.
  *
  * @module
  */
@@ -31,7 +31,7 @@ export type RopeScaling =
     readonly originalMaxPositionEmbeddings: number;
   };
 
-/** What config.json says of rotary positions. */
+/** The rotary positions of config.json. */
 export interface RopeConfig {
   /** The base of the wavelengths. */
   readonly ropeTheta: number;
@@ -42,7 +42,7 @@ export interface RopeConfig {
 const MAX_THETA = 1e12;
 const MAX_SCALING = 1e6;
 
-/** "rope_theta", or `theta` where it is absent, and "rope_scaling"; newer configs nest both in "rope_parameters". */
+/** "rope_theta", or `theta` if it is absent, and "rope_scaling"; newer configs nest both in "rope_parameters". */
 export function readRope(fields: Fields, theta?: number): RopeConfig {
   const nested: RopeBlock = { name: "rope_parameters", values: fields.record("rope_parameters") };
   const own = fields.has("rope_theta") || (nested.values.rope_theta ?? undefined) === undefined;
@@ -134,7 +134,7 @@ function contextIn(fields: Fields, block: RopeBlock, fallback: number): number {
   return positiveIn(fields, block, "original_max_position_embeddings", MAX_POSITION, fallback);
 }
 
-/** A number of a block, or `fallback` where it is absent and one is given. */
+/** A number of a block, or `fallback` if it is absent and one is given. */
 function numberIn(
   fields: Fields,
   { name: path, values }: RopeBlock,

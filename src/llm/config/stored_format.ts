@@ -8,7 +8,7 @@ import { type Dtype, uint8 } from "../../graph/dtype.ts";
 import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
 import type { Quantization, QuantizationConfig } from "./model.ts";
 
-/** What is known of a tensor. */
+/** A tensor's shape and dtype, from its header. */
 interface Stored {
   readonly shape: readonly number[];
   readonly dtype: Dtype;

@@ -37,7 +37,7 @@ import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/
 export type { ConvertOptions } from "./options.ts";
 export type { QuantPredicate, QuantRecipe } from "./recipes.ts";
 
-/** What {@link convert} wrote. */
+/** The result of {@link convert}. */
 export interface Converted {
   /** The folder. */
   readonly path: string;

@@ -21,7 +21,7 @@ import {
 import type { QuantizationRow } from "./recipes.ts";
 import type { Shard } from "./shard_files.ts";
 
-/** What the new config.json says and is made of. */
+/** The new config.json, and its sources. */
 export interface Description {
   /** The old config.json, for messages. */
   readonly file: string;
@@ -29,7 +29,7 @@ export interface Description {
   readonly text: string;
   /** The text of generation_config.json. */
   readonly generation: string | undefined;
-  /** Dtype of what is not quantized; as it is stored where undefined. */
+  /** Dtype of tensors that are not quantized; the stored one if undefined. */
   readonly dtype: Dtype | undefined;
   /** How matrices are quantized, if they are. */
   readonly base: Quantization | undefined;
@@ -62,7 +62,7 @@ function quantizationBlock({ groupSize, bits, mode = "affine" }: QuantizationRow
   return new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits], ["mode", mode]]);
 }
 
-/** What counts as true in Python. */
+/** Whether a value is true in Python. */
 function isTrue(value: PythonJson | undefined): boolean {
   if (value instanceof PythonNumber) return Number(value.text) !== 0;
   if (value instanceof Map) return value.size > 0;

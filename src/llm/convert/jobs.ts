@@ -1,5 +1,5 @@
 /**
- * What becomes of each tensor of a model that is converted: copied, given another dtype, quantized, or dequantized. A job's tensors are
+ * Jobs of a conversion, one for each tensor: copied, given another dtype, quantized, or dequantized. A job's tensors are
  * cut into runs of rows, which need nothing of each other, so that memory does not grow with the model.
  *
  * @module
@@ -22,7 +22,7 @@ export interface Output {
 export interface Job {
   readonly inputs: readonly StoredTensor[];
   readonly outputs: readonly Output[];
-  /** Makes rows of the outputs of rows of the inputs; where there is none, bytes are copied. */
+  /** Makes rows of the outputs of rows of the inputs; if there is none, bytes are copied. */
   readonly compute?: (...inputs: Tensor[]) => readonly Tensor[];
 }
 

@@ -128,7 +128,7 @@ function isFormat(said: Quantization | null | undefined): boolean {
   return bits.includes(said.bits) && groupSizes.includes(said.groupSize);
 }
 
-/** What config.json is made of, and what it asks for. */
+/** The sources of config.json and the requested formats. */
 export function describeConversion(
   path: string,
   modules: readonly WeightModule[],

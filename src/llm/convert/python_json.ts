@@ -82,7 +82,7 @@ export function readPythonObject(text: string, file: string): PythonObject {
   return whole instanceof Map ? whole : fail("is no object");
 }
 
-/** What `json.dump(value, file, indent=4)` writes. */
+/** The text that `json.dump(value, file, indent=4)` writes. */
 export function writePythonJson(value: PythonJson, indent = ""): string {
   const inner = `${indent}    `;
   const block = (open: string, rows: readonly string[], close: string): string =>

@@ -35,7 +35,7 @@ export interface QuantizationRow {
   readonly mode?: QuantizationMode;
 }
 
-/** What a recipe makes of a module. Layers count as mlx-lm counts them: all matrices outside of the layers as the first. */
+/** The format that a recipe gives to a module. Layers count as mlx-lm counts them: all matrices outside of the layers as the first. */
 export function ofRecipe(
   recipe: QuantRecipe,
   path: string,

@@ -18,7 +18,7 @@ export const MAX_SHARD_BYTES: number = 5 * 2 ** 30;
 /** A file of weights. */
 export interface Shard {
   readonly name: string;
-  /** What stands before the values. */
+  /** The bytes before the values. */
   readonly header: Uint8Array;
   /** Where each tensor begins in the file. */
   readonly offsets: ReadonlyMap<string, number>;

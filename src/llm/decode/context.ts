@@ -1,5 +1,5 @@
 /**
- * What the parts of a generation session share: model, cache, options, the rows and the state on the device, and how steps are traced.
+ * The context of a generation session's parts: model, cache, options, the rows and the state on the device, and the tracing of steps.
  *
  * @module
  */
@@ -17,12 +17,12 @@ export type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward"
 /** A step over a state, or its trace where that is kept. */
 export type Traced<S> = TracedStep<S> | ((state: S) => S);
 
-/** What the parts of a session share. */
+/** The context that the parts of a session share. */
 export class DecodeContext implements Disposable {
   readonly model: DecodingModel;
   readonly options: DecodeOptions;
   readonly sequences: Sequences;
-  /** What is on the device. */
+  /** The state on the device. */
   readonly state: DeviceState;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly ended: Disposable[] = [];
@@ -63,7 +63,7 @@ export class DecodeContext implements Disposable {
     return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 
-  /** The trace of a step over the state as it is, where there is one already. */
+  /** The trace of a step over the state as it is, if there is one already. */
   known(kind: StepKind): TracedStep<unknown> | undefined {
     return this.#graph === undefined ? undefined : this.model.traces.known(`${kind} ${this.#graph}`, this.state.all);
   }

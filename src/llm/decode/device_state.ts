@@ -1,5 +1,5 @@
 /**
- * What a session has on the device: the cache and all else that changes from token to token. Nothing else writes it, so the tokens that
+ * The state of a session on the device: the cache and all else that changes from token to token. Nothing else writes it, so the tokens that
  * the cache counts are those of the position.
  *
  * @module
@@ -24,7 +24,7 @@ import {
   takeStates,
 } from "./state.ts";
 
-/** What may be asked of the cache. */
+/** The part of the cache that a session reads. */
 export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "limit" | "offset" | "outgrown">;
 
 /** The state of a session, and the one place that changes it. */

@@ -1,5 +1,5 @@
 /**
- * Steps whose tokens are constrained. What the next token may be depends on the previous one, which the host has to see first. So a step is
+ * Steps whose tokens are constrained. The allowed next tokens depend on the previous one, which the host has to see first. So a step is
  * two. The logits of the next token are computed as soon as a token is chosen, and the host makes the mask meanwhile. Then the token is
  * chosen from both.
  *

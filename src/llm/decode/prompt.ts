@@ -29,7 +29,7 @@ const MAX_FED = { alone: 3, tiles: 1 } as const;
 /** If making the pipelines of a prompt takes more milliseconds than this, those of the steps after it are made at the same time. */
 const COLD_MS = 10;
 
-/** What a {@link PromptReader} works with. */
+/** The context of a {@link PromptReader}. */
 export interface PromptParts {
   readonly context: DecodeContext;
   readonly submitter: PromptSubmitter;
@@ -168,7 +168,7 @@ export class PromptReader {
     return { count: 1, submitted, partly, done: () => chosen ??= choose() };
   }
 
-  /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
+  /** Takes tokens from the prompt, padded if that costs nothing, and makes room for them. */
   #chunk(count: number): PromptChunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);

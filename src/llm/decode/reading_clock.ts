@@ -15,7 +15,7 @@ export class ReadingClock implements Disposable {
   #timer: ReturnType<typeof setInterval> | undefined;
   #error: { readonly cause: unknown } | undefined;
 
-  /** Calls `onRead`, where there is one. */
+  /** Calls `onRead`, if there is one. */
   constructor(onRead: ((share: number, count: number) => void) | undefined, count: number) {
     this.#onRead = onRead;
     this.#count = count;

@@ -1,5 +1,5 @@
 /**
- * The sequences of a session, each a row of its state: what was generated, which have ended, and what their next tokens may be.
+ * The sequences of a session, each a row of its state: its generated tokens, whether it ended, and the constraint on its next token.
  *
  * @module
  */
@@ -27,11 +27,11 @@ export interface Sequence {
   readonly last: number;
   /** Most tokens to generate. */
   readonly limit: number;
-  /** State of its random numbers before the first token, where there are any. */
+  /** State of its random numbers before the first token, if there are any. */
   readonly key: Sampler["key"];
-  /** The end of the prompt, as much of it as processors see, and what was generated. */
+  /** The end of the prompt, as much of it as processors see, and the generated tokens. */
   readonly tokens: number[];
-  /** What its tokens may be. */
+  /** The constraint on its tokens. */
   readonly constraint: Constraint | undefined;
   ended: boolean;
 }
@@ -130,10 +130,8 @@ export class Sequences {
     const which = this.#sequences.length > 1 ? ` of sequence ${sequence}` : "";
     return new LlmError(
       "logits",
-      `The logits of step ${step}${which}, behind ${
-        last + step
-      } tokens, have NaN or infinity in them, or no finite one: ` +
-        "look for such values in the weights, or for an overflow in their dtype",
+      `The logits of step ${step}${which}, after ${last + step} tokens, contain NaN or infinity, or no finite value. ` +
+        "Look for such values in the weights, or for an overflow in their dtype",
     );
   }
 }

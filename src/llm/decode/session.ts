@@ -2,7 +2,7 @@
  * Reading a prompt and decoding: steps with everything that changes from one to the next on the device.
  *
  * A step embeds tokens, runs the model over the cache's buffers, chooses the next token and writes the new state in place of the old. The
- * prompt is a step of many tokens, or several where it is long; then one token a step. Steps are traced once per capacity of the cache,
+ * prompt is a step of many tokens, or several if it is long; then one token a step. Steps are traced once per capacity of the cache,
  * those of a prompt also once per number of rows, which has few values. The model keeps the traces for later prompts. The host only submits
  * steps, several at a time on a fast device. It reads the tokens from a log that it can see while later steps run.
  *
@@ -28,7 +28,7 @@ import type { KvCache } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 
-/** What several sessions that were joined have in common: the rows, whose prompts were read, and their state. */
+/** The common part of sessions that were joined: the rows, whose prompts were read, and their state. */
 interface Joined {
   readonly sequences: Sequences;
   readonly scalars: DecodeScalars;
@@ -103,7 +103,7 @@ export class GenerationSession implements Disposable {
   }
 
   /**
-   * Submits the rest of the prompt, which chooses the first token; {@link GenerationSession.tokens} does it where it was not done. `read`
+   * Submits the rest of the prompt, which chooses the first token; {@link GenerationSession.tokens} does it if it was not done. `read`
    * resolves when the device has read it.
    */
   async open(): Promise<{ readonly read: Promise<void> }> {
@@ -148,7 +148,7 @@ export class GenerationSession implements Disposable {
             : sequences.constrained
             ? await this.#masked.submit(submitted + 1 < most)
             : this.#steps.submit(Math.min(sizer.size, most - submitted));
-          // What follows a prompt is submitted after all of it.
+          // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;
           flight.push(submission);

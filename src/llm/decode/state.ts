@@ -25,35 +25,35 @@ export interface DecodeOptions {
   readonly contextSize: number;
   /** Log probabilities are wanted: of each token and of so many of the most probable ones. */
   readonly logprobs?: number;
-  /** What the tokens of the sequence may be, where that is constrained. */
+  /** The constraint on the tokens of the sequence, if there is one. */
   readonly constraint?: Constraint;
-  /** Once it is aborted, nothing more of a prompt is submitted, and what is on its way is left out where the device can. */
+  /** Once it is aborted, nothing more of a prompt is submitted, and work on its way is left out if the device can do that. */
   readonly signal?: AbortSignal;
   /** Called while a step over `count` tokens of the prompt runs, with the share of it that is done. */
   readonly onRead?: (share: number, count: number) => void;
 }
 
-/** What changes from token to token; B sequences. */
+/** The state that changes from token to token; B sequences. */
 export interface State {
   /** int32 (B, 1): the tokens to feed; anything before the end of the prompt was read. */
   readonly token: Tensor;
   /** int32 (B,): their positions; before the end of the prompt that of the next token to read. */
   readonly position: Tensor;
-  /** uint32 (B, 2): states of the random numbers, where there are any. */
+  /** uint32 (B, 2): states of the random numbers, if there are any. */
   readonly key: Tensor | undefined;
   /** int32 (B, contextSize): the last tokens in a ring, the one to feed included, where a processor looks at them. */
   readonly recent: Tensor | undefined;
-  /** float32 (B, contextSize): 1 where `recent` has a token, 0 where there were fewer, for processors that count. */
+  /** float32 (B, contextSize): 1 where `recent` has a token, 0 if there were fewer, for processors that count. */
   readonly weights: Tensor | undefined;
   /** int32 (B, LOG): chosen tokens by position modulo its size. */
   readonly log: Tensor;
-  /** float32 (B, LOG, n): in the same way what `mx.fast.logprobs` says of them, where that is wanted. */
+  /** float32 (B, LOG, n): in the same way what `mx.fast.logprobs` says of them, if that is wanted. */
   readonly logprobs: Tensor | undefined;
   readonly keys: Buffers["keys"];
   readonly values: Buffers["values"];
 }
 
-/** What reading tokens of a prompt needs besides. */
+/** Further inputs of a step that reads tokens of a prompt. */
 export interface PromptChunk {
   /** int32 (rows,): the tokens, then padding. */
   readonly ids: Tensor;
@@ -65,7 +65,7 @@ export interface PromptChunk {
 export type DecodeScalars = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
 
 /**
- * What choosing tokens by a mask needs besides, which is made while the logits are: so a step is two, {@link forwardStep} and
+ * Further inputs of a step that chooses tokens by a mask. The mask is made while the logits are, so a step is two, {@link forwardStep} and
  * {@link chooseStep}.
  */
 export interface Masking {
@@ -75,7 +75,7 @@ export interface Masking {
   readonly mask: Tensor;
 }
 
-/** What computing logits reads and writes. `position` is that of the token that they follow. */
+/** The state that a step reads and writes to compute logits. `position` is that of the token that they follow. */
 export type ForwardState = Pick<State, "token" | "position" | "keys" | "values"> & Pick<Masking, "logits">;
 
 /** A part of the state that a step of the prompt before its end changes. */
@@ -84,8 +84,8 @@ export type PrefillState = Pick<State, "position" | "keys" | "values">;
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /**
- * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device. The first entry whose `upTo` is not
- * passed counts. Kernels work in such tiles.
+ * Tiles of a traced prompt by its tokens. The prompt's rows are a multiple of its tile, or of the device's least tile if that is larger. The
+ * first entry whose `upTo` is not passed counts. Kernels work in such tiles.
  */
 const TILES: readonly { readonly upTo: number; readonly multiple: number }[] = [
   { upTo: 16, multiple: 1 },
@@ -201,7 +201,7 @@ export function choose(
   };
 }
 
-/** Tokens, -1 where a row of logits has no finite largest one, as `mx.fast.sample` tells it. */
+/** Tokens, -1 if a row of logits has no finite largest one, as `mx.fast.sample` tells it. */
 function markInvalid(tokens: Tensor, logits: Tensor): Tensor {
   return mx.where(mx.isfinite(mx.max(logits, -1)), tokens.reshape([-1]), mx.array(-1, mx.int32));
 }
@@ -223,7 +223,7 @@ export function logOf(rows: readonly (readonly number[])[]): Tensor {
   return detach(hostVisible(values, [rows.length, LOG]));
 }
 
-/** The log of log probabilities of `rows` sequences, where those are wanted; it begins with `values`. */
+/** The log of log probabilities of `rows` sequences, if those are wanted; it begins with `values`. */
 export function logprobsLog(
   top: number | undefined,
   rows: number,
@@ -257,7 +257,7 @@ export function ring(prompt: readonly number[], last: number, size: number): num
   return inRing(prompt, last, size, prompt[prompt.length - 1]);
 }
 
-/** 1 where {@link ring} has a token, 0 where no token reached. */
+/** 1 where {@link ring} has a token, 0 if no token reached. */
 export function ringWeights(prompt: readonly number[], last: number, size: number): number[] {
   return inRing(prompt.map(() => 1), last, size, 0);
 }

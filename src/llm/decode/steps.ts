@@ -28,7 +28,7 @@ export class StepLoop {
   readonly #submitter: PromptSubmitter;
   readonly #stepOver: StepOver;
   #loop: DeviceLoop<unknown> | undefined;
-  /** What the loop runs, where it is kept. */
+  /** The trace that the loop runs. */
   #trace: TracedStep<unknown> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
@@ -90,12 +90,12 @@ export class StepLoop {
     return cache.offset === cache.capacity || this.#capacity !== cache.capacity;
   }
 
-  /** When the pipelines of the step that is to come are made, where they were asked for. */
+  /** When the pipelines of the step that is to come are made, if they were asked for. */
   get ahead(): Promise<void> | undefined {
     return this.#ahead;
   }
 
-  /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
+  /** Milliseconds of the next step if that is known and it can follow at once, while the prompt is still being read. */
   knownTime(): number | undefined {
     const { cache, sequences } = this.#context;
     if (sequences.constrained || cache.offset >= cache.capacity) return undefined;
@@ -114,7 +114,7 @@ export class StepLoop {
     if (!(traced instanceof TracedStep)) return;
     this.#next = traced;
     const ready = this.#context.model.traces.prepare(traced);
-    this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+    this.#ahead = ready.catch(() => {}); // a failure happens again, and is reported, when the step is needed
   }
 
   /**

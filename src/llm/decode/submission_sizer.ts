@@ -85,7 +85,7 @@ export class SubmissionSizer {
   #ended = -Infinity;
   #sharp = true;
 
-  /** Begins with the milliseconds of a step, where they are known. */
+  /** Begins with the milliseconds of a step, if they are known. */
   constructor(perStep: number | undefined) {
     this.#perStep = perStep ?? Infinity;
     this.#size = this.#fitting(FIRST_STEPS);
@@ -95,7 +95,7 @@ export class SubmissionSizer {
     return Math.max(1, Math.min(steps, MAX_STEPS / 2, Math.floor(SUBMISSION_MS / this.#perStep)));
   }
 
-  /** Milliseconds of a step; Infinity where they are not known yet. */
+  /** Milliseconds of a step; Infinity if they are not known yet. */
   get perStep(): number {
     return this.#perStep;
   }
@@ -105,7 +105,7 @@ export class SubmissionSizer {
     return this.#size;
   }
 
-  /** Submissions on their way: one is ahead where that does not mean a long wait at the end. */
+  /** Submissions on their way: one is ahead if that does not mean a long wait at the end. */
   get depth(): number {
     return this.#perStep <= SUBMISSION_MS ? 2 : 1;
   }

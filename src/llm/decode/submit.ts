@@ -1,6 +1,6 @@
 /**
  * How work of a session that may be aborted goes to the device. It goes whole if that is fast or can be dropped, in parts if a prompt takes
- * long. Also how an abort leaves out what was not computed yet.
+ * long. Also how an abort leaves out work that was not computed yet.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { DecodingModel, LanguageModel } from "../models/mod.ts";
 import { ReadingClock } from "./reading_clock.ts";
 import { PromptSizer, type Submission } from "./submission_sizer.ts";
 
-/** When a model's device will be done with what was submitted for an aborted prompt. */
+/** When a model's device will be done with the submitted work of an aborted prompt. */
 const abandoned = new WeakMap<LanguageModel, Promise<void>>();
 
 /** Resolves when a device computes nothing of aborted prompts any more, and throws the reason of an abort meanwhile. */

@@ -86,7 +86,7 @@ interface EngineSizes {
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
  * beginning is computed once and kept as long as there is memory for it.
  *
- * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks; with a seed the same holds on one
+ * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks. With a seed the same holds on one
  * device. Memory of keys and values is taken once and stays below {@link EngineOptions.kvBytes}: where it is full, requests of low
  * priority wait and are read again. Dispose the engine when it is not needed any more: the model stays.
  *
@@ -151,10 +151,10 @@ export class Engine implements AsyncDisposable {
 
   /**
    * Adds a request, whose tokens come as they are computed, the last one with a `finishReason`. An abort of its signal before the first token
-   * throws the signal's reason; so does leaving the loop over the tokens end it, within one step.
+   * throws the signal's reason. Leaving the loop over the tokens ends the request within one step.
    *
-   * Throws an {@link LlmError} at once for options out of range, for a prompt that does not fit, and with the code "busy" where too many
-   * requests wait.
+   * Throws an {@link LlmError} at once for options out of range and for a prompt that does not fit. Its code is "busy" if too many requests
+   * wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
     if (this.#closed !== undefined) throw this.#closed;

@@ -122,8 +122,8 @@ export class Job implements RunnerSequence, Disposable {
       this.end(
         new LlmError(
           "logits",
-          `The logits after ${at} tokens have NaN or infinity in them, or no finite one: look for such values in the ` +
-            "weights, or for an overflow in their dtype",
+          `The logits after ${at} tokens contain NaN or infinity, or no finite value. ` +
+            "Look for such values in the weights, or for an overflow in their dtype",
         ),
       );
       return true;

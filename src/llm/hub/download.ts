@@ -76,7 +76,7 @@ export class Downloads {
         const found = await this.#fill(partial, file);
         if (found === file.hash) return await partial.finish(path);
         partial.clear();
-        if (begun) continue; // what was there before may be to blame
+        if (begun) continue; // the part that was there before may be damaged
         remove(partial.path);
         const title = HASH_TITLES[algorithmOf(file.hash)!];
         throw new LlmError(

@@ -13,7 +13,7 @@ export type HashAlgorithm = "sha256" | "git";
 /** The algorithms by the length of their hexadecimal digits. */
 const ALGORITHMS: Readonly<Record<number, HashAlgorithm>> = { 40: "git", 64: "sha256" };
 
-/** What messages call them. */
+/** Their names in messages. */
 export const HASH_TITLES = { sha256: "SHA-256", git: "git object id" } as const satisfies Record<HashAlgorithm, string>;
 
 /** The algorithm of a hash in lower-case hexadecimal digits; undefined if it is of none. */

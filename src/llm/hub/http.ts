@@ -16,7 +16,7 @@ const MAX_JSON = 2 ** 24;
 /** Failures in a row that a question is worth. */
 const QUESTION_TRIES = 2;
 
-/** What a {@link HubClient} is made of. */
+/** Options of a {@link HubClient}. */
 export interface ClientOptions {
   /** Address of the hub. */
   readonly endpoint: URL;

@@ -16,7 +16,7 @@ export interface RepoFile {
   readonly name: string;
   /** Bytes. */
   readonly size: number;
-  /** What its bytes hash to, which is also the name of its blob: SHA-256 of a file in Git LFS, else git's object id. */
+  /** The hash of its bytes, which is also the name of its blob: SHA-256 of a file in Git LFS, else git's object id. */
   readonly hash: string;
   /** Git's object id: for a file in Git LFS that of its pointer. */
   readonly gitId: string;
@@ -29,7 +29,7 @@ export const MAX_FILES = 100_000;
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The value as an object; an empty one where it is something else. */
+/** The value as an object; an empty one if it is something else. */
 export function jsonObject(value: unknown): Json {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
 }

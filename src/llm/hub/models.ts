@@ -20,7 +20,7 @@ export interface CachedFile {
   readonly name: string;
   /** Bytes. */
   readonly size: number;
-  /** What it was published with: SHA-256 of a file in Git LFS, else git's object id; undefined if nothing tells. */
+  /** The published hash: SHA-256 of a file in Git LFS, else git's object id; undefined if unknown. */
   readonly hash: string | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface CachedModel {
   readonly missing: readonly string[];
 }
 
-/** A file that was compared with what was published. */
+/** A file that was compared with the published hash. */
 export interface VerifiedFile {
   /** Its name in the model. */
   readonly name: string;
@@ -69,7 +69,7 @@ export function cachedCommits(cache: string, { repo, revision }: HubName): reado
   throw new LlmError("hub", `${which} is not in ${shownPath(cache)}`);
 }
 
-/** What the cache has of a commit. */
+/** Files of a commit in the cache. */
 export function describe(repo: RepoCache, commit: string): CachedModel {
   const paths = repo.files(commit);
   let used = 0;
@@ -116,7 +116,7 @@ export function removeCommits(repo: RepoCache, commits: readonly string[]): numb
     name.endsWith(".incomplete") ? !partials.has(name.split(".")[0]) : !needed.has(join(blobs, name))
   ).map((name) => join(blobs, name));
   const bytes = [...copies, ...loose].reduce((sum, path) => sum + bytesOf(path), 0);
-  // What leads to something goes before it.
+  // References are removed before the files that they point to.
   const refs = [...repo.refs()].filter(([, commit]) => !kept.includes(commit)).map(([revision]) => repo.ref(revision));
   const trees = commits.map((commit) => repo.tree(commit));
   const snapshots = commits.map((commit) => repo.snapshot(commit));

@@ -8,7 +8,7 @@ import { INDEX_FILE } from "../checkpoint/shards.ts";
 import type { RepoFile } from "./listing.ts";
 
 /**
- * What is downloaded of a model: what loading it reads, here and in Python. As in a shell, "*" stops at "/", so folders with other
+ * The downloaded files of a model: those that loading reads, here and in Python. As in a shell, "*" stops at "/", so folders with other
  * formats (`onnx/`, `original/`) stay where they are.
  */
 export const MODEL_PATTERNS: readonly string[] = [
@@ -20,7 +20,7 @@ export const MODEL_PATTERNS: readonly string[] = [
   "*.txt",
 ];
 
-/** What must be there of those files, if the model has them, before it is loaded. */
+/** Those of the files that must be complete before the model is loaded, if it has them. */
 export const LOADED_PATTERNS: readonly string[] = [
   "config.json",
   "generation_config.json",

@@ -19,7 +19,7 @@ export interface RetryPolicy {
   readonly idle: number;
 }
 
-/** What the hub is given unless a caller says otherwise. */
+/** The default policy. */
 export const RETRY_POLICY: RetryPolicy = { tries: 5, delay: 500, longest: 120_000, idle: 30_000 };
 
 /** A failure that may pass. The message is a sentence without its end. */

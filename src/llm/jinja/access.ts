@@ -1,5 +1,5 @@
 /**
- * What `a.b`, `a["b"]` and `a[1:2]` give, and calls with arguments by position and name.
+ * Evaluates `a.b`, `a["b"]` and `a[1:2]`, and calls with arguments by position and name.
  *
  * @module
  */

@@ -12,7 +12,7 @@ import { repr, str } from "./print.ts";
 import { Builder, Str } from "./text.ts";
 import { type Args, Dict, Float, lengthOf, numberOf, Tuple, typeName, type Value } from "./values.ts";
 
-/** What `a.b` and `a[b]` give: access.ts has it, whose methods of strings format text. */
+/** The access by `a.b` and `a[b]`. access.ts implements it; its string methods format text. */
 export interface Access {
   attributeOf(of: Value, name: string): Value;
   itemOf(of: Value, index: Value): Value;

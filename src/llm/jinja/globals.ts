@@ -62,7 +62,7 @@ function fieldsOf(name: string, { positional, named }: Args): (readonly [Value, 
   return [...pairs, ...[...named].map(([key, value]) => [Str.user(key), value] as const)];
 }
 
-/** What cycler() gives. */
+/** The result of cycler(). */
 class Cycler extends Thing {
   readonly typeName = "Cycler";
   #place = 0;

@@ -87,7 +87,7 @@ export function metered<T>(size: InputSize, work: () => T): T {
     return work();
   } catch (error) {
     if (error instanceof TemplateFault) throw error;
-    // What is nested too deeply for this thread's stack.
+    // The nesting is too deep for this thread's stack.
     if (error instanceof RangeError) throw new TemplateFault("the template is nested too deeply");
     throw error;
   } finally {

@@ -112,7 +112,7 @@ export class Loop extends Thing {
     return this.#recurse(over!);
   }
 
-  /** What it prints. */
+  /** Its printed form. */
   override get text(): string {
     return `<LoopContext ${this.#index + 1}/${this.#count()}>`;
   }

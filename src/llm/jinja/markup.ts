@@ -34,7 +34,7 @@ export function added(left: Str, right: Str): Str {
   return escape(left).plus(escape(right)).withMarkup(true);
 }
 
-/** What was made of a text, as markup if that is. Texts in lists are too. */
+/** The result of an operation on a text, marked as markup if the text is. So are texts in lists. */
 export function markedAs(text: Value, made: Value): Value {
   if (!(text instanceof Str) || !text.markup) return made;
   if (made instanceof Str) return made.withMarkup(true);

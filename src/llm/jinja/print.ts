@@ -25,7 +25,7 @@ import {
   View,
 } from "./values.ts";
 
-/** What a value prints. */
+/** The printed form of a value. */
 export function str(value: Value): Str {
   if (value instanceof Str) return value;
   if (value instanceof Undefined) return EMPTY;
@@ -108,7 +108,7 @@ function writeQuoted(out: Builder, value: Str): void {
 
 /** How JSON is written. */
 export interface JsonForm {
-  /** What stands before an entry for each level, when entries have lines of their own. */
+  /** The indentation of a level, when entries have lines of their own. */
   readonly indent?: string;
   /** Between items, and between key and value. */
   readonly separators: readonly [Str, Str];

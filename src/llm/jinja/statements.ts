@@ -12,7 +12,7 @@ import { Str } from "./text.ts";
 
 /** A template that has been read. */
 export interface Parsed {
-  /** What it does. */
+  /** Its statements. */
   readonly body: readonly Statement[];
   /** Names that it reads anywhere. */
   readonly names: ReadonlySet<string>;

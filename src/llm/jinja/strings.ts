@@ -1,5 +1,5 @@
 /**
- * What methods and filters do with strings: cutting, searching, replacing, padding.
+ * Methods and filters of strings: cutting, searching, replacing, padding.
  *
  * @module
  */

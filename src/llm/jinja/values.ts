@@ -1,5 +1,5 @@
 /**
- * What expressions of a template are: Python's values, as far as templates meet them.
+ * The values of a template's expressions: Python's values, as far as templates meet them.
  *
  * `null` is None, a boolean is a bool, a whole number is an int (a bigint if it is not safe), {@link Float} is a float.
  * Nothing but a namespace can be changed, as in the sandbox that Hugging Face renders templates in.
@@ -34,7 +34,7 @@ export class Tuple {
   }
 }
 
-/** What dict.keys(), values() and items() give. */
+/** The result of dict.keys(), values() and items(). */
 export class View {
   /** Looks at a dict. */
   constructor(readonly of: Dict, readonly what: "keys" | "values" | "items") {}
@@ -47,7 +47,7 @@ export class View {
   }
 }
 
-/** What range() gives. */
+/** The result of range(). */
 export class Range {
   /** Number of items. */
   readonly length: number;
@@ -66,7 +66,7 @@ export class Range {
   }
 }
 
-/** What can be read once, such as the outcome of map() or select(). */
+/** A value that can be read once, such as the result of map() or select(). */
 export class Iter {
   readonly #source: Iterator<Value>;
 
@@ -81,7 +81,7 @@ export class Iter {
     return done ? undefined : value;
   }
 
-  /** What is left. */
+  /** The rest. */
   *values(): Generator<Value> {
     for (let value = this.next(); value !== undefined; value = this.next()) yield value;
   }
@@ -121,7 +121,7 @@ export abstract class Thing {
     throw new TemplateFault(`'${this.typeName}' object is not callable`);
   }
 
-  /** What it prints. */
+  /** Its printed form. */
   get text(): string {
     return `<${this.typeName}>`;
   }
@@ -221,7 +221,7 @@ export class Dict {
   }
 }
 
-/** What equal keys have in common: strings stand for themselves, unless they could be taken for what stands for a tuple. */
+/** The hash of a key, the same for equal keys. A string is its own hash, unless it could be taken for a tuple's. */
 export function hashOf(key: Value): unknown {
   if (key instanceof Str) return key.text.startsWith("\0") ? `\0s${key.text}` : key.text;
   if (key instanceof Float) return Number.isSafeInteger(key.value) ? key.value + 0 : `\0f${key.value}`;

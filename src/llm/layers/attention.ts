@@ -32,7 +32,7 @@ export class Attention extends Module {
   /** Rotary positions. */
   rope: RoPE;
 
-  /** Takes q_proj, k_proj, v_proj and o_proj below `path`, and q_norm and k_norm where there are some. */
+  /** Takes q_proj, k_proj, v_proj and o_proj below `path`, and q_norm and k_norm if there are some. */
   constructor(config: DecoderConfig, weights: Weights, path: string, rope: RoPE) {
     super();
     const { hiddenSize, heads, kvHeads, headDim, qkNorm, qkvBias, outputBias, rmsNormEps } = config;

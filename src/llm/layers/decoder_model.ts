@@ -50,7 +50,7 @@ export class DecoderModel extends Module implements DecodingModel {
     else if (!weights.headless) this.lm_head = linear(weights, "lm_head", hiddenSize, vocabSize);
   }
 
-  /** What config.json says. */
+  /** The fields of config.json. */
   get config(): DecoderConfig {
     return this.#config;
   }
@@ -65,14 +65,14 @@ export class DecoderModel extends Module implements DecodingModel {
     return this.#device ??= deviceOf(this.#tensors);
   }
 
-  /** See {@link DecodingModel.forward}. Throws an {@link LlmError} where the model was disposed or the cache has no room. */
+  /** See {@link DecodingModel.forward}. Throws an {@link LlmError} if the model was disposed or the cache has no room. */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     this.#checkAlive();
     checkTokens(tokens, rows);
     return this.logits(this.model.forward(tokens, cache, rows));
   }
 
-  /** See {@link DecodingModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
+  /** See {@link DecodingModel.logits}. Throws an {@link LlmError} if the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
     if (this.lm_head !== undefined) return forwardInDtype(this.lm_head, hidden);
     if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);

@@ -42,11 +42,11 @@ export class StretchedRoPE extends RoPE {
   }
 }
 
-/** What a scaling changes. */
+/** The changes by a scaling. */
 interface Stretched {
   /** A factor of positions. */
   readonly scale?: number;
-  /** Wavelengths of the pairs, divided by 2π, where they are not powers of the base. */
+  /** Wavelengths of the pairs, divided by 2π, if they are not powers of the base. */
   readonly freqs?: readonly number[];
   /** A factor of the rotated features. */
   readonly mscale?: number;

@@ -19,12 +19,12 @@ export type Table = Module & {
   asLinear(x: Tensor): Tensor;
 };
 
-/** What a layer makes of x, in the dtype of x: weights may have another one. */
+/** Applies a layer to x in the dtype of x: weights may have another one. */
 export function forwardInDtype(layer: Layer, x: Tensor): Tensor {
   return layer.forward(x).astype(x.dtype);
 }
 
-/** Takes `<path>.weight` (outputs, inputs), or its codes, scales and biases, and `<path>.bias` (outputs,) where it has one. */
+/** Takes `<path>.weight` (outputs, inputs), or its codes, scales and biases, and `<path>.bias` (outputs,) if it has one. */
 export function linear(weights: Weights, path: string, inputs: number, outputs: number, bias: boolean = false): Layer {
   const matrix = takeMatrix(weights, path, outputs, inputs);
   const arrays = bias ? { ...matrix, bias: weights.takeVector(`${path}.bias`, [outputs]) } : matrix;

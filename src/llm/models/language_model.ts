@@ -1,5 +1,5 @@
 /**
- * What a model family gives to generation.
+ * The interface of a model for generation.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export interface Traces extends Disposable {
 
 /**
  * A model as {@link load} gives it: a module of `mx.nn` whose parameters have the names that the checkpoint gives them.
- * What replaces them, one by one or with their modules, is what the next generation computes with.
+ * A replaced parameter or module counts from the next generation on.
  *
  * @example
  * ```ts
@@ -39,7 +39,7 @@ export interface Traces extends Disposable {
  * ```
  */
 export interface LanguageModel extends Module, Disposable {
-  /** What config.json says. */
+  /** The fields of config.json. */
   readonly config: ModelConfig;
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
   readonly traces: Traces;
@@ -50,7 +50,7 @@ export interface LanguageModel extends Module, Disposable {
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**
    * Token ids (B, T) → hidden states (B, T, H) as transformers gives them. These are the embedding's, those after each layer but the
-   * last, and those after the last norm. Arrays are lazy: what is not read is not computed.
+   * last, and those after the last norm. Arrays are lazy: an array that is not read is not computed.
    */
   hiddenStates(tokens: Tensor): Tensor[];
   /** The last of the hidden states (…, H) → logits (…, V). */
@@ -59,7 +59,7 @@ export interface LanguageModel extends Module, Disposable {
   makeCache(batch?: number): KvCache;
 }
 
-/** What generation needs of a model besides. */
+/** The further fields of a model that generation needs. */
 export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
   /** The device of the parameters. */

@@ -21,7 +21,7 @@ export { type DecodingModel, decodingModel, type LanguageModel, type Traces } fr
 
 /** A model that was described but not built. */
 export interface Architecture {
-  /** What config.json says. */
+  /** The fields of config.json. */
   readonly config: ModelConfig;
   /** Its modules that hold weights, in mlx-lm's order; whether a head is stored decides where the config does not. */
   modules(hasHead: boolean): readonly WeightModule[];

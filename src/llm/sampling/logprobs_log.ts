@@ -12,7 +12,7 @@ export interface TokenLogprob {
   readonly logprob: number;
 }
 
-/** What is known of a chosen token. */
+/** Log probabilities of a chosen token. */
 export interface Logprobs {
   /** Of the token itself. */
   readonly logprob: number;
@@ -34,7 +34,7 @@ export function logprobsWidth(top: number): number {
   return 1 + 2 * top;
 }
 
-/** What one row of `mx.fast.logprobs` says. */
+/** The content of one row of `mx.fast.logprobs`. */
 export function readLogprobs(row: Float32Array): Logprobs {
   const top = (row.length - 1) / 2;
   const likely = Array.from({ length: top }, (_, i) => ({ token: row[1 + top + i], logprob: row[1 + i] }));

@@ -138,7 +138,7 @@ export interface BatchGenerateOptions
   readonly maxTokens?: number | readonly number[];
   /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
   readonly seed?: number | readonly number[];
-  /** What the answers have to look like: all the same, or one format a prompt. */
+  /** The format of the answers: all the same, or one format a prompt. */
   readonly responseFormat?: ResponseFormat | readonly ResponseFormat[];
   /** Called when a prompt has been read. */
   readonly onPrompt?: (done: number, total: number) => void;

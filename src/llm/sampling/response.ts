@@ -1,5 +1,5 @@
 /**
- * What a generation says of each token, and the rates in it.
+ * The response of a generation for each token, and the rates in it.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { Logprobs } from "./logprobs_log.ts";
 export interface GenerationResponse {
   /** Text that became certain with this token; may be empty. Of an answer in a conversation, without thoughts and calls. */
   readonly text: string;
-  /** What the model thinks before it answers in a conversation, without `<think>` and `</think>`. */
+  /** The thoughts of the model before its answer in a conversation, without `<think>` and `</think>`. */
   readonly reasoning: string;
   /** Functions that the model calls, if the option `tools` offers some: each comes when its call is whole. */
   readonly toolCalls: readonly ParsedToolCall[];

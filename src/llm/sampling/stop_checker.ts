@@ -12,7 +12,7 @@ import type { GenerationResponse } from "./response.ts";
 import { StopStrings, type StreamDecoder } from "../tokenizer/detokenizer.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 
-/** What a {@link StopChecker} looks for. */
+/** The conditions of a {@link StopChecker}. */
 interface StopOptions extends Pick<GenerateOptions, "signal"> {
   readonly stop: string | readonly string[];
   /** Most tokens. */

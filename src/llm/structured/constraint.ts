@@ -1,5 +1,5 @@
 /**
- * What the next token of a sequence may be: the masks of a matcher, and before them the thoughts of models that think first.
+ * The constraint on the next token of a sequence: the masks of a matcher, and before them the thoughts of models that think first.
  *
  * @module
  */
@@ -29,7 +29,7 @@ export class Constraint implements Disposable {
   #phase: Phase = "answers";
   /** Tokens of blank lines since the thoughts ended. */
   #blank = 0;
-  /** What the grammar alone allows now. */
+  /** Tokens that the grammar alone allows now. */
   #allowed: Int32Array | undefined;
 
   private constructor(matcher: Matcher, tokenizer: Tokenizer, size: number) {
@@ -76,7 +76,7 @@ export class Constraint implements Disposable {
     else this.#phase = thinking && !closed ? "may think" : "answers";
   }
 
-  /** What the next token may be: bit i % 32 of word i / 32 is set for token i. It is for one step. */
+  /** A mask of the allowed next tokens: bit i % 32 of word i / 32 is set for token i. It is for one step. */
   async mask(): Promise<Int32Array> {
     if (this.#phase === "thinks") return this.#text();
     const mask = await this.#matcher.mask();

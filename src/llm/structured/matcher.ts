@@ -73,7 +73,7 @@ export class Matcher implements Disposable {
   }
 
   /**
-   * The mask after what was accepted: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} where the
+   * The mask after the accepted tokens: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} if the
    * token was not one of those.
    */
   async mask(): Promise<Int32Array> {
@@ -186,7 +186,7 @@ class GrammarWorker {
     return reply;
   }
 
-  /** The reply to a request, `undefined` where it takes more than some milliseconds. */
+  /** The reply to a request, `undefined` if it takes more than some milliseconds. */
   async #ask(request: Request, limit: number): Promise<Reply | undefined> {
     const buffer = this.#post(request);
     const late = performance.now() + limit;

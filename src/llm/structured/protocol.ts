@@ -5,7 +5,7 @@
  * @module
  */
 
-/** What a worker begins with. */
+/** The first message to a worker. */
 export interface WorkerData {
   /** Int32Array; see {@link SIGNAL} and {@link POSTED}. */
   readonly signal: SharedArrayBuffer;
@@ -34,7 +34,7 @@ export type GrammarSource =
   | { readonly kind: "json"; readonly text: string; readonly strict: boolean }
   | { readonly kind: "ebnf" | "regex"; readonly text: string };
 
-/** What the worker is asked. */
+/** Requests to the worker. */
 export type Request =
   | {
     readonly ask: "open";
@@ -45,7 +45,7 @@ export type Request =
   | { readonly ask: "close"; readonly matcher: number }
   | { readonly ask: "begin" | "memory" };
 
-/** What it answers: `value` is bytes of memory. */
+/** Its answers: `value` is bytes of memory. */
 export interface Reply {
   readonly error?: string;
   readonly value?: number;
@@ -82,7 +82,7 @@ export function readReply(buffer: SharedArrayBuffer): Reply | undefined {
   return JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length).slice()));
 }
 
-/** What lies where in the memory of a matcher: int32 words, then those of the mask. */
+/** The layout of a matcher's memory: int32 words, then those of the mask. */
 export const ASKED = 0;
 /** Equal to {@link ASKED} when the answer is there. */
 export const ANSWERED = 1;

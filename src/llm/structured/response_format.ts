@@ -12,7 +12,7 @@ import { type JsonSchema, SchemaError } from "./json/schema.ts";
 import { rulesOf } from "./rules.ts";
 
 /**
- * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar. A grammar is in EBNF, or it is
+ * The format of an answer: any text, a JSON object, JSON of a schema, or text of a grammar. A grammar is in EBNF, or it is
  * a regular expression that matches the whole text. `strict` (default true) leaves out properties and items that a schema does not name.
  * The form with `json_schema` is OpenAI's.
  */
@@ -44,7 +44,7 @@ const MEMBERS = {
   regex: ["regex"],
 } as const satisfies Record<ResponseFormat["type"], readonly string[]>;
 
-/** What messages call a source. */
+/** The name of a source in messages. */
 export const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern" } as const;
 
 /** The grammar of a format, `undefined` if any text will do. Throws an {@link LlmError} that says what is wrong with it. */

@@ -77,7 +77,7 @@ export async function serve({ signal, vocabulary }: WorkerData): Promise<void> {
   }
 }
 
-/** What was wrong with a grammar. */
+/** The error of a grammar. */
 function complaint(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return /call stack/.test(message) ? "it is nested too deeply" : message;

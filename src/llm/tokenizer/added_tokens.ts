@@ -1,6 +1,6 @@
 /**
  * The "added_tokens" of a tokenizer.json: tokens that are found in text before it is encoded, as Hugging Face's tokenizers
- * find them. Those that are not "normalized" are looked for first, the others in the normal form of what is left.
+ * find them. Those that are not "normalized" are looked for first, the others in the normal form of the rest.
  *
  * @module
  */
@@ -74,7 +74,7 @@ export function isToken({ content, id }: AddedToken): boolean {
 }
 
 const WHITE_SPACE = new CharSet(isWhiteSpace);
-/** What the regular expressions of Rust call a character of a word. */
+/** The word characters of Rust's regular expressions. */
 const WORD = new CharSet(matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"));
 
 /** Finds added tokens in text. */

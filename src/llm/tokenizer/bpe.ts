@@ -93,7 +93,7 @@ export class Bpe {
   /** Take a word that is a token for what it is, without merging. */
   readonly #wholeWords: boolean;
   readonly #idOfByte: Int32Array;
-  // The word at hand, by position; what was merged leaves gaps. `#previous` and `#following` link what is left.
+  // The word at hand, by position; merges leave gaps. `#previous` and `#following` link the rest.
   #bytes = new Uint8Array(0);
   #ids = new Int32Array(0);
   #previous = new Int32Array(0);
@@ -103,7 +103,7 @@ export class Bpe {
   #makes = new Int32Array(0);
   readonly #queue = new MinHeap();
   readonly #known = new Map<string, readonly number[]>();
-  // What was found for pairs of ids, at places that they share with others.
+  // The merges of pairs of ids, at places that pairs share.
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 

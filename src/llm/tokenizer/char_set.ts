@@ -9,7 +9,7 @@
 /** Whether a code point is in a set. */
 export type CharTest = (code: number) => boolean;
 
-/** What tables hold for characters outside the set and inside of it; 0 for those not asked about yet. */
+/** Entries of tables for characters outside the set and inside of it; 0 for those not tested yet. */
 export const OUTSIDE = 1;
 export const INSIDE = 2;
 
@@ -33,7 +33,7 @@ export class CharSet {
   }
 }
 
-/** What passes a test in JavaScript's syntax for one character, such as "\\p{L}". */
+/** A test for characters that match an expression in JavaScript's syntax, such as "\\p{L}". */
 export function matching(one: string, flags = "u"): CharTest {
   const regex = new RegExp(`^${one}$`, flags);
   return (code) => regex.test(String.fromCodePoint(code));
@@ -44,17 +44,17 @@ export function range(low: number, high: number): CharTest {
   return (code) => code >= low && code <= high;
 }
 
-/** What passes any of some tests. */
+/** A test for characters that pass any of some tests. */
 export function union(tests: readonly CharTest[]): CharTest {
   return tests.length === 1 ? tests[0] : (code) => tests.some((test) => test(code));
 }
 
-/** What passes all of some tests. */
+/** A test for characters that pass all of some tests. */
 export function intersection(tests: readonly CharTest[]): CharTest {
   return tests.length === 1 ? tests[0] : (code) => tests.every((test) => test(code));
 }
 
-/** What does not pass a test. */
+/** A test for characters that fail a test. */
 export function complement(test: CharTest): CharTest {
   return (code) => !test(code);
 }

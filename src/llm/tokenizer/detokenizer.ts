@@ -27,7 +27,7 @@ export class StreamDecoder {
     return this.#utf8.decode(this.#bytes(id) ?? REPLACEMENT, { stream: true });
   }
 
-  /** What is left; an incomplete character becomes U+FFFD. Starts over. */
+  /** The rest; an incomplete character becomes U+FFFD. Starts over. */
   finish(): string {
     return this.#utf8.decode();
   }

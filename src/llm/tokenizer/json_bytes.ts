@@ -36,7 +36,7 @@ for (const char of ',:[]{}"') ENDS_SCALAR[char.charCodeAt(0)] = 1;
 
 /** A place in the bytes of a JSON file, which moves forward over one value after the other. */
 export class JsonBytes {
-  /** What messages call the bytes. */
+  /** The name of the bytes in messages. */
   readonly file: string;
   readonly #bytes: Uint8Array;
   #at: number;
@@ -141,7 +141,7 @@ export class JsonBytes {
     for (let at = start + 1; at < bytes.length; at++) {
       let byte = bytes[at];
       if (byte === QUOTE) {
-        if (end > out.length) break; // what lies beyond was not written
+        if (end > out.length) break; // the rest was not written
         this.#at = at + 1;
         return end;
       }

@@ -9,7 +9,7 @@ import { LlmError } from "../error.ts";
 import { type Form, FORMS, normalize } from "./normalizer.ts";
 import { Regex, RegexLimit } from "./regex.ts";
 
-/** What happens to text before it is encoded. */
+/** A step on text before it is encoded. */
 export interface PreTokenizer {
   /** The text in the normal forms of the model. */
   normalize(text: string): string;
@@ -86,7 +86,7 @@ function splitterOf(step: Step, fail: Fail): Splitter {
   return splitter(pattern, step.behavior as keyof typeof BEHAVIORS, step.invert === true, fail);
 }
 
-/** What becomes of pieces that match and of those between them. */
+/** Behaviours: the pieces made of those that match and those between them. */
 const BEHAVIORS = {
   Isolated: (pieces: Piece[]) => pieces.map(([text]) => text),
   Removed: (pieces: Piece[]) => pieces.filter(([, matches]) => !matches).map(([text]) => text),

@@ -147,7 +147,7 @@ class Compiler {
     return end;
   }
 
-  /** What is done inside is done: no other way is tried. */
+  /** A match inside is final: no other way is tried. */
   #atomic(inside: () => void): void {
     const register = this.registers++;
     this.emit(OP.enter, register);

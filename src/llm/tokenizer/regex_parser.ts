@@ -1,6 +1,6 @@
 /**
  * Reads regular expressions in the syntax of Oniguruma, which the pre-tokenizers of a tokenizer.json are written in, into a
- * tree. What is not supported is an error, never something else.
+ * tree. Unsupported syntax is an error, never another pattern.
  *
  * @module
  */

@@ -21,10 +21,10 @@ export type RegexNode =
   | { readonly kind: "look"; readonly item: RegexNode; readonly behind: boolean; readonly negative: boolean }
   | { readonly kind: "assert"; readonly what: Assertion };
 
-/** What may be asked about a place in a text. */
+/** Assertions about a place in a text. */
 export type Assertion = "lineStart" | "lineEnd" | "start" | "end" | "lastLineEnd" | "boundary" | "noBoundary";
 
-/** Characters that a node takes, where that does not depend on the text. */
+/** Characters that a node takes, if that does not depend on the text. */
 export function widthOf(node: RegexNode): number | undefined {
   switch (node.kind) {
     case "char":

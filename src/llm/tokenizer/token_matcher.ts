@@ -65,7 +65,7 @@ export class TokenMatcher {
     }
   }
 
-  /** The node of the longest end of what was read, with one more unit, that is a node. */
+  /** The node of the longest end of the read text, with one more unit, that is a node. */
   #next(node: number, unit: number): number {
     for (;; node = this.#fallback[node]) {
       const edge = this.#edge(node, unit);

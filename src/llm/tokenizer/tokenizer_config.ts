@@ -15,7 +15,7 @@ export type NamedTemplates = Readonly<Record<string, string>>;
 /** A token of tokenizer_config.json without an id. */
 type NamedToken = Required<Omit<AddedToken, "id">>;
 
-/** What counts of a tokenizer_config.json. */
+/** The fields of a tokenizer_config.json that are used. */
 export interface TokenizerConfig {
   /** Texts of tokens with a meaning by their field, such as "eos_token". */
   readonly named: Readonly<Record<string, string>>;

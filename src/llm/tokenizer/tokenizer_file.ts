@@ -16,7 +16,7 @@ import { type Around, readPostProcessor } from "./post_processor.ts";
 import { type PreTokenizer, readPreTokenizer } from "./pre_tokenizer.ts";
 import { checkIds, Vocabulary } from "./vocabulary.ts";
 
-/** What a tokenizer.json describes. */
+/** The content of a tokenizer.json. */
 export interface TokenizerFile {
   /** Tokens of the model. */
   readonly vocabulary: Vocabulary;

@@ -18,7 +18,7 @@ import { blocksOf, linearToLoraLayers, type LoRAConfig } from "./layers.ts";
 /** How a model is fine-tuned. */
 export type FineTuneType = "lora" | "dora" | "full";
 
-/** What adapter_config.json says of the model's form. */
+/** The model's form in adapter_config.json. */
 export interface AdapterConfig {
   /** How it was fine-tuned. */
   readonly fineTuneType: FineTuneType;
@@ -52,7 +52,7 @@ export function prepareModel(model: nn.Module, { fineTuneType, numLayers, loraPa
   } else linearToLoraLayers(model, numLayers, loraParameters!, fineTuneType === "dora");
 }
 
-/** Writes adapter_config.json; `more` is what mlx-lm notes besides. The folder is made where it is not there. */
+/** Writes adapter_config.json; `more` is what mlx-lm notes besides. The folder is made if it is not there. */
 export function saveAdapterConfig(
   folder: string,
   { fineTuneType, numLayers, loraParameters }: AdapterConfig,
@@ -141,7 +141,7 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
 }
 
 /**
- * Puts the adapters of a folder, as {@link train} and mlx-lm save them, into a model, or what was trained of it in full.
+ * Puts the adapters of a folder, as {@link train} and mlx-lm save them, into a model, or its fully trained weights.
  *
  * Throws an {@link LlmError} that names the file and what does not fit the model.
  *

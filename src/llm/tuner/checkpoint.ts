@@ -37,7 +37,7 @@ export interface Counts {
   readonly since: { readonly loss: number; readonly tokens: number; readonly steps: number };
 }
 
-/** What a checkpoint is made of and restored into. */
+/** The state that a checkpoint saves and restores. */
 export interface Training {
   /** The model. */
   readonly model: nn.Module;
@@ -45,13 +45,13 @@ export interface Training {
   readonly optimizer: mx.optimizers.Optimizer;
   /** The batches that it is trained on. */
   readonly batches: Batches;
-  /** What decides their order. */
+  /** The generator of their order. */
   readonly random: NumpyRandom;
   /** Gradients that wait for more, with gradient accumulation. */
   readonly gradients: nn.ModuleTree | null;
-  /** What was measured. */
+  /** Measurements so far. */
   readonly history: History;
-  /** What a run that goes on must have in common with this one, by name. */
+  /** Settings that a resumed run must share with this one, by name. */
   readonly settings: Readonly<Record<string, string>>;
 }
 
@@ -122,7 +122,7 @@ function tree(arrays: Named): nn.ModuleTree {
 
 /**
  * Puts a training where a checkpoint is, and gives its numbers and the gradients that wait. Throws an {@link LlmError} that names what
- * differs where it is one of another training; nothing is changed then.
+ * differs if it is one of another training; nothing is changed then.
  */
 export function restoreCheckpoint(
   path: string,

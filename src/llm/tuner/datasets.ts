@@ -49,7 +49,7 @@ type DatasetRow = Readonly<Record<string, unknown>>;
 /** Makes an example of a line. */
 type Reader = (row: DatasetRow, tokenizer: Tokenizer, mask: boolean) => Example;
 
-/** What lines may have, in the order in which it is looked for. */
+/** Formats of lines, in the order in which they are tried. */
 const FORMATS: readonly { readonly fields: readonly string[]; readonly read: Reader }[] = [
   {
     fields: ["prompt", "completion"],

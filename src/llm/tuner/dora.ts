@@ -33,9 +33,9 @@ function rescaled(weight: Tensor, m: Tensor): Tensor {
 export class DoRALinear extends nn.Module {
   /** The layer that is adapted. */
   linear: AnyLinear;
-  /** What drops parts of the input while training. */
+  /** Dropout of the input while training. */
   dropout: nn.Dropout;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** Lengths of the rows: (outputs,) */
   m: Tensor;
@@ -87,9 +87,9 @@ export class DoRALinear extends nn.Module {
 export class DoRAEmbedding extends nn.Module {
   /** The table that is adapted. */
   embedding: nn.Embedding;
-  /** What drops parts while training. */
+  /** Dropout while training. */
   dropout: nn.Dropout;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** Lengths of the vectors: (vectors,) */
   m: Tensor;

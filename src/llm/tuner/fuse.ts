@@ -1,5 +1,5 @@
 /**
- * Models with what was fine-tuned fused into their weights, as directories like any other: `mlx_lm.fuse`.
+ * Models with the fine-tuning fused into their weights, as directories like any other: `mlx_lm.fuse`.
  *
  * @module
  */
@@ -38,7 +38,7 @@ const FUSE_OPTIONS = {
   signal: true,
 } as const satisfies Record<keyof FuseOptions, true>;
 
-/** What {@link fuse} wrote. */
+/** The result of {@link fuse}. */
 export interface Fused {
   /** The folder. */
   readonly path: string;

@@ -16,7 +16,7 @@ import type { TrainableModel } from "./loss.ts";
 export interface LoRAConfig {
   /** Columns of the first matrix. */
   readonly rank: number;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** The part of inputs that becomes 0 while training. */
   readonly dropout: number;
@@ -58,7 +58,7 @@ function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.M
 /**
  * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}. As
  * in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}. `keys` chooses layers and
- * may name some outside of blocks. Freeze the model before: only what is put in is then trained.
+ * may name some outside of blocks. Freeze the model before: then only the new parts are trained.
  *
  * @example
  * ```ts
@@ -149,7 +149,7 @@ export function dequantizeLayers(model: nn.Module): void {
   );
 }
 
-/** Puts what was adapted back in its place; what was trained is lost. */
+/** Puts the adapted layers back in their places; the training is lost. */
 export function removeLoraLayers(model: nn.Module): void {
   replaceAll(
     model,

@@ -87,9 +87,9 @@ export function embeddingWith(like: AnyEmbedding, weight: Tensor, dequantize: bo
 export class LoRALinear extends nn.Module {
   /** The layer that is adapted. */
   linear: AnyLinear;
-  /** What drops parts of the input while training. */
+  /** Dropout of the input while training. */
   dropout: nn.Dropout;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** (inputs, r) */
   lora_a: Tensor;
@@ -133,9 +133,9 @@ export class LoRALinear extends nn.Module {
 export class LoRAEmbedding extends nn.Module {
   /** The table that is adapted. */
   embedding: AnyEmbedding;
-  /** What drops parts while training. */
+  /** Dropout while training. */
   dropout: nn.Dropout;
-  /** What the product is multiplied by. */
+  /** The factor of the product. */
   readonly scale: number;
   /** (vectors, r) */
   lora_a: Tensor;
@@ -160,7 +160,7 @@ export class LoRAEmbedding extends nn.Module {
     return made;
   }
 
-  /** Integers x (…) → vectors (…, dims), quantized ones computed in `dtype` where it is given */
+  /** Integers x (…) → vectors (…, dims), quantized ones computed in `dtype` if it is given */
   override forward(x: Tensor, dtype?: Dtype): Tensor {
     const y = this.embedding.forward(x, dtype);
     const z = this.dropout.forward(mx.matmul(mx.take(this.lora_a, x, 0), this.lora_b));

@@ -1,5 +1,5 @@
 /**
- * What a language model loses on a batch.
+ * The loss of a language model on a batch.
  *
  * @module
  */
@@ -13,7 +13,7 @@ export interface TrainableModel extends nn.Module {
   forward(tokens: Tensor): Tensor;
 }
 
-/** The mean loss of a batch, float32, and how many tokens it counts, int32: what is trained to be small. */
+/** The mean loss of a batch, float32, and how many tokens it counts, int32. Training reduces this loss. */
 export type Loss = (model: TrainableModel, tokens: Tensor, lengths: Tensor) => [loss: Tensor, tokens: Tensor];
 
 /**

@@ -48,7 +48,7 @@ export function lossPlot({ train, valid }: History): Plot | undefined {
   });
 }
 
-/** What a training tells {@link cellLossChart}. */
+/** Callbacks of a training for {@link cellLossChart}. */
 interface LossListener {
   onTrainLossReport(report: { readonly iteration: number; readonly trainLoss: number }): void;
   onValLossReport(report: { readonly iteration: number; readonly valLoss: number }): void;

@@ -20,7 +20,7 @@ import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 import { NumpyRandom } from "./numpy_random.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
-/** What is known at a report of the training loss. */
+/** The report of the training loss. */
 export interface TrainReport {
   /** Iterations that are done. */
   readonly iteration: number;
@@ -38,7 +38,7 @@ export interface TrainReport {
   readonly peakMemory: number;
 }
 
-/** What is known at a report of the validation loss. */
+/** The report of the validation loss. */
 export interface ValReport {
   /** Iterations that are done. */
   readonly iteration: number;
@@ -84,11 +84,11 @@ export interface TrainingArgs {
   readonly gradCheckpoint?: boolean;
   /** Batches whose gradients make one step of the optimizer; 1. */
   readonly gradAccumulationSteps?: number;
-  /** What decides the order of batches; 0. */
+  /** The seed for the order of batches; 0. */
   readonly seed?: number;
 }
 
-/** What {@link train} may be given besides. */
+/** Further options of {@link train}. */
 export interface TrainOptions {
   /** A set to validate with. */
   readonly valDataset?: Dataset;
@@ -113,7 +113,7 @@ const TRAIN_OPTIONS = {
   signal: true,
 } as const satisfies Record<keyof TrainOptions, true>;
 
-/** Arguments with what holds where nothing is given. */
+/** Arguments with what holds if nothing is given. */
 export const DEFAULT_ARGS: Required<TrainingArgs> = {
   batchSize: 4,
   iters: 100,
@@ -152,7 +152,7 @@ function checkArguments(args: TrainingArgs): Required<TrainingArgs> {
   return all;
 }
 
-/** What a training measured. */
+/** The measurements of a training. */
 export interface Trained extends History {
   /** Iterations that are done. */
   readonly iteration: number;

@@ -1,5 +1,5 @@
 /**
- * What all emitters of a decoder share: its caches, how threads walk them, and the constants of its kernels.
+ * The common part of all emitters of a decoder: its caches, how threads walk them, and the constants of its kernels.
  *
  * @module
  */
@@ -23,10 +23,10 @@ import {
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
-/** Polls of what is not complete before a dispatch is given up: some milliseconds. */
+/** Polls of incomplete words before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;
 
-/** What emits the dispatches of a decoder, of one sequence or of several. */
+/** Emits the dispatches of a decoder, of one sequence or of several. */
 export interface Emission {
   readonly l: Lowering;
   readonly ready: ReadyDecoder;

@@ -81,7 +81,7 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
 }
 
 /**
- * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `mode`
+ * Why a decoder of several sequences takes a grid of the kernels of one; undefined if the kernels of several serve it. `mode`
  * is how those would wait, "persistent" also where a test is still to tell.
  */
 export function batchedUnsupportedReason(
@@ -104,7 +104,7 @@ export function batchedUnsupportedReason(
     ],
     [
       forced || d.chunk === undefined || d.capacity <= tuningOf(backend).decode.maxChunkCapacity,
-      `${what} are faster that way behind ${d.capacity} positions`,
+      `${what} are faster that way after ${d.capacity} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
@@ -201,7 +201,7 @@ export class BatchEmitter {
     }
   }
 
-  /** The logits, where anybody reads them, and what the end of the step needs. */
+  /** The logits, if a node reads them, and the inputs of the step's end. */
   head(): HeadResults {
     const { decoder: d, head } = this.#e.ready;
     const taken = d.chunk?.selected && this.#plain(d.chunk.selected);

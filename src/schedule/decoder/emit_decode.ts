@@ -79,7 +79,7 @@ export class DecoderEmitter {
   readonly #e: Emission;
   readonly #sequences: number;
   readonly #spec: Readonly<Record<string, number>>;
-  /** What kernels that walk the cache are compiled for besides: the others serve every capacity. */
+  /** Further constants of kernels that walk the cache: the others serve every capacity. */
   readonly #walk: Readonly<Record<string, number>>;
   readonly #push: DecoderPush;
 
@@ -150,7 +150,7 @@ export class DecoderEmitter {
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
 
-  /** The logits, where anybody reads them, and what the end of the step needs. With `advances` it opens the next token. */
+  /** The logits, if a node reads them, and the inputs of the step's end. With `advances` it opens the next token. */
   head(advances: boolean): HeadResults {
     const { decoder: d } = this.#e.ready;
     const count = this.#headWorkgroups();

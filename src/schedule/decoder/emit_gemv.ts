@@ -1,7 +1,7 @@
 /**
  * The layers of a decoder of one token where workgroups make whole rows, as shaders/decode_gemv/gemv.glsl says: for shapes whose weights
  * take long to read. All layers are one dispatch whose workgroups wait for each other, or each phase of a layer is a dispatch. Both are the
- * same code and give the same bits. What opens a token and what ends it are kernels of `emit_decode.ts`.
+ * same code and give the same bits. `emit_decode.ts` has the kernels that open and end a token.
  *
  * @module
  */

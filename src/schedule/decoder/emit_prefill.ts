@@ -60,7 +60,7 @@ interface PartialResidual {
 export class Prompt {
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
-  /** What was found, and what was not, in words. */
+  /** The matched layers, and the reasons of the others, in words. */
   readonly explanation: string;
   readonly #l: Lowering;
   readonly #value: (node: Node) => Value;
@@ -317,7 +317,7 @@ export function openPrompt(
     linked: isLinked(ready.region, graph, wanted, starts, ends, inside),
   }));
   const explanation =
-    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} behind it` +
+    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} after it` +
     (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
   return new Prompt(l, before, linked, explanation, value, done);
 }

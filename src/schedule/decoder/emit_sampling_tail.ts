@@ -31,7 +31,7 @@ function needsAll({ choice, logprobs }: SamplingTail): boolean {
 
 /** Where the head leaves its results. */
 export interface HeadResults {
-  /** (rows, vocabulary), where anybody reads them. */
+  /** (rows, vocabulary), if a node reads them. */
   readonly logits: Value | undefined;
   /** (rows, workgroups, 2): the largest logit of each. */
   readonly best: Value;
@@ -79,7 +79,7 @@ export function endsInHead(end: SamplingTail): boolean {
   return !needsAll(end) && !end.penalty;
 }
 
-/** What a step's end writes, where the old values of the state are. `value` and `done` are those of the decoder. */
+/** The results of a step's end, at the old values of the state. `value` and `done` are those of the decoder. */
 export function replaced(
   end: SamplingTail,
   value: (node: Node) => Value,

@@ -73,7 +73,7 @@ function fuseStep(
   return { fusion, endsPrompt: runsLast && chunk === undefined };
 }
 
-/** The decoder of a chunk in a graph, else of a token. Says why there is none where something looks like it. */
+/** The decoder of a chunk in a graph, else of a token. Says why there is none if something looks like it. */
 function findReady(context: FusionContext): ReadyRegion | undefined {
   const at = findLastAttention(context.graph);
   const chunk = prepareStep(context, true, at);

@@ -17,7 +17,7 @@ export const MULTIPLE = 128;
 export const STEP = 512;
 /** Rows of 4 bits whose codes a lane has asked for at most; half as many of 8 bits. */
 const IN_FLIGHT = 8;
-/** What a unit of a product costs beside its rows, in rows. */
+/** The cost of a unit of a product beside its rows, in rows. */
 const UNIT_COST = 2;
 
 /** The products of a layer: rows, how many matrices a workgroup multiplies beside each other, and features of a row. */

@@ -16,10 +16,10 @@
 /** How a decoder's layers wait for each other: "per_phase" is the megakernel with one phase to a dispatch, for tests. */
 export type LaunchMode = "barriers" | "persistent" | "per_phase";
 
-/** What is known of the megakernel for a kind of decoder. */
+/** States of the megakernel for a kind of decoder. */
 export type ProbeState = "unknown" | "probing" | "works" | "fails";
 
-/** What happens to a kind of decoder. */
+/** Events of a kind of decoder. */
 export type ProbeEvent = "recalled works" | "recalled fails" | "begin" | "match" | "mismatch" | "untestable" | "failed";
 
 /** Every transition there is; an event that a state does not list is a mistake of the caller. */
@@ -41,19 +41,19 @@ export function nextState(state: ProbeState, event: ProbeEvent): ProbeState {
 /** Probes that were begun and not ended, after which no more is begun. */
 export const MAX_ATTEMPTS = 3;
 
-/** What other processes found, and what this one leaves them. */
+/** The store of results that processes share. */
 export interface ProbeStore {
-  /** The answer to a question; undefined where there is none. */
+  /** The answer to a question; undefined if there is none. */
   recall(key: string): string | undefined;
   /** Keeps an answer. */
   remember(key: string, answer: string): void;
   /** Calls `leave` where the program ends by itself before the scope does. */
   whileRunning(leave: () => void): Disposable;
-  /** Says what was found, to who asks for explanations. */
+  /** Prints the result, with VKMX_EXPLAIN. */
   explain(line: string): void;
 }
 
-/** What a decoder is asked for besides what is known of its kind. */
+/** Requirements of one decoder, besides the state of its kind. */
 export interface LaunchQuestion {
   /** Whether it is a step of a loop, whose state stays. */
   readonly loops: boolean;
@@ -76,7 +76,7 @@ export class LaunchModes {
     this.#store = store;
   }
 
-  /** The launch mode of a decoder of the kind `key`; undefined where only a probe can tell, and barriers serve until then. */
+  /** The launch mode of a decoder of the kind `key`; undefined if only a probe can tell, and barriers serve until then. */
   modeOf({ loops, fits, mode, concurrent }: LaunchQuestion, key: () => string): LaunchMode | undefined {
     if (!loops || !fits || this.#failed) return "barriers";
     if (mode !== "auto" && mode !== "try") return mode;
@@ -86,7 +86,7 @@ export class LaunchModes {
     return state === "fails" ? "barriers" : undefined;
   }
 
-  /** What is known of a kind of decoder, by this process or one before. */
+  /** The state of a kind of decoder, from this process or an earlier one. */
   stateOf(key: string): ProbeState {
     if (this.#failed) return "fails";
     const state = this.#states.get(key) ?? "unknown";

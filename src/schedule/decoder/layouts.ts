@@ -1,5 +1,5 @@
 /**
- * The layouts in which the decode kernels read what is beside the codes, and the matrices of the split_k kernels.
+ * The layouts in which the decode kernels read scales and biases, and the matrices of the split_k kernels.
  *
  * @module
  */

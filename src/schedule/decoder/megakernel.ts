@@ -1,10 +1,10 @@
 /**
- * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns what is known of it
+ * The megakernel: all layers of a decoder in one dispatch, whose workgroups wait for each other. `launch_mode.ts` owns its state
  * for a device. This file says which decoders its kernels serve, what a probe's result depends on, and what a failed wait means.
  *
  * It is tried only in loops, on devices that are likely to run all workgroups at once, after a probe (`megakernel_check.ts`). Every wait is
  * bounded too. A wait that runs out gives a {@link MegakernelFailure} when the loop's steps are awaited; from then on decoders of that
- * device use barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. What is known also decides which kernels
+ * device use barriers. `VKMX_FAST=0` switches all this off, `VKMX_FAST=1` probes every device. The state also decides which kernels
  * serve a few sequences (`emit_batched.ts`).
  *
  * @module
@@ -58,7 +58,7 @@ function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): bo
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
 
-/** The launch mode of a decoder in certain kernels; undefined where only a probe can tell. */
+/** The launch mode of a decoder in certain kernels; undefined if only a probe can tell. */
 export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): LaunchMode | undefined {
   const { backend } = l;
   const { concurrent } = backend.limits;
@@ -106,7 +106,7 @@ class MegakernelProbe implements Probe {
   }
 }
 
-/** Throws a {@link MegakernelFailure} where the status word of a loop's steps is not 0; decoders of the device take barriers from now on. */
+/** Throws a {@link MegakernelFailure} if the status word of a loop's steps is not 0; decoders of the device take barriers from now on. */
 export function checkStatus(backend: Backend, status: number): void {
   if (status === 0) return;
   launchModesOf(backend).fail(status === WAITED);
@@ -127,7 +127,7 @@ export function forgetLaunchModes(backend: Backend): void {
   launchModes.delete(backend);
 }
 
-/** What a probe's result depends on besides device, driver and build. */
+/** The key of a probe's result, besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
   const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);

@@ -1,7 +1,7 @@
 /**
  * The test before decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
  *
- * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of who waits for tokens.
+ * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of the waiting generation.
  *
  * @module
  */

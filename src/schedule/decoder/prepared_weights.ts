@@ -60,11 +60,11 @@ export interface ReadyDecoder extends Weights {
   readonly accumulators: Accumulators;
   /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
   readonly norms: Value;
-  /** Codes that stand for those of the graph, where they have another width. */
+  /** Codes that stand for those of the graph, if they have another width. */
   readonly codes: ReadonlyMap<Node, Value>;
 }
 
-/** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. "products" are those of prompts. */
+/** Why kernels do not serve a decoder, or others do it better; undefined if they are the best. "products" are those of prompts. */
 export type UnsupportedReasons = Readonly<
   Record<Exclude<LayerKernels, "split_k"> | "products", (d: DecoderSpec) => string | undefined>
 >;
@@ -110,7 +110,7 @@ export function readyDecoder(
     const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
     if (d.chunk || isDense(d.sizes)) return why ?? NO_ROOM;
-    if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
+    if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences use the prefill GEMMs`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);
@@ -130,7 +130,7 @@ function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Paramete
   return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
 }
 
-/** Weights if a sequence is decoded by itself: projections for the split_k kernels, and what is beside the codes of all others. */
+/** Weights if a sequence is decoded by itself: projections for the split_k kernels, and scales and biases of all others. */
 function prepareSplitK(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
@@ -149,7 +149,7 @@ function prepareSplitK(
   return head && { layers, head };
 }
 
-/** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes, which is nothing for dense ones. */
+/** Weights if a sequence is decoded by itself and workgroups make whole rows: scales and biases, none for dense ones. */
 function prepareGemv(
   backend: Backend,
   d: DecoderSpec,
@@ -209,7 +209,7 @@ export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
   return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
 }
 
-/** What is beside the codes of a matrix: nothing where it is dense. */
+/** The arrays beside the codes of a matrix: none if it is dense. */
 function scalesBiases(m: Matrix): readonly Node[] {
   return isQuantized(m) ? [m.scales, m.biases] : [];
 }

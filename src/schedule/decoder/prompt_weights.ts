@@ -17,7 +17,7 @@ import { unpackMatrices } from "./unpack_codes.ts";
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/** What comes before attention, with its weights. */
+/** The part before attention, with its weights. */
 export interface ReadyPrologue {
   readonly region: AttentionPrologue;
   readonly qkv: Fragments;
@@ -25,7 +25,7 @@ export interface ReadyPrologue {
   readonly bias: Value | undefined;
 }
 
-/** What comes after attention, with its weights. */
+/** The part after attention, with its weights. */
 export interface ReadyEpilogue {
   readonly region: AttentionEpilogue;
   readonly o: Fragments;
@@ -42,7 +42,7 @@ export function jointUnsupportedReason(backend: Backend, { bits, groupSize }: Jo
 export class PromptWeights {
   readonly #l: Lowering;
   readonly #leaf: (node: Node) => Value | undefined;
-  /** Codes that stand for those of the graph; undefined where there is no room for them. */
+  /** Codes that stand for those of the graph; undefined if there is no room for them. */
   readonly #widened: ReadonlyMap<Node, Value> | undefined;
   readonly #reasons: Set<string>;
 

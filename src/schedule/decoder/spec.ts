@@ -58,12 +58,12 @@ export interface DecoderSizes {
   readonly bits: number;
 }
 
-/** What a gated feed-forward part may apply to its gate, in the order of the codes of shaders/include/activation.glsl. */
+/** Activations of the gate of a feed-forward part, in the order of the codes of shaders/include/activation.glsl. */
 export const ACTIVATIONS = ["silu", "gelu", "geluTanh"] as const;
 /** One of them: `gelu` is that of erf, `geluTanh` its approximation. */
 export type FusedActivation = typeof ACTIVATIONS[number];
 
-/** What the layers of an architecture compute, as far as architectures of pre-norm layers with a gated feed-forward part differ. */
+/** Features in which architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
   /** Whether the heads of q and k are normalised. */
   readonly headNorm: boolean;
@@ -76,17 +76,17 @@ export interface DecoderFeatures {
   readonly ropeDims: number;
 }
 
-/** What all layers of a decoder share. */
+/** The fields that all layers of a decoder share. */
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
   readonly features: DecoderFeatures;
-  /** How its caches lie: {@link FUSED_LAYOUT} where kernels run it. */
+  /** How its caches lie: {@link FUSED_LAYOUT} if kernels run it. */
   readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
   readonly eps: number;
-  /** Of the norms of heads; 0 where there are none. */
+  /** Of the norms of heads; 0 if there are none. */
   readonly headEps: number;
   readonly scoreScale: number;
 }
@@ -112,7 +112,7 @@ export interface SamplingTail {
   readonly next: StateUpdate;
   /** Position + 1. */
   readonly position: StateUpdate;
-  /** The position of the token that was fed, where it is not the state's. */
+  /** The position of the token that was fed, if it is not the state's. */
   readonly fed: Node | undefined;
   /** Random key: the half of it that is not for this draw. */
   readonly key: StateUpdate | undefined;
@@ -133,7 +133,7 @@ export const MAX_RINGS = 2;
 /** Consecutive tokens of one sequence that go through the layers together, the first at the position of the step. */
 export interface TokenChunk {
   readonly count: number;
-  /** uint32 (1,): the one whose logits are asked for; undefined where those of all are. */
+  /** uint32 (1,): the one whose logits are asked for; undefined if those of all are. */
   readonly selected: Node | undefined;
 }
 
@@ -197,13 +197,13 @@ export function kernel<P extends Phase>(phase: P, accumulators: Accumulators): `
   return `decode_${phase}_${accumulators}`;
 }
 
-/** The kind of sums that decoders run with; undefined where the device has no kernels for them. */
+/** The kind of sums that decoders run with; undefined if the device has no kernels for them. */
 export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   const order = options.accumulators === undefined ? ACCUMULATORS : [options.accumulators, ...ACCUMULATORS];
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** What stands for codes of a number of bits that kernels do not read: see unpack_codes.ts. */
+/** The width to which codes are unpacked if kernels do not read theirs: see unpack_codes.ts. */
 const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
 
 /** The bits of the codes that kernels read for codes of `bits`. */
@@ -216,7 +216,7 @@ export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
   return bits === DENSE.bits;
 }
 
-/** What the kernels require of sizes. */
+/** The kernels' requirements of sizes. */
 function sizeRequirements(s: DecoderSizes): readonly Requirement[] {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = s;
   const depths = [hidden, intermediate, heads * headDim];

@@ -1,5 +1,5 @@
 /**
- * Rules of the gradients of attention: what is known of each query row, then a kernel for queries and one for keys and values.
+ * Rules of the gradients of attention: statistics of each query row, then a kernel for queries and one for keys and values.
  *
  * @module
  */
@@ -19,7 +19,7 @@ const THREADS = 256;
 /** Largest head dimension of which a thread keeps its part of a large tile, and the memory that this takes. */
 const LARGE_TILE = { dim: 128, sharedBytes: 32768 } as const;
 
-/** The kernel of a gradient where there is one for the sizes. */
+/** The kernel of a gradient if there is one for the sizes. */
 export function vjpKernel(name: KernelName): (node: Node) => KernelName | undefined {
   return ({ inputs: [q, , v] }) => {
     const dims = [q.shape[3], v.shape[3]];

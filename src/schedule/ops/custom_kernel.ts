@@ -159,7 +159,7 @@ function compiled(
   return found.spirv;
 }
 
-/** What a compiler says: "place:line: error: text". */
+/** A line of a compiler: "place:line: error: text". */
 const SAYS = /^(source|header|template|[^\n:]*?):(\d+): error: (.*)$/m;
 
 /** The first thing that the compiler found, and the line of the program that it is in. */

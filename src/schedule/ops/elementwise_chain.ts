@@ -97,7 +97,7 @@ export function immediateBits(dtype: Dtype, value: Scalar): number {
   return dtype.kind === "float" ? float32Bits(rounded) : rounded >>> 0;
 }
 
-/** Row and domain of a cast; undefined where the register is right as it is. */
+/** Row and domain of a cast; undefined if the register is right as it is. */
 function castStep(from: Dtype, to: Dtype): { readonly row: string; readonly domain: number } | undefined {
   const domain = domainOf(from);
   if (to.kind === "bool") return from.kind === "bool" ? undefined : { row: "to_bool", domain };
@@ -162,7 +162,7 @@ function addInput({ inputs, sources }: Chain, source: Node, value: Value): void 
   sources.push(source);
 }
 
-/** Adds immediates that the chain does not have yet; false where there is no room. */
+/** Adds immediates that the chain does not have yet; false if there is no room. */
 function addImmediates({ immediates }: Chain, more: readonly number[]): boolean {
   const added = [...new Set(more)].filter((bits) => !immediates.includes(bits));
   if (immediates.length + added.length > MAX_IMMEDIATES) return false;

@@ -36,7 +36,7 @@ export function isWideElementwise(node: Node): boolean {
 
 function domainOf(node: Node): Dtype {
   const { fn } = attrsOf(node, "elementwise");
-  // A cast computes in what it casts to, where that is wide: no bits of either are lost.
+  // A cast computes in what it casts to, if that is wide: no bits of either are lost.
   if (fn === "cast") return isWide(node.dtype) ? node.dtype : node.inputs[0].dtype;
   return node.inputs[fn === "select" ? 1 : 0].dtype;
 }

@@ -13,7 +13,7 @@ import { type GraphView, Walk } from "../plan/pattern.ts";
 interface Lookup {
   /** Integers: the rows. */
   readonly indices: Node;
-  /** Codes, scales and, where they are affine, biases (rows, …) of the table. */
+  /** Codes, scales and, if they are affine, biases (rows, …) of the table. */
   readonly tables: readonly Node[];
 }
 

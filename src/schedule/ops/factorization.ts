@@ -15,7 +15,7 @@ import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import type { Inputs } from "./rule.ts";
 
-/** What the workspace of a kernel depends on besides sizes. */
+/** Parameters of a kernel's workspace besides sizes. */
 interface WorkspaceKind {
   readonly flag: boolean;
   readonly complex: boolean;

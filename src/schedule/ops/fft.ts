@@ -57,7 +57,7 @@ function rootsOf(l: Lowering, order: number): Roots {
   return { value, order, shift };
 }
 
-/** The primes of n, undefined where one is too large for a butterfly. */
+/** The primes of n, undefined if one is too large for a butterfly. */
 function primesOf(n: number): number[] | undefined {
   const primes: number[] = [];
   for (const prime of PRIMES) for (; n % prime === 0; n /= prime) primes.push(prime);

@@ -31,7 +31,7 @@ import {
 
 /** A fused op. */
 export interface FusedOp {
-  /** The kernel that serves a node, none where its sizes are beyond all of them. */
+  /** The kernel that serves a node, none if its sizes are beyond all of them. */
   kernel(node: Node, backend: Backend): KernelName | undefined;
   readonly rule: Rule;
 }

@@ -26,7 +26,7 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
 }
 
 /**
- * base, ready to be written to: its own storage where it may be donated, otherwise a copy. An update by the base itself, or at
+ * base, ready to be written to: its own storage if it may be donated, otherwise a copy. An update by the base itself, or at
  * indices that are the base, reads while it writes: that needs the copy too.
  */
 export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {

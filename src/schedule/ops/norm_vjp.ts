@@ -17,7 +17,7 @@ import type { Inputs } from "./rule.ts";
 const PART_ROWS = 16;
 const MAX_PARTS = 1024;
 
-/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
+/** Threads for one row: a short one, such as that of a head, takes a single subgroup if those have 32 lanes. */
 export function rowThreads(l: Lowering, cols: number): number {
   const { threads } = l.backend.limits;
   return cols <= 4 * 32 ? Math.min(32, threads) : threads;

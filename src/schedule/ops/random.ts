@@ -1,5 +1,5 @@
 /**
- * Rules of random words and of what is made of them at once.
+ * Rules of random words, and of numbers made of them at once.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 
-/** What a key, or each of several, gives: a word an element. */
+/** Random words of a key, or of each of several: a word an element. */
 export function randomWords(l: Lowering, kernel: "random_bits" | "random_normal", node: Node, key: Value): Value {
   const out = l.temporary(node.shape, node.dtype);
   const keys = sizeOf(key.shape) / 2;

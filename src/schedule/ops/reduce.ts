@@ -156,7 +156,7 @@ function threadsFor(work: number, most: number): number {
 
 /** Threads beside each other in a reduction of columns, of four columns each. */
 const COLUMN_LANES = 32;
-/** Rows that each thread of one has at least where there are several parts. */
+/** Rows that each thread of one has at least if there are several parts. */
 const COLUMN_ROWS = 8;
 
 interface Columns {

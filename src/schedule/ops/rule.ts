@@ -1,5 +1,5 @@
 /**
- * What a lowering rule is: the contract between rules.ts, which lists them all, and the files of their families.
+ * The type of a lowering rule: the contract between rules.ts, which lists them all, and the files of their families.
  *
  * @module
  */

@@ -25,7 +25,7 @@ import { randomWords } from "./random.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
-/** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined where the shapes are others. */
+/** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined if the shapes are others. */
 function joinsBlocks(x: Value, shape: Shape): Value | undefined {
   const at = shape.length - 1;
   const [n, size] = x.shape.slice(at);

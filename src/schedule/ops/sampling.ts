@@ -72,12 +72,12 @@ function needsHistogram({ topK, topP }: Choice, cols: number, parts: number): bo
   return !isFew && (topP || topK < 0 || (topK > 0 && topK < cols));
 }
 
-/** Scratch memory of the kernels that look at all logits, to be cleared by who writes the largest ones. */
+/** Scratch memory of the kernels that look at all logits, to be cleared by the kernel that writes the largest ones. */
 export function scratchFor(l: Lowering, rows: number, cols: number): Value {
   return l.temporary([rows, FIXED_WORDS + 2 * cols], uint32);
 }
 
-/** What a draw reads and writes besides the logits; all are optional. */
+/** Arrays that a draw reads and writes besides the logits; all are optional. */
 export interface DrawBuffers {
   /** float32 (rows,) */
   readonly uniforms?: Value;
@@ -100,7 +100,7 @@ export interface ChoiceInputs {
   readonly mask?: Value;
 }
 
-/** What a token is chosen from: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
+/** The source of a token: the largest logits of parts of rows (rows, parts, 2), and the logits where all of them count. */
 export interface DrawSource extends Partial<ChoiceInputs> {
   readonly best: Value;
   readonly scratch: Value | undefined;

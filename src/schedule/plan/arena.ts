@@ -39,7 +39,7 @@ interface Block {
   readonly spans: Lifetime[];
 }
 
-/** Where in the order of a block's spans a lifetime fits in; -1 where it overlaps one. */
+/** Where in the order of a block's spans a lifetime fits in; -1 if it overlaps one. */
 function gapFor({ spans }: Block, { first, last }: Lifetime): number {
   let low = 0, high = spans.length;
   while (low < high) {

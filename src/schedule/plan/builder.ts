@@ -30,7 +30,7 @@ export interface Binding {
 /** One call of a kernel. */
 export interface Dispatch {
   readonly kernel: KernelName;
-  /** In the order of kernels.zon; undefined where an optional buffer is absent. */
+  /** In the order of kernels.zon; undefined if an optional buffer is absent. */
   readonly buffers: readonly (Binding | undefined)[];
   /** By name; all of the kernel's names must be there. THREADS comes first in the table and here. */
   readonly spec: Readonly<Record<string, number>>;

@@ -2,7 +2,7 @@
  * V8's collector, as far as a program reaches it: a whole collection, and its minor GC, which looks through young objects only.
  *
  * V8 keeps what a WeakRef was made or read for alive until a microtask checkpoint. Running a script in a context with its own microtask
- * queue is such a checkpoint, and runs no code of the program. So WeakRefs tell what is gone also inside a task.
+ * queue is such a checkpoint, and runs no code of the program. So WeakRefs show also inside a task which arrays are gone.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import process from "node:process";
 /** Elements of an array that fills a part of the minor GC's space, how many fill it whatever its size, and between two looks. */
 const FILLER = { elements: 2048, most: 3072, between: 32 } as const;
 
-/** What V8 offers. */
+/** The interface of V8. */
 export interface Engine {
   /** Runs the collector. */
   readonly gc: () => void;
@@ -24,7 +24,7 @@ export interface Engine {
 
 let found: Engine | null | undefined;
 
-/** V8; undefined where another engine runs. */
+/** V8; undefined if another engine runs. */
 export function engine(): Engine | undefined {
   if (found === undefined) found = findEngine();
   return found ?? undefined;
@@ -51,7 +51,7 @@ function findEngine(): Engine | null {
 
 /** An object that nothing holds: gone once the minor GC has run. */
 let canary = new WeakRef({});
-/** What fills the minor GC's space: held, so that it is made. */
+/** Objects that fill the minor GC's space. They are held, so that V8 allocates them. */
 const filler: { array: unknown } = { array: undefined };
 
 /** Begins to watch for the minor GC, and forgets what lives until a checkpoint. */

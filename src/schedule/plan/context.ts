@@ -72,7 +72,7 @@ export function partShape({ rows, columns, bits, groupSize, part }: Packing): Sh
   return [rows, part === "codes" ? columns * bits / 32 : columns / groupSize];
 }
 
-/** What a slot is bound to when the Plan runs. */
+/** The binding of a slot when the Plan runs. */
 export type SlotSource =
   | { readonly kind: "storage"; readonly storage: Storage }
   | { readonly kind: "parameter"; readonly index: number }
@@ -122,7 +122,7 @@ const MIN_TRANSPOSED = 16;
 
 /**
  * The order of dimensions in which copy_transposed takes a copy. The dimension along which the input is contiguous comes before the last
- * one, along which the output is. Undefined where they are the same, or too short.
+ * one, along which the output is. Undefined if they are the same, or too short.
  */
 function transposedOrder(
   shape: readonly number[],
@@ -183,7 +183,7 @@ export class Lowering {
     this.#region = region;
   }
 
-  /** Whether the Plan will run more than once, by somebody who looks at its status. */
+  /** Whether the Plan will run more than once, by an owner that looks at its status. */
   get repeats(): boolean {
     return this.#capturesStorage;
   }

@@ -1,8 +1,8 @@
 /**
  * Fusers: rows of a table that lowering walks before it lowers a graph op by op.
  *
- * A {@link Fuser} looks for sequences of nodes in plain array code that a few kernels compute together. What it finds is a
- * {@link Fusion}: it claims nodes, and emits their dispatches when lowering comes to them. Lowering knows nothing else of it,
+ * A {@link Fuser} looks for sequences of nodes in plain array code that a few kernels compute together. Its result is a {@link
+ * Fusion}: it claims nodes, and emits their dispatches when lowering comes to them. Lowering knows nothing else of it,
  * so a second fused architecture is a row of `fusers.ts`.
  *
  * @module
@@ -20,15 +20,15 @@ export interface StateUpdate {
   readonly value: Node;
 }
 
-/** What a fuser sees of a lowering. */
+/** The part of a lowering that a fuser sees. */
 export interface FusionContext {
   readonly l: Lowering;
   readonly graph: GraphView;
   /** Nodes whose values are asked for. */
   readonly wanted: ReadonlySet<Node>;
-  /** State that the graph replaces, where it is a step of a loop. */
+  /** State that the graph replaces, if it is a step of a loop. */
   readonly state: readonly StateUpdate[];
-  /** The value of a leaf; undefined where a node is none. */
+  /** The value of a leaf; undefined if a node is none. */
   leaf(node: Node): Value | undefined;
   /** The value of a node outside of the fusion; one whose turn has not come yet is lowered now. */
   value(node: Node): Value;
@@ -52,6 +52,6 @@ export interface Fuser {
   readonly ops: readonly OpName[];
   /** Whether the row takes part. */
   enabled(options: LowerOptions): boolean;
-  /** What it finds in a graph, if anything. It says itself why something that looks like it does not match. */
+  /** Its match in a graph, if there is one. It prints itself why a similar part does not match. */
   match(context: FusionContext): readonly Fusion[];
 }

@@ -3,7 +3,7 @@
  *
  * JavaScript's collector does not see device memory, and finalizers run between tasks only. A synchronous loop that evaluates and drops
  * arrays would hold all of them until its end. So they are looked for when the bytes of results that were evaluated since then, and are
- * still held, pass a limit. What was let go explicitly never counts.
+ * still held, pass a limit. Memory that was released explicitly never counts.
  *
  * As in the collector itself there are two generations. Most arrays are forgotten soon, as the gradients of a step are, and V8's minor GC
  * finds those in a millisecond or two. Once new results reach a share of the live bytes, the next minor GC is used. Or one is made to run by
@@ -75,7 +75,7 @@ export class Hold {
     }
   }
 
-  /** Gives the reference to the caller, who must hold the node at once. */
+  /** Gives the reference to the caller, which must hold the node at once. */
   handOn(): void {
     this.#end()?.handOn();
   }
@@ -148,7 +148,7 @@ export function collectWhenDue(): void {
   const due = bytes.middle > limit.middle || bytes.young + bytes.middle > limit.all ||
     arrays > survivors + Math.max(MIN_ARRAYS, survivors);
   if (due) collect();
-  // What is forgotten from now on the next scavenge finds, when nothing else keeps it alive.
+  // The next minor GC finds arrays that are forgotten from now on, if nothing else keeps them alive.
   if (made - cleared >= CHECKPOINT_ARRAYS.evaluated) checkpoint();
 }
 
@@ -235,7 +235,7 @@ const never = new Int32Array(new SharedArrayBuffer(4));
 let waiting = false;
 let useless = 0;
 
-/** Collects some time after this task where something is still forgotten then, and nothing else was evaluated meanwhile. */
+/** Collects some time after this task if something is still forgotten then, and nothing else was evaluated meanwhile. */
 function collectSoon(): void {
   if (waiting || !engine()) return;
   waiting = true;

@@ -20,11 +20,11 @@ export interface LowerOptions {
   readonly writeBack?: readonly Node[];
 }
 
-/** What the scheduler may do; change it between evaluations only. */
+/** Options of the scheduler; change them between evaluations only. */
 export const options: {
   /** Several ops in one dispatch. */
   fuse: boolean;
-  /** Whether sequences of ops become regions: "auto" where that is faster, "on" wherever it is possible. */
+  /** Whether sequences of ops become regions: "auto" if that is faster, "on" wherever it is possible. */
   regions: "auto" | "on" | "off";
   /** How decode kernels add, where the device can; else the best deterministic way. */
   accumulators: "u64" | "i32" | undefined;
@@ -33,15 +33,15 @@ export const options: {
    * apply: one dispatch ("persistent"), the same kernels with a dispatch for each phase ("per_phase"), or barriers.
    */
   launchMode: "auto" | "try" | "persistent" | "per_phase" | "barriers";
-  /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */
+  /** Whether several sequences have kernels of their own: "auto" if that is faster, "on" wherever it is possible. */
   batched: "auto" | "on" | "off";
-  /** Whether workgroups make whole rows of the layers of one sequence: "auto" where that is faster, "on" wherever it is possible. */
+  /** Whether workgroups make whole rows of the layers of one sequence: "auto" if that is faster, "on" wherever it is possible. */
   gemv: "auto" | "on" | "off";
   /** Products of quantized weights on matrix units where the device has them, or "emulated" through shared memory, slowly, for tests. */
   matrices: "auto" | "emulated";
   /** The record by which kernels are chosen on every device, for tests and measurements; undefined: each device takes its own. */
   tuning: Tuning | undefined;
-  /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
+  /** Looks at an incomplete sum before a dispatch is given up, if it is not the usual number. */
   spinLimit: number | undefined;
 } = {
   fuse: true,

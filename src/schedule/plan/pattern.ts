@@ -1,5 +1,5 @@
 /**
- * Walking a graph from results to inputs in search of a region: what is passed becomes part of it.
+ * Walking a graph from results to inputs in search of a region: nodes on the way become part of it.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { attrsOf, type Node } from "../../graph/node.ts";
 import { DENSE } from "../../graph/quantization.ts";
 import { sameShape, sizeOf } from "../../graph/shape.ts";
 
-/** What the matcher asks about the graph. */
+/** Facts about the graph that the matcher needs. */
 export interface GraphView {
   readonly order: readonly Node[];
   /** Distinct nodes that read each node. */
@@ -26,7 +26,7 @@ export function expect(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Mismatch(reason);
 }
 
-/** A matrix (rows, columns) as nodes: codes with scales and biases, or, where it is dense, its numbers as codes without any. */
+/** A matrix (rows, columns) as nodes: codes with scales and biases, or, if it is dense, its numbers as codes without any. */
 export interface Matrix {
   readonly codes: Node;
   readonly scales: Node | undefined;
@@ -162,7 +162,7 @@ export class Walk {
     return { x: norm.inputs[0], weight: norm.inputs[1], eps: attrsOf(norm, "rmsNorm").eps };
   }
 
-  /** What {@link Walk.stripViews} would give, without taking anything. */
+  /** The result of {@link Walk.stripViews}, but nothing is taken. */
   peek(node: Node): Node {
     while (this.isView(node)) node = node.inputs[0];
     return node;

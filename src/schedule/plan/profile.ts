@@ -29,7 +29,7 @@ export interface DispatchSource {
   readonly preamble: boolean;
   /** Specialization constants of a kernel of the table, and maybe others. */
   readonly spec: Readonly<Record<string, number>>;
-  /** What it is bound to. */
+  /** Its binding. */
   readonly values: readonly (Value | undefined)[];
 }
 
@@ -37,7 +37,7 @@ export interface DispatchSource {
 export interface KernelTime {
   /** Name of the device. */
   readonly device: string;
-  /** Sequence of ops that was lowered as one, or undefined where ops ran one by one. */
+  /** Sequence of ops that was lowered as one, or undefined if ops ran one by one. */
   readonly region: string | undefined;
   /**
    * The op; "region" where several became one, "layout" for weights that are brought into another order, "output" for copies of
@@ -54,11 +54,11 @@ export interface KernelTime {
   readonly bytes: number;
 }
 
-/** What one stretch of work cost. */
+/** The cost of one part of the work. */
 export interface Profile {
   /** The most time first. */
   readonly kernels: readonly KernelTime[];
-  /** Machine code, where it was asked for and the device tells; the largest first. */
+  /** Machine code, if it was asked for and the device tells; the largest first. */
   readonly pipelines: readonly PipelineCode[];
   /** Plans handed to a device: a loop submits several steps at once. */
   readonly submissions: number;
@@ -145,7 +145,7 @@ class Profiler {
     this.#timed.add(backend);
   }
 
-  /** Ends it; what was found stays until the next start. */
+  /** Ends it; the measurements stay until the next start. */
   stop(): Profile {
     const found = this.result();
     this.#on = ALWAYS;
@@ -192,10 +192,10 @@ class Profiler {
     });
   }
 
-  /** What was found so far. */
+  /** The measurements so far. */
   result(): Profile {
     const kernels = [...this.#rows.values()].sort((a, b) => b.nanoseconds - a.nanoseconds || b.calls - a.calls);
-    // Devices are listed only where one was opened: listing loads the native library.
+    // Devices are listed only if one was opened: listing loads the native library.
     const onCpu = (name: string): boolean => name === "wasm" || devices().find((d) => d.name === name)?.type === "cpu";
     return {
       kernels,
@@ -217,7 +217,7 @@ if (ALWAYS) {
   onExit(() => print(describeProfile(profiler.result())));
 }
 
-/** What to profile. */
+/** Options of a profile. */
 export interface ProfileOptions {
   /** Device whose dispatches are timed. Default: the default device. */
   readonly device?: string;

@@ -16,7 +16,7 @@ import { entryOf } from "../../graph/options.ts";
 export interface PipelineCode {
   /** Name of the device. */
   readonly device: string;
-  /** Sequence of ops that was lowered as one, or undefined where ops ran one by one. */
+  /** Sequence of ops that was lowered as one, or undefined if ops ran one by one. */
   readonly region: string | undefined;
   /** Name in shaders/kernels.zon. */
   readonly kernel: string;
@@ -24,7 +24,7 @@ export interface PipelineCode {
   readonly constants: Readonly<Record<string, number>>;
   /** Dispatches. */
   readonly calls: number;
-  /** Bytes of machine code; undefined where the driver does not tell, as the other figures. */
+  /** Bytes of machine code; undefined if the driver does not tell, as the other figures. */
   readonly bytes: number | undefined;
   /** Registers of a thread. */
   readonly registers: number | undefined;
@@ -32,7 +32,7 @@ export interface PipelineCode {
   readonly spilledBytes: number | undefined;
 }
 
-/** What a dispatch runs. */
+/** The pipeline of a dispatch. */
 interface Source {
   readonly kernel: string;
   readonly region: string | undefined;
@@ -61,7 +61,7 @@ export class PipelineCodes {
     this.#rows.set(key, row);
   }
 
-  /** What was found: the largest first. */
+  /** The pipelines, the largest first. */
   result(): readonly PipelineCode[] {
     const rows = [...this.#rows.values()];
     return rows
@@ -80,7 +80,7 @@ export function pipelineName({ kernel, constants }: Pick<PipelineCode, "kernel" 
   return [kernel, ...Object.entries(constants).map(([name, value]) => `${name}=${value}`)].join(" ");
 }
 
-/** Pipelines as lines of text; none where there are none. */
+/** Pipelines as lines of text; none if there are none. */
 export function describePipelines(pipelines: readonly PipelineCode[]): string[] {
   if (pipelines.length === 0) return [];
   const figure = (value: number | undefined, width: number): string => String(value ?? "-").padStart(width);

@@ -4,10 +4,10 @@
  * @module
  */
 
-/** What must hold, and what is said where it does not. */
+/** A condition, and the reason to print if it does not hold. */
 export type Requirement = readonly [holds: boolean, reason: string];
 
-/** The reason of the first requirement that does not hold; undefined where all of them do. */
+/** The reason of the first requirement that does not hold; undefined if all of them do. */
 export function firstReason(requirements: readonly Requirement[]): string | undefined {
   return requirements.find(([holds]) => !holds)?.[1];
 }

@@ -66,13 +66,13 @@ function isMade(node: Node, made: Node): boolean {
   return is;
 }
 
-/** The offset in a {@link positionOfRow}; undefined where a node is something else. */
+/** The offset in a {@link positionOfRow}; undefined if a node is something else. */
 export function offsetOfPosition(node: Node, index: Node, count: number): Node | undefined {
   const [, offset] = node.inputs;
   return offset && isMade(node, positionOfRow(offset, rowNumber(index, count))) ? offset : undefined;
 }
 
-/** The lengths in a {@link keysOfRow}; undefined where a node is something else. */
+/** The lengths in a {@link keysOfRow}; undefined if a node is something else. */
 export function lengthsOfKeys(node: Node, capacity: number, index: Node, count: number): Node | undefined {
   const lengths = node.inputs[0]?.inputs[0]?.inputs[0];
   return lengths && isMade(node, keysOfRow(lengths, capacity, rowNumber(index, count), count)) ? lengths : undefined;

@@ -7,7 +7,7 @@
  *
  * The pass rewrites pending nodes: a take becomes the op that it was of, over rows of that one's inputs. Values stay the same within the
  * accuracy of the dtype, also for other holders of the node. Nothing is done unless a product or an attention gets smaller: to take rows
- * earlier is more dispatches where it is of several arrays.
+ * earlier is more dispatches if it is of several arrays.
  *
  * @module
  */
@@ -23,7 +23,7 @@ interface SelectedRow {
   readonly axis: number;
 }
 
-/** What is read of a node. */
+/** The part of a node that is read. */
 interface Use {
   all: boolean;
   row: SelectedRow | undefined;
@@ -67,7 +67,7 @@ function reduced(node: Node, axis: number): InputAxes | undefined {
   return [shape.map((_, i) => i).filter((i) => !axes.includes(i))[axis]];
 }
 
-/** How ops compute the rows along an axis of more than one; undefined where rows depend on each other. Other ops do not move. */
+/** How ops compute the rows along an axis of more than one; undefined if rows depend on each other. Other ops do not move. */
 const AXES: { readonly [K in OpName]?: (node: Node, axis: number) => InputAxes | undefined } = {
   elementwise: broadcasting,
   broadcast: broadcasting,
@@ -98,7 +98,7 @@ function hasMask(mask: OpAttrs["attention"]["mask"]): boolean {
   return mask === "bool" || mask === "add";
 }
 
-/** What an op of one row is where that takes more than the row of its inputs: `number` says which of all rows it is. */
+/** The op of one row, if it needs more than that row of its inputs: `number` is the row's index among all. */
 const PLACED: { readonly [K in OpName]?: (node: Node, number: () => Node, inputs: readonly Node[]) => Node } = {
   rope(node, number, [x, ...rest]) {
     const { offset, offsetInput, ...attrs } = attrsOf(node, "rope");
@@ -144,7 +144,7 @@ export function pruneRows(outputs: readonly Node[]): void {
   if (worth.size > 0) rewrite(order, uses, worth);
 }
 
-/** What is read of each node, and which rows move. Readers come before what they read. */
+/** The part that is read of each node, and the rows that move. Readers come before what they read. */
 function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<Node, Use> {
   const uses = new Map<Node, Use>(order.map((node) => [node, { all: false, row: undefined, moves: false }]));
   const read = (node: Node, row: SelectedRow | undefined): void => {
@@ -220,7 +220,7 @@ function rewrite(order: readonly Node[], uses: ReadonlyMap<Node, Use>, worth: Re
     if (index.dtype.kind === "int") numbers.set(key, number);
     return number;
   };
-  const before: Node[] = []; // what takes were of is needed until all have moved
+  const before: Node[] = []; // the inputs of takes are needed until all have moved
   for (const node of order) {
     const { row } = uses.get(node)!;
     if (!row || !moves(node, row)) continue;

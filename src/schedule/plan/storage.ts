@@ -15,7 +15,7 @@ export class Storage implements StorageRef {
   readonly bytes: number;
   #buffer: BufferHandle;
   #refs = 1;
-  /** Ticket of the last submission that wrote it, where that was a Plan; 0 for none. */
+  /** Ticket of the last submission that wrote it, if that was a Plan; 0 for none. */
   ticket = 0;
   /** The generation that it was counted in, where it counts as what a program may forget. */
   #counted: number | undefined;
@@ -74,7 +74,7 @@ export class Storage implements StorageRef {
   }
 }
 
-/** What freed memory waits for is done then, and it goes back. */
+/** Waits for the work that uses freed memory, then gives that memory back. */
 function makeRoom(backend: Backend): void {
   const { cacheLimit } = backend.memory();
   backend.synchronize();
@@ -93,11 +93,11 @@ function allocate(backend: Backend, bytes: number, hostVisible: boolean): Buffer
   }
 }
 
-/** Memory that several share. It lives as long as somebody holds what was taken. */
+/** Memory that several arrays share. It lives as long as a storage of it is held. */
 export class SharedMemory {
   readonly #storages: Storage[] = [];
 
-  /** Storage number `i` of at least `bytes`, the same for all where it is large enough; a reference for the caller. */
+  /** Storage number `i` of at least `bytes`, the same for all if it is large enough; a reference for the caller. */
   take(backend: Backend, bytes: number, i: number = 0): Storage {
     const there = this.#storages[i];
     if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();

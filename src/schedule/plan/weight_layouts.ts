@@ -31,7 +31,7 @@ export interface Layout {
   ): void;
 }
 
-/** What was made: the sources tell whether it is for the arrays asked for. */
+/** A layout that was made: its sources tell whether it is for the arrays asked for. */
 interface PreparedLayout {
   readonly sources: readonly Storage[];
   readonly results: readonly Storage[];
@@ -101,12 +101,12 @@ function stored(l: Lowering, storage: Storage, shape: Shape, dtype: Dtype): Valu
   return { slot: l.storageSlot(storage), offset: 0, strides, shape, dtype };
 }
 
-/** What a lowering asked for and no Plan has made yet. */
+/** Layouts that a lowering asked for and no Plan has made yet. */
 interface Making {
   readonly own: Lowering;
   /** Words that the dispatches read. */
   readonly uploads: Map<Uint32Array, Storage>;
-  /** What the dispatches read and write, held until they run. */
+  /** Storages that the dispatches read and write, held until they run. */
   readonly held: Storage[];
 }
 

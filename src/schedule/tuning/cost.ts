@@ -1,5 +1,5 @@
 /**
- * What a product takes by the cost of its kernel.
+ * Estimates the time of a product by the cost of its kernel.
  *
  * @module
  */

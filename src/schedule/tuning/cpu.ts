@@ -1,5 +1,5 @@
 /**
- * What runs on the CPU: the kernels in WebAssembly, and software Vulkan, which is there to test what a GPU does.
+ * The records for the CPU: the kernels in WebAssembly, and software Vulkan, which tests the paths of GPUs.
  *
  * @module
  */

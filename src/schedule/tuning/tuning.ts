@@ -1,5 +1,5 @@
 /**
- * What is measured of a device to choose kernels by: one record holds all of it. The records of the known classes of devices lie beside this
+ * Measurements of a device by which kernels are chosen: one record holds them all. The records of the known classes of devices lie beside this
  * file, and `choose.ts` says which device takes which.
  *
  * Bounds that follow from kernels (registers, shared memory, sizes that must divide) are no tuning: they stay with the kernels.
@@ -9,7 +9,7 @@
 
 import type { KernelName } from "../../backend/kernels.ts";
 
-/** What a kernel of quantized products costs. */
+/** The cost of a kernel of quantized products. */
 export interface Cost {
   /** Workgroups that a compute unit runs at once. */
   readonly residentWorkgroups: number;
@@ -33,9 +33,9 @@ export interface ScoreRange {
   readonly maxOfAll: number;
 }
 
-/** What is measured of a class of devices. Sizes count elements unless a field says otherwise. */
+/** Measurements of a class of devices. Sizes count elements unless a field says otherwise. */
 export interface Tuning {
-  /** What `VKMX_EXPLAIN=1` prints. */
+  /** The text for `VKMX_EXPLAIN=1`. */
   readonly name: string;
   /** Compute units (streaming multiprocessors of NVIDIA) that costs are spread over. */
   readonly computeUnits: number;

@@ -1,5 +1,5 @@
 /**
- * What cannot be converted is refused in one line that says what to do, before anything is written.
+ * Models that cannot be converted are refused in one line that says what to do, before anything is written.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
@@ -26,7 +26,7 @@ function editHeader(model: string, from: string, to: string): void {
 interface Refusal {
   readonly code: mx.lm.LlmErrorCode;
   readonly message: RegExp;
-  /** What is done to the model before, or beside it. */
+  /** A change of the model before, or beside it. */
   readonly spoil?: (model: string, folder: string) => void;
   readonly options?: mx.lm.ConvertOptions;
   /** Where to, in the folder of the model. */

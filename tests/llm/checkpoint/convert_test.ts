@@ -65,7 +65,7 @@ Deno.test("convert() leaves nothing behind when it is stopped", () =>
         device: DEVICE,
         signal: controller.signal,
         onProgress: () => {
-          assertEquals(listed(join(folder, "above")).length, 1); // what is written so far
+          assertEquals(listed(join(folder, "above")).length, 1); // the files written so far
           if (calls++ === after) controller.abort();
         },
       });

@@ -189,7 +189,7 @@ Deno.test("load({ verify: true }) takes the sums that lie beside a model", async
     },
   );
 
-  // What `hf download --local-dir` notes, and the links of its cache.
+  // The notes of `hf download --local-dir`, and the links of its cache.
   const tagOf = (name: string): string => name === WEIGHTS ? sha256(tiny(name)) : gitId(tiny(name));
   const note = (dir: string): void => {
     Deno.mkdirSync(`${dir}/.cache/huggingface/download`, { recursive: true });
@@ -284,7 +284,7 @@ const HOSTILE: readonly (readonly [name: string, changes: Changes, code: string,
 ];
 
 Deno.test("load() refuses directories that mean harm soon, with little memory and one line", async () => {
-  await withModel({}, (dir) => loads(dir)); // what a process does once is not counted
+  await withModel({}, (dir) => loads(dir)); // work that a process does once is not counted
   for (const [name, changes, code, message] of HOSTILE) {
     await withModel(changes, async (dir) => {
       const before = Deno.memoryUsage();

@@ -237,7 +237,7 @@ for (const device of DEVICES) {
     const count = batch.positions.length;
     const few = count <= MAX_SEQUENCES && count * batch.shape.hidden < H200.decode.minProductFeatures;
     Deno.test({
-      name: `sequences that are rows of products agree with themselves alone: ${name} on ${device}`,
+      name: `sequences that use the prefill GEMMs agree with themselves alone: ${name} on ${device}`,
       ignore: matrices === "emulated" ? batch.large : few,
       fn: async () => {
         mx.setDefaultDevice(device);

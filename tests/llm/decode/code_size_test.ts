@@ -39,7 +39,7 @@ const STEPS = [
 /** Tokens after which a faster variant was looked for, and those whose kernels count. */
 const [MANY, FEW] = [48, 4];
 
-/** What steps run in the variant that is taken. */
+/** The kernels of steps in the variant that is taken. */
 async function profileSteps(
   { model, tokenizer }: mx.lm.Loaded,
   { sequences, positions }: typeof STEPS[number],

@@ -1,7 +1,7 @@
 /**
  * Fused decoding against the same graph op by op. Tokens, logits and the cache must agree for every kind of accumulators and for other
- * sizes than the embedded model's. So must they for caches that threads walk in several rounds. What does not fit must say so and still be
- * right. On software devices the regions are off by default, so they are switched on here.
+ * sizes than the embedded model's. So must they for caches that threads walk in several rounds. A graph that does not fit must say so, and
+ * its result must still be right. On software devices the regions are off by default, so they are switched on here.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";

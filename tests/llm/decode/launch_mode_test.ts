@@ -21,7 +21,7 @@ const EVENTS: readonly ProbeEvent[] = [
   "untestable",
   "failed",
 ];
-/** What follows, a row for each state in the order of EVENTS; "" where the event cannot happen. */
+/** The next states, a row for each state in the order of EVENTS; "" if the event cannot happen. */
 const NEXT: Readonly<Record<ProbeState, readonly (ProbeState | "")[]>> = {
   unknown: ["works", "fails", "probing", "", "", "", "fails"],
   probing: ["", "", "", "works", "fails", "fails", "fails"],

@@ -46,7 +46,7 @@ function inputs(rows: number, step: number): { readonly logits: Float32Array; re
 const isAllowed = (masks: Uint32Array, row: number, token: number): boolean =>
   (masks[row * WORDS + (token >> 5)] >>> (token & 31) & 1) === 1;
 
-/** What some steps leave: the tokens of each, and all other state. */
+/** The results of some steps: the tokens of each, and all other state. */
 interface Left {
   readonly tokens: readonly number[][];
   readonly state: readonly number[];

@@ -1,6 +1,6 @@
 /**
- * The test before decoding in one dispatch: it runs beside decoding, which changes over with the same tokens, and its verdict is kept. What
- * is on disk may be anything: another program is testing, one was killed while it did, or the file is damaged.
+ * The test before decoding in one dispatch: it runs beside decoding, which changes over with the same tokens, and its verdict is kept. The
+ * content on disk may be anything: another program is testing, one was killed while it did, or the file is damaged.
  */
 
 import { assert, assertEquals } from "@std/assert";

@@ -14,7 +14,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
-/** What is put where, or the weights as they are. */
+/** The number and its place, or the weights as they are. */
 type Damage = readonly [name: string, row: number, value: number];
 
 /** Loads the embedded model with a damaged weight, its head apart from its embedding. */

@@ -1,8 +1,8 @@
 /**
  * A runner without a device: it keeps one number for each position of each page, written and read through page tables.
  *
- * The number of a position is a hash of its token and of the numbers of all positions before it, as keys and values depend on all tokens
- * before them. The next token is a part of the last number. So a wrong page, a missed copy or a prefix of other tokens changes what is
+ * The number of a position is a hash of its token and of the numbers of all positions before it. Keys and values depend on earlier
+ * tokens too. The next token is a part of the last number. So a wrong page, a missed copy or a prefix of other tokens changes what is
  * generated. {@link generateAlone} says what is right, from the tokens alone.
  *
  * A step runs when it is submitted, with the page tables of that moment, as the steps of a queue do. Its results are taken later.

@@ -1,7 +1,7 @@
 /**
- * Random traces of an engine's scheduler: requests arrive, end and are aborted at any time, with tiny pools, shared beginnings, priorities
- * and steps on their way. Pages, tree and lists are checked after every step, and each request has to get exactly the tokens that it gets
- * alone.
+ * Random traces of an engine's scheduler: requests arrive, end and are aborted at any time. Pools are tiny, beginnings shared, and there are
+ * priorities and steps on their way. Pages, tree and lists are checked after every step. Each request has to get exactly the
+ * tokens that it gets alone.
  *
  * VKMX_TEST_SEED draws the traces. A failure says which trace it was.
  */

@@ -46,7 +46,7 @@ for (const device of testDevices()) {
   const most = device === "wasm" ? 40 : 9;
   Deno.test(`batchGenerate() gives every prompt its reference continuation on ${device}`, async () => {
     mx.setDefaultDevice(device);
-    collect(); // what loading left above
+    collect(); // objects left by loading above
     const before = mx.getActiveMemory();
     const { model, tokenizer } = await load(TINY_DIR, { device });
     const some = GOLDEN.slice(0, device === "wasm" ? 8 : 3);

@@ -226,7 +226,7 @@ Deno.test("streamGenerate() with cachePrompt reads only what the cache does not 
   const again = await collect(streamGenerate(model, tokenizer, ids, { maxTokens: 2, cache, cachePrompt: true }));
   assertEquals([again[0].promptTokens, again[0].cachedTokens, cache.offset], [9, 8, 10]);
   mx.tidy(() => void model.forward(mx.array([[5]], mx.int32), cache));
-  assertEquals(cache.tokens, []); // what it holds is not known any more
+  assertEquals(cache.tokens, []); // its content is not known any more
 });
 
 Deno.test("steps of a known length are submitted before the prompt is read, whose token comes first", async () => {
@@ -318,7 +318,7 @@ Deno.test("streamGenerate() stops at a stop string and leaves it out", async () 
     streamGenerate(model, tokenizer, PROMPT, { stop: ["never seen", ", there was a great"], maxTokens: 5 }),
   );
   assertEquals(text(none), tokenizer.decode(GREEDY.slice(0, 5)));
-  // What may begin a stop string at the very end comes with the last token.
+  // Text that may begin a stop string at the very end comes with the last token.
   const begun = `${tokenizer.decode(GREEDY.slice(4, 5))}…`;
   const held = await collect(streamGenerate(model, tokenizer, PROMPT, { stop: begun, maxTokens: 5 }));
   assertEquals(text(held), tokenizer.decode(GREEDY.slice(0, 5)));

@@ -9,7 +9,7 @@ import { hasMatrices, withoutMatrices } from "../../support/devices/matrices.ts"
 import { nmse } from "../../support/oracles/oracle.ts";
 import { smallModel } from "../../support/models/prompt_caches.ts";
 
-/** What the reference wrote: every 8th number of vectors, every 16th of states. */
+/** The reference: every 8th number of vectors, every 16th of states. */
 interface Golden {
   readonly text: string;
   readonly ids: readonly number[];

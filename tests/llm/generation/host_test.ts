@@ -1,4 +1,4 @@
-/** What a host of language models, such as a notebook, is asked: it interrupts what runs and shows how far that is. */
+/** Calls of a host of language models, such as a notebook: it interrupts work and shows its progress. */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";

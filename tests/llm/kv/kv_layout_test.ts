@@ -17,7 +17,7 @@ Deno.test("a buffer has a plane of all rows for each block of features of each h
   const sizes = { batch: 3, heads: HEADS, positions: ROWS, headDim: DIM, block: 4 };
   assertEquals(bufferShape(sizes), [3, 2, 2, 5, 4]);
   assertEquals(bufferSizes(bufferShape(sizes)), sizes);
-  assertEquals(FUSED_LAYOUT, { keys: 4, values: 8 }); // what shaders/decode reads
+  assertEquals(FUSED_LAYOUT, { keys: 4, values: 8 }); // the blocks that shaders/decode reads
   assertEquals([16, 8, 4].map((dim) => isBlocked(FUSED_LAYOUT, dim)), [true, true, false]);
   assertEquals(isBlocked(plainLayout(16), 16), false);
 });

@@ -185,7 +185,7 @@ Deno.test("readArgs() reads the rope scaling of Llama 3 and refuses what does no
   );
 });
 
-/** What configs of Llama and Qwen2 have at least. */
+/** The least fields of configs of Llama and Qwen2. */
 const LEAST = {
   model_type: "llama",
   hidden_size: 192,

@@ -1,5 +1,5 @@
 /**
- * What the matchers find in layers of Qwen3's, Llama's and Qwen2's kind, in a step and in a prompt, without a device.
+ * The matches in layers of Qwen3's, Llama's and Qwen2's kind, in a step and in a prompt, without a device.
  * For a layer that matches it is its sizes and options. For layers that differ in one thing it is the one reason.
  */
 
@@ -19,7 +19,7 @@ import type { GraphView } from "../../../src/schedule/plan/pattern.ts";
 const [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, DIM, CAPACITY, VOCABULARY] = [2, 128, 192, 2, 1, 64, 256, 320];
 const PROMPT = 20;
 
-/** What sets layers apart from Llama's. */
+/** Differences of layers from Llama's. */
 interface Variant {
   /** How many there are (default {@link LAYERS}). */
   readonly layers?: number;
@@ -35,7 +35,7 @@ interface Variant {
   readonly traditional?: boolean;
   readonly dims?: number;
   readonly base?: (layer: number) => number;
-  /** What scores are multiplied by (default 1 / 8). */
+  /** The factor of scores (default 1 / 8). */
   readonly scoreScale?: (layer: number) => number;
   /** Frequencies, as llama3 and yarn have them. */
   readonly freqs?: boolean;
@@ -131,7 +131,7 @@ function viewOf(outputs: readonly Node[]): GraphView {
   return { order, readers, replaced: new Map() };
 }
 
-/** What is found of a step: its features, and the biases and norms of each layer; or the reason. */
+/** The match of a step: its features, and the biases and norms of each layer; or the reason. */
 function stepOf(variant: Variant, batch = 1): { features: DecoderFeatures; small: number; outside: string[] } | string {
   return mx.tidy(() => {
     const nodes = decoder(variant, 1, batch).map(nodeOf);

@@ -64,7 +64,7 @@ const SETTINGS: readonly ChoosingSettings[] = [
   { temp: 0.6, topK: 20, repetitionPenalty: 1.3, logprobs: 7 },
 ];
 
-/** What else a graph does with its end, so that the kernels cannot serve it. */
+/** Another use of a graph's end, so that the kernels cannot serve it. */
 const OTHERS = {
   "logits that are asked for": (logits: mx.Tensor) => logits.index(0, mx.Slice(0, 1)).astype(mx.int32),
   "a token that is changed": (_: mx.Tensor, next: mx.Tensor) => mx.multiply(next, 2),

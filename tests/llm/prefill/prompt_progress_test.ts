@@ -1,4 +1,4 @@
-/** What onPrompt hears while one forward pass of a long prompt runs on the CPU. */
+/** Calls of onPrompt while one forward pass of a long prompt runs on the CPU. */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";

@@ -71,7 +71,7 @@ function grammarOf(schema: unknown, strict: boolean): States | string {
   }
 }
 
-/** What a schema is refused for. */
+/** The reason why a schema is refused. */
 const REFUSALS = [
   /has "(unevaluated(Properties|Items)|(min|max)?[cC]ontains|if|then|else|patternProperties|not|propertyNames)", which is not held/,
   /has "(dependent(Schemas|Required)|multipleOf|(min|max)Properties|uniqueItems|\$dynamicRef)", which is not held/,

@@ -1,6 +1,6 @@
 /**
- * Chat templates of models: prompts token for token, who wrote what, limits, and checks of conversations. What templates render to
- * beside Python's Jinja is in jinja_test.ts.
+ * Chat templates of models: prompts token for token, who wrote what, limits, and checks of conversations.
+ * jinja_test.ts compares rendered templates with Python's Jinja.
  */
 
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";

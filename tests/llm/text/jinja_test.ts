@@ -13,7 +13,7 @@ import { fromUser } from "../../../src/llm/jinja/input.ts";
 import { Tokenizer } from "../../../src/llm/tokenizer/tokenizer.ts";
 import { tinySource } from "../../support/models/models.ts";
 
-/** What golden/templates/chat_templates.py writes: rows are conversation, option and text, or null where Jinja refuses. */
+/** The output of golden/templates/chat_templates.py: rows are conversation, option and text, or null where Jinja refuses. */
 interface Golden {
   readonly conversations: readonly (readonly ChatMessage[])[];
   readonly options: readonly { add_generation_prompt: boolean; enable_thinking?: boolean; tools?: unknown[] }[];

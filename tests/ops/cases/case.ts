@@ -1,5 +1,5 @@
 /**
- * What a row of the case table is.
+ * The type of a row of the case table.
  *
  * Tolerances are normalised mean squared errors: 1e-7 for float32, 1e-5 for 16-bit elementwise, 5e-4 for products in 16
  * bits; integers and indices are exact.
@@ -55,7 +55,7 @@ export interface Expectation {
   /** Dtype of the results, where the row knows it. */
   readonly dtype?: TypeName;
   /**
-   * Values of all classes: every element by itself, NaN and infinities exactly. "zeros" tells -0 from 0 too. What is finite may
+   * Values of all classes: every element by itself, NaN and infinities exactly. "zeros" tells -0 from 0 too. A finite number may
    * be off by the root of the tolerance, relative to itself.
    */
   readonly classes?: "values" | "zeros";

@@ -236,7 +236,7 @@ export function drawnFunctions(): Families {
   };
   families.astype = (d) => {
     const [from, to] = [d.dtype(ALL_TYPES), d.dtype(ALL_TYPES)];
-    // What a float cannot be cast to is saturated to 32 bits, of which small types keep the low ones.
+    // A float out of range is saturated to 32 bits, of which small types keep the low ones.
     const whole: Scalar = (v) => {
       const [low, high] = to.startsWith("u") ? [0, 2 ** 32 - 1] : [-(2 ** 31), 2 ** 31 - 1];
       return Number.isNaN(v) ? 0 : Math.min(high, Math.max(low, Math.trunc(v)));

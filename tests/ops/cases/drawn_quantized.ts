@@ -113,7 +113,7 @@ function chosen(x: Dense, indices: readonly number[]): Dense {
   return { shape: [indices.length, ...x.shape.slice(-2)], data: Float64Array.from(data) };
 }
 
-/** What quantizing keeps of a matrix. */
+/** A matrix after quantizing. */
 function kept(mode: SmallFloatMode, x: Dense): Dense {
   const { group } = SMALL_FLOATS[mode];
   const out = dense(x.shape, () => 0);

@@ -396,7 +396,7 @@ export function drawnReductions(): Families {
           const parted = name === "partition"
             ? mx.partition(x, kth, axis)
             : mx.takeAlongAxis(flat, mx.argpartition(x, kth, axis), at);
-          // What lies before and after the place may be in any order.
+          // Elements before and after the place may be in any order.
           return mx.split(parted, [place, place + 1], at).map((part) => mx.sort(part, at));
         },
         oracle: ([x]) => {

@@ -1,5 +1,5 @@
 /**
- * What draws the rows of an op.
+ * Draws the rows of an op.
  */
 
 import { type Dense, map } from "../../support/oracles/oracle.ts";

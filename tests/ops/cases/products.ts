@@ -87,7 +87,7 @@ export function* products(): Generator<Case> {
   }
 }
 
-/** What MLX's affine quantization keeps of w. */
+/** w after MLX's affine quantization. */
 function quantizedValues(w: Dense, bits: number, group: number, dtype: TypeName): Dense {
   const store = (x: number): number => dtype === "bfloat16" ? bfloat16(x) : x;
   const out = dense(w.shape, () => 0);

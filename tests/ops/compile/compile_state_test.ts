@@ -54,7 +54,7 @@ for (const device of testDevices()) {
       out,
     );
     assertEquals([write(int(-1)).item(), out.y.item()], [1, 2]);
-    out.y.dispose(); // what a call leaves is the caller's to dispose
+    out.y.dispose(); // the caller disposes the result of a call
     assertEquals([write(int(-5)).item(), out.y.item(), runs], [5, -2, 1]);
     out.y.dispose();
 

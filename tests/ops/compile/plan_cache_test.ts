@@ -81,7 +81,7 @@ for (const device of testDevices()) {
       });
       assertEquals(z.tolist(), [2, 4, 6, 8].map((v) => v + round));
       assertEquals(view.tolist(), [2, 3, 4]);
-      // What lies between is evaluated later.
+      // Nodes between them are evaluated later.
       const middle = mx.multiply(kept, 3), last = mx.add(middle, 1);
       mx.eval(last);
       if (round % 2) middle.dispose();

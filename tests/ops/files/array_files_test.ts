@@ -93,7 +93,7 @@ Deno.test("arrays of every dtype come back from .npy, .npz and .gguf files", () 
     }
     assertEquals([metadata["general.name"], metadata.tags], ["x", ["a", "b"]]);
     assertEquals((metadata.list as mx.Tensor).tolist(), [1, 2]);
-    // What lies in a file is copied from there.
+    // Arrays in a file are copied from there.
     mx.savez(`${folder}/copy.npz`, mx.loadNpz(`${folder}/all.npz`));
     assertEquals(mx.loadNpz(`${folder}/copy.npz`).uint64.tolist(), arrays.uint64.tolist());
     assertThrows(() => mx.saveGguf(path, { a: arrays.bool }), mx.DtypeError, 'cannot store bool, the dtype of "a"');

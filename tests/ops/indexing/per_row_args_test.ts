@@ -1,5 +1,5 @@
 /**
- * What sequences decoded together need of plain functions: starts of slices, random keys and lengths of attention for
+ * Plain functions for sequences that are decoded together: starts of slices, random keys and lengths of attention for
  * each row of a batch. Each row must give what it gives alone.
  */
 

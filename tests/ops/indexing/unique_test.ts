@@ -7,7 +7,7 @@ import { generator } from "../../support/oracles/oracle.ts";
 
 const told = (x: mx.Tensor | mx.Tensor[]): unknown[] => [x].flat().map((y) => [y.dtype.name, y.tolist()]);
 
-/** What `unique` of numbers is, by sets. */
+/** `unique` of numbers, by sets. */
 function oracle(values: readonly number[], size: number): [number[], number[], number[], number[]] {
   const sorted = [...new Set(values)].sort((a, b) => a - b), n = Math.min(size, sorted.length);
   const fill = (list: number[], by: number): number[] => [...list.slice(0, n), ...new Array(size - n).fill(by)];

@@ -7,7 +7,7 @@ import { testDevices } from "../../support/devices/devices.ts";
 type Value = bigint | number | mx.Complex;
 type Combine = (a: Value, b: Value) => Value;
 
-/** What updates do with two values of a dtype, and values that tell its bits apart from those of narrower ones. */
+/** Updates of two values of a dtype, and values that tell its bits apart from those of narrower ones. */
 interface Arithmetic {
   readonly dtype: mx.Dtype;
   readonly values: readonly Value[];

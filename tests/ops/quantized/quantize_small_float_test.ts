@@ -25,7 +25,7 @@ function numbers(x: mx.Tensor): Uint8Array {
   return new Uint8Array(Float32Array.from(values, (v) => Number.isNaN(v) ? NaN : v).buffer);
 }
 
-/** What the key of a golden sum stands for. */
+/** The case of a golden sum's key. */
 function found(key: string): readonly Uint8Array[] {
   const [name, type, word, scale] = key.split(" ");
   const mode = word as mx.SmallFloatMode;

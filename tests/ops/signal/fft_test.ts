@@ -73,7 +73,7 @@ function alongAxis(x: Pairs, axis: number, n: number, change: (line: Float64Arra
 
 const NORMS = ["backward", "ortho", "forward"] as const;
 
-/** What the functions of `mx.fft` give, by their definition. */
+/** The results of the functions of `mx.fft`, by their definition. */
 function expected(
   kind: "fft" | "ifft" | "rfft" | "irfft",
   x: Pairs,

@@ -409,7 +409,7 @@ Deno.test("calls with arguments that do not fit throw where they are made", () =
   for (const [call, type, message] of REFUSED) assertThrows(() => mx.tidy(call), type, message);
 });
 
-/** What arrays print as; the texts are MLX's. */
+/** Printed forms of arrays; the texts are MLX's. */
 const PRINTED: readonly (readonly [() => mx.Tensor, string])[] = [
   [() => mx.array([[1, 2], [3, 4]]), "array([[1, 2],\n       [3, 4]], dtype=float32)"],
   [() => mx.arange(20), "array([0, 1, 2, ..., 17, 18, 19], dtype=int32)"],

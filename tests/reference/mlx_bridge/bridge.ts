@@ -54,7 +54,7 @@ function hold(value: any): number {
 }
 let dead: number[] = [];
 function release(): void {
-  if (depth > 0) return; // what a running transform may still use waits for its end
+  if (depth > 0) return; // arrays that a running transform may still use wait for its end
   for (const id of dead) {
     const h = held.get(id)!;
     if (--h.count > 0) continue;
@@ -89,7 +89,7 @@ function decode(v: any): any {
   const [[k, x]] = Object.entries(v) as [string, any][];
   switch (k) {
     case "$h":
-      return held.get(x)!.value; // what Python holds
+      return held.get(x)!.value; // the array that Python holds
     case "$d":
       return mx[x]; // a dtype
     case "$v":

@@ -18,7 +18,7 @@ export function testDevices(): string[] {
   return devices().filter((d) => d.usable).map((d) => d.name);
 }
 
-/** The device for tests that are not about devices: the CPU where it is among them, as software Vulkan drivers are slow. */
+/** The device for tests that are not about devices: the CPU if it is among them, as software Vulkan drivers are slow. */
 export function anyDevice(): string {
   const names = testDevices();
   return names.includes("wasm") ? "wasm" : names[0];

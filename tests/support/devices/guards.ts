@@ -2,7 +2,7 @@
  * Guards around every buffer that a device allocates: bytes before it and after it that no kernel may change.
  *
  * A guarded device allocates more than it is asked for and shifts the offsets of whatever uses the buffer. Guards and fresh
- * buffers hold NaN in every float type, so that what is read outside, or before it was written, shows in results. A buffer that
+ * buffers hold NaN in every float type, so that reads outside, or before a write, show in results. A buffer that
  * is freed is kept until the next check.
  *
  * @module
@@ -23,7 +23,7 @@ export function pattern(bytes: number): Uint8Array {
   return Uint8Array.from({ length: bytes }, (_, i) => PATTERN[i % PATTERN.length]);
 }
 
-/** Places of a guard that have changed, as text; empty where none has. `from` is where the guard begins, counted from the buffer. */
+/** Places of a guard that have changed, as text; empty if none has. `from` is where the guard begins, counted from the buffer. */
 export function changes(guard: Uint8Array, from: number): string {
   const expected = pattern(guard.length);
   const at = Array.from(guard).flatMap((byte, i) => byte === expected[i] ? [] : [from + i]);
@@ -83,7 +83,7 @@ export class Guards implements Disposable {
     return buffer;
   }
 
-  /** What was written outside of buffers, one line each; lets go of those that were freed. */
+  /** Writes outside of buffers, one line each; releases buffers that were freed. */
   check(): string[] {
     const found: string[] = [];
     const guard = new Uint8Array(Math.max(FRONT, BACK));

@@ -25,11 +25,11 @@ import { profile } from "../../../src/schedule/plan/profile.ts";
 import { testDevices } from "./devices.ts";
 import { BACK, changes, FRONT, pattern } from "./guards.ts";
 
-/** What one dispatch needs. */
+/** The inputs of one dispatch. */
 export interface KernelRun {
   /** Specialisation constants by name; default 0, THREADS 64. */
   readonly spec?: Readonly<Record<string, number>>;
-  /** Fields of the push block by name; what is left out is 0, short arrays are filled with 0. */
+  /** Fields of the push block by name; missing fields are 0, short arrays are filled with 0. */
   readonly push: Readonly<Record<string, number | readonly number[]>>;
   /** Contents by buffer name; optional buffers may be left out. Written ones are overwritten with the result. */
   readonly buffers: Readonly<Record<string, ArrayBufferView>>;
@@ -47,7 +47,7 @@ export interface Dispatch {
   readonly spec: readonly number[];
   readonly push: Uint32Array;
   readonly grid: readonly [number, number, number];
-  /** Slot and byte offset of each buffer, undefined where absent. */
+  /** Slot and byte offset of each buffer, undefined if absent. */
   readonly buffers: readonly (readonly [slot: number, byteOffset: number] | undefined)[];
 }
 

@@ -1,4 +1,4 @@
-/** What lowering chooses on a device that runs nothing, over the sizes of published models: kernels, how products are split, and forms of decoders. */
+/** The choices of lowering on a device that runs nothing, for published models: kernels, splits of products, and forms of decoders. */
 
 import { type ModelShape, SHAPES } from "../../../scripts/synthetic/synthetic.ts";
 import type { Backend } from "../../../src/backend/backend.ts";
@@ -28,7 +28,7 @@ const MODELS: Readonly<Record<string, ModelShape>> = {
 const ROWS = [1, 2, 3, 4, 8, 16, 17, 24, 32, 33, 64, 100, 128, 192, 256, 384, 512, 640, 1000, 1024, 2048, 4096];
 const GROUP = 64;
 
-/** What a lowering dispatches, in order: kernels, workgroups, threads, and the constants that cut the work. */
+/** The dispatches of a lowering, in order: kernels, workgroups, threads, and the constants that cut the work. */
 function toText(l: Lowering): string {
   return dispatchesOf(l.builder.finish(l.slots.length, (slot) => slot)).map(({ kernel, spec, workgroups }) => {
     const { THREADS, SPLITS = 1, ROWS = 0, COLUMNS = 0, SIDE = 0, ROW_QUADS = 0, DEPTH = 0, UNROLL = 0, LANES = 0 } =
@@ -77,7 +77,7 @@ function quantizedProducts(backend: Backend, s: ModelShape): Record<string, unkn
 }
 
 /**
- * What serves a decoder of so many sequences, or a chunk, in each launch mode: the batched kernels, the gemv kernels or the prefill GEMMs.
+ * Kernels for a decoder of so many sequences, or a chunk, by launch mode: the batched kernels, the gemv kernels or the prefill GEMMs.
  */
 function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;

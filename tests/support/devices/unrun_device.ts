@@ -19,7 +19,7 @@ import { matrixMap, PAIRS } from "../../../src/schedule/ops/matmul/coopmat.ts";
 /** Kernels that only the CPU has: without them weights stay as they are. */
 const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
 
-/** What an H200 has under NVIDIA's driver. */
+/** The facts of an H200 under NVIDIA's driver. */
 export const H200_LIMITS: BackendLimits = {
   maxBufferBytes: 2 ** 32 - 1024,
   maxGrid: 65535,

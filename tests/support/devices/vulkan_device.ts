@@ -1,5 +1,5 @@
 /**
- * What the tests of the native library share: a device a test, bytes in and out, small dispatches.
+ * The common part of the native library's tests: a device a test, bytes in and out, small dispatches.
  *
  * Each test runs twice: as the device is, and with VKMX_STAGING, where all bytes pass through staging memory as on a discrete
  * GPU. Nothing may stay alive and the validation layers must be silent.
@@ -16,7 +16,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 export const INDICES = devices().filter((d) => d.usable && d.name.startsWith("vulkan:")).map((d) =>
   Number(d.name.slice(7))
 );
-/** What the library says of all Vulkan devices. */
+/** The library's facts about all Vulkan devices. */
 export const INFO = INDICES.length > 0 ? listVulkanDevices() : [];
 export const THREADS = 64;
 export const F32 = 9;

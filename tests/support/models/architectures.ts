@@ -9,9 +9,9 @@ import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
 import { DecoderModel } from "../../../src/llm/layers/decoder_model.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 
-/** What sets an architecture apart. */
+/** The special fields of an architecture. */
 export interface Architecture extends Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation"> {
-  /** Biases of every fifth feature of queries, keys and values, where they are not to be of about 0.5. */
+  /** Biases of every fifth feature of queries, keys and values, if they are not to be of about 0.5. */
   readonly fifthBiases?: readonly [q?: number, k?: number, v?: number];
 }
 

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { type ModelFormat, type ModelShape, writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import type { lm } from "../../../mod.ts";
 
-/** What both are asked for, by Python's names but for the dtype, which is a name. */
+/** Options for both, by Python's names; the dtype is a name. */
 export interface Asked extends
   Pick<
     lm.ConvertOptions,
@@ -23,12 +23,12 @@ export interface ConversionCase {
   readonly name: string;
   readonly shape: ModelShape;
   readonly format: ModelFormat;
-  /** What the model is converted to before. */
+  /** An earlier conversion of the model. */
   readonly first?: Asked;
   readonly asked: Asked;
 }
 
-/** What is written, by name: SHA-256, and the bits per weight that mlx-lm prints. */
+/** The written files, by name: SHA-256, and the bits per weight that mlx-lm prints. */
 export interface GoldenConversion {
   readonly files: Readonly<Record<string, string>>;
   readonly bits?: string;

@@ -144,7 +144,7 @@ export async function steps(
   return { logits, caches };
 }
 
-/** What a sequence at place `at` of `count` has. */
+/** The state of a sequence at place `at` of `count`. */
 export function ofSequence({ logits, caches }: Found, at: number, count: number): Found {
   const part = (x: Float32Array): Float32Array => x.subarray(at * x.length / count, (at + 1) * x.length / count);
   return { logits: logits.map(part), caches: caches.map(({ values, block }) => ({ values: part(values), block })) };

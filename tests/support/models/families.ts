@@ -104,10 +104,10 @@ export const FAMILY_IDS: readonly number[] = Array.from({ length: PROMPT + 4 }, 
 
 /** Of a row of logits, one in this many is kept. */
 const EVERY = 32;
-/** What is kept of a row. */
+/** The kept part of a row. */
 export const KEPT: number = vocab / EVERY;
 
-/** What the golden file holds of logits (positions, vocabulary) that begin at position `first`. */
+/** The part of logits in the golden file: (positions, vocabulary) that begin at position `first`. */
 export function keptLogits(logits: Float32Array, first: number): Float32Array {
   return Float32Array.from({ length: logits.length / EVERY }, (_, at) => {
     const row = Math.floor(at / KEPT);

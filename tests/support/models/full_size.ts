@@ -16,7 +16,7 @@ const KEPT = Math.floor(VOCABULARY / STRIDE);
 /** The tokens, all over the vocabulary. */
 export const IDS: readonly number[] = Array.from({ length: PROMPT + STEPS }, (_, i) => (i * 7919 + 13) % VOCABULARY);
 
-/** What the golden file holds of logits (positions, vocabulary) that begin at position `first`. */
+/** The part of logits in the golden file: (positions, vocabulary) that begin at position `first`. */
 export function keptLogits(logits: Float32Array, first: number): Float32Array {
   const rows = logits.length / VOCABULARY;
   return Float32Array.from({ length: rows * KEPT }, (_, at) => {

@@ -98,7 +98,7 @@ export class HubBench implements AsyncDisposable {
     return `${this.cache}/models--org--name/blobs/${hashOf(this.model.files[name])}`;
   }
 
-  /** What the cache consists of. */
+  /** The contents of the cache. */
   get entries(): string[] {
     return Object.keys(entriesOf(this.cache));
   }

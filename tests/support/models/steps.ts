@@ -4,7 +4,7 @@ import * as mx from "../../../mod.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
 
-/** Which tokens, and what is kept of their logits. */
+/** The tokens, and the kept part of their logits. */
 export interface Steps {
   /** The tokens from the first position on; those that the cache does not hold follow. */
   readonly ids: readonly number[];
@@ -14,7 +14,7 @@ export interface Steps {
   keep(logits: Float32Array, position: number): Iterable<number>;
 }
 
-/** What is kept of the logits of the tokens that a cache does not hold, for each of its sequences. */
+/** The kept part of the logits of tokens that a cache does not hold, for each of its sequences. */
 export async function loopSteps(
   model: mx.lm.LanguageModel,
   cache: mx.lm.KvCache,

@@ -16,7 +16,7 @@ export function numbersOf(x: Tensor): ArrayLike<number> {
     : values;
 }
 
-/** What float32 cannot tell from 0 on devices that flush subnormal numbers. */
+/** Numbers that are 0 on devices that flush subnormal float32. */
 const SUBNORMAL = 2 ** -126;
 
 /** How far the last bit of a 16-bit result may be off, as a part of it. */

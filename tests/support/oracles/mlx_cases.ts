@@ -33,7 +33,7 @@ export interface MlxCase {
   readonly loose?: boolean;
   /** Results that are 0 but for rounding: one step of the last bit of numbers around 1 is as good. */
   readonly nearZero?: boolean;
-  /** What makes results comparable. */
+  /** Conversions that make results comparable. */
   readonly then?: "sort" | "abs";
 }
 
@@ -179,7 +179,7 @@ export function ask(c: MlxCase, elements: Uint8Array<ArrayBuffer>, asMethod: boo
   return resultsOf(c, typeof method === "function" ? method.apply(first, rest) : fn(...args));
 }
 
-/** What a function gave, as the list of results of a case. */
+/** The results of a function, as the list of a case. */
 export function resultsOf(c: MlxCase, result: unknown): unknown[] {
   if (c.then === "sort") return [mx.sort(mx.flatten(result as mx.Tensor))];
   if (c.then === "abs") return (result as mx.Tensor[]).map((t) => mx.abs(t));

@@ -8,7 +8,7 @@ import { argumentsOf, functionOf, type MlxCase, type MlxCases, readMlxCases, res
 
 type T = mx.Tensor;
 
-/** What a transform gives. */
+/** The result of a transform. */
 export interface Given {
   readonly o: readonly unknown[];
   readonly as?: readonly mx.DtypeName[];
@@ -112,7 +112,7 @@ export class Call {
 
   #back = (arrays: readonly T[]): T[] => mx.vjp(this.of(arrays), this.primals(arrays), this.cotangents)[1];
 
-  /** What a transform gives: functions of the arrays given with them, so that they can be compiled; each gives the same. */
+  /** The results of a transform: functions of the arrays given with them, so that they can be compiled; each gives the same. */
   transforms(kind: DerivativeKind): readonly (readonly [fn: (...arrays: T[]) => T[], arrays: readonly T[]])[] {
     const { arrays, cotangents, tangents } = this;
     const back = (own: readonly T[]) => (...primals: T[]): T[] => mx.vjp(this.of(own), primals, cotangents)[1];

@@ -1,5 +1,5 @@
 /**
- * What the tests of the product kernels share: dtypes with their bounds, random operands, one dispatch and its comparison.
+ * The common part of the product kernels' tests: dtypes with their bounds, random operands, one dispatch and its comparison.
  */
 
 import { assert } from "@std/assert";

@@ -1,5 +1,5 @@
 /**
- * What random programs are made of: ops over values that are there, each with the same thing in float64.
+ * The ops of random programs: ops over values that are there, each with the same thing in float64.
  *
  * A value knows its numbers, so that only ops are drawn that keep them moderate. `exact` says that every device must
  * have these very numbers. Ops that turn a small error into a large one (comparisons, sorting, casts to integers) take
@@ -461,7 +461,7 @@ const MOVES: Record<string, ProgramOp> = {
 /** Kinds of ops; `program_ops_more.ts` has further ones. */
 export const BASIC_OPS: Readonly<Record<string, ProgramOp>> = { ...ELEMENTWISE, ...VIEWS, ...ROWS, ...MOVES };
 
-/** What an op makes of the values of its arguments. */
+/** The result of an op for the values of its arguments. */
 export function valueOf(op: ProgramOp, id: number, args: readonly Value[], p: Parameters, dtype: TypeName): Value {
   const plain = op.oracle(args, p);
   const result = {

@@ -18,7 +18,7 @@ function numbers(seed: number): () => number {
   };
 }
 
-/** What rows are made of; each gives the number of a column. */
+/** Contents of rows; each gives the number of a column. */
 const ROWS: readonly ((next: () => number, column: number) => number)[] = [
   (next) => next(),
   (next) => next() ** 3,
@@ -50,7 +50,7 @@ export function edgeRows(): Float32Array {
 /** Halves between the numbers of e2m1, those numbers, and what lies beyond. */
 const STEPS = [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 100];
 
-/** What rows of small floats are made of beside those of {@link edgeRows}. */
+/** Further contents of rows of small floats, beside those of {@link edgeRows}. */
 const SMALL_FLOAT_ROWS: readonly ((next: () => number, column: number, row: number) => number)[] = [
   (_next, column) => STEPS[column % STEPS.length] * (column % 2 ? -1 : 1),
   (_next, column, row) => column === 3 ? 6 : STEPS[(column + row) % 15] * (column % 3 ? -1 : 1) / 8,

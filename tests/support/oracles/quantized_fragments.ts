@@ -10,7 +10,7 @@ const next = generator(11);
 const THREADS = 64;
 
 /**
- * What one driver answers. For B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8. For A and
+ * The answer of one driver. For B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8. For A and
  * sums it is the reverse.
  */
 export function knownAnswer(): Uint32Array {

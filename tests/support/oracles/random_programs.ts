@@ -104,7 +104,7 @@ function build(program: Program, leaves: readonly mx.Tensor[], evaluate: boolean
   return [...tensors.values()];
 }
 
-/** What a device makes of a program. */
+/** The results of a program on a device. */
 function execute(
   program: Program,
 ): { dtype: string; shape: readonly number[]; data: ArrayLike<number> }[] {
@@ -127,7 +127,7 @@ function execute(
   });
 }
 
-/** What is wrong with a program on the default device, or nothing. */
+/** The fault of a program on the default device, or undefined. */
 export function failureOf(program: Program, guards?: Guards): string | undefined {
   const expected = interpret(program);
   const backend = getBackend();

@@ -23,7 +23,7 @@ function indexOf(d: Draw, count: number): () => mx.Tensor {
   return () => mx.subtract(mx.array([at + shift], dtype), mx.array([shift], dtype));
 }
 
-/** Ops over a value of a shape; undefined where they do not fit. `others` are values that it may be combined with. */
+/** Ops over a value of a shape; undefined if they do not fit. `others` are values that it may be combined with. */
 const OPS: Record<string, (d: Draw, x: number, shapes: readonly (readonly number[])[]) => Step | undefined> = {
   unary(d, x) {
     const fn = d.pick([mx.tanh, mx.sigmoid, mx.negative, (a: mx.Tensor) => mx.add(a, 0.5), mx.contiguous]);

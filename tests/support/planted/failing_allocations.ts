@@ -68,7 +68,7 @@ if (import.meta.main) {
   const cache = Deno.makeTempDirSync();
   for (const index of INDICES) {
     for (const staging of [false, true]) {
-      await work(index, cache, staging); // what lives as long as the process is there now
+      await work(index, cache, staging); // objects that live as long as the process are there now
       const live = test.vkrt_test_live();
       for (const count of [1, ALL]) {
         let failed = 0, at = 0;

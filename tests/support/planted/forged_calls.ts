@@ -118,7 +118,7 @@ class Forger {
     return this.random.rarely(6) ? this.random.pick(BIG) : BigInt(this.random.below(small));
   }
 
-  /** What each kind of parameter is drawn from. */
+  /** The values from which each kind of parameter is drawn. */
   readonly kinds = {
     device: () => this.device = this.#handle(this.devices, undefined),
     buffer: () => this.#handle(this.buffers, this.device),

@@ -10,7 +10,7 @@ import { type Format, Wrong } from "../../../scripts/fuzz/format.ts";
 import { mutateBytes } from "../../../scripts/fuzz/bytes.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 
-/** What a reader does with the magic byte. */
+/** The action of a reader on the magic byte. */
 const DEFECTS: Readonly<Record<string, () => void>> = {
   none: () => {},
   hang: () => {

@@ -52,7 +52,7 @@ static VkResult VKAPI_CALL list_extensions(VkPhysicalDevice physical, const char
     return result;
 }
 
-// A struct of an extension that the device has not is a mistake of who asks.
+// A struct of an extension that the device has not is a mistake of the caller.
 static void need(const char *word) {
     if (!has(word)) abort();
 }

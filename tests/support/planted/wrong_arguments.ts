@@ -1,7 +1,7 @@
 /**
  * Wrong calls: calls that MLX has results for, with one or two arguments replaced by something that does not belong there.
  *
- * What may come of one is a result whose elements can be read, or an error that says which function it is of. All else is a failure.
+ * A call must give a result whose elements can be read, or an error that names its function. All else is a failure.
  */
 
 import * as mx from "../../../mod.ts";
@@ -165,7 +165,7 @@ export const rightArguments = (c: MlxCase, elements: Uint8Array<ArrayBuffer>): u
 
 const CLASSES: ReadonlySet<string> = new Set(["ShapeError", "DtypeError", "IndexError", "ValueError"]);
 
-/** What is wrong with an error of a call. */
+/** The fault of a call's error. */
 function wrongError(error: unknown, names: readonly string[]): string | undefined {
   if (!(error instanceof mx.ArrayError)) {
     return `throws ${error instanceof Error ? `${error.name}: ${error.message}\n${error.stack}` : error}`;
@@ -179,7 +179,7 @@ function wrongError(error: unknown, names: readonly string[]): string | undefine
   return undefined;
 }
 
-/** Largest number of elements that are computed: what is larger is right or wrong unseen. */
+/** Largest number of elements that are computed: larger results are not looked at. */
 const MOST = 20_000;
 
 /** All numbers of arguments, and of shapes of arrays. */

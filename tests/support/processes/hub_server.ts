@@ -17,7 +17,7 @@ export interface ServedFile {
 /** A model. */
 export interface ServedModel {
   commit: string;
-  /** What other revisions than the commit are. */
+  /** Commits of other revisions than the commit itself. */
   readonly revisions: readonly string[];
   readonly files: Readonly<Record<string, ServedFile>>;
   /** The only token that may read it. */

@@ -52,7 +52,7 @@ export async function withSteps(
   await use(trace, state);
 }
 
-/** Has the test of the layers of a model made for some sequences, where it is open; `waits` for its end before the loop goes. */
+/** Has the test of the layers of a model made for some sequences, if it is open; `waits` for its end before the loop goes. */
 export function tryLayers(model: LanguageModel, sequences: number = 1, waits: boolean = true): Promise<void> {
   return withSteps(model, sequences, async (trace, state) => {
     using loop = new DeviceLoop(state, trace);

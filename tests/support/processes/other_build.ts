@@ -1,4 +1,4 @@
-/** A native library whose ABI hash is that of another build: for what is said of it. */
+/** A native library with the ABI hash of another build, for tests of the message. */
 
 import { assert } from "@std/assert";
 import { ABI_HASH } from "../../../ffi/symbols.ts";

@@ -49,7 +49,7 @@ export interface RunOptions {
 export class PackageServer {
   /** Paths that were asked for, without the variant. */
   readonly requests: string[] = [];
-  /** The released library; empty where there is none. */
+  /** The released library; empty if there is none. */
   readonly library: Uint8Array<ArrayBuffer>;
   /** How files of the embedded model are answered. */
   model: Answer = "good";
@@ -69,7 +69,7 @@ export class PackageServer {
     this.#server = Deno.serve(options, (request) => this.#answer(new URL(request.url).pathname));
   }
 
-  /** Serves the tree, with a release of a library for this machine alone where there is one. */
+  /** Serves the tree, with a release of a library for this machine alone if there is one. */
   static async start(library?: string): Promise<PackageServer> {
     const folder = await Deno.makeTempDir();
     const { publish } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
@@ -184,7 +184,7 @@ export function flipped(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>
   return copy;
 }
 
-/** What a registry answers to `@scope/name/…`. */
+/** The answer of a registry to `@scope/name/…`. */
 function registryFile(
   path: string,
   version: string,

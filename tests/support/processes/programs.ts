@@ -7,13 +7,13 @@
 import { findLibrary } from "../../../ffi/library.ts";
 import { ROOT } from "../../../scripts/tools.ts";
 
-/** The native library, where there is one. */
+/** The native library, if there is one. */
 export const LIBRARY: string | undefined = findLibrary();
 
 /** For tests that do nothing without it. */
 export const NEEDS_LIBRARY: { readonly ignore: boolean } = { ignore: LIBRARY === undefined };
 
-/** What a program left. */
+/** The output of a program. */
 export interface Finished {
   readonly code: number;
   readonly stdout: string;

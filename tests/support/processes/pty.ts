@@ -173,7 +173,7 @@ export class Pty implements AsyncDisposable {
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uff00-\uff60\u{1f300}-\u{1faff}]/u;
 const NONE = /[\u0300-\u036f\u200d\ufe0f]/u;
 
-/** What a terminal shows that knows the sequences programs here use; an unknown one throws. */
+/** The text on a terminal that knows the sequences of the programs here; an unknown one throws. */
 export class VirtualScreen {
   #columns: number;
   #height: number;

@@ -1,5 +1,5 @@
 /**
- * Command lines of `vkmx` as rows of a table: what is typed, and exactly what comes back on both streams. Each row is a process of its own
+ * Command lines of `vkmx` as rows of a table: the typed text, and exactly the output of both streams. Each row is a process of its own
  * in an empty folder, on the CPU unless its environment says otherwise; two run at a time.
  *
  * Expected text is exact but for placeholders: {number}, {device} (a name such as wasm or vulkan:0), {text} (anything on one line) and
@@ -15,12 +15,12 @@ import { ROOT } from "../../../scripts/tools.ts";
 export interface CommandLineRow {
   /** The arguments after `vkmx`. */
   readonly args: readonly string[];
-  /** What is typed or piped in; stdin is at its end otherwise. */
+  /** Typed or piped input; by default stdin is at its end. */
   readonly stdin?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** The folder that it runs in; default a temporary empty one. */
   readonly cwd?: string;
-  /** What happens when the first text is on stdout: Ctrl-C, or its reader goes. */
+  /** The event when the first text is on stdout: Ctrl-C, or its reader goes. */
   readonly then?: "Ctrl-C" | "close stdout";
   /** The exit code; default 0. */
   readonly code?: number;
@@ -30,7 +30,7 @@ export interface CommandLineRow {
   readonly stderr?: string;
 }
 
-/** What a row's process left. */
+/** The output of a row's process. */
 export interface Outcome {
   readonly code: number;
   readonly stdout: string;
@@ -53,7 +53,7 @@ export function testTable(name: string, rows: readonly CommandLineRow[]): void {
   Deno.test(`${rows.length} command lines of ${name}`, () => checkRows(rows));
 }
 
-/** Runs every row, and throws where one is not as expected. */
+/** Runs every row, and throws if one is not as expected. */
 export async function checkRows(rows: readonly CommandLineRow[]): Promise<void> {
   const wrong: unknown[] = [];
   const expected: unknown[] = [];

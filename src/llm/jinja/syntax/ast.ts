@@ -6,13 +6,13 @@
 
 import type { Value } from "../values.ts";
 
-/** What every node has. */
+/** The fields of every node. */
 interface Node {
   /** Line of the template, from 1. */
   readonly line: number;
 }
 
-/** What every expression has. */
+/** The fields of every expression. */
 interface ExprNode extends Node {
   /** Levels of expressions below and including this one. */
   readonly depth: number;
@@ -63,7 +63,7 @@ export type ExprOf<K extends Expr["kind"]> = Expr extends infer E
   ? E extends Expr ? K extends E["kind"] ? E & { readonly kind: K } : never : never
   : never;
 
-/** What a value may be assigned to. */
+/** A target of an assignment. */
 export type Target =
   | { readonly kind: "name"; readonly name: string }
   | { readonly kind: "field"; readonly of: string; readonly name: string }
@@ -73,7 +73,7 @@ export type Target =
 export interface Signature {
   /** Names and defaults. */
   readonly params: readonly { readonly name: string; readonly fallback: Expr | undefined }[];
-  /** What is rendered. */
+  /** The statements to render. */
   readonly body: readonly Statement[];
   /** Which of "varargs", "kwargs" and "caller" the body speaks of. */
   readonly uses: ReadonlySet<string>;

@@ -14,11 +14,11 @@ import { SPACE } from "../text.ts";
 
 /** A piece of a template. */
 export interface Token {
-  /** What it is; operators are their own type. */
+  /** The kind of token; operators are their own type. */
   readonly type: "data" | "{{" | "}}" | "{%" | "%}" | "name" | "string" | "int" | "float" | "operator" | "end";
   /** Its text, without quotes and escapes. */
   readonly text: string;
-  /** What an int or a float stands for. */
+  /** The value of an int or a float. */
   readonly number?: number | bigint;
   /** Line, from 1. */
   readonly line: number;

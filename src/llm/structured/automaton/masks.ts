@@ -18,7 +18,7 @@ const MAX_BYTES = 1 << 25;
 /** Nodes of the tree from which on plain text is worth looking for. */
 const MIN_PLAIN = 4;
 
-/** What tokens nodes allow by themselves. */
+/** Tokens that nodes allow by themselves. */
 interface Inside {
   /** Tokens that end in the rule, or where it ends. */
   readonly mask: Int32Array;

@@ -110,7 +110,7 @@ export class States {
     return state.next[byteClass] = moved.length === 0 ? this.dead : this.#state(moved, false);
   }
 
-  /** Forgets what is kept where that is too much, and returns whether it did. States in use go on. */
+  /** Forgets the kept states if they are too many, and returns whether it did. States in use go on. */
   forget(): boolean {
     if (this.#states.size < MAX_STATES) return false;
     for (const state of this.#states.values()) state.next.fill(undefined);

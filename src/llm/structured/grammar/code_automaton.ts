@@ -21,7 +21,7 @@ export interface CodeAutomaton {
   readonly ends: readonly boolean[];
 }
 
-/** What an edge takes: a code point, or nothing at the begin or the end of a text. */
+/** The label of an edge: a code point, or nothing at the begin or the end of a text. */
 type Label = CodePoints | "start" | "end" | undefined;
 
 /** The automaton of a pattern, which matches the `whole` text or a part of it. */

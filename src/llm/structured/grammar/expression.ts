@@ -6,7 +6,7 @@
 
 import { type CodePoints, NONE, pointsOf } from "./code_points.ts";
 
-/** What a part of a text may be. */
+/** An expression that a part of a text matches. */
 export type Expression =
   /** One byte of a range. */
   | { readonly kind: "byte"; readonly first: number; readonly last: number }
@@ -18,7 +18,7 @@ export type Expression =
   | { readonly kind: "choice"; readonly parts: readonly Expression[] }
   /** A part several times; `max` may be Infinity. */
   | { readonly kind: "repeat"; readonly part: Expression; readonly min: number; readonly max: number }
-  /** What is made when it is needed: parsing a grammar stays quick. */
+  /** An expression that is made when it is needed, so that parsing a grammar stays quick. */
   | { readonly kind: "lazy"; readonly make: () => Expression }
   /** A rule of the grammar, by its index. */
   | { readonly kind: "rule"; readonly index: number }

@@ -45,7 +45,7 @@ const REFUSED_GROUPS: readonly (readonly [string, string])[] = [
 
 /**
  * Parses a regular expression. Groups, lazy quantifiers and names of groups do not change which texts match. Any punctuation may have a
- * backslash before it. Throws a RangeError that says what no finite automaton holds, or what is wrong.
+ * backslash before it. Throws a RangeError that names the mistake, or the construct that no finite automaton supports.
  */
 export function parseRegex(source: string): Pattern {
   return new RegexParser(source).parse();
@@ -162,7 +162,7 @@ class RegexParser {
     return { kind: "sequence", parts: [pattern] };
   }
 
-  /** What follows a backslash outside of brackets. */
+  /** An escape outside of brackets, after its backslash. */
   #escape(): Pattern {
     const char = this.#peek();
     if (char !== undefined && /^[1-9k]$/.test(char)) {
@@ -175,7 +175,7 @@ class RegexParser {
     return typeof found === "number" ? single(found) : classOf(found);
   }
 
-  /** What an escape stands for, after its backslash: a code point, or a set. */
+  /** The value of an escape, after its backslash: a code point, or a set. */
   #escaped(inClass: boolean): number | (() => CodePoints) {
     const char = this.#chars[this.#at++];
     if (char === undefined) throw new RangeError("a backslash at its end");

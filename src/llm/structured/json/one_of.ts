@@ -1,5 +1,5 @@
 /**
- * Whether no value fits two schemas: `oneOf` is held only where that is seen.
+ * Whether no value fits two schemas: `oneOf` is held only if that is seen.
  *
  * @module
  */

@@ -9,7 +9,7 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What a reference names in a schema, in a list of one; an empty list where there is nothing. */
+/** The target of a reference in a schema, in a list of one; an empty list if there is none. */
 export function referred(root: unknown, reference: string): readonly unknown[] {
   const id = isObject(root) && typeof root.$id === "string" ? root.$id.replace(/#$/, "") : "";
   const local = id !== "" && reference.startsWith(id) ? reference.slice(id.length) : reference;

@@ -1,5 +1,5 @@
 /**
- * JSON schemas as grammars. What a schema says is held, or it is refused with the place where it stands.
+ * JSON schemas as grammars. Each keyword of a schema is enforced, or refused with its place.
  *
  * @module
  */
@@ -28,7 +28,7 @@ const MAX_COUNT = 100_000;
 /** Lengths from which on characters are a rule: their copies would be too many. */
 const LONG = 2000;
 
-/** What holds for values of a type. */
+/** Keywords for values of a type. */
 const BY_TYPE: Readonly<Record<string, readonly string[]>> = {
   string: ["minLength", "maxLength", "pattern", "format"],
   number: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
@@ -40,7 +40,7 @@ const BY_TYPE: Readonly<Record<string, readonly string[]>> = {
 };
 /** The types that a value has exactly one of. */
 const EVERY_TYPE = ["null", "boolean", "number", "string", "array", "object"];
-/** What holds for values, and is held for none. */
+/** Keywords for values that are not supported. */
 const REFUSED = [
   ...[
     "not",
@@ -57,11 +57,11 @@ const REFUSED = [
   ...["dependentRequired", "dependentSchemas", "dependencies", "patternProperties", "propertyNames", "minProperties"],
   ...["maxProperties", "unevaluatedItems", "unevaluatedProperties", "additionalItems", "$recursiveRef"],
 ];
-/** What takes the place of a type. */
+/** Keywords that replace a type. */
 const WHOLE = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"] as const;
 const CONSTRAINTS = new Set<string>([...WHOLE, "type", ...Object.values(BY_TYPE).flat()]);
 
-/** What is wrong with a schema, and where. */
+/** A mistake in a schema, and its place. */
 export class SchemaError extends Error {}
 
 /**

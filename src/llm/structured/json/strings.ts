@@ -10,7 +10,7 @@ import { parseRegex, type Pattern } from "../grammar/regex.ts";
 import { FORMAT_PATTERNS } from "./formats.ts";
 import { quotedText, written } from "./text.ts";
 
-/** What a string may be. */
+/** Limits of a string. */
 export interface StringLimits {
   readonly min: number;
   readonly max: number;

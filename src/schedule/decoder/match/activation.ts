@@ -36,7 +36,7 @@ interface Match {
   nodes: readonly Node[];
 }
 
-/** The activation that a node computes, and of what; undefined where it is none of them. Its nodes are taken. */
+/** The activation that a node computes, and of what; undefined if it is none of them. Its nodes are taken. */
 export function findActivation(
   walk: Walk,
   node: Node,

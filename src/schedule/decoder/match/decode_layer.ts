@@ -21,9 +21,9 @@ export interface Layer extends DecoderLayer, DecoderStep {
   /** How many rows of each sequence its caches get, and where the first of them stands. */
   readonly rows: number;
   readonly start: Node;
-  /** The index of the row that alone is asked for, where there are more. */
+  /** The index of the row that alone is asked for, if there are more. */
   readonly selected: Node | undefined;
-  /** Whether the caches hold that row already: somebody else has written those of a prompt. */
+  /** Whether the caches hold that row already: another part has written those of a prompt. */
   readonly cached: boolean;
 }
 
@@ -42,7 +42,7 @@ interface CachedAttention {
   readonly position: Node;
 }
 
-/** What comes before attention, with queries, and the index of the row that alone is asked for. */
+/** The part before attention, with queries, and the index of the only row that is read. */
 interface LayerPrologue extends Prologue {
   readonly q: Heads;
   readonly taken: Node | undefined;
@@ -132,7 +132,7 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
     walk.peekIndex(values.start) === start && values.count === rows,
     "keys and values are written at different rows",
   );
-  if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention are not those behind the new rows");
+  if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention do not end with the new rows");
   return { query, lengths, scale, keys, values, rows, start, takes, position };
 }
 
@@ -218,7 +218,7 @@ function headsOf({ update }: Update): CachedHeads {
   return found;
 }
 
-/** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
+/** The index of `row` among x if it is the row cached at `position`, and the cache gets all of them from `start` on. */
 function selectedRow(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
   const gather = walk.peek(row);
   if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {

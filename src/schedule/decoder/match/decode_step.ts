@@ -5,7 +5,7 @@
  * one token of a sequence, one of each of several, or a chunk of few tokens of one. Of a chunk the last layer may compute no more than the
  * row that the head reads. The last layer of a prompt, which does so, is one too. The matcher walks from the logits up. Every shape, dtype
  * and attribute that the kernels assume is checked, and every node inside must be read inside only. A graph that does not match is lowered
- * op by op, with the same answers. `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
+ * op by op, with the same answers. `VKMX_EXPLAIN=1` prints on stderr which nodes were taken, or why not.
  *
  * @module
  */
@@ -148,12 +148,12 @@ function chunkOf(layers: readonly Layer[]): TokenChunk {
   return { count: layers[0].rows, selected };
 }
 
-/** What becomes of the logits. `late` ends come after everything else: they end a prompt. */
+/** The end of a step, after the logits. `late` ends come after everything else: they end a prompt. */
 interface StepEnd extends Pick<DecoderSpec, "logits" | "logitsState" | "token" | "keepsLogits" | "end"> {
   readonly late: boolean;
 }
 
-/** What reads the logits that the head's `product` gives. */
+/** Finds the readers of the logits, which the head's `product` gives. */
 function findEnd(
   walk: Walk,
   product: Node,
@@ -206,7 +206,7 @@ function takeResults(
   for (const node of results) walk.inside.add(node);
 }
 
-/** No node outside reads the new state, and the other state in it is no view of what is overwritten. */
+/** No node outside reads the new state, and the other state in it is no view of overwritten memory. */
 function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly StateUpdate[]): void {
   for (const { value } of updates) {
     const outside = walk.readers(value).find((r) => !walk.inside.has(r));
@@ -284,7 +284,7 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   return reader;
 }
 
-/** What all layers must have alike, since kernels get it once; their ropes may differ. */
+/** Fields that all layers must share, since kernels get them once; their ropes may differ. */
 const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "sizes": (l) => JSON.stringify(l.sizes),
   "features": (l) => JSON.stringify(l.features),

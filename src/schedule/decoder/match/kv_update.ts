@@ -1,5 +1,5 @@
 /**
- * A key/value cache in a graph: updates that the cache has marked with its block, and what is written by them.
+ * A key/value cache in a graph: updates that the cache has marked with its block, and the values that they write.
  *
  * @module
  */
@@ -18,7 +18,7 @@ export interface Append {
   readonly block: number;
 }
 
-/** What an update of a cache writes. */
+/** The values that an update of a cache writes. */
 export interface Update extends Append {
   /** Rows in the layout of the buffer. */
   readonly rows: Node;
@@ -36,7 +36,7 @@ export interface CachedHeads extends Update {
   readonly path: readonly Node[];
 }
 
-/** What an update writes, where it is one that a cache has marked. */
+/** The values that an update writes, if a cache marked the update. */
 export function updateOf(node: Node): Update | undefined {
   if (node.op !== "dynamicSliceUpdate") return undefined;
   const { donate, kvBlock: block } = attrsOf(node, "dynamicSliceUpdate");
@@ -60,7 +60,7 @@ export function shownUpdate(node: Node): (Update & { readonly views: readonly No
   return shows ? { ...update, views: [...views, view] } : undefined;
 }
 
-/** What an update writes, where that comes from a rotation or from a projection and goes through nothing but views and casts. */
+/** The values that an update writes, if they come from a rotation or a projection through views and casts alone. */
 export function cachedHeads(node: Node): CachedHeads | undefined {
   const update = updateOf(node);
   if (!update) return undefined;

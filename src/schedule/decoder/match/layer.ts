@@ -42,15 +42,15 @@ export interface Heads {
   readonly angles: RopeAngles;
 }
 
-/** What comes before attention. */
+/** The part before attention. */
 export interface Prologue {
   readonly norm: Norm;
-  /** The norm of the rows that k and v read, which are more than q's where those have a walk of their own. */
+  /** The norm of the rows that k and v read, which are more than q's if those have a walk of their own. */
   readonly cachedNorm: Norm;
   readonly q: Heads | undefined;
   readonly k: Heads;
   readonly v: Projection;
-  /** 0 where heads are not normalised. */
+  /** 0 if heads are not normalised. */
   readonly headEps: number;
 }
 
@@ -73,7 +73,7 @@ export interface FeedForward {
   readonly down: Product;
 }
 
-/** What comes after attention. */
+/** The part after attention. */
 export interface Epilogue {
   readonly output: AttentionOutput;
   readonly feedForward: FeedForward;

@@ -44,7 +44,7 @@ export interface Joint {
   readonly groupSize: number;
 }
 
-/** What comes before attention. */
+/** The part before attention. */
 export interface AttentionPrologue {
   /** The residual (…, T, hidden). */
   readonly x: Node;
@@ -61,10 +61,10 @@ export interface AttentionPrologue {
   readonly qBias: Node | undefined;
   readonly kBias: Node | undefined;
   readonly vBias: Node | undefined;
-  /** Weights (headDim,) of the norms of heads before they are rotated: of q and k, where there is q, or of none. */
+  /** Weights (headDim,) of the norms of heads before they are rotated: of q and k, if there is q, or of none. */
   readonly qNorm: Node | undefined;
   readonly kNorm: Node | undefined;
-  /** 0 where heads are not normalised. */
+  /** 0 if heads are not normalised. */
   readonly headEps: number;
   readonly ropeAngles: RopeAngles;
   /** Rotated heads (B, H, T, D). */
@@ -81,7 +81,7 @@ export interface AttentionPrologue {
   readonly inside: ReadonlySet<Node>;
 }
 
-/** What comes after attention. */
+/** The part after attention. */
 export interface AttentionEpilogue {
   readonly attention: Node;
   /** The residual before attention. */
@@ -95,12 +95,12 @@ export interface AttentionEpilogue {
   readonly down: Joint;
   /** The residual after the epilogue, or its selected rows. */
   readonly out: Node;
-  /** Integers (n,): those rows, where they are not all. */
+  /** Integers (n,): those rows, if they are not all. */
   readonly selected: Node | undefined;
   readonly inside: ReadonlySet<Node>;
 }
 
-/** What was found in a graph, in its order, and why other parts that look like it do not match. */
+/** The matches in a graph, in its order, and the reasons why similar parts do not match. */
 export interface PromptRegions {
   readonly prologues: readonly AttentionPrologue[];
   readonly epilogues: readonly AttentionEpilogue[];
@@ -309,7 +309,7 @@ function tellApart(
     walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
   const queries = ropes.find(isQuery);
   const [keys, ...more] = ropes.filter((rope) => rope !== queries);
-  expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
+  expect(keys !== undefined && more.length === 0, "which rope is of q and which of k is not clear");
   return { queries, keys };
 }
 
@@ -320,7 +320,7 @@ function checkSizes(qkv: Joint, heads: number, kvHeads: number, headDim: number)
   expect(qkv.k <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
 }
 
-/** What writes heads into a cache, if anything does. Views that only it reads are taken. */
+/** The update that writes heads into a cache, if there is one. Views that only it reads are taken. */
 function findAppend(
   walk: Walk,
   found: CachedHeads | undefined,
@@ -368,7 +368,7 @@ function behindCast(walk: Walk, node: Node): Node {
   return isCast && others.length === 0 && !walk.wanted.has(node) ? cast : node;
 }
 
-/** What becomes float16 whatever its dtype may be read by attention, by a cast, and by views of these. */
+/** A value that becomes float16 in any case may be read by attention, by a cast, and by views of these. */
 function checkReaders(walk: Walk, node: Node): void {
   expect(!walk.wanted.has(node), `the result of ${node.op} is asked for`);
   for (const reader of walk.readers(node)) {

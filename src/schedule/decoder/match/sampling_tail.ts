@@ -29,7 +29,7 @@ export interface FoundTail {
 /** A token as the graph chooses it from logits. */
 interface Chosen {
   readonly token: Node;
-  /** What it is chosen from. */
+  /** The logits that it is chosen from. */
   readonly row: Node;
   readonly choice: Choice;
   readonly settings: Node | undefined;
@@ -75,7 +75,7 @@ class StateFinder {
     this.#rows = sizeOf(position.shape);
   }
 
-  /** All updates; undefined where one that must be there is not, or the kernels know no room for one. */
+  /** All updates; undefined if one that must be there is not, or the kernels know no room for one. */
   find(): SamplingTail | undefined {
     const { choice, settings, mask, penalty, split } = this.#chosen;
     const state = this.#state;
@@ -128,7 +128,7 @@ class StateFinder {
       sum.inputs.some((i) => this.#walk.peekFull(i) === 1);
   }
 
-  /** What a ring gets at the next position, where an update of state is one along `axis`. */
+  /** The value that a ring gets at the next position, if an update of state is one along `axis`. */
   #writtenNext({ parameter, value }: StateUpdate, axis: number): Node | undefined {
     if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter) return undefined;
     const [, update, start] = value.inputs;
@@ -288,7 +288,7 @@ function ofIndices(node: Node): Node {
   }
 }
 
-/** Whether a node is (rows, n), or (n,) where there is one row. */
+/** Whether a node is (rows, n), or (n,) if there is one row. */
 function hasRows(node: Node, rows: number): boolean {
   return node.shape.length === 2 ? node.shape[0] === rows : node.shape.length === 1 && rows === 1;
 }

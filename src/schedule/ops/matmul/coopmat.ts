@@ -15,7 +15,7 @@ import { bfloat16, float16, float32, uint32 } from "../../../graph/dtype.ts";
 import { Lowering } from "../../plan/context.ts";
 import { options } from "../../plan/options.ts";
 
-/** What the kernels read and write. */
+/** Element types of the kernels' operands. */
 export const FLOATS: ReadonlySet<unknown> = new Set([float16, bfloat16, float32]);
 
 /** Lanes of the subgroups that share a matrix. */
@@ -23,11 +23,11 @@ export const LANES = 32;
 const ELEMENTS = 8;
 const MATRIX = LANES * ELEMENTS;
 
-/** What the driver answered about 16x16 matrices: word lane * 8 + i is row * 16 + column of the lane's element i. */
+/** The driver's map of 16x16 matrices: word lane * 8 + i is row * 16 + column of the lane's element i. */
 export interface MatrixMap {
   /** Whether 32 lanes share a matrix: enough for kernels that leave the rest to the driver, as coopmat_dense does. */
   readonly plain: boolean;
-  /** Of B; undefined where coopmat_matmul does not know the form. */
+  /** Of B; undefined if coopmat_matmul does not know the form. */
   readonly weights: Uint32Array | undefined;
   /** Whether coopmat_attention knows the form. */
   readonly attention: boolean;
@@ -50,7 +50,7 @@ export function runsOn(backend: Backend, { kernel, threads }: { kernel: KernelNa
 }
 
 const NO_MATRICES: MatrixMap = { plain: false, weights: undefined, attention: false, pairs: false };
-/** What products have without matrix units: only those of quantized weights are emulated. */
+/** The element maps without matrix units: only products of quantized weights are emulated. */
 const EMULATED: MatrixMap = { ...NO_MATRICES, weights: PAIRS };
 const maps = new WeakMap<Backend, MatrixMap>();
 

@@ -1,5 +1,5 @@
 /**
- * Attention of many queries on cooperative matrices: which kernel serves, and its dispatch. What the driver must answer about
+ * Attention of many queries on cooperative matrices: the choice of a kernel, and its dispatch. The answers that the driver must give about
  * its matrices is asked in coopmat.ts.
  *
  * @module
@@ -36,7 +36,7 @@ export const ATTENTIONS: Readonly<Record<number, readonly AttentionKernel[]>> = 
   ],
 };
 
-/** What serves `queries` of heads of `dim` features over a cache with room for `keys`; undefined where no kernel does. */
+/** The kernel for `queries` of heads of `dim` features over a cache with room for `keys`; undefined if there is none. */
 export function attentionKernel(
   backend: Backend,
   dim: number,
@@ -89,7 +89,7 @@ function queriesOf(backend: Backend, { q, keys }: MatrixAttention): number {
 }
 
 /**
- * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve. The result
+ * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined if they do not serve. The result
  * (B, H, T, D) lies in memory as (B, T, H, D), as the projection after it reads it.
  */
 export function emitMatrixAttention(
@@ -153,7 +153,7 @@ export function emitMatrixAttention(
   return out;
 }
 
-/** What {@link emitMatrixAttention} gives for an attention node over `inputs` (q, keys, values, …). */
+/** The shape and dtype of {@link emitMatrixAttention} for an attention node over `inputs` (q, keys, values, …). */
 export function matrixAttention(
   l: Lowering,
   node: Node,

@@ -32,7 +32,7 @@ const MAX_TERM_BYTES = 1 << 30;
 const MAX_SPLITS = 32;
 const MIN_DEPTH = 256;
 
-/** What a workgroup of the kernels makes, in steps of `depth`, and its threads: as shaders/coopmat/dense.comp has them. */
+/** The tile of a workgroup, in steps of `depth`, and its threads, as in shaders/coopmat/dense.comp. */
 const TILE = { rows: 128, columns: 128, depth: 32, threads: 128 } as const;
 
 function tilesOf(batch: number, m: number, n: number): number {
@@ -154,7 +154,7 @@ function emitParts(
   addSplits(l, splits * terms, out, emit, powers);
 }
 
-/** What a convolution is as a product. */
+/** A convolution as a product. */
 export interface ConvProduct {
   readonly groups: number;
   /** Images times positions. */
@@ -165,7 +165,7 @@ export interface ConvProduct {
   readonly taps: number;
 }
 
-/** Emits a convolution over contiguous operands; false where no kernel serves. `push` is that of the kernel `conv`. */
+/** Emits a convolution over contiguous operands; false if no kernel serves. `push` is that of the kernel `conv`. */
 export function emitDenseConv(
   l: Lowering,
   { groups, rows, filters, channels, taps }: ConvProduct,

@@ -32,7 +32,7 @@ const STEP = 64;
 const MAX_SPLITS = 8;
 const MIN_STEPS = 4;
 
-/** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
+/** The results of a product: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
 
 /** A kernel, what a workgroup makes, and its threads. It serves up to `upTo` rows, any number where absent. */
@@ -152,7 +152,7 @@ export interface JointMatrix extends CodeFormat {
   readonly gated: boolean;
 }
 
-/** Codes and scales and biases of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
+/** Codes and scales and biases of a matrix in fragment order; undefined if there is no room for them. `map` says which order. */
 export function fragments(
   l: Lowering,
   m: JointMatrix,
@@ -204,7 +204,7 @@ export interface ProductKernel {
   readonly workgroups: readonly [number, number, number];
 }
 
-/** What serves m rows times weights (n, k) on a device; undefined where no kernel does. */
+/** The kernel for m rows times weights (n, k) on a device; undefined if there is none. */
 export function productKernel(
   backend: Backend,
   kind: ProductKind,
@@ -245,7 +245,7 @@ export interface Fragments {
   readonly packed: readonly Value[];
 }
 
-/** What a kernel takes besides the operands of every product. */
+/** Inputs of a kernel besides the operands of every product. */
 interface ProductExtras {
   readonly buffers?: readonly (Value | undefined)[];
   readonly spec?: Readonly<Record<string, number>>;
@@ -305,7 +305,7 @@ export function gatedProduct(
   return out;
 }
 
-/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
+/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves their bytes. */
 export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
   const n = sum(w.matrix.columns);
   const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;
@@ -314,7 +314,7 @@ export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Va
   return parts;
 }
 
-/** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined where they do not serve. */
+/** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined if they do not serve. */
 export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readonly Value[]): Value | undefined {
   const { bits, groupSize } = attrsOf(node, "quantizedMatmul");
   const n = node.shape[node.shape.length - 1];

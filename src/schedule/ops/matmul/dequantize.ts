@@ -26,7 +26,7 @@ export interface MatrixParts<T> {
   readonly rest: readonly T[];
 }
 
-/** Codes, scales and, where they are affine, biases of a list; small floats have none. */
+/** Codes, scales and, if they are affine, biases of a list; small floats have none. */
 export function matrixOf<T>({ mode }: QuantizedFormat, [codes, scales, ...rest]: readonly T[]): MatrixParts<T> {
   const biases = mode === "affine" ? rest[0] : undefined;
   return { codes, scales, biases, rest: biases === undefined ? rest : rest.slice(1) };
@@ -34,7 +34,7 @@ export function matrixOf<T>({ mode }: QuantizedFormat, [codes, scales, ...rest]:
 
 /** How {@link dequantized} makes numbers. */
 export interface Dequantizing extends QuantizedFormat {
-  /** What codes times scales, and that plus biases, are rounded to. */
+  /** The dtypes to which codes times scales, and that plus biases, are rounded. */
   readonly rounds: Dtype;
   /** Rows of the table; default all. */
   readonly indices?: Value;

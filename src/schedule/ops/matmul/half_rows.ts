@@ -10,9 +10,9 @@ import type { Value } from "../../plan/value.ts";
 
 /** Rows in 16 bits. */
 export interface HalfRows {
-  /** (terms, rows, cols), or what was given where that had 16 bits already. */
+  /** (terms, rows, cols), or the input if it has 16 bits already. */
   readonly half: Value;
-  /** The powers of two that were taken out of each block of rows; undefined where none were. */
+  /** The powers of two that were taken out of each block of rows; undefined if none were. */
   readonly powers: Value | undefined;
 }
 
@@ -60,7 +60,7 @@ export function halfRows(l: Lowering, x: Value, rows: number, cols: number): Hal
   return convert(l, x, rows, cols, ROUNDED);
 }
 
-/** How many terms of a dtype stand for a float32; undefined where it is no dtype of 16 bits. */
+/** How many terms of a dtype stand for a float32; undefined if it is no dtype of 16 bits. */
 export function termsOf(dtype: Dtype): number | undefined {
   return TERMS.get(dtype)?.terms;
 }

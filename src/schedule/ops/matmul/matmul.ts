@@ -131,7 +131,7 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   if (dense) {
     emitDense(l, [a, b], out, push);
   } else if (inTerms) {
-    emitTerms(l, [inputs[0], b], out, push); // what it is, so that products of the same share its terms
+    emitTerms(l, [inputs[0], b], out, push); // the array itself, so that its products share its terms
   } else if (few) {
     const alongK = push.b_strides[0] === 1;
     const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK ? "alongK" : "columns");

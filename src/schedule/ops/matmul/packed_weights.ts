@@ -40,7 +40,7 @@ function bytesOf({ packing: _, ...value }: Value): Value {
   return value;
 }
 
-/** The packed matrix that three values are the whole parts of; undefined where they are not. */
+/** The packed matrix that three values are the whole parts of; undefined if they are not. */
 export function packedMatrix(parts: readonly Value[]): Value | undefined {
   const [codes] = parts;
   const whole = parts.every((v, i) => isPackedWhole(v) && v.slot === codes.slot && v.packing!.part === PARTS[i]);

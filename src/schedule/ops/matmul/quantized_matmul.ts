@@ -18,7 +18,7 @@ import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./ma
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
 import { tuningOf } from "../../tuning/choose.ts";
 
-/** Fewest rows of a product with weights (n, k) that take cooperative matrices where there are any. */
+/** Fewest rows of a product with weights (n, k) that take cooperative matrices if there are any. */
 function minMatrixRows(l: Lowering, x: Value, n: number, k: number): number {
   const { minRows, largeMatrix } = tuningOf(l.backend).quantizedProducts;
   return x.dtype.bytes === 2 && n * k >= largeMatrix.minWeights ? largeMatrix.minRows : minRows;
@@ -41,7 +41,7 @@ function readsOf({ mode }: QuantizedFormat): VectorReads {
 
 /**
  * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in their dtype. It serves weights that no Plan
- * may keep in an order of its own, and transposes, which gradients multiply by. Undefined where no kernel serves.
+ * may keep in an order of its own, and transposes, which gradients multiply by. Undefined if no kernel serves.
  */
 function dequantizedProduct(
   l: Lowering,
