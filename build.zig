@@ -5,6 +5,7 @@
 //!   zig build generated   the same files into zig-out/generated, for comparison
 //!   zig build spirv-val   validates every SPIR-V module
 //!   zig build table       the kernel table with its shaders as an object, for a build of the C files by another compiler
+//!   zig build platforms   compiles the C files for every release platform, without optimization and without linking
 //!   zig build cross       the library for every platform that releases are made for, into zig-out/cross
 //!
 //! shaders/kernels.zon decides what there is: a kernel is a shader here, a function in the WASM module, and an id in TypeScript.
@@ -78,11 +79,14 @@ pub fn build(b: *Build) void {
     const table_step = b.step("table", "Write the kernel table as an object to zig-out/table");
     table_step.dependOn(&b.addInstallFile(tableObject(b, target, table).getEmittedBin(), "table/kernel_table.o").step);
 
-    const cross = b.step("cross", "Compile the library for every release platform");
+    const platforms = b.step("platforms", "Compile the C files for every release platform, without linking");
+    const cross = b.step("cross", "Build the library for every release platform");
     for (cross_targets) |platform| {
         const query = std.Target.Query.parse(.{ .arch_os_abi = platform.triple }) catch unreachable;
+        const other = b.resolveTargetQuery(query);
+        platforms.dependOn(&b.addLibrary(.{ .name = "vk_runtime", .linkage = .static, .root_module = runtimeModule(b, other, .Debug, table) }).step);
         const folder: Build.InstallDir = .{ .custom = b.fmt("cross/{s}", .{platform.name}) };
-        const built = runtimeLibrary(b, b.resolveTargetQuery(query), optimize, table);
+        const built = runtimeLibrary(b, other, optimize, table);
         const installed = b.addInstallArtifact(built, .{ .dest_dir = .{ .override = folder }, .implib_dir = .disabled, .pdb_dir = .disabled });
         cross.dependOn(&installed.step);
     }
@@ -175,12 +179,13 @@ const Shader = struct { kernel: Kernel, source: LazyPath, spirv: ?LazyPath };
 /// One glslc run per row. glslc writes which files a shader includes, so an edit recompiles exactly those that see it.
 fn compileShaders(b: *Build, generator: *Build.Step.Compile, includes: LazyPath) []const Shader {
     const glslc = findGlslc(b);
+    const has_matrices = compiles(b, glslc);
     const kernels = kernel_rows.flatten(b.allocator, kernel_table) catch |err| std.debug.panic("kernels.zon: {t}", .{err});
     const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
-        if (!needs(kernel, "coopmat") or compiles(b, glslc)) {
+        if (!needs(kernel, "coopmat") or has_matrices) {
             shader.spirv = compileShader(b, glslc, shader.*, includes);
             if (kernel.no_contraction) shader.spirv = forbidContraction(b, generator, shader.*);
             if (needs(kernel, "bfloat16")) shader.spirv = matricesOfBfloat16(b, generator, shader.*);
@@ -274,13 +279,17 @@ fn exists(b: *Build, path: []const u8) bool {
 // ---- C ------------------------------------------------------------------------------------------------------------------
 
 fn runtimeLibrary(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin.OptimizeMode, table: LazyPath) *Build.Step.Compile {
+    return b.addLibrary(.{ .name = "vk_runtime", .linkage = .dynamic, .root_module = runtimeModule(b, target, optimize, table) });
+}
+
+fn runtimeModule(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin.OptimizeMode, table: LazyPath) *Build.Module {
     const module = b.createModule(.{ .target = target, .optimize = optimize, .link_libc = true, .pic = true, .strip = optimize != .Debug });
     module.addCSourceFiles(.{ .root = b.path("runtime-c"), .files = cFiles(b, "runtime-c", &.{ "device", "plan" }), .flags = &c_flags });
     // #embed is C23.
     module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
     module.addIncludePath(b.path("runtime-c"));
     module.addIncludePath(vulkanHeaders(b));
-    return b.addLibrary(.{ .name = "vk_runtime", .linkage = .dynamic, .root_module = module });
+    return module;
 }
 
 fn tableObject(b: *Build, target: Build.ResolvedTarget, table: LazyPath) *Build.Step.Compile {

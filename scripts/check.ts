@@ -13,12 +13,18 @@ const zig = await findZig() ?? ["zig"];
 /** Checks that run at once: most of them keep one processor busy. */
 const AT_ONCE = 2;
 
-/** Name and command, begun in this order; the longest first. */
+/** Zig runs one step fewer at a time than it is given jobs. */
+const JOBS = `-j${AT_ONCE + 1}`;
+
+/**
+ * Name and command, begun in this order; the longest first. What is published has its types checked by "types". Libraries of
+ * other platforms are linked in `deno task test:full` and for a release.
+ */
 const CHECKS: readonly (readonly [string, readonly string[]])[] = [
-  ["other platforms", [...zig, "build", "cross"]],
+  ["other platforms", [...zig, "build", "platforms", JOBS]],
   ["types", [deno, "check", ...await importArguments(), "."]],
-  ["publishing", [deno, "publish", "--dry-run", "--allow-dirty"]],
-  ["SPIR-V modules", [...zig, "build", "spirv-val"]],
+  ["publishing", [deno, "publish", "--dry-run", "--allow-dirty", "--no-check"]],
+  ["SPIR-V modules", [...zig, "build", "spirv-val", JOBS]],
   ["lint", [deno, "lint"]],
   ["documentation", [deno, "doc", "--lint", "mod.ts", "src/cli/mod.ts"]],
   ["formatting of C and GLSL", [deno, "run", "-A", "scripts/clang_format.ts", "--check"]],

@@ -106,10 +106,11 @@ async function testTier(args: Arguments, files: readonly string[]): Promise<Tota
   const tier = { VKMX_TEST_TIER: args.tier, VKMX_TEST_SEED: args.seed };
   const whole = names.length > 0 ? ["wasm", ...names].join() : "wasm";
   const first = String(turnOf(args.seed));
-  const envOf = ({ pass, filter, validated, share, shareOf, oneThread }: Run): Record<string, string> => ({
+  const envOf = ({ pass, filter, validated, share, shareOf, unoptimized, oneThread }: Run): Record<string, string> => ({
     ...tier,
     ...validated ? layers : {},
     ...share > 1 ? { VKMX_TEST_SHARE: String(share), VKMX_TEST_SHARE_FROM: first, VKMX_TEST_SHARE_OF: shareOf } : {},
+    ...unoptimized ? { GALLIVM_PERF: "nopt" } : {},
     ...oneThread ? { VKMX_THREADS: "1" } : {},
     VKMX_TEST_DEVICES: pass === "cpu" ? "wasm" : filter.length === 0 ? whole : names.join(),
   });

@@ -26,6 +26,7 @@ const STEPS = {
   sanitize: ["sanitize.ts"],
   fuzz: ["fuzz.ts", "--count", "1000000", "--seed", today],
   soak: ["soak.ts"],
+  platforms: ["zig.ts", "build", "cross"],
 } as const satisfies Record<string, readonly string[]>;
 
 type Step = keyof typeof STEPS;

@@ -37,6 +37,11 @@ interface Entry {
    * See tests/support/share_tests.ts.
    */
   readonly share?: number;
+  /**
+   * LLVM compiles the shaders of software Vulkan without its optimizations before the full tier. For files that compile longer than
+   * they compute: the code runs several times as long.
+   */
+  readonly unoptimized?: true;
   /** The programs that its tests start have one thread on the CPU before the full tier: two files run at once, and threads cost. */
   readonly oneThread?: true;
 }
@@ -64,10 +69,29 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/runtime\/(devices|responsive)_test/, cpu: "gate", whole: true, validated: true, share: 2 },
   { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
   // Kernels, one dispatch at a time.
-  { files: /^tests\/kernels\/(matmul|norm_rope_softmax)_test/, cpu: "quick", vulkan: "quick", validated: true },
-  { files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/, cpu: "quick", vulkan: "gate", share: 6 },
-  { files: /^tests\/kernels\/(movement|elementwise|sampling)_test/, cpu: "quick", vulkan: "gate", validated: true },
-  { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate" },
+  {
+    files: /^tests\/kernels\/(matmul|norm_rope_softmax)_test/,
+    cpu: "quick",
+    vulkan: "quick",
+    validated: true,
+    unoptimized: true,
+  },
+  {
+    files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 6,
+    unoptimized: true,
+  },
+  {
+    files: /^tests\/kernels\/(movement|elementwise)_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    validated: true,
+    unoptimized: true,
+  },
+  { files: /^tests\/kernels\/sampling_test/, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
@@ -89,7 +113,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate", share: 4 },
   // Array functions.
   { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
-  { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate", unoptimized: true },
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4 },
 ];
 
@@ -106,6 +130,8 @@ export interface Run {
   /** One in so many tests runs: of those that {@link shareOf} says. */
   readonly share: number;
   readonly shareOf: "vulkan" | "all";
+  /** Software Vulkan compiles without optimizations. */
+  readonly unoptimized: boolean;
   /** Programs that tests start have one thread on the CPU. */
   readonly oneThread: boolean;
 }
@@ -117,7 +143,16 @@ function has(tier: Tier, first: Tier | undefined): boolean {
 
 /** All tests of a file on all devices as one process. */
 export function wholeRun(file: string): Run {
-  return { file, pass: "vulkan", filter: [], validated: false, share: 1, shareOf: "all", oneThread: false };
+  return {
+    file,
+    pass: "vulkan",
+    filter: [],
+    validated: false,
+    share: 1,
+    shareOf: "all",
+    unoptimized: false,
+    oneThread: false,
+  };
 }
 
 /** The runs of a file. Throws where the table does not know it. */
@@ -127,7 +162,12 @@ export function runsOf(file: string, tier: Tier): readonly Run[] {
   const early = tier !== "full";
   const whole = wholeRun(file);
   const onCpu: Run = { ...whole, pass: "cpu", oneThread: early && entry.oneThread === true };
-  const onVulkan: Run = { ...whole, validated: entry.validated === true, share: early ? entry.share ?? 1 : 1 };
+  const onVulkan: Run = {
+    ...whole,
+    validated: entry.validated === true,
+    share: early ? entry.share ?? 1 : 1,
+    unoptimized: early && entry.unoptimized === true,
+  };
   if (entry.whole) return has(tier, entry.cpu) ? [onVulkan] : [];
   return [
     ...has(tier, entry.cpu) ? [onCpu] : [],

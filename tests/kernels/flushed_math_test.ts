@@ -80,6 +80,7 @@ Deno.test({
       "-shared",
       "-fPIC",
       "-O0",
+      ...Deno.build.os === "linux" ? ["-nostdlib"] : [], // Deno has libm; Zig would first compile a runtime for half a minute
       "-fno-sanitize=all",
       "-ffp-contract=off",
       `-I${ROOT}/shaders/include`,

@@ -18,6 +18,9 @@ export async function compileLayer(
     "cc",
     "-shared",
     "-fPIC",
+    // What it calls is in the program that loads it; Zig would first compile a runtime for half a minute.
+    "-nostdlib",
+    "-fno-sanitize=all",
     "-I/usr/include",
     "-o",
     `${folder}/layer.so`,
