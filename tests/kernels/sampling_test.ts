@@ -23,6 +23,7 @@ import {
   uint8,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
+import { drawSome } from "../support/draw_cases.ts";
 import { kernelTest, runKernel } from "../support/devices/harness.ts";
 import { generator } from "../support/oracles/oracle.ts";
 
@@ -472,7 +473,8 @@ kernelTest("sample takes rows of 524,288 logits", (backend) => {
   const flat = (): number => 1; // the masses of all but one are equal, and their sums the largest there are
   const near = (): number => next() * 0.01;
   const wide = (): number => next() ** 4 * 24 - 12;
-  for (const [cols, of] of [[262_144, near], [262_145, wide], [262_208, near], [524_288, flat]] as const) {
+  const rows = [[262_144, near], [262_145, wide], [262_208, near], [524_288, flat]] as const;
+  for (const [cols, of] of drawSome(backend.name, "wide rows", rows, 2)) {
     const logits = Float32Array.from({ length: cols }, of);
     logits[cols - 1] = 1 + logits.reduce((a, b) => Math.max(a, b));
     assertEquals(sample(backend, float32, logits, cols, { temperature: 0 }), [cols - 1]);
@@ -579,7 +581,7 @@ kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {
     const input = hostView(dtype, new Uint8Array(cols * dtype.bytes));
     logits.forEach((v, i) => setHostValue(dtype, input, i, v));
     const held = logits.map((_, i) => Number(hostValue(dtype, input, i)));
-    for (const s of [SAMPLINGS[0], SAMPLINGS[1], SAMPLINGS[2]]) {
+    for (const s of drawSome(backend.name, `samplings of ${dtype.name}`, SAMPLINGS.slice(0, 3), 1)) {
       const uniform = Math.fround(next());
       const [token] = sample(backend, dtype, held, cols, s, [uniform]);
       assertDraw(held, s, uniform, token, `${JSON.stringify(s)} of ${dtype.name} on ${backend.name}`);

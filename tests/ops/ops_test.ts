@@ -154,10 +154,17 @@ function featuresOf({ inputs }: Case): string[] {
   return inputs.flatMap(({ dtype, layout }, i) => [`${i} ${dtype}`, `${i} ${layout}`]);
 }
 
-/** The least for software Vulkan: half of the op's dtypes and layouts, with the next seed the others. The CPU has all. */
+/** Scans, which software Vulkan compiles for more than a second a dtype and layout. */
+const SCANS = /^(log)?cum/;
+
+/**
+ * The least for software Vulkan: half of the op's dtypes and layouts, a sixth of those of a scan. With the next seeds it
+ * has the others. The CPU has all.
+ */
 function turnFeaturesOf({ op, inputs }: Case, device: string): string[] {
+  const turns = SCANS.test(op) ? 6 : 2;
   const features = inputs.flatMap(({ dtype, layout }) => [dtype, `${layout}`]);
-  return ["any", ...features.filter((feature) => isDrawn(device, [op, feature], 2))];
+  return ["any", ...features.filter((feature) => isDrawn(device, [op, feature], turns))];
 }
 
 const only = Deno.env.get("VKMX_CASES_OP");

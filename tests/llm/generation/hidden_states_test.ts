@@ -3,6 +3,7 @@
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { anyDevice, testDevices } from "../../support/devices/devices.ts";
+import { drawCases } from "../../support/draw_cases.ts";
 import { withExactCpu } from "../../support/devices/exact.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
 import { hasMatrices, withoutMatrices } from "../../support/devices/matrices.ts";
@@ -75,11 +76,11 @@ for (const device of testDevices()) {
       };
 
       checkStates();
-      for (const pooling of ["last", "cls", "mean"] as const) {
-        for (const batchTokens of [1, 20, 4096]) { // one by one, two together, all filled up to the longest
-          await checkVectors(pooling, batchTokens);
-        }
-      }
+      const ways = (["last", "cls", "mean"] as const).flatMap((pooling) =>
+        [1, 20, 4096].map((batchTokens) => ({ pooling, batchTokens })) // one by one, two together, all filled up to the longest
+      );
+      const drawn = drawCases(device, "poolings", ways, ({ pooling, batchTokens }) => [pooling, `${batchTokens}`]);
+      for (const { pooling, batchTokens } of drawn) await checkVectors(pooling, batchTokens);
       await checkPerplexity();
       // Matrix units read weights in an order of their own. It is made once and kept with the weights, so only the first time adds memory.
       const before = mx.getActiveMemory();
