@@ -114,7 +114,7 @@ const ENTRIES: readonly Entry[] = [
   // Array functions.
   { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
   { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate", unoptimized: true },
-  { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4 },
+  { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4, unoptimized: true },
 ];
 
 /** Matches a file that has tests for each device, with the name of the device in their names. */
