@@ -53,7 +53,17 @@ export const HELD = [
   ...["examples", "ffi"],
   ...["scripts/parity", "scripts/prose", "scripts/prose.ts", "scripts/reliability", "scripts/setup", "scripts/soak"],
   ...["scripts/bench/ops", "scripts/bench/train", "scripts/support", "scripts/tune"],
-  ...["src/array", "src/backend", "src/cli", "src/display", "src/graph", "src/nn", "src/notebook", "src/plot"],
+  ...[
+    "src/array",
+    "src/backend",
+    "src/cli",
+    "src/display",
+    "src/graph",
+    "src/nn",
+    "src/notebook",
+    "src/plot",
+    "src/server",
+  ],
   ...[
     "src/llm/answer",
     "src/llm/chat",
@@ -66,5 +76,5 @@ export const HELD = [
   ...["src/llm/structured", "src/llm/tokenizer", "src/llm/tuner"],
   ...["src/schedule/ops", "src/schedule/plan", "src/schedule/tuning"],
   ...["tests/_compat", "tests/kernels", "tests/llm/decode", "tests/notebook", "tests/optimizers", "tests/plot"],
-  ...["tests/prose_test.ts", "tests/support"],
+  ...["tests/prose_test.ts", "tests/server", "tests/support"],
 ] as const;

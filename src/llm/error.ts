@@ -10,6 +10,7 @@ import { quoted } from "../graph/error.ts";
 /**
  * What an {@link LlmError} is about. "logits": the logits of a step contain NaN or infinity. "cache": the file of a prompt cache.
  * "hub": a model's name, its download or its cache. "output": a file that is written. "training": a training that diverged.
+ * "busy": an engine whose queue is full.
  */
 export type LlmErrorCode =
   | "config"
@@ -24,7 +25,8 @@ export type LlmErrorCode =
   | "hub"
   | "output"
   | "logits"
-  | "training";
+  | "training"
+  | "busy";
 
 /**
  * A model directory, prompt or option that cannot be used, or a step that gave no token. It has no `cause`, whose stack Deno would

@@ -35,6 +35,7 @@ export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { embed, type EmbedOptions, type Pooling } from "./generation/embed.ts";
 export { type Perplexity, perplexity, type PerplexityOptions } from "./generation/perplexity.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./generation/batch.ts";
+export type { EngineMetrics, EngineRequest, EngineResponse } from "./engine/request.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampling/sampler.ts";
 export type {
   BatchGenerateOptions,

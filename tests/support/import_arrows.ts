@@ -7,6 +7,7 @@
 /** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/cli": [
+    "src/server",
     "mod.ts",
     "src/notebook",
     "src/backend",
@@ -17,11 +18,13 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
     "ffi/file.ts",
   ],
+  "src/server": ["mod.ts", "src/graph", "ffi/http"],
   "mod.ts": ["src/lm.ts", "src/nn", "src/plot", "src/notebook", "src/array"],
   "src/lm.ts": ["src/llm", "src/llm/host.ts", "src/notebook"],
   "src/nn": ["src/array", "src/array/quantized", "src/array/fast", "src/array/tensor", "src/graph"],
   "src/plot": ["src/display", "src/array/ops", "src/array/tensor", "src/graph", "ffi/file.ts"],
   "src/llm": [
+    "src/llm/engine",
     "src/llm/load.ts",
     "src/llm/generation",
     "src/llm/tuner",
@@ -63,6 +66,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array/quantized",
     "ffi/turn.ts",
   ],
+  "src/llm/engine": ["src/llm/generation", "src/llm/sampling"],
   "src/llm/generation": [
     "src/llm/decode",
     "src/llm/sampling",
@@ -366,6 +370,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi/notebook.ts": ["ffi/turn.ts"],
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/environment.ts": [],
+  "ffi/http": [],
   "ffi/file.ts": [],
   "ffi/turn.ts": [],
 };
