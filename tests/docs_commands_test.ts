@@ -27,6 +27,8 @@ const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
   ["deno add jsr:", "the registry: runtime/library_test.ts, with one on localhost"],
   ["deno install -g", "cli/table_test.ts installs it"],
   ["git clone", "this repository"],
+  ["deno task vkmx serve", "a server: cli/serve_test.ts"],
+  ["curl ", "its client: server/clients_test.ts"],
   ["jupyter lab", "a server: notebook/notebook_test.ts runs cells without one"],
 ];
 

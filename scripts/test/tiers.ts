@@ -50,6 +50,7 @@ const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
   { files: /^tests\/cli\/npm_package_test/, cpu: "full" },
   { files: /^tests\/(cli\/|docs_commands_test)/, cpu: "gate", oneThread: true },
+  { files: /^tests\/server\//, cpu: "gate", oneThread: true },
   { files: /^tests\/notebook\//, cpu: "gate" },
   { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },

@@ -23,6 +23,10 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     load: () => import("./commands/generate.ts"),
   },
   chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
+  serve: {
+    summary: "serve models over HTTP: the APIs of OpenAI and Anthropic",
+    load: () => import("./commands/serve.ts"),
+  },
   pull: { summary: "download a model of the Hugging Face Hub", load: () => import("./commands/pull.ts") },
   models: { summary: "list, show, remove or verify models", load: () => import("./commands/models.ts") },
   convert: {
@@ -56,7 +60,7 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
 export const HABITS: Readonly<Record<string, string>> = {
   complete: "did you mean generate?",
   run: "did you mean chat?",
-  serve: "there is no server; chat --json answers lines of stdin",
+  server: "did you mean serve?",
   list: "did you mean models list?",
   ls: "did you mean models list?",
   show: "did you mean models show?",

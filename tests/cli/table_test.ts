@@ -74,10 +74,7 @@ testTable("help and of mistakes in front of a command", [
   usage('Unknown command "generat": did you mean generate? (vkmx help lists all)', "generat"),
   usage('Unknown command "run": did you mean chat? (vkmx help lists all)', "run", "qwen3"),
   usage('Unknown command "rm": did you mean models remove? (vkmx help lists all)', "rm", "Qwen/Qwen3-0.6B"),
-  usage(
-    'Unknown command "serve": there is no server; chat --json answers lines of stdin (vkmx help lists all)',
-    "serve",
-  ),
+  usage('Unknown command "server": did you mean serve? (vkmx help lists all)', "server"),
   usage('Unknown command "version": did you mean --version? (vkmx help lists all)', "version"),
   usage('Unknown command "Once upon a time" (vkmx help lists all)', "Once upon a time"),
   usage('Unknown command "\\u001b[31m" (vkmx help lists all)', "\x1b[31m"),

@@ -7,6 +7,7 @@
 /** The rooms that each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/cli": [
+    "src/server",
     "mod.ts",
     "src/notebook",
     "src/backend",
@@ -17,6 +18,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
     "ffi/file.ts",
   ],
+  "src/server": ["mod.ts", "src/graph", "ffi/http"],
   "mod.ts": ["src/lm.ts", "src/nn", "src/plot", "src/notebook", "src/array"],
   "src/lm.ts": ["src/llm", "src/llm/host.ts", "src/notebook"],
   "src/nn": ["src/array", "src/array/quantized", "src/array/fast", "src/array/tensor", "src/graph"],
@@ -384,6 +386,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi/notebook.ts": ["ffi/turn.ts"],
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/environment.ts": [],
+  "ffi/http": [],
   "ffi/file.ts": [],
   "ffi/turn.ts": [],
 };

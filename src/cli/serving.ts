@@ -1,0 +1,236 @@
+/**
+ * One run of `serve`: its models, its log, and how it ends.
+ *
+ * @module
+ */
+
+import { basename } from "node:path";
+import { environment } from "../../ffi/environment.ts";
+import { RuntimeError } from "../../ffi/error.ts";
+import { lm } from "../../mod.ts";
+import { quoted } from "../graph/error.ts";
+import { type LogEntry, Server } from "../server/server.ts";
+import type { Served, ServedEngine } from "../server/served.ts";
+import { useDevice } from "./device.ts";
+import { type Flags, UsageError, type Values } from "./flags.ts";
+import { loadOptions } from "./loading.ts";
+import { DEVICE_FLAG, MODEL_FLAG } from "./model_flags.ts";
+import { note } from "./output.ts";
+import type { Program } from "./program.ts";
+
+const FLAGS = {
+  "model": {
+    ...MODEL_FLAG.model,
+    help: "model directory or name of the Hugging Face Hub; may be given several times (tiny-qwen3)",
+    many: true,
+  },
+  "host": {
+    value: "NAME",
+    help: "address to listen on; 0.0.0.0 takes requests of other machines (127.0.0.1)",
+    aliases: ["hostname"],
+    meant: ["bind", "listen"],
+  },
+  "port": {
+    value: "N",
+    short: "p",
+    help: "port to listen on; 0 takes a free one (8080)",
+    range: [0, 65535],
+    whole: true,
+  },
+  "api-key": {
+    value: "KEY",
+    help: "the key that requests must have (default: VKMX_API_KEY, else none)",
+    meant: ["key"],
+  },
+  "max-sequences": {
+    value: "N",
+    help: "most answers that are computed together (64)",
+    range: [1, 4096],
+    whole: true,
+    meant: ["parallel", "np", "max-num-seqs", "num-parallel"],
+  },
+  "queue": {
+    value: "N",
+    help: "most requests that wait; more get status 503 (512)",
+    range: [0, 1_000_000],
+    whole: true,
+    meant: ["max-queue"],
+  },
+  "kv-bytes": {
+    value: "N",
+    help: "memory for keys and values of all models (default: most of what is free)",
+    range: [1, Number.MAX_SAFE_INTEGER],
+    whole: true,
+    meant: ["cache-ram", "kv-cache-memory-bytes"],
+  },
+  "context": {
+    value: "N",
+    help: "most tokens of a prompt and its answer (default: the model's context)",
+    range: [1, Number.MAX_SAFE_INTEGER],
+    whole: true,
+    short: "c",
+    aliases: ["ctx-size"],
+    meant: ["max-model-len", "n-ctx"],
+  },
+  "unload-after": {
+    value: "SECONDS",
+    help: "free a model that no request asked for so long (default: never)",
+    range: [0, 1_000_000],
+    meant: ["keep-alive", "ttl"],
+  },
+  "cors": {
+    value: "ORIGIN",
+    help: 'let web pages of this origin ask, "*" for all; may be given several times',
+    many: true,
+    meant: ["cors-origin", "allowed-origins"],
+  },
+  ...DEVICE_FLAG,
+  "json": { help: "log each request as a JSON object on one line of stderr" },
+} as const satisfies Flags;
+
+const ABOUT =
+  `Serves models over HTTP with the APIs of OpenAI and Anthropic. When it is ready, one line on stderr has its
+address. After SIGTERM or Ctrl-C it answers the requests that are there and ends.
+A model is loaded when a request asks for it, the first one at the start. See docs/server.md.`;
+
+/** The help text of `serve`. */
+export const SERVE = {
+  name: "vkmx serve",
+  about: ABOUT,
+  flags: FLAGS,
+  examples: [
+    "",
+    "--model Qwen/Qwen3-0.6B-MLX-4bit --port 8000",
+    "--model Qwen/Qwen3-0.6B-MLX-4bit --model models/Qwen3-8B-4bit --unload-after 300",
+    "--host 0.0.0.0 --api-key secret",
+  ],
+} as const satisfies Program<Flags>;
+
+/** Answers that are computed together, and requests that wait, unless flags say else. */
+const MAX_SEQUENCES = 64;
+const QUEUE = 512;
+
+/** What an engine is limited to. */
+export interface EngineLimits {
+  readonly maxSequences: number;
+  readonly queue: number;
+  /** Bytes of keys and values; default most of what the device has free. */
+  readonly kvBytes?: number;
+  /** Most tokens of a prompt and its answer; default the model's context. */
+  readonly context?: number;
+}
+
+/** Makes the engine of a loaded model. */
+export type OpenEngine = (loaded: lm.Loaded, limits: EngineLimits) => ServedEngine;
+
+/** Name of the model that is served where none is named. */
+const EMBEDDED = "tiny-qwen3";
+
+/** Serves until a signal ends it. Returns the exit code. */
+export async function serve(values: Values<typeof FLAGS>, openEngine: OpenEngine): Promise<number> {
+  const { device, host = "127.0.0.1", port = 8080, json = false } = values;
+  const models = namesOf(values.model);
+  const apiKey = values["api-key"] ?? environment("VKMX_API_KEY");
+  if (apiKey !== undefined && !/^[!-~]+$/.test(apiKey)) {
+    throw new UsageError("The API key may have only visible ASCII characters, of which there must be one at least");
+  }
+  const unloadAfter = values["unload-after"];
+  await useDevice(device, { json, quiet: json });
+  const stopped = onSignals();
+  let deviceName = "";
+  const server = await Server.start({
+    hostname: host,
+    port,
+    models: [...models.keys()],
+    apiKey,
+    cors: values.cors ?? [],
+    unloadAfterMs: unloadAfter === undefined ? undefined : 1000 * unloadAfter,
+    open: async (id): Promise<Served> => {
+      const loaded = await lm.load(
+        models.get(id)!,
+        json ? { ...device !== undefined && { device } } : loadOptions(device),
+      );
+      deviceName = loaded.device;
+      return { ...loaded, id, engine: openEngine(loaded, limitsOf(values, models.size)) };
+    },
+    onRequest: (entry) => json && logJson({ event: "request", ...rounded(entry) }),
+    onError: (error) => {
+      const message = messageOf(error);
+      if (json) logJson({ event: "error", message });
+      else note(`error: ${message}\n`);
+    },
+  });
+  const names = [...models.keys()];
+  if (json) logJson({ event: "ready", url: server.url, models: names, device: deviceName });
+  else note(`vkmx serves ${names.join(", ")} on ${deviceName} at ${server.url}\n`);
+  if (apiKey === undefined && !/^(127\.|localhost$|::1$)/.test(host)) {
+    const warning = "every machine that reaches this address may ask: --api-key sets a key";
+    if (json) logJson({ event: "warning", message: warning });
+    else note(`${warning}\n`);
+  }
+  await stopped;
+  await server.drain();
+  if (json) logJson({ event: "end" });
+  return 0;
+}
+
+/** Models by the names that clients ask for: those of the hub as they are, folders by their last part. */
+function namesOf(given: readonly string[] | undefined): ReadonlyMap<string, string | URL> {
+  if (given === undefined) return new Map([[EMBEDDED, lm.EMBEDDED_MODEL]]);
+  const models = new Map<string, string>();
+  for (const model of given) {
+    const name = isFolder(model) ? basename(Deno.realPathSync(model)) : model;
+    if (models.has(name)) throw new UsageError(`--model names ${quoted(name)} twice: names must differ`);
+    models.set(name, model);
+  }
+  return models;
+}
+
+function isFolder(path: string): boolean {
+  try {
+    return Deno.statSync(path).isDirectory;
+  } catch {
+    return false;
+  }
+}
+
+/** The limits of one of `count` engines, which share the memory for keys and values. */
+function limitsOf(values: Values<typeof FLAGS>, count: number): EngineLimits {
+  const { context, queue = QUEUE, "max-sequences": maxSequences = MAX_SEQUENCES, "kv-bytes": kvBytes } = values;
+  return {
+    maxSequences,
+    queue,
+    ...(kvBytes !== undefined && { kvBytes: Math.floor(kvBytes / count) }),
+    ...(context !== undefined && { context }),
+  };
+}
+
+/** Resolves at the first SIGTERM or SIGINT; a second one ends the process. */
+function onSignals(): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let count = 0;
+  const signals = Deno.build.os === "windows"
+    ? [["SIGINT", 130]] as const
+    : [["SIGINT", 130], ["SIGTERM", 143]] as const;
+  for (const [signal, code] of signals) {
+    Deno.addSignalListener(signal, () => {
+      if (++count > 1) Deno.exit(code);
+      note("[answers the requests that are there, and ends; a second signal ends at once]\n");
+      resolve();
+    });
+  }
+  return promise;
+}
+
+function messageOf(error: unknown): string {
+  const text = error instanceof RuntimeError ? error.detail : error instanceof Error ? error.message : String(error);
+  return text.replaceAll(/\s*\n\s*/g, " ");
+}
+
+function rounded(entry: LogEntry): LogEntry {
+  return { ...entry, milliseconds: Math.round(entry.milliseconds * 1000) / 1000 };
+}
+
+function logJson(value: Readonly<Record<string, unknown>>): void {
+  note(`${JSON.stringify({ time: new Date().toISOString(), ...value })}\n`);
+}

@@ -1,0 +1,96 @@
+/**
+ * A conversation that a model is to continue, as all APIs of conversations describe it, and the request for the engine.
+ *
+ * @module
+ */
+
+import type { lm } from "../../mod.ts";
+import { ApiError, fieldError } from "./errors.ts";
+import type { Served } from "./served.ts";
+import { type SamplingFields, samplingOptions } from "./sampling.ts";
+
+/** A function that the model may call, in the form of OpenAI's chat completions. */
+export interface FunctionTool {
+  readonly type: "function";
+  readonly function: {
+    readonly name: string;
+    readonly description?: string | undefined;
+    /** A JSON schema of its arguments. */
+    readonly parameters?: unknown;
+  };
+}
+
+/** Whether the model may call functions: as it likes, at least one, the one of a name, or none. */
+export type ToolChoice = "auto" | "none" | "required" | { readonly name: string };
+
+/** A conversation with what its answer is to be like. */
+export interface ConversationCall {
+  readonly messages: readonly lm.ChatMessage[];
+  readonly tools?: readonly FunctionTool[] | undefined;
+  /** Default "auto". */
+  readonly toolChoice?: ToolChoice | undefined;
+  /** Whether the answer may have several calls. Default true. */
+  readonly parallelToolCalls?: boolean | undefined;
+  readonly responseFormat?: lm.ResponseFormat | undefined;
+  /** Default true, where the model has the switch. */
+  readonly enableThinking?: boolean | undefined;
+  /** Default as many as the context has room for. */
+  readonly maxTokens?: number | undefined;
+  /** Top tokens to report beside each token. */
+  readonly logprobs?: number | undefined;
+  readonly sampling: SamplingFields;
+}
+
+/** Efforts of reasoning; the first ones switch thinking off. */
+export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"] as const;
+const WITHOUT_THOUGHT: readonly string[] = ["none", "minimal"];
+
+/** Whether an effort of reasoning lets the model think; undefined leaves that to the model. */
+export function thinksWith(effort: typeof EFFORTS[number] | undefined): boolean | undefined {
+  return effort === undefined ? undefined : !WITHOUT_THOUGHT.includes(effort);
+}
+
+/** Functions one of which the answer has to call; undefined if it need not. */
+export function demandedTools(
+  { tools = [], toolChoice = "auto" }: ConversationCall,
+): readonly FunctionTool[] | undefined {
+  if (toolChoice === "auto" || toolChoice === "none") return undefined;
+  const demanded = toolChoice === "required" ? tools : tools.filter((tool) => tool.function.name === toolChoice.name);
+  if (demanded.length > 0) return demanded;
+  const what = toolChoice === "required" ? "tools are empty" : `tools have no ${JSON.stringify(toolChoice.name)}`;
+  throw fieldError("tool_choice", `tool_choice demands a call, and ${what}`);
+}
+
+/** The request for choice `i` of an answer. */
+export function engineRequest(call: ConversationCall, served: Served, signal: AbortSignal, i = 0): lm.EngineRequest {
+  const { messages, tools = [], toolChoice, responseFormat, enableThinking, maxTokens, logprobs, sampling } = call;
+  if (!served.tokenizer.hasChatTemplate) {
+    throw new ApiError(400, `${served.id} has no chat template: ask /v1/completions`, { param: "model" });
+  }
+  const demanded = demandedTools(call);
+  if (demanded && (responseFormat?.type ?? "text") !== "text") {
+    throw fieldError("tool_choice", "tool_choice demands a call, and response_format an answer: give one");
+  }
+  const format = demanded ? callFormat(demanded) : responseFormat;
+  return {
+    prompt: messages,
+    maxTokens: maxTokens ?? Number.MAX_SAFE_INTEGER, // the context ends it
+    ...samplingOptions(sampling, served.generationConfig, i),
+    ...(tools.length > 0 && toolChoice !== "none" && { tools }),
+    ...(format && { responseFormat: format }),
+    ...(enableThinking !== undefined && { enableThinking }),
+    ...(logprobs !== undefined && { logprobs }),
+    signal,
+  };
+}
+
+/** The form of an answer that is one call: its JSON, without the marks that models put around calls. */
+function callFormat(tools: readonly FunctionTool[]): lm.ResponseFormat {
+  const schemas = tools.map(({ function: { name, parameters } }) => ({
+    type: "object",
+    properties: { name: { const: name }, arguments: parameters ?? { type: "object" } },
+    required: ["name", "arguments"],
+    additionalProperties: false,
+  }));
+  return { type: "json_schema", schema: schemas.length === 1 ? schemas[0] : { anyOf: schemas } };
+}

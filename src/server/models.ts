@@ -1,0 +1,159 @@
+/**
+ * The models of a server: loaded when a request asks for one, unloaded when none has for a while.
+ *
+ * All share the memory of one device. A model that does not fit has idle ones unloaded, the one used longest ago first.
+ *
+ * @module
+ */
+
+import { lm } from "../../mod.ts";
+import { quoted } from "../graph/error.ts";
+import { ApiError } from "./errors.ts";
+import type { Served } from "./served.ts";
+
+/** How models are loaded and kept. */
+export interface ModelsOptions {
+  /** Loads the model of a name. */
+  readonly open: (id: string) => Promise<Served>;
+  /** Milliseconds after its last request when a model is unloaded. Default never. */
+  readonly unloadAfterMs?: number;
+  /** Called before the engine of a model ends. */
+  readonly onUnload?: (served: Served) => void;
+  /** Called when an unload fails; no request waits for it. */
+  readonly onError?: (error: unknown) => void;
+}
+
+/** A model in use; it stays loaded until this is disposed. */
+export interface Lease extends Disposable {
+  /** The model. */
+  readonly served: Served;
+}
+
+/** A model and what is known of it. */
+interface Entry {
+  /** Seconds since 1970 when the server began to offer it. */
+  readonly created: number;
+  /** The loaded model, or on the way. */
+  opening?: Promise<Served>;
+  /** The loaded model. */
+  served?: Served | undefined;
+  /** The end of its last unload. */
+  closing: Promise<void>;
+  leases: number;
+  lastUsed: number;
+  timer?: ReturnType<typeof setTimeout>;
+}
+
+/** The models that a server offers. */
+export class Models implements AsyncDisposable {
+  readonly #entries: ReadonlyMap<string, Entry>;
+  readonly #options: ModelsOptions;
+  #uses = 0;
+
+  /** Offers models by name; the first is the one of requests that name none. None is loaded yet. */
+  constructor(ids: readonly string[], options: ModelsOptions) {
+    const created = Math.floor(Date.now() / 1000);
+    this.#entries = new Map(
+      ids.map((id) => [id, { created, closing: Promise.resolve(), leases: 0, lastUsed: 0 }]),
+    );
+    this.#options = options;
+  }
+
+  /** The names, and since when each one is offered, in seconds since 1970. */
+  get all(): readonly { readonly id: string; readonly created: number }[] {
+    return Array.from(this.#entries, ([id, { created }]) => ({ id, created }));
+  }
+
+  /** The models that are loaded now. */
+  get loaded(): readonly Served[] {
+    return Array.from(this.#entries.values()).flatMap(({ served }) => served ?? []);
+  }
+
+  /** The name of a request's model, default the first. Throws an ApiError if there is no such model. */
+  resolve(id: string | undefined): string {
+    const found = id ?? this.#entries.keys().next().value!;
+    if (this.#entries.has(found)) return found;
+    throw new ApiError(404, `There is no model ${quoted(found)}: GET /v1/models lists all`, {
+      code: "model_not_found",
+      param: "model",
+    });
+  }
+
+  /** A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws. */
+  async lease(id: string | undefined): Promise<Lease> {
+    const name = this.resolve(id);
+    const entry = this.#entries.get(name)!;
+    entry.leases++;
+    clearTimeout(entry.timer);
+    try {
+      entry.opening ??= this.#open(name, entry);
+      const served = await entry.opening;
+      return { served, [Symbol.dispose]: once(() => this.#release(entry)) };
+    } catch (error) {
+      entry.leases--;
+      throw error;
+    }
+  }
+
+  /** Ends what runs and frees all. Resolves when every request has been answered. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(Array.from(this.#entries.values(), (entry) => this.#unload(entry)));
+  }
+
+  async #open(id: string, entry: Entry): Promise<Served> {
+    try {
+      await entry.closing;
+      for (;;) {
+        try {
+          return entry.served = await this.#options.open(id);
+        } catch (error) {
+          const idle = error instanceof lm.LlmError && error.code === "memory" ? this.#longestIdle() : undefined;
+          if (idle === undefined) throw error;
+          await this.#unload(idle);
+        }
+      }
+    } catch (error) {
+      delete entry.opening; // the next request tries again
+      throw error;
+    }
+  }
+
+  #longestIdle(): Entry | undefined {
+    const idle = Array.from(this.#entries.values()).filter(({ served, leases }) => served && leases === 0);
+    return idle.sort((a, b) => a.lastUsed - b.lastUsed)[0];
+  }
+
+  #release(entry: Entry): void {
+    entry.lastUsed = ++this.#uses;
+    if (--entry.leases > 0 || this.#options.unloadAfterMs === undefined) return;
+    entry.timer = setTimeout(() => void this.#unload(entry).catch(this.#options.onError), this.#options.unloadAfterMs);
+  }
+
+  /** Unloads a model; requests that come meanwhile wait and load it again. */
+  #unload(entry: Entry): Promise<void> {
+    clearTimeout(entry.timer);
+    const { opening } = entry;
+    if (opening === undefined) return entry.closing;
+    delete entry.opening;
+    entry.served = undefined;
+    entry.closing = opening.then((served) => this.#close(served), () => {});
+    return entry.closing;
+  }
+
+  /** Frees a model after its last request. */
+  async #close(served: Served): Promise<void> {
+    const { engine, model } = served;
+    await engine.drain();
+    this.#options.onUnload?.(served);
+    await engine[Symbol.asyncDispose]();
+    model[Symbol.dispose]();
+  }
+}
+
+function once(work: () => void): () => void {
+  let done = false;
+  return () => {
+    if (!done) work();
+    done = true;
+  };
+}

@@ -1,0 +1,58 @@
+/**
+ * The endpoints: one row each.
+ *
+ * @module
+ */
+
+import type { HttpReply } from "../../ffi/http/server.ts";
+import type { Context } from "./context.ts";
+import { chatCompletions } from "./openai/chat_completions.ts";
+import { completions } from "./openai/completions.ts";
+import { embeddings } from "./openai/embeddings.ts";
+import { listModels, showModel } from "./openai/models_list.ts";
+import { applyTemplate, detokenize, health, metrics, tokenize } from "./tools.ts";
+
+/** An endpoint. */
+export interface Route {
+  readonly method: "GET" | "POST" | "DELETE";
+  /** Its path; a `*` at the end stands for any text. */
+  readonly path: string;
+  /** The form of its errors. Default OpenAI's. */
+  readonly errors?: "anthropic";
+  /** Whether it needs no key. */
+  readonly isOpen?: true;
+  /** Answers a request; what it throws becomes a reply. */
+  readonly answer: (context: Context) => Promise<HttpReply>;
+}
+
+/** All endpoints. */
+export const ROUTES: readonly Route[] = [
+  { method: "GET", path: "/health", isOpen: true, answer: health },
+  { method: "GET", path: "/metrics", answer: metrics },
+  { method: "GET", path: "/v1/models", answer: listModels },
+  { method: "GET", path: "/v1/models/*", answer: showModel },
+  { method: "POST", path: "/v1/chat/completions", answer: chatCompletions },
+  { method: "POST", path: "/v1/completions", answer: completions },
+  { method: "POST", path: "/v1/embeddings", answer: embeddings },
+  { method: "POST", path: "/tokenize", answer: tokenize },
+  { method: "POST", path: "/detokenize", answer: detokenize },
+  { method: "POST", path: "/apply-template", answer: applyTemplate },
+];
+
+/** A route, and what its `*` stands for. */
+export interface Found {
+  readonly route: Route;
+  readonly rest: string;
+}
+
+/** The route of a request, or the methods that its path takes; none if there is no such path. */
+export function findRoute(method: string, path: string): Found | { readonly methods: readonly string[] } {
+  const matching = ROUTES.filter((route) =>
+    route.path.endsWith("*")
+      ? path.startsWith(route.path.slice(0, -1)) && path.length >= route.path.length
+      : path === route.path
+  );
+  const route = matching.find((one) => one.method === method || one.method === "GET" && method === "HEAD");
+  if (route === undefined) return { methods: matching.map((one) => one.method) };
+  return { route, rest: route.path.endsWith("*") ? path.slice(route.path.length - 1) : "" };
+}

@@ -1,0 +1,28 @@
+/**
+ * A model that is served: what the endpoints need of it.
+ *
+ * @module
+ */
+
+import type { lm } from "../../mod.ts";
+
+/** What computes answers: many at once, or one after the other. */
+export interface ServedEngine extends AsyncDisposable {
+  /** What it has done and does. */
+  readonly metrics: lm.EngineMetrics;
+  /**
+   * Begins an answer. Throws an LlmError before any work if the request cannot be served; its code is "busy" if too many wait. The
+   * signal of the request ends the answer within a step, as does the end of the iteration.
+   */
+  add(request: lm.EngineRequest): AsyncGenerator<lm.EngineResponse, void, void>;
+  /** Resolves when no request is left. */
+  drain(): Promise<void>;
+}
+
+/** A loaded model with its engine, which the model outlives. */
+export interface Served extends Pick<lm.Loaded, "model" | "tokenizer" | "generationConfig"> {
+  /** The name that clients ask for. */
+  readonly id: string;
+  /** Computes its answers. */
+  readonly engine: ServedEngine;
+}

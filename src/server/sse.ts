@@ -1,0 +1,75 @@
+/**
+ * Replies that are streams of events (server-sent events of the HTML standard).
+ *
+ * @module
+ */
+
+import type { HttpReply } from "../../ffi/http/server.ts";
+import { type ApiError, toApiError } from "./errors.ts";
+
+/** Longest wait for the first event: an error until then is a reply with its own status. */
+const FIRST_MS = 1000;
+/** After so long without an event a comment is sent, so that nothing between takes the connection for idle. */
+const PING_MS = 15_000;
+const PING = ": ping\n\n";
+
+/** An event: its data, and its name where the API has names. */
+export function event(data: unknown, name?: string): string {
+  return `${name === undefined ? "" : `event: ${name}\n`}data: ${
+    typeof data === "string" ? data : JSON.stringify(data)
+  }\n\n`;
+}
+
+/**
+ * The reply that sends events as they come. An error before the first event is thrown, unless that takes long; a later one becomes
+ * the last event, which `describe` makes of it.
+ */
+export async function eventReply(
+  events: AsyncGenerator<string, void, void>,
+  describe: (error: ApiError) => string,
+  onError: (error: unknown) => void,
+): Promise<HttpReply> {
+  const first = events.next();
+  await settledWithin(first, FIRST_MS);
+  return {
+    status: 200,
+    headers: {
+      "content-type": "text/event-stream; charset=utf-8",
+      "cache-control": "no-cache",
+      "x-accel-buffering": "no",
+    },
+    body: body(events, first, describe, onError),
+  };
+}
+
+async function* body(
+  events: AsyncGenerator<string, void, void>,
+  first: Promise<IteratorResult<string, void>>,
+  describe: (error: ApiError) => string,
+  onError: (error: unknown) => void,
+): AsyncGenerator<string, void, void> {
+  try {
+    for (let next = first;; next = events.next()) {
+      while (!await settledWithin(next, PING_MS)) yield PING;
+      const result = await next;
+      if (result.done) return;
+      yield result.value;
+    }
+  } catch (error) {
+    onError(error);
+    yield describe(toApiError(error));
+  } finally {
+    await events.return();
+  }
+}
+
+/** Whether a promise has a result within some time; throws its error. */
+async function settledWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<false>((resolve) => timer = setTimeout(() => resolve(false), ms));
+  try {
+    return await Promise.race([promise.then(() => true as const), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

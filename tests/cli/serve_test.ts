@@ -1,0 +1,124 @@
+/**
+ * `vkmx serve` as a process: its line, its log, its key, and how signals end it.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { ROOT } from "../../scripts/tools.ts";
+import { testTable } from "../support/processes/table.ts";
+
+/** Signals are not those of Windows. */
+const ignore = Deno.build.os === "windows";
+
+/** A process that serves, with the lines of its stderr so far. */
+async function start(args: readonly string[], env: Record<string, string> = {}): Promise<{
+  readonly child: Deno.ChildProcess;
+  readonly lines: string[];
+  readonly ended: Promise<void>;
+  readonly url: string;
+}> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "-A",
+      "--quiet",
+      "--no-check",
+      "--config",
+      `${ROOT}deno.json`,
+      `${ROOT}src/cli/mod.ts`,
+      "serve",
+      "--port",
+      "0",
+      ...args,
+    ],
+    env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
+    stdin: "null",
+    stdout: "null",
+    stderr: "piped",
+  }).spawn();
+  const lines: string[] = [];
+  const ready = Promise.withResolvers<string>();
+  const read = async (): Promise<void> => {
+    let rest = "";
+    for await (const piece of child.stderr.pipeThrough(new TextDecoderStream())) {
+      const parts = (rest + piece).split("\n");
+      rest = parts.pop()!;
+      lines.push(...parts);
+      const url = /http:\/\/[\d.:]+/.exec(parts.join("\n"))?.[0];
+      if (url) ready.resolve(url);
+    }
+    ready.reject(new Error(`it ended: ${lines.join("\n")}`));
+  };
+  const ended = read();
+  return { child, lines, ended, url: await ready.promise };
+}
+
+Deno.test("a line says where it serves, and SIGTERM lets answers end", { ignore }, async () => {
+  const { child, lines, ended, url } = await start([], { VKMX_API_KEY: "secret" });
+  assertEquals(lines, [`vkmx serves tiny-qwen3 on wasm at ${url}`]);
+  const refused = await fetch(`${url}/v1/models`);
+  assertEquals([refused.status, (await refused.json()).error.code], [401, "invalid_api_key"]);
+  const body = { prompt: "Once upon a time", max_tokens: 60, temperature: 0, stream: true };
+  const response = await fetch(`${url}/v1/completions`, {
+    method: "POST",
+    headers: { authorization: "Bearer secret" },
+    body: JSON.stringify(body),
+  });
+  child.kill("SIGTERM");
+  const text = await response.text();
+  assert(text.endsWith('"finish_reason":"length"}]}\n\ndata: [DONE]\n\n'), text.slice(-200));
+  assertEquals((await child.status).code, 0);
+  await ended;
+  assertEquals(lines.slice(1), ["[answers the requests that are there, and ends; a second signal ends at once]"]);
+});
+
+Deno.test("a second signal ends at once; the log is JSON", { ignore }, async () => {
+  const { child, lines, ended, url } = await start(["--json"]);
+  await (await fetch(`${url}/health`)).body?.cancel();
+  const response = await fetch(`${url}/v1/completions`, {
+    method: "POST",
+    body: JSON.stringify({
+      prompt: "Once",
+      max_tokens: 4000,
+      temperature: 0,
+      stream: true,
+      logit_bias: { 4089: -100, 4091: -100 },
+    }),
+  });
+  const reader = response.body!.getReader();
+  await reader.read();
+  child.kill("SIGINT");
+  while (!lines.some((line) => line.includes("second signal"))) await new Promise((resolve) => setTimeout(resolve, 20));
+  child.kill("SIGINT");
+  assertEquals((await child.status).code, 130);
+  await reader.cancel().catch(() => {});
+  await ended;
+  const [ready, health] = lines.map((line) => line.startsWith("{") ? JSON.parse(line) : {});
+  assertEquals([ready.event, ready.url, ready.models, ready.device], ["ready", url, ["tiny-qwen3"], "wasm"]);
+  assertEquals([health.event, health.method, health.path, health.status], ["request", "GET", "/health", 200]);
+  assert(health.milliseconds >= 0);
+});
+
+testTable("serve", [
+  { args: ["serve", "story"], code: 2, stderr: 'error: Expected flags only, found "story" (--help lists all)\n' },
+  {
+    args: ["serve", "--port", "70000"],
+    code: 2,
+    stderr: 'error: --port is "70000", expected a whole number from 0 to 65535\n',
+  },
+  {
+    args: ["serve", "--api-key", ""],
+    code: 2,
+    stderr: "error: The API key may have only visible ASCII characters, of which there must be one at least\n",
+  },
+  {
+    args: ["serve", "--model", "org/a", "--model", "org/a"],
+    code: 2,
+    stderr: 'error: --model names "org/a" twice: names must differ\n',
+  },
+  { args: ["serve", "--model", "./nothing"], code: 1, stderr: "error: {text}nothing{text}\n" },
+  {
+    args: ["serve", "--host", "203.0.113.1"],
+    code: 1,
+    stderr: "error: 203.0.113.1:8080 cannot be listened on: this machine has no such address\n",
+  },
+]);
