@@ -47,7 +47,8 @@ export type {
   SamplerOptions,
   StepOptions,
 } from "./sampling/options.ts";
-export type { ResponseFormat } from "./structured/response_format.ts";
+export type { ResponseFormat, ToolCallsFormat } from "./structured/response_format.ts";
+export { requireToolCalls, type RequireToolCallsOptions } from "./structured/tool_calls.ts";
 export type { JsonSchema } from "./structured/json/schema.ts";
 export type { Logprobs, TokenLogprob } from "./sampling/logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions } from "./kv/cache.ts";

@@ -36,7 +36,25 @@ export function parsePython(text: string): unknown {
   }
 }
 
+/** A call that Python writes: its name, which may have dots, and arguments by name. */
+export interface PythonCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+}
+
+/** Calls with literals as named arguments, `f(a=1)` or a list of them; undefined if the text is anything else. */
+export function parsePythonCalls(text: string): readonly PythonCall[] | undefined {
+  try {
+    return new PythonReader(text).calls();
+  } catch (fault) {
+    if (fault instanceof SyntaxError) return undefined;
+    throw fault;
+  }
+}
+
 const NAMES: Readonly<Record<string, unknown>> = { None: null, True: true, False: false };
+/** Names of JSON, which templates write in arguments of Python's calls. */
+const JSON_NAMES: Readonly<Record<string, unknown>> = { ...NAMES, null: null, true: true, false: false };
 const ESCAPES: Readonly<Record<string, string>> = {
   "\n": "",
   "\\": "\\",
@@ -52,6 +70,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 const SPACE = /[ \t\r\n\f]*/y;
 const NAME = /[A-Za-z_]\w*/y;
+const FUNCTION = /[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*/y;
 const WHOLE = /[-+]?(?:0+|[1-9]\d*)(?![\w.])/y;
 const FLOAT = /[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?(?![\w.])/y;
 const TEXT = /'((?:[^'\\\n]|\\[\s\S])*)'|"((?:[^"\\\n]|\\[\s\S])*)"/y;
@@ -60,6 +79,7 @@ const ESCAPE = /\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7
 /** Reads one literal from left to right; throws a SyntaxError at what is none. */
 class PythonReader {
   readonly #text: string;
+  #names = NAMES;
   #at = 0;
 
   constructor(text: string) {
@@ -71,6 +91,32 @@ class PythonReader {
     const value = this.#value(0);
     if (this.#at < this.#text.length) throw new SyntaxError("more follows");
     return value;
+  }
+
+  /** One call or a list of calls, which is all of the text. */
+  calls(): readonly PythonCall[] {
+    this.#names = JSON_NAMES;
+    const calls: PythonCall[] = [];
+    this.#match(SPACE);
+    if (!this.#take("[")) calls.push(this.#call());
+    else this.#items("]", () => calls.push(this.#call()));
+    this.#match(SPACE);
+    if (this.#at < this.#text.length || calls.length === 0) throw new SyntaxError("more follows, or no call");
+    return calls;
+  }
+
+  #call(): PythonCall {
+    this.#match(SPACE);
+    const [name] = this.#match(FUNCTION) ?? [];
+    if (name === undefined || !this.#take("(")) throw new SyntaxError("no call");
+    const pairs: [string, unknown][] = [];
+    this.#items(")", () => {
+      const [key] = this.#match(NAME) ?? [];
+      this.#match(SPACE);
+      if (key === undefined || !this.#take("=")) throw new SyntaxError("an argument without a name");
+      pairs.push([key, this.#value(0)]);
+    });
+    return { name, arguments: Object.fromEntries(pairs) };
   }
 
   #value(depth: number): unknown {
@@ -89,22 +135,15 @@ class PythonReader {
     const [float] = this.#match(FLOAT) ?? [];
     if (float !== undefined) return Number(float);
     const [name = ""] = this.#match(NAME) ?? [];
-    if (!Object.hasOwn(NAMES, name)) throw new SyntaxError("no literal");
-    return NAMES[name];
+    if (!Object.hasOwn(this.#names, name)) throw new SyntaxError("no literal");
+    return this.#names[name];
   }
 
   /** A list or a tuple. One value in parentheses without a comma is that value. */
   #list(open: string, close: string, depth: number): unknown {
     if (!this.#take(open)) return undefined;
     const items: unknown[] = [];
-    let commas = 0;
-    this.#match(SPACE);
-    while (!this.#take(close)) {
-      if (items.length > commas) throw new SyntaxError("a comma is missing");
-      items.push(this.#value(depth + 1));
-      if (this.#take(",")) commas++;
-      this.#match(SPACE);
-    }
+    const commas = this.#items(close, () => items.push(this.#value(depth + 1)));
     return open === "(" && items.length === 1 && commas === 0 ? items[0] : items;
   }
 
@@ -112,17 +151,26 @@ class PythonReader {
   #dict(depth: number): unknown {
     if (!this.#take("{")) return undefined;
     const pairs: [string, unknown][] = [];
-    let commas = 0;
-    this.#match(SPACE);
-    while (!this.#take("}")) {
-      if (pairs.length > commas) throw new SyntaxError("a comma is missing");
+    this.#items("}", () => {
       const key = this.#value(depth + 1);
       if (typeof key === "object" && key !== null || !this.#take(":")) throw new SyntaxError("no key");
       pairs.push([String(key), this.#value(depth + 1)]);
+    });
+    return Object.fromEntries(pairs);
+  }
+
+  /** Items with commas between them, up to `close`; gives the number of commas, of which one may follow the last item. */
+  #items(close: string, item: () => void): number {
+    let [count, commas] = [0, 0];
+    this.#match(SPACE);
+    while (!this.#take(close)) {
+      if (count++ > commas) throw new SyntaxError("a comma is missing");
+      item();
+      this.#match(SPACE);
       if (this.#take(",")) commas++;
       this.#match(SPACE);
     }
-    return Object.fromEntries(pairs);
+    return commas;
   }
 
   #take(mark: string): boolean {

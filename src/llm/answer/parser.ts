@@ -3,6 +3,7 @@
  *
  *     <think>…</think> says <tool_call>…</tool_call> <tool_call>…</tool_call>
  *
+ * The marks are those of the model's family (thoughts.ts, call_formats.ts); gpt-oss writes messages in their place (harmony.ts).
  * Text comes in pieces, which may end within a mark; what may become one is held back until it is clear. Nothing is lost: a block
  * that is no call is text, and the pieces themselves are there too. Thoughts stand at the beginning or are none, so that a model
  * can write about `<think>`.
@@ -11,45 +12,33 @@
  */
 
 import { overlap } from "../tokenizer/detokenizer.ts";
-import { type ParsedToolCall, parseToolCall } from "./tool_calls.ts";
-
-/** What became certain with a piece of an answer. */
-export interface AnswerParts {
-  /** What the model says. */
-  readonly text: string;
-  /** What it thinks. */
-  readonly reasoning: string;
-  /** Functions that it calls. */
-  readonly toolCalls: readonly ParsedToolCall[];
-}
-
-/** Which marks have a meaning in an answer. */
-export interface AnswerFormat {
-  /** Whether thoughts are a part of their own: the prompt is a conversation. */
-  readonly reasoning: boolean;
-  /** Whether the answer begins within them: the prompt ends with `<think>`. */
-  readonly thinking: boolean;
-  /** Functions that may be called; without any, calls are text. */
-  readonly tools: readonly unknown[];
-}
-
-/** What stands around thoughts. */
-export const THINK = ["<think>", "</think>"] as const;
-const CALL = ["<tool_call>", "</tool_call>"] as const;
+import { CALL_FORMATS, type CallFormat } from "./call_formats.ts";
+import { HarmonyParser } from "./harmony.ts";
+import type { AnswerFormat, AnswerParts } from "./parts.ts";
+import type { ThoughtMarks } from "./thoughts.ts";
+import type { ParsedToolCall } from "./tool_calls.ts";
 
 const NO_CALLS: readonly ParsedToolCall[] = [];
 
 /** Where an answer is: before its first word, in a thought, in what it says, or in a call. */
 type Place = "start" | "reasoning" | "text" | "call";
 
-/** Whether a prompt that ends so has begun a thought, which the answer goes on with. */
-export function opensThought(end: string): boolean {
-  return end.trimEnd().endsWith(THINK[0]);
+/** Splits one answer as it comes. */
+export interface AnswerSplitter {
+  /** Takes the next piece; `last` ends the answer. */
+  push(piece: string, last: boolean): AnswerParts;
 }
 
-/** Splits one answer as it comes. */
-export class AnswerParser {
+/** Begins an answer. */
+export function splitAnswer(format: AnswerFormat): AnswerSplitter {
+  return format.calls === "harmony" && format.reasoning ? new HarmonyParser() : new AnswerParser(format);
+}
+
+/** Splits an answer by the marks around thoughts and calls. */
+class AnswerParser {
   readonly #tools: readonly unknown[];
+  readonly #thoughts: ThoughtMarks;
+  readonly #format: CallFormat;
   #place: Place;
   /** Text that may be the beginning of a mark, or white space that is left out when a mark follows. */
   #held = "";
@@ -59,6 +48,8 @@ export class AnswerParser {
   #joint: string | undefined;
   /** Whether any text was given out. */
   #said = false;
+  /** Whether nothing was said since the answer began or since a call. */
+  #fresh = true;
   /** Whether white space that follows belongs to the mark before it. */
   #trim = true;
   #text = "";
@@ -66,8 +57,10 @@ export class AnswerParser {
   #calls: ParsedToolCall[] = [];
 
   /** Begins an answer. */
-  constructor({ reasoning, thinking, tools }: AnswerFormat) {
+  constructor({ reasoning, thinking, tools, calls, thoughts }: AnswerFormat) {
     this.#tools = tools;
+    this.#thoughts = thoughts;
+    this.#format = CALL_FORMATS[calls];
     this.#place = !reasoning ? "text" : thinking ? "reasoning" : "start";
     this.#trim = this.#place === "reasoning";
   }
@@ -95,7 +88,7 @@ export class AnswerParser {
       case "start":
         return this.#start(last);
       case "reasoning":
-        return this.#until(THINK[1], last, (text) => this.#reasoning += text, () => {
+        return this.#until([this.#thoughts.close], last, (text) => this.#reasoning += text, () => {
           this.#place = "text";
           this.#trim = true;
         });
@@ -104,7 +97,11 @@ export class AnswerParser {
           this.#say(this.#take(this.#held, ""));
           return false;
         }
-        return this.#until(CALL[0], last, (text) => this.#say(text), () => this.#place = "call");
+        if (this.#fresh && this.#format.opensFirst.length > 0) return this.#first(last);
+        return this.#until(this.#format.opens, last, (text) => this.#say(text), (mark) => {
+          this.#held = mark + this.#held;
+          this.#place = "call";
+        });
       case "call":
         return this.#call(last);
     }
@@ -113,31 +110,49 @@ export class AnswerParser {
   /** An answer begins with a thought or has none. */
   #start(last: boolean): boolean {
     const begun = this.#held.trimStart();
-    if (begun.startsWith(THINK[0])) {
-      this.#held = begun.slice(THINK[0].length);
+    if (begun.startsWith(this.#thoughts.open)) {
+      this.#held = begun.slice(this.#thoughts.open.length);
       this.#place = "reasoning";
       this.#trim = true;
       return true;
     }
-    if (!last && THINK[0].startsWith(begun)) return false;
+    if (!last && this.#thoughts.open.startsWith(begun)) return false;
     this.#place = "text";
     return true;
   }
 
-  /** Gives out the text before a mark; white space next to marks belongs to them. */
-  #until(mark: string, last: boolean, give: (text: string) => void, found: () => void): boolean {
-    const at = this.#held.indexOf(mark);
-    if (at >= 0) {
+  /** Looks for a mark that begins a call only here, white space left aside. */
+  #first(last: boolean): boolean {
+    const begun = this.#held.trimStart();
+    if (begun === "" && !last) return false;
+    this.#fresh = false;
+    if (!this.#format.opensFirst.some((mark) => begun.startsWith(mark))) return true;
+    this.#gap = this.#held.slice(0, this.#held.length - begun.length);
+    this.#held = begun;
+    this.#place = "call";
+    return true;
+  }
+
+  /** Gives out the text before the first of some marks; white space next to marks belongs to them. */
+  #until(
+    marks: readonly string[],
+    last: boolean,
+    give: (text: string) => void,
+    found: (mark: string) => void,
+  ): boolean {
+    const places = marks.map((mark) => ({ mark, at: this.#held.indexOf(mark) })).filter(({ at }) => at >= 0);
+    if (places.length > 0) {
+      const { mark, at } = places.reduce((first, other) => other.at < first.at ? other : first);
       const text = this.#held.slice(0, at);
       const end = text.trimEnd().length;
       this.#gap = text.slice(end);
       give(this.#take(text.slice(0, end), this.#held.slice(at + mark.length)));
-      found();
+      found(mark);
       return true;
     }
     let end = this.#held.length;
     if (!last) {
-      end -= overlap(this.#held, mark);
+      end -= Math.max(...marks.map((mark) => overlap(this.#held, mark)));
       end = this.#held.slice(0, end).trimEnd().length;
     }
     give(this.#take(this.#held.slice(0, end), this.#held.slice(end)));
@@ -150,6 +165,7 @@ export class AnswerParser {
     this.#text += (this.#joint === "" ? "\n" : this.#joint ?? "") + text;
     this.#joint = undefined;
     this.#said = true;
+    this.#fresh = false;
   }
 
   /** Text for a part, without white space that belongs to the mark before it; `rest` is held on to. */
@@ -165,20 +181,20 @@ export class AnswerParser {
 
   /** A call is given out when its block is whole; a block that is none is text, as is one that the answer ends in. */
   #call(last: boolean): boolean {
-    const at = this.#held.indexOf(CALL[1]);
-    if (at < 0 && !last) return false;
-    const block = at < 0 ? this.#held : this.#held.slice(0, at);
-    const call = at < 0 ? undefined : parseToolCall(block, this.#tools);
-    this.#held = at < 0 ? "" : this.#held.slice(at + CALL[1].length);
+    const block = this.#format.read(this.#held, last, this.#tools);
+    if (block === undefined) return false;
+    const { length, calls } = block;
+    const text = this.#held.slice(0, length);
+    this.#held = this.#held.slice(length);
     this.#place = "text";
-    if (call === undefined) {
-      this.#say((this.#trim ? "" : this.#gap) + CALL[0] + block + (at < 0 ? "" : CALL[1]));
+    if (calls === undefined) {
+      this.#say((this.#trim ? "" : this.#gap) + text);
       this.#trim = false;
     } else {
-      this.#calls.push(call);
-      this.#trim = true;
+      this.#calls.push(...calls);
+      this.#trim = this.#fresh = true;
       if (this.#said) this.#joint ||= this.#gap;
     }
-    return at >= 0;
+    return this.#held !== "";
   }
 }

@@ -14,6 +14,8 @@ import { parseJson, parsePython } from "./literal.ts";
 
 /** A call that a model made, in the form that goes back into `ChatMessage.tool_calls`. */
 export interface ParsedToolCall {
+  /** The call's id, if the model wrote one: Mistral's do. */
+  readonly id?: string;
   /** The function. */
   readonly function: {
     /** Its name, which may be none that was offered: that is for the caller to see. */
@@ -29,17 +31,16 @@ export interface ParsedToolCall {
 /** The call that a block describes; undefined if it is none. `tools` are those that were offered. */
 export function parseToolCall(block: string, tools: readonly unknown[]): ParsedToolCall | undefined {
   const text = block.trim();
-  return text.startsWith("<function=") ? parseElements(text, tools) : parseObject(text);
+  return text.startsWith("<function=") ? parseElements(text, tools) : callOf(parseJson(text));
 }
 
-/** A JSON object with a name; `parameters` is Llama's word for the arguments, which may be a JSON text as in the OpenAI API. */
-function parseObject(text: string): ParsedToolCall | undefined {
-  const call = parseJson(text);
+/** An object with a name; `parameters` is Llama's word for the arguments, which may be a JSON text as in the OpenAI API. */
+export function callOf(call: unknown): ParsedToolCall | undefined {
   if (!isObject(call)) return undefined;
-  const { name, arguments: found = call.parameters ?? {} } = call;
+  const { name, id, arguments: found = call.parameters ?? {} } = call;
   const given = typeof found === "string" ? parseJson(found) : found;
   if (typeof name !== "string" || name === "" || !isObject(given)) return undefined;
-  return { function: { name, arguments: given } };
+  return { ...(typeof id === "string" && { id }), function: { name, arguments: given } };
 }
 
 const FUNCTION = /^<function=([^<>\n]+)>([\s\S]*?)(?:<\/function>)?$/;
@@ -91,6 +92,7 @@ function typed(text: string, schema: unknown): unknown {
   return value !== undefined && taken ? value : text;
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+/** Whether a value is an object that is no list. */
+export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

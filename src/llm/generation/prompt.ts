@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type AnswerFormat, opensThought } from "../answer/parser.ts";
+import { type AnswerFormat, answerMarks } from "../answer/parts.ts";
 import { checkIds } from "../arguments.ts";
 import type { ChatMessage } from "../chat/messages.ts";
 import type { ChatOptions } from "../chat/template.ts";
@@ -51,8 +51,12 @@ export function answerFormat(
   ids: readonly number[],
   { tools = [] }: Pick<GenerateOptions, "tools">,
 ): AnswerFormat {
-  if (typeof prompt === "string" || !isConversation(prompt)) return { reasoning: false, thinking: false, tools: [] };
-  return { reasoning: true, thinking: opensThought(tokenizer.decode(ids.slice(-PROMPT_END))), tools: tools ?? [] };
+  const marks = answerMarks(tokenizer);
+  if (typeof prompt === "string" || !isConversation(prompt)) {
+    return { ...marks, reasoning: false, thinking: false, tools: [] };
+  }
+  const thinking = tokenizer.decode(ids.slice(-PROMPT_END)).trimEnd().endsWith(marks.thoughts.open);
+  return { ...marks, reasoning: true, thinking, tools: tools ?? [] };
 }
 
 /** Most tokens to generate after a prompt of `count` that follows `offset` others. Throws if the context has no room for it. */

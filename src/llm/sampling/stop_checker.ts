@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type AnswerFormat, AnswerParser, type AnswerParts } from "../answer/parser.ts";
+import { type AnswerSplitter, splitAnswer } from "../answer/parser.ts";
+import type { AnswerFormat, AnswerParts } from "../answer/parts.ts";
 import { checkSignal } from "../abort.ts";
 import { optionError } from "../error.ts";
 import type { GenerateOptions } from "./options.ts";
@@ -26,7 +27,7 @@ export class StopChecker {
   readonly #tokenizer: Tokenizer;
   readonly #decoder: StreamDecoder;
   readonly #stops: StopStrings;
-  readonly #parser: AnswerParser;
+  readonly #parser: AnswerSplitter;
   readonly #limit: number;
   readonly #signal: AbortSignal | undefined;
   #count = 0;
@@ -36,7 +37,7 @@ export class StopChecker {
     this.#tokenizer = tokenizer;
     this.#decoder = tokenizer.decoder();
     this.#stops = new StopStrings(checkTexts("stop", typeof stop === "string" ? [stop] : stop));
-    this.#parser = new AnswerParser(format);
+    this.#parser = splitAnswer(format);
     this.#limit = limit;
     checkSignal(signal);
     this.#signal = signal;

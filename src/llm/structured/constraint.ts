@@ -5,7 +5,8 @@
  */
 
 import { orAborted } from "../abort.ts";
-import { THINK } from "../answer/parser.ts";
+import { answerMarks } from "../answer/parts.ts";
+import { openingToken } from "../answer/thoughts.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { type Matcher, openMatcher } from "./matcher.ts";
 import type { GrammarSource } from "./protocol.ts";
@@ -36,7 +37,9 @@ export class Constraint implements Disposable {
     this.#matcher = matcher;
     this.#tokenizer = tokenizer;
     this.#size = size;
-    [this.#begin, this.#end] = THINK.map((mark) => tokenizer.idOf(mark));
+    const { thoughts } = answerMarks(tokenizer);
+    this.#begin = tokenizer.idOf(openingToken(thoughts));
+    this.#end = tokenizer.idOf(thoughts.close);
     this.#blankLines = new Set(BLANK_LINES.flatMap((text) => tokenOf(tokenizer, text)));
   }
 

@@ -7,7 +7,7 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { quoted } from "../../graph/error.ts";
-import { THINK } from "../answer/parser.ts";
+import { openingToken, THOUGHT_MARKS } from "../answer/thoughts.ts";
 import { LlmError } from "../error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import {
@@ -26,6 +26,7 @@ import {
   TOKEN,
   type Vocabulary,
 } from "./protocol.ts";
+import { controlBytes } from "./grammar/expression.ts";
 import { TITLES } from "./response_format.ts";
 import { WORKER_MODULE } from "./worker.ts";
 
@@ -244,12 +245,15 @@ function workerOf(tokenizer: Tokenizer, size: number): GrammarWorker {
 /** The tokens of a tokenizer as grammars see them, for a model with `size` logits. */
 export function vocabularyOf(tokenizer: Tokenizer, size: number): Vocabulary {
   const stop = [...tokenizer.eosTokenIds];
-  const control = new Set([...stop, ...THINK.map((mark) => tokenizer.idOf(mark))]); // thoughts are no text for a grammar
+  // Thoughts are no text for a grammar.
+  const thoughts = THOUGHT_MARKS.flatMap((marks) => [openingToken(marks), marks.close]);
+  const control = new Set([...stop, ...thoughts.map((mark) => tokenizer.idOf(mark))]);
   const ends = new Uint32Array(Math.min(tokenizer.vocabSize, size));
   const parts: Uint8Array[] = [];
   let end = 0;
   for (let id = 0; id < ends.length; id++) {
-    const bytes = control.has(id) || tokenizer.isSpecial(id) ? undefined : tokenizer.tokenBytes(id);
+    const text = control.has(id) ? undefined : tokenizer.tokenBytes(id);
+    const bytes = text && tokenizer.isSpecial(id) ? controlBytes(text) : text;
     if (bytes) parts.push(bytes);
     ends[id] = end += bytes?.length ?? 0;
   }

@@ -5,6 +5,8 @@
  * @module
  */
 
+import type { CallFormatName } from "../answer/call_formats.ts";
+
 /** The first message to a worker. */
 export interface WorkerData {
   /** Int32Array; see {@link SIGNAL} and {@link POSTED}. */
@@ -14,7 +16,10 @@ export interface WorkerData {
 
 /** The tokens of a model as the matcher sees them. */
 export interface Vocabulary {
-  /** The bytes of all tokens, one after the other; control tokens have none, and no grammar takes them. */
+  /**
+   * The bytes of all tokens, one after the other. Those of control tokens are no UTF-8, so that only a grammar that names one takes it. Tokens
+   * that end an answer or stand around thoughts have none.
+   */
   readonly bytes: Uint8Array;
   /** Where the token of an id ends in them. */
   readonly ends: Uint32Array;
@@ -29,10 +34,23 @@ export const SIGNAL = 0;
 /** How many messages there were. */
 export const POSTED = 1;
 
+/** Calls that an answer has to begin with. */
+export interface CallDemand {
+  /** How the model's family writes calls. */
+  readonly format: CallFormatName;
+  /** Marks of the format that are control tokens of the model. */
+  readonly tokens: readonly string[];
+  /** The functions, of which each call is one of. */
+  readonly functions: readonly { readonly name: string; readonly schema: string; readonly strict: boolean }[];
+  /** Whether there may be several calls. */
+  readonly parallel: boolean;
+}
+
 /** A grammar in one of the languages that can be compiled. */
 export type GrammarSource =
   | { readonly kind: "json"; readonly text: string; readonly strict: boolean }
-  | { readonly kind: "ebnf" | "regex"; readonly text: string };
+  | { readonly kind: "ebnf" | "regex"; readonly text: string }
+  | { readonly kind: "calls"; readonly demand: CallDemand };
 
 /** Requests to the worker. */
 export type Request =

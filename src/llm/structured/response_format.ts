@@ -7,7 +7,7 @@
 import { quoted } from "../../graph/error.ts";
 import { nearest } from "../../graph/nearest.ts";
 import { LlmError } from "../error.ts";
-import type { GrammarSource } from "./protocol.ts";
+import type { CallDemand, GrammarSource } from "./protocol.ts";
 import { type JsonSchema, SchemaError } from "./json/schema.ts";
 import { rulesOf } from "./rules.ts";
 
@@ -30,7 +30,15 @@ export type ResponseFormat =
     };
   }
   | { readonly type: "grammar"; readonly grammar: string }
-  | { readonly type: "regex"; readonly regex: string };
+  | { readonly type: "regex"; readonly regex: string }
+  | ToolCallsFormat;
+
+/** Calls of functions, in the format of a model's family: {@link requireToolCalls} makes it. */
+export interface ToolCallsFormat {
+  readonly type: "tool_calls";
+  /** What the grammar is made of. */
+  readonly demand: CallDemand;
+}
 
 /** Most characters of a schema, grammar or pattern. */
 const MAX_TEXT = 1 << 18;
@@ -42,10 +50,11 @@ const MEMBERS = {
   json_schema: ["schema", "strict", "json_schema"],
   grammar: ["grammar"],
   regex: ["regex"],
+  tool_calls: ["demand"],
 } as const satisfies Record<ResponseFormat["type"], readonly string[]>;
 
 /** The name of a source in messages. */
-export const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern" } as const;
+export const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern", calls: "schema of a function" } as const;
 
 /** The grammar of a format, `undefined` if any text will do. Throws an {@link LlmError} that says what is wrong with it. */
 export function grammarOf(format: ResponseFormat | undefined): GrammarSource | undefined {
@@ -94,6 +103,8 @@ function sourceOf(format: ResponseFormat | undefined): GrammarSource | undefined
       return { kind: "ebnf", text: textOf("grammar", format.grammar) };
     case "regex":
       return { kind: "regex", text: textOf("regex", format.regex) };
+    case "tool_calls":
+      return { kind: "calls", demand: format.demand };
   }
 }
 

@@ -8,6 +8,7 @@ import { automatonOf, expressionOf } from "./grammar/code_automaton.ts";
 import { parseEbnf } from "./grammar/ebnf.ts";
 import { points, type Rules } from "./grammar/expression.ts";
 import { parseRegex } from "./grammar/regex.ts";
+import { callRules } from "./json/calls.ts";
 import { schemaRules } from "./json/schema.ts";
 import type { GrammarSource } from "./protocol.ts";
 
@@ -19,6 +20,8 @@ export function rulesOf(source: GrammarSource): Rules {
   switch (source.kind) {
     case "json":
       return schemaRules(JSON.parse(source.text), source.strict);
+    case "calls":
+      return callRules(source.demand);
     case "ebnf":
       return parseEbnf(source.text);
     case "regex": {

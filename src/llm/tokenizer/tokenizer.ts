@@ -61,6 +61,8 @@ export class Tokenizer {
   readonly eosTokenIds: ReadonlySet<number>;
   /** Text of the token that begins a text, if the tokenizer has one. */
   readonly bosToken: string | undefined;
+  /** Sources of the chat templates, one after the other; "" if there is none. */
+  readonly chatTemplate: string;
   readonly #vocabulary: Vocabulary;
   readonly #bpe: Bpe;
   readonly #preTokenizer: PreTokenizer;
@@ -76,6 +78,7 @@ export class Tokenizer {
     eosTokenIds: Set<number>,
     bosToken: string | undefined,
     template: ChatTemplate | undefined,
+    chatTemplate: string,
   ) {
     this.#vocabulary = vocabulary;
     this.#bpe = bpe;
@@ -85,6 +88,7 @@ export class Tokenizer {
     this.#added = new Map(added.map((token) => [token.content, token]));
     this.#addedIds = new Map(added.map((token) => [token.id, token]));
     this.#template = template;
+    this.chatTemplate = chatTemplate;
     this.vocabSize = vocabSize;
     this.eosTokenIds = this.#eosTokenIds = eosTokenIds;
     this.bosToken = bosToken;
@@ -112,11 +116,18 @@ export class Tokenizer {
     const eosTokenIds = new Set(source.eosTokenIds);
     const eos = file.added.find((token) => token.content === config.named.eos_token);
     if (eos !== undefined) eosTokenIds.add(eos.id);
-    const template = await loadChatTemplate(templatesOf(source, config.templates, configFile), {
+    const templates = templatesOf(source, config.templates, configFile);
+    const template = await loadChatTemplate(templates, {
       controlTokens: file.added.map((token) => token.content),
       variables: { bos_token: "", eos_token: "", ...config.named },
     });
-    return new Tokenizer(file, eosTokenIds, config.named.bos_token, template);
+    return new Tokenizer(
+      file,
+      eosTokenIds,
+      config.named.bos_token,
+      template,
+      templates.map(({ text }) => text).join("\n"),
+    );
   }
 
   /** Whether messages can be encoded. */

@@ -1,7 +1,8 @@
 /** The parts of answers: thoughts, text and calls, in whatever pieces they come. */
 
 import { assert, assertEquals } from "@std/assert";
-import { type AnswerFormat, AnswerParser } from "../../../src/llm/answer/parser.ts";
+import { splitAnswer } from "../../../src/llm/answer/parser.ts";
+import type { AnswerFormat } from "../../../src/llm/answer/parts.ts";
 import { parseJson, parsePython } from "../../../src/llm/answer/literal.ts";
 import { parseToolCall } from "../../../src/llm/answer/tool_calls.ts";
 import { loadChatTemplate } from "../../../src/llm/chat/template.ts";
@@ -19,10 +20,11 @@ const TOOLS = [{
     },
   },
 }];
-const CHAT: AnswerFormat = { reasoning: true, thinking: false, tools: [] };
+const MARKS = { calls: "hermes", thoughts: { open: "<think>", close: "</think>" } } as const;
+const CHAT: AnswerFormat = { ...MARKS, reasoning: true, thinking: false, tools: [] };
 const TOOL_CHAT: AnswerFormat = { ...CHAT, tools: TOOLS };
 const THINKING: AnswerFormat = { ...TOOL_CHAT, thinking: true };
-const PLAIN: AnswerFormat = { reasoning: false, thinking: false, tools: [] };
+const PLAIN: AnswerFormat = { ...MARKS, reasoning: false, thinking: false, tools: [] };
 
 const call = (name: string, args: Record<string, unknown>): mx.lm.ParsedToolCall => ({
   function: { name, arguments: args },
@@ -76,7 +78,7 @@ const ANSWERS: readonly [AnswerFormat, string, string, string, mx.lm.ParsedToolC
 
 /** The parts of a text that comes in pieces. */
 function parts(format: AnswerFormat, pieces: readonly string[]): [string, string, mx.lm.ParsedToolCall[]] {
-  const parser = new AnswerParser(format);
+  const parser = splitAnswer(format);
   const all: [string, string, mx.lm.ParsedToolCall[]] = ["", "", []];
   pieces.forEach((piece, i) => {
     const { text, reasoning, toolCalls } = parser.push(piece, i === pieces.length - 1);
@@ -103,7 +105,7 @@ Deno.test("an answer has the same parts in whatever pieces it comes", () => {
 
 Deno.test("text that can be no mark is given out at once", () => {
   const seen = (format: AnswerFormat, pieces: readonly string[]): string[][] => {
-    const parser = new AnswerParser(format);
+    const parser = splitAnswer(format);
     return pieces.map((piece) => parser.push(piece, false)).map(({ text, reasoning }) => [text, reasoning]);
   };
   assertEquals(seen(CHAT, ["H", "i <th", " "]), [["H", ""], ["i <th", ""], [" ", ""]]);

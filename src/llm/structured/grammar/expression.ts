@@ -63,8 +63,47 @@ export function oneOf(chars: string): Expression {
   return points(chars === "" ? NONE : pointsOf(chars));
 }
 
+/** Bytes around the text of a control token in a vocabulary. UTF-8 has neither, so texts never match such a token. */
+const [CONTROL_BEGIN, CONTROL_END] = [0xff, 0xfe];
+
+/** The bytes that stand for a control token in a vocabulary. */
+export function controlBytes(text: Uint8Array): Uint8Array {
+  return Uint8Array.of(CONTROL_BEGIN, ...text, CONTROL_END);
+}
+
+/** Exactly a control token. */
+export function controlToken(text: string): Expression {
+  return exactly(controlBytes(new TextEncoder().encode(text)));
+}
+
 /** Exactly a text. */
 export function literal(text: string): Expression {
-  const bytes = new TextEncoder().encode(text);
+  return exactly(new TextEncoder().encode(text));
+}
+
+function exactly(bytes: Uint8Array): Expression {
   return { kind: "sequence", parts: Array.from(bytes, (byte) => ({ kind: "byte", first: byte, last: byte })) };
+}
+
+/** An expression whose rules lie `by` places further on. */
+export function shifted(expression: Expression, by: number): Expression {
+  switch (expression.kind) {
+    case "byte":
+    case "points":
+      return expression;
+    case "sequence":
+    case "choice":
+      return { ...expression, parts: expression.parts.map((part) => shifted(part, by)) };
+    case "repeat":
+      return { ...expression, part: shifted(expression.part, by) };
+    case "lazy":
+      return { kind: "lazy", make: () => shifted(expression.make(), by) };
+    case "rule":
+      return { kind: "rule", index: expression.index + by };
+    case "graph":
+      return {
+        ...expression,
+        edges: expression.edges.map(([from, part, to]) => [from, part && shifted(part, by), to]),
+      };
+  }
 }
