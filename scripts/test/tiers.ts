@@ -98,7 +98,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|batched_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth|batch_generate)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth|batch_generate)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,

@@ -14,13 +14,15 @@
 // A block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
 // queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
+// Where PAGE is not 0, positions lie in pages of so many: `pages` has the kv_len / PAGE of each batch row, and the first
+// stride of keys and values is from page to page.
 // THREADS must be 32
 // * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
 #extension GL_KHR_shader_subgroup_shuffle : require
-#define BUFFERS 6
+#define BUFFERS 7
 #define PUSH CoopmatAttentionPush
 #include "include/common.glsl"
 
@@ -33,9 +35,11 @@ layout(constant_id = 6) const uint K_BLOCK = HEAD_DIM;
 layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
 layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
 layout(constant_id = 9) const uint SPLITS = 1;
+layout(constant_id = 10) const uint PAGE = 0; // positions of a page, a multiple of 8 * SUBGROUPS; 0 where there are no pages
 
 #include "include/vector.glsl"
 #define KV_STRIDES
+#define KV_PAGES
 #include "include/kv_address.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
@@ -63,6 +67,7 @@ MATRIX_SUM outputs[BLOCKS];
 uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits
 uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
 uint64_t k_address, v_address;
+uint page_ahead; // of the keys that are loaded next
 
 uint64_t row_address_in(uint part, uint64_t address, int strides[3], uint head, uint position, uint dtype) {
     return element_address(address, int(part) * strides[0] + int(head) * strides[1] + int(position) * strides[2], DTYPE_BYTES(dtype));
@@ -96,21 +101,37 @@ uvec2 load_place(uint f, uint block) { return block < HEAD_DIM ? uvec2(f % KEYS,
 // Where feature d of a position is, beside the first one.
 int feature_at(uint d, uint block, int block_stride) { return int(d / block) * block_stride + int(d % block); }
 
+// `head` is the first position of a head, in a page if there are any.
 uvec4 load_eight(uint64_t head, int strides[3], uint position, uint d, uint block, int block_stride) {
-    uint64_t near = kv_address(head, strides, position, feature_at(d, block, block_stride));
+    int row = int(position) * strides[2];
+    uint64_t near = element_address(head, row + feature_at(d, block, block_stride), KV_BYTES);
     if (DTYPE_KV != DTYPE_F32 && block >= 8) return U32x4s(near).v[0];
-    uint64_t far = kv_address(head, strides, position, feature_at(d + 4, block, block_stride));
+    uint64_t far = element_address(head, row + feature_at(d + 4, block, block_stride), KV_BYTES);
     if (DTYPE_KV != DTYPE_F32) return uvec4(U32x2s(near).v[0], U32x2s(far).v[0]);
     return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
 }
 
+// The number of the page that a position lies in.
+uint page_of(uint position) {
+    if (PAGE == 0) return 0;
+    return uint(clamp(I32s(kv_pages).v[min(position, pc.p.kv_len - 1) / PAGE], 0, int(pc.p.pages) - 1));
+}
+
 void load_keys(uint first) {
     uint last = pc.p.kv_len - 1; // those that do not count are left out later: loads need not wait for the length
+    uint64_t keys = k_address, values = v_address;
+    if (PAGE != 0) { // one has all of these positions
+        keys += kv_page_offset(pc.p.k_strides, page_ahead);
+        values += kv_page_offset(pc.p.v_strides, page_ahead);
+        page_ahead = page_of(first + KEYS);
+        first %= PAGE;
+        last = PAGE - 1;
+    }
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
               v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
-        keys_next[i] = load_eight(k_address, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride);
-        values_next[i] = load_eight(v_address, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
+        keys_next[i] = load_eight(keys, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride);
+        values_next[i] = load_eight(values, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
     }
 }
 
@@ -264,7 +285,9 @@ void main() {
     if (row0 >= rows) return;
     k_address = kv_head_address(pc.address[1], pc.p.k_strides, batch, kv_head);
     v_address = kv_head_address(pc.address[2], pc.p.v_strides, batch, kv_head);
+    if (PAGE != 0) kv_pages = pc.address[6] + uint64_t(batch) * (pc.p.kv_len / PAGE * 4);
     uvec4 raw[QUERY_LOADS];
+    page_ahead = page_of(0);
     load_queries(raw);
     if (SPLITS == 1) load_keys(0); // waits for no length, as the share of a split does
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
@@ -273,6 +296,7 @@ void main() {
         uint steps = (end + KEYS - 1) / KEYS;
         first = steps * split / SPLITS * KEYS;
         end = min(end, steps * (split + 1) / SPLITS * KEYS);
+        page_ahead = page_of(first);
         load_keys(first);
     }
     uvec3 own = spread_queries(raw);

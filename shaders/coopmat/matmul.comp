@@ -23,7 +23,7 @@
 #include "coopmat.glsl"
 #endif
 #ifdef QKV_EPILOGUE
-#define BUFFERS 12
+#define BUFFERS 13
 #define PUSH CoopmatQkvPush
 #else
 #define BUFFERS 5

@@ -6,6 +6,7 @@
 //
 // m = batch * seq rows. They enter the caches from position start[0] on, clamped so that all fit; caches may be
 // absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
+// Where PAGE is not 0, positions lie in pages; rows for which a sequence has none are left out of the caches.
 // 16 or 32 rows at a time go through shared memory. Eight threads share a row; each has quad i of both halves of one
 // head, twice.
 
@@ -22,12 +23,14 @@ layout(constant_id = 13) const uint KEEP = 1;
 layout(constant_id = 14) const uint HEAD_NORM = 1;
 layout(constant_id = 15) const uint QKV_BIAS = 0;
 layout(constant_id = 16) const uint PER_SEQUENCE = 0;
-
-#define OWN_BLOCKS
-#include "include/kv_address.glsl"
+layout(constant_id = 17) const uint PAGE = 0;
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
-const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11;
+const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11, PAGES = 12;
+
+#define OWN_BLOCKS
+#define PAGE_TABLE pc.address[PAGES]
+#include "include/kv_address.glsl"
 
 // A row: its sequence, and its place in it.
 uvec2 place_of(uint row) {
@@ -62,19 +65,21 @@ Quad quad_of(uint at) {
 }
 
 // Brings four features of a head to a cache whose blocks have `block` features.
-void append(uint64_t cache, uint block, uvec2 place, uint start, uint head, uint feature, vec4 x) {
-    uint64_t to = kv_address(cache, block, place.x, head, feature / block, start + place.y);
+void append(uint64_t cache, uint block, uvec2 place, uint head, uint feature, vec4 x) {
+    uint64_t to = kv_address(cache, block, place, head, feature / block);
     store_quad(to + feature % block * KV_BYTES, 0, DTYPE_KV, x);
 }
 
-// The first row of a sequence in the caches.
+// The first row of a sequence in the caches. In pages, negative ones become the largest ones.
 uint start_of(uint sequence) {
     if (pc.address[START] == 0ul) return 0;
-    return uint(clamp(I32s(pc.address[START]).v[sequence], 0, int(pc.p.capacity - pc.p.seq)));
+    int start = I32s(pc.address[START]).v[sequence];
+    if (PAGE != 0) return uint(start);
+    return uint(clamp(start, 0, int(pc.p.capacity - pc.p.seq)));
 }
 
-// Cosines and sines in angles: those of four pairs.
-void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 t, vec4 u, vec4 a, vec4 b) {
+// Cosines and sines in angles: those of four pairs. `place` is that of the row in the caches, if it is `kept` there.
+void finish_head(uint row, uvec2 place, bool kept, Quad q, float squares, vec4 t, vec4 u, vec4 a, vec4 b) {
     bool value = is_value(q.head);
     if (!value) {
         vec4 c = vec4(t.xz, u.xz), s = vec4(t.yw, u.yw), x = a, y = b;
@@ -92,10 +97,10 @@ void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 
         store_quad(to, QUADS + q.i, DTYPE_F16, within_half(b));
     }
     uint64_t cache = pc.address[value ? VALUES : KEYS];
-    if (is_query(q.head) || cache == 0ul) return;
+    if (is_query(q.head) || cache == 0ul || !kept) return;
     uint block = value ? BLOCK_VALUES : BLOCK_KEYS, head = q.head - HEADS - (value ? KV_HEADS : 0);
-    append(cache, block, place, start, head, q.i * 4, a);
-    append(cache, block, place, start, head, (QUADS + q.i) * 4, b);
+    append(cache, block, place, head, q.i * 4, a);
+    append(cache, block, place, head, (QUADS + q.i) * 4, b);
 }
 
 #define ROWS_AT_ONCE (WORKERS / 8)
@@ -124,6 +129,10 @@ void qkv_epilogue() {
             bool inside = rows[round] < pc.p.m && round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8 < 16 * SUM_BLOCKS;
             vec4 a[2], b[2];
             if (PER_SEQUENCE != 0 && inside) start = start_of(places[round].x);
+            uint position = start + places[round].y;
+            bool kept = kv_has_room(position);
+            uvec2 place = uvec2(0);
+            if (PAGE == 0 || (inside && kept)) place = kv_place(places[round].x, position);
             vec2 squares = vec2(0.0);
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 uint at = eighth + 8 * h, quad = at / QUADS * 2 * QUADS + at % QUADS;
@@ -143,7 +152,7 @@ void qkv_epilogue() {
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 vec4 t = angles[round * 4 + h * 2], u = angles[round * 4 + h * 2 + 1];
                 if (inside && quads[h].head < N / HEAD_DIM)
-                    finish_head(rows[round], places[round], start, quads[h], squares[h], t, u, a[h], b[h]);
+                    finish_head(rows[round], place, kept, quads[h], squares[h], t, u, a[h], b[h]);
             }
         }
     }

@@ -22,7 +22,7 @@ uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS 
 void load_values(uint round, uint last, inout Values v) {
     uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-        uint64_t eight = value_address(cached, SEQUENCE, kv_head(), slice(), position_of(round, u, last));
+        uint64_t eight = value_address(cached, kv_place(SEQUENCE, position_of(round, u, last)), kv_head(), slice());
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++)
             v.v[u * QUAD_WORDS + i] = Weights4(eight).v[i];
     }

@@ -10,6 +10,7 @@
 #include "decode.glsl"
 
 layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
+layout(constant_id = 15) const uint PAGE = 0;            // positions of a page of the cache; 0 where it has none
 
 const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u; // and that of the other rope
 
@@ -31,7 +32,9 @@ void open_frequencies() {
 
 void main() {
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
-    uint now = min(uint(max(I32s(pc.address[POSITION]).v[SEQUENCE], 0)), pc.p.capacity - 1u);
+    int position_ = I32s(pc.address[POSITION]).v[SEQUENCE];
+    if (PAGE == 0u) position_ = max(position_, 0); // in pages, negative ones are outside, as those beyond the end are
+    uint now = min(uint(position_), pc.p.capacity - 1u);
     if (first == 0u) {
         U32s(state_position()).v[0] = now;
         U32s(state_lost()).v[0] = 0u;

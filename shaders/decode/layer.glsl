@@ -6,8 +6,9 @@
 
 // Brings feature i of the new key's first features of a slice, or of their partners, to the cache.
 void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
+    if (!kv_has_room(now)) return;
     uint block = partner * (HEAD_DIM / 8u) + slice();
-    store_float(key_address(keys, SEQUENCE, kv_head(), block, now), i, DTYPE_KV, key);
+    store_float(key_address(keys, kv_place(SEQUENCE, now), kv_head(), block), i, DTYPE_KV, key);
 }
 
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------

@@ -11,13 +11,13 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef PREFETCH
-#define PREFETCH_THREADS_ID 17
+#define PREFETCH_THREADS_ID 18
 #endif
-#define BUFFERS 3
+#define BUFFERS 4
 #define POLL
 #define PUSH DecodeLayersPush
 
-const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
+const uint STATE = 0u, STATUS = 1u, PAGES = 2u, TABLE = 3u;
 
 // Columns of the table.
 const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u, VALUES = 6u, O = 7u, O_SCALES_BIASES = 8u, GATE = 9u,
@@ -29,6 +29,8 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
 uint layer;
 
 #include "decode.glsl"
+layout(constant_id = 17) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+#define PAGE_TABLE pc.address[PAGES]
 #include "layer.glsl"
 #include "row_products.glsl"
 

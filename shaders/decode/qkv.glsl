@@ -62,8 +62,9 @@ void load_keys(uint round, uint last, inout Keys k) {
     uint64_t cached = ADDRESS(KEYS);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = min(thread() + THREADS * (round * UNROLL + u), last);
-        uint64_t first = key_address(cached, SEQUENCE, kv_head(), slice(), p);
-        uint64_t partner = key_address(cached, SEQUENCE, kv_head(), HEAD_DIM / 8u + slice(), p);
+        uvec2 place = kv_place(SEQUENCE, p);
+        uint64_t first = key_address(cached, place, kv_head(), slice());
+        uint64_t partner = key_address(cached, place, kv_head(), HEAD_DIM / 8u + slice());
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
             k.first[u * QUAD_WORDS + i] = Weights2(first).v[i];
             k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[i];
@@ -146,7 +147,8 @@ void qkv() {
                 }
             } else {
                 uint at = 4u * (task & 1u) + r;
-                store_float(value_address(ADDRESS(VALUES), SEQUENCE, kv_head(), slice(), now), at, DTYPE_KV, x);
+                if (kv_has_room(now))
+                    store_float(value_address(ADDRESS(VALUES), kv_place(SEQUENCE, now), kv_head(), slice()), at, DTYPE_KV, x);
 #ifdef POLL
                 Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
 #endif

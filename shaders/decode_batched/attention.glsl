@@ -26,12 +26,12 @@ uint attention_sequence, attention_head, first_eight; // of the unit; the first 
 
 uint own_token() { return attention_sequence % TOKENS; }
 uint start() { return position_of(attention_sequence / TOKENS); }
-uint64_t cached_key(uint four, uint position) {
-    return key_address(ADDRESS(KEYS), attention_sequence / TOKENS, attention_head, four, position);
-}
-uint64_t cached_value(uint eight, uint position) {
-    return value_address(ADDRESS(VALUES), attention_sequence / TOKENS, attention_head, eight, position);
-}
+uvec2 place_of(uint page, uint position) { return kv_place(page, attention_sequence / TOKENS, position); }
+uint64_t cached_key(uint four, uvec2 place) { return key_address(ADDRESS(KEYS), place, attention_head, four); }
+uint64_t cached_value(uint eight, uvec2 place) { return value_address(ADDRESS(VALUES), place, attention_head, eight); }
+
+// The page of a block of 16 positions; pages have multiples of those.
+uint page_of(uint base, uint end) { return kv_page(attention_sequence / TOKENS, min(base, end)); }
 
 struct Keys {
     uvec2 first[KEY_STEPS], second[KEY_STEPS];
@@ -61,19 +61,19 @@ void keep_four(uint64_t at, uvec2 x) {
 }
 
 // Positions from `end` on are not in the cache yet: any row does for them.
-void load_keys(uint base, uint end, inout Keys k) {
+void load_keys(uint page, uint base, uint end, inout Keys k) {
     uint p = key_position(base), q = min(p + 8u, end);
     p = min(p, end);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        k.first[m] = cached_four(cached_key(4u * m + lane_column(), p));
-        k.second[m] = cached_four(cached_key(4u * m + lane_column(), q));
+        k.first[m] = cached_four(cached_key(4u * m + lane_column(), place_of(page, p)));
+        k.second[m] = cached_four(cached_key(4u * m + lane_column(), place_of(page, q)));
     }
 }
 
-void load_values(uint base, uint end, inout Values v) {
+void load_values(uint page, uint base, uint end, inout Values v) {
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
         uint eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
-        v.v[i] = cached_eight(cached_value(eight, min(base + lane_column() + 4u * (i % 4u), end)));
+        v.v[i] = cached_eight(cached_value(eight, place_of(page, min(base + lane_column() + 4u * (i % 4u), end))));
     }
 }
 
@@ -263,10 +263,12 @@ void attention(uint unit) {
     attention_head = unit / SHARES % KV_HEADS;
     first_eight = unit % SHARES * SHARE_EIGHTS;
     uint end = start(), now = end + own_token(), base = warp() * 16u;
+    // The number of a page is asked for a round before its positions are.
+    uint page = page_of(base, end), page_ahead = ROUNDS == 1u ? 0u : page_of(base + WARPS * 16u, end);
     Keys k;
     Values v;
-    load_keys(base, end, k);
-    load_values(base, end, v);
+    load_keys(page, base, end, k);
+    load_values(page, base, end, v);
     take_fresh();
     vec4 sums[VALUE_STEPS]; // of rows 0 to 7, which are all there is
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
@@ -279,7 +281,11 @@ void attention(uint unit) {
 #endif
         if (base + 15u >= end) put_new_keys(base, end, k);
         vec4 s = scores(k) * scale;
-        if (ROUNDS != 1u && first + WARPS * 16u <= now) load_keys(base + WARPS * 16u, end, k);
+        if (ROUNDS != 1u && first + WARPS * 16u <= now) {
+            page = page_ahead;
+            page_ahead = page_of(base + 2u * WARPS * 16u, end);
+            load_keys(page, base + WARPS * 16u, end, k);
+        }
         bvec4 there;
         [[unroll]] for (uint i = 0; i < 4u; i++)
             there[i] = base + lane_column() + 4u * i <= now;
@@ -296,12 +302,13 @@ void attention(uint unit) {
             sums[i] = fma(sums[i], vec4(kept), vec4(sum[0], sum[1], sum[2], sum[3]));
         }
         if (ROUNDS == 1u) break;
-        if (first + WARPS * 16u <= now) load_values(base + WARPS * 16u, end, v);
+        if (first + WARPS * 16u <= now) load_values(page, base + WARPS * 16u, end, v);
     }
     // No workgroup of this dispatch reads what enters the cache.
-    if (thread() < FOURS && thread() / (2u * SHARE_EIGHTS) == unit % SHARES) {
-        keep_four(cached_key(thread(), now), new_key(own_token(), thread()));
-        keep_four(cached_value(thread() / 2u, now) + thread() % 2u * (4u * KV_BYTES), new_value(own_token(), thread()));
+    if (kv_has_room(now) && thread() < FOURS && thread() / (2u * SHARE_EIGHTS) == unit % SHARES) {
+        uvec2 place = place_of(page_of(now, now), now);
+        keep_four(cached_key(thread(), place), new_key(own_token(), thread()));
+        keep_four(cached_value(thread() / 2u, place) + thread() % 2u * (4u * KV_BYTES), new_value(own_token(), thread()));
     }
     merge(most, four_sum(mass), sums); // in the pool, over the new tokens
 }

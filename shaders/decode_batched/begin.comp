@@ -15,6 +15,7 @@ const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
 layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
 layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
+layout(constant_id = 13) const uint PAGE = 0u;           // positions of a page of the cache; 0 where it has none
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
 
@@ -43,7 +44,9 @@ vec2 values_at(uint sequence, uint column) {
 
 void main() {
     uint sequence = gl_WorkGroupID.y, first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
-    uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence / TOKENS], 0)), pc.p.capacity - TOKENS) + sequence % TOKENS;
+    int position = I32s(pc.address[INDEX]).v[sequence / TOKENS];
+    if (PAGE == 0u) position = max(position, 0); // in pages, negative ones are outside, as those beyond the end are
+    uint now = min(uint(position), pc.p.capacity - TOKENS) + sequence % TOKENS;
     if (first == 0u) U32s(in_state(AT_POSITIONS)).v[sequence] = now;
     for (uint i = first; i < ROPES * HEAD_DIM / 2u; i += step) {
         uint rope = i / (HEAD_DIM / 2u), pair = i % (HEAD_DIM / 2u);

@@ -9,7 +9,7 @@
 // buffers stand in rows of a table.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 3
+#define BUFFERS 4
 #define PUSH DecodeLayersPush
 #include "batch.glsl"
 
@@ -19,11 +19,13 @@ layout(constant_id = 13) const uint HEAD_NORM = 1u;  // whether heads of q and k
 layout(constant_id = 14) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
 layout(constant_id = 15) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
 layout(constant_id = 16) const uint TOKENS = 1u;     // of each sequence: 1, or all rows are those of one
+layout(constant_id = 17) const uint PAGE = 0u;       // positions of a page of the cache; 0 where it has none
+#define PAGE_TABLE pc.address[PAGES]
 
 const uint ALL_PHASES = 31u;
 const bool WAITS = PHASES == ALL_PHASES;
 
-const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
+const uint STATE = 0u, STATUS = 1u, PAGES = 2u, TABLE = 3u;
 
 // Columns of the table; all norm weights and biases of a layer are contiguous. Of dense weights QKV is q and beside it
 // k, GATE_UP gate and beside it up; only they have V.

@@ -46,8 +46,9 @@ void load_keys(uint now, uint base) {
         [[unroll]] for (uint i = 0; i < GROUP_FOURS * QUAD_WORDS; i++)
             tile_keys[r * GROUP_FOURS * QUAD_WORDS + i] = uvec2(0); // not to be kept from the layer before
         if (base + key_place(r) >= count) continue;
+        uvec2 place = kv_place(SEQUENCE, first + key_place(r));
         [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
-            uint64_t four = key_address(cached, SEQUENCE, attention_head(), key_four(i), first + key_place(r));
+            uint64_t four = key_address(cached, place, attention_head(), key_four(i));
             [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
                 tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = Weights2(four).v[w];
         }
@@ -62,7 +63,7 @@ void load_values(uint now, uint base, uint from_strip, uint to_strip) {
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
             tile_values[r * QUAD_WORDS + w] = uvec4(0);
         if (base + value_place(r) >= count) continue;
-        uint64_t eight = value_address(cached, SEQUENCE, attention_head(), warp() % EIGHTS, first + value_place(r));
+        uint64_t eight = value_address(cached, kv_place(SEQUENCE, first + value_place(r)), attention_head(), warp() % EIGHTS);
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
             tile_values[r * QUAD_WORDS + w] = Weights4(eight).v[w];
     }
@@ -108,9 +109,10 @@ void take_own(uint now) {
             if (type > HEADS) y = x;
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
-            if (now / part_size(now) == attention_part()) {
-                uint64_t key = key_address(ADDRESS(KEYS), SEQUENCE, attention_head(), four, now);
-                uint64_t eight = value_address(ADDRESS(VALUES), SEQUENCE, attention_head(), four / 2u, now);
+            if (now / part_size(now) == attention_part() && kv_has_room(now)) {
+                uvec2 place = kv_place(SEQUENCE, now);
+                uint64_t key = key_address(ADDRESS(KEYS), place, attention_head(), four);
+                uint64_t eight = value_address(ADDRESS(VALUES), place, attention_head(), four / 2u);
                 store_four(type == HEADS ? key : eight + four % 2u * (4u * KV_BYTES), y);
             }
         }

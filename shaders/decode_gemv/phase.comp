@@ -3,13 +3,16 @@
 // all of them.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 8
+#define BUFFERS 9
+#define PUSH DecodeCachePush
 
-const uint STATE = 0u, NORMS = 1u, KEYS = 6u, VALUES = 7u;
+const uint STATE = 0u, NORMS = 1u, KEYS = 6u, VALUES = 7u, PAGES = 8u;
 const uint Q = 2u, K = 3u, V = 4u, O = 2u, GATE = 2u, UP = 3u, DOWN = 2u;
 const uint QKV_SCALES_BIASES = 5u, O_SCALES_BIASES = 5u, GATE_UP_SCALES_BIASES = 5u, DOWN_SCALES_BIASES = 5u;
 
 #include "gemv.glsl"
+layout(constant_id = 24) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+#define PAGE_TABLE pc.address[PAGES]
 #include "attention.glsl"
 #include "phases.glsl"
 

@@ -333,12 +333,13 @@ struct CoopmatMatmulPush {
     float scale;
 };
 
-// Rows of x, batch * seq of them; rows that a cache of keys and values has room for.
+// Rows of x, batch * seq of them; rows that a cache of keys and values has room for, or pages of a pool.
 struct CoopmatQkvPush {
     uint m;
     uint seq;
     uint capacity;
     float eps;
+    uint pages;
 };
 
 // Eights of codes.
@@ -364,6 +365,7 @@ struct CoopmatAttentionPush {
     int out_strides[3];
     int k_block_stride;
     int v_block_stride;
+    uint pages; // of a pool
 };
 
 // Rows of the result; how many parts each has and their width are specialisation constants.
@@ -409,6 +411,18 @@ struct DecodePush {
     uint ropes[2]; // bit n: which rope layer + n has
 };
 
+// The same for dispatches that read or write a cache.
+struct DecodeCachePush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float eps;
+    float head_eps;
+    float score_scale;
+    uint ropes[2];
+    uint pages; // of a pool
+};
+
 // The token at the end of a decoder, drawn as SamplePush says.
 struct DecodeDrawPush {
     uint capacity;
@@ -418,7 +432,7 @@ struct DecodeDrawPush {
     uint bests;
 };
 
-// Many layers of a token at once: the fields of DecodePush, and which phases of how many layers from `layer` on.
+// Many layers of a token at once: the fields of DecodeCachePush, and which phases of how many layers from `layer` on.
 struct DecodeLayersPush {
     uint capacity;
     uint vocabulary;
@@ -427,6 +441,7 @@ struct DecodeLayersPush {
     float head_eps;
     float score_scale;
     uint ropes[2];
+    uint pages;
     uint layers;
     uint phases;     // a bit for each
     uint spin_limit; // polls of an accumulator that is not complete before the dispatch is given up

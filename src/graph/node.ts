@@ -198,6 +198,8 @@ export interface OpAttrs {
    * each sequence written where its table says. Positions outside of the table are left out. See kv_layout.ts. `donate` as of `sliceUpdate`.
    */
   appendPages: { readonly donate: boolean };
+  /** inputs (pool, from int32 (n,), to int32 (n,)): the pool of pages with page from[i] copied to page to[i]. `donate` as of `sliceUpdate`. */
+  copyPages: { readonly donate: boolean };
   /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D). */
   gatherPages: Record<never, never>;
   /**

@@ -28,6 +28,8 @@ interface AttentionCase {
   readonly q?: Dtype;
   readonly kv?: Dtype;
   readonly out?: Dtype;
+  /** Positions of a page, which divide the capacity: each batch row has pages in an order of its own. */
+  readonly page?: number;
   /** Contiguous features of keys and of values. */
   readonly blocks?: readonly [number, number];
   /** The output lies as (B, T, H, D). */
@@ -43,11 +45,19 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const values = (dtype: Dtype, n: number, scale: number): number[] => unpack(dtype, pack(dtype, random(n, scale)));
   const held = capacity ?? kvLen;
   const q = values(qDtype, batch * heads * qLen * dim, 2);
-  // (B, Hkv, D / block, rows, block)
-  const place = (block: number, pair: number, j: number, d: number): number =>
-    pair * held * dim + Math.floor(d / block) * held * block + j * block + d % block;
+  const { page = held } = c;
+  const columns = held / page;
+  const pages = batch * columns + (c.page ? 1 : 0); // one of nobody
+  const tables = Int32Array.from({ length: batch * columns }, (_, i) => (5 * i + 3) % pages);
+  // (page or B, Hkv, D / block, rows, block)
+  const place = (block: number, pair: number, j: number, d: number): number => {
+    const b = Math.floor(pair / kvHeads);
+    const at = c.page ? tables[b * columns + Math.floor(j / page)] : b;
+    const head = (at * kvHeads + pair % kvHeads) * page * dim;
+    return head + Math.floor(d / block) * page * block + j % page * block + d % block;
+  };
   const [k, v] = [2, 1].map((scale, i) => {
-    const all = values(kvDtype, batch * kvHeads * held * dim, scale);
+    const all = values(kvDtype, pages * kvHeads * page * dim, scale);
     for (let pair = 0; pair < batch * kvHeads; pair++) {
       for (let j = kvLen; j < held; j++) for (let d = 0; d < dim; d++) all[place(blocks[i], pair, j, d)] = NaN;
     }
@@ -59,7 +69,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const os = c.interleaved || splits > 1
     ? [qLen * heads * dim, dim, heads * dim]
     : [heads * qLen * dim, qLen * dim, dim];
-  const strides = (block: number): number[] => [kvHeads * held * dim, held * dim, block];
+  const strides = (block: number): number[] => [kvHeads * page * dim, page * dim, block];
   const scale = 1 / Math.sqrt(dim);
   const each = heads / kvHeads;
   runKernel(backend, kernel, {
@@ -74,6 +84,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       V_BLOCK: blocks[1],
       GROUP: each,
       SPLITS: splits,
+      PAGE: c.page ?? 0,
     },
     push: {
       q_len: qLen,
@@ -83,8 +94,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       k_strides: strides(blocks[0]),
       v_strides: strides(blocks[1]),
       out_strides: os,
-      k_block_stride: held * blocks[0],
-      v_block_stride: held * blocks[1],
+      k_block_stride: page * blocks[0],
+      v_block_stride: page * blocks[1],
+      pages,
     },
     buffers: {
       q: pack(qDtype, q),
@@ -92,6 +104,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       v: pack(kvDtype, v),
       ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
       ...(splits > 1 ? { out: parts, stats } : { out }),
+      ...(c.page ? { pages: tables } : {}),
     },
     grid: [kvHeads, Math.ceil(qLen * each / rows), splits * batch],
   });
@@ -162,6 +175,24 @@ for (const dim of [64, 128]) {
       }
       run(backend, { heads: 2, kvHeads: 1, qLen: 128, kvLen: 1500, capacity: 2048, blocks: [4, 8], interleaved: true });
     }, needs);
+    kernelTest(`${kernel}() reads positions in pages`, (backend) => {
+      for (const kv of [float16, bfloat16, float32]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 64, capacity: 128, page: 64, kv, blocks: [4, 8] });
+        run(backend, {
+          batch: 3,
+          heads: 4,
+          kvHeads: 2,
+          qLen: 1,
+          kvLen: 130,
+          capacity: 192,
+          page: 64,
+          kv,
+          blocks: [4, 8],
+        });
+      }
+      run(backend, { batch: 2, heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, page: 64 });
+      run(backend, { batch: 2, heads: 4, kvHeads: 2, qLen: 17, kvLen: 700, capacity: 768, page: 64, splits: 3 });
+    }, [...needs, "attention_merge"]);
     kernelTest(`${kernel}() shares keys among workgroups`, (backend) => {
       for (const splits of [2, 3, 8]) {
         run(backend, { heads: 4, kvHeads: 2, qLen: 17, kvLen: 17, splits });

@@ -532,6 +532,13 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       update.shape[1] === pool.shape[1] && update.shape[3] === pool.shape[2] * pool.shape[4] &&
       isPageTable(table, update.shape[0]) && start.dtype === int32 && sameShape(start.shape, [update.shape[0]]),
   },
+  copyPages: {
+    inputs: [3, 3],
+    attrs: {},
+    fits: (result, _, [pool, from, to]) =>
+      alike(result, [pool]) && isPool(pool) &&
+      [from, to].every(({ dtype, shape }) => dtype === int32 && shape.length === 1 && sameShape(shape, from.shape)),
+  },
   gatherPages: {
     inputs: [2, 2],
     attrs: {},

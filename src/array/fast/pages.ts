@@ -32,6 +32,15 @@ export function appendPages(pool: Tensor, positions: Tensor, table: Tensor, star
   return appendNode(inputs, pool.shape, pool.dtype, { donate: true }) as Tensor;
 }
 
+/**
+ * The pool with page from[i] copied to page to[i], in place. Both are int32 (n,). No page may be named twice by `to`, but a page may be
+ * copied to itself. All pages are read before any is written.
+ */
+export function copyPages(pool: Tensor, from: Tensor, to: Tensor): Tensor {
+  if (from.ndim !== 1 || !sameShape(from.shape, to.shape)) throw pagesError("copyPages", { pool, from, to });
+  return copyNode([pool, from, to].map(nodeOf), pool.shape, pool.dtype, { donate: true }) as Tensor;
+}
+
 /** The positions (B, H, P * PAGE, D) of the pages of each sequence, by a table int32 (B, P). */
 export function gatherPages(pool: Tensor, table: Tensor): Tensor {
   const { heads, headDim, positions } = bufferSizes(pool.shape);
@@ -44,6 +53,11 @@ function pagesError(name: string, arrays: Readonly<Record<string, Tensor>>): Sha
   const shapes = Object.entries(arrays).map(([of, { shape }]) => `${of} ${formatShape(shape)}`);
   return new ShapeError(`${name}() sizes do not fit: found ${shapes.join(", ")}`);
 }
+
+const copyNode = defineFused("copyPages", (_, pool, from, to) => {
+  const inputs = [pool, to, take(pool, from, 0)].map(nodeOf);
+  return wrap(makeNode("scatter", inputs, pool.shape, pool.dtype, { axis: 0, fn: "assign", donate: false })) as Tensor;
+});
 
 const gatherNode = defineFused("gatherPages", (_, pool, table) => {
   const { heads, headDim, positions, block } = bufferSizes(pool.shape);

@@ -40,12 +40,12 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
 }
 
 /** Sizes of a pool of pages for sequences of a model, but for how many there are. */
-export function poolSizes({ config, device, dtype }: CachedModel): Omit<KvPoolSizes, "pages"> {
-  const { layers, kvHeads: heads, headDim } = config;
-  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks: plainLayout(headDim) };
+export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
+  const { config: { layers, kvHeads: heads, headDim }, device, dtype } = model;
+  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks: layoutOf(model) ?? plainLayout(headDim) };
 }
 
-/** The layout for one sequence; plain where no step is fused: of other architectures, or of weights in several formats. */
+/** The layout that fused steps read; undefined where none is: of other architectures, or of weights in several formats. */
 function layoutOf({ config, device, format }: CachedModel): KvLayout | undefined {
   const { qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
   if (format === undefined || outputBias || mlpBias) return undefined;

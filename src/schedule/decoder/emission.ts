@@ -8,6 +8,7 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
+import { pageConstant, placePush } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import {
   ACTIVATIONS,
@@ -31,8 +32,6 @@ export interface Emission {
   readonly l: Lowering;
   readonly ready: ReadyDecoder;
   readonly mode: LaunchMode;
-  /** Rows of the caches. */
-  readonly capacity: number;
   /** Gives values of nodes outside of the decoder. */
   value(node: Node): Value;
   readonly state: Value;
@@ -41,6 +40,11 @@ export interface Emission {
 
 /** The cache of each layer. */
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
+
+/** The table of pages, where positions lie in pages. */
+export function tableOfPages({ l, ready: { decoder: { cache } }, value }: Emission): Value | undefined {
+  return cache.kind === "paged" ? l.contiguous(value(cache.table)) : undefined;
+}
 
 /** Positions that a thread has in flight at most. */
 const MAX_POSITIONS = 8;
@@ -103,16 +107,17 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     HEAD_NORM: Number(headNorm),
     QKV_BIAS: Number(qkvBias),
     ACTIVATION: ACTIVATIONS.indexOf(activation),
+    ...pageConstant(d.cache),
   };
 }
 
 /** Push constants by their names. */
 export type DecoderPush = Readonly<Record<string, number | readonly number[]>> & { readonly capacity: number };
 
-/** Push constants of all kernels of a decoder over caches of `capacity` rows. */
-export function decodePush(d: DecoderSpec, capacity: number): DecoderPush {
+/** Push constants of all kernels of a decoder. */
+export function decodePush(d: DecoderSpec): DecoderPush {
   return {
-    capacity,
+    ...placePush(d.cache),
     vocabulary: d.vocabulary,
     ...layerPush(d, 0),
     eps: d.eps,

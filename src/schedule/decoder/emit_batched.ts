@@ -21,7 +21,9 @@ import {
   sizeConstants,
   specOf,
   SPIN_LIMIT,
+  tableOfPages,
 } from "./emission.ts";
+import { capacityOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
@@ -103,8 +105,8 @@ export function batchedUnsupportedReason(
       "dense weights keep the digits of float32 activations",
     ],
     [
-      forced || d.chunk === undefined || d.capacity <= tuningOf(backend).decode.maxChunkCapacity,
-      `${what} are faster that way after ${d.capacity} positions`,
+      forced || d.chunk === undefined || capacityOf(d.cache) <= tuningOf(backend).decode.maxChunkCapacity,
+      `${what} are faster that way after ${capacityOf(d.cache)} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
@@ -147,10 +149,10 @@ export class BatchEmitter {
 
   /** `state` has the bytes that {@link batchStateOf} says; there is a status unless the launch mode is "barriers". */
   constructor(emission: Emission) {
-    const { l, ready: { decoder: d }, capacity } = emission;
+    const { l, ready: { decoder: d } } = emission;
     this.#e = emission;
     this.#spec = { ...specOf(d, l.backend), SEQUENCES: tokensOf(d), BITS: d.sizes.bits, TOKENS: d.chunk?.count ?? 1 };
-    this.#push = decodePush(d, capacity);
+    this.#push = decodePush(d);
   }
 
   /** The residual of each row before the first layer, and all else that opens a token. */
@@ -181,10 +183,11 @@ export class BatchEmitter {
       return [normsOf(norms, d, i), keys, values, ...weights.map((value = norms) => value)];
     });
     const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
+    const pages = tableOfPages(this.#e);
     const run = (layer: number, count: number, phases: number): void =>
-      this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
+      this.#e.l.emit(kernel, [this.#e.state, this.#e.status, pages], {
         threads,
-        spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
+        spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, capacityOf(d.cache))) },
         push: {
           ...this.#push,
           ...layerPush(d, layer),
@@ -238,7 +241,7 @@ export function emitBatch(
   const plain = (node: Node): Value => l.contiguous(value(node), true);
   const state = l.temporary([batchStateOf(d.sizes, tokensOf(d)).bytes / 4], uint32);
   const status = mode === "barriers" ? undefined : l.keepStatus();
-  const emitter = new BatchEmitter({ l, ready, mode, capacity: d.capacity, value, state, status });
+  const emitter = new BatchEmitter({ l, ready, mode, value, state, status });
   emitter.begin(d.x, plain(d.position));
   emitter.layers(caches);
   const results = emitter.head();

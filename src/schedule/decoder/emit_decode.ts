@@ -20,16 +20,17 @@ import {
   sizeConstants,
   specOf,
   SPIN_LIMIT,
+  tableOfPages,
   walkOf,
   workgroupsOf,
 } from "./emission.ts";
+import { reachOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import { emitGemvLayers, gemvStateOf } from "./emit_gemv.ts";
 import {
-  type DecoderSizes,
   type DecoderSpec,
   isDense,
   kernel,
@@ -70,7 +71,11 @@ export const MAX_WORKGROUPS = 255;
 const PHASES = { qkv: 1, attention: 2, mlp: 4 } as const;
 
 /** Where the state of one token has its parts, and its bytes. */
-export function stateOf(sizes: DecoderSizes, capacity: number, mode: LaunchMode): ReturnType<typeof decodeState> {
+export function stateOf(
+  { sizes, cache }: Pick<DecoderSpec, "sizes" | "cache">,
+  mode: LaunchMode,
+): ReturnType<typeof decodeState> {
+  const capacity = reachOf(cache);
   return decodeState({ ...sizeConstants(sizes), COPIES, POLLED: Number(mode !== "barriers"), capacity });
 }
 
@@ -85,13 +90,13 @@ export class DecoderEmitter {
 
   /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the launch mode is "barriers". */
   constructor(emission: Emission) {
-    const { l, ready: { decoder: d }, capacity } = emission;
-    const { unroll, rounds } = walkOf(capacity);
+    const { l, ready: { decoder: d } } = emission;
+    const { unroll, rounds } = walkOf(reachOf(d.cache));
     this.#e = emission;
     this.#sequences = sequencesOf(d);
     this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };
     this.#walk = { UNROLL: unroll, ROUNDS: rounds };
-    this.#push = decodePush(d, capacity);
+    this.#push = decodePush(d);
   }
 
   /**
@@ -112,6 +117,7 @@ export class DecoderEmitter {
   layers(caches: Caches): void {
     if (this.#e.ready.kernels === "gemv") return emitGemvLayers(this.#e, caches);
     const { decoder: d, layers: prepared, norms } = this.#e.ready;
+    const pages = tableOfPages(this.#e);
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
       const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
@@ -128,21 +134,25 @@ export class DecoderEmitter {
     if (this.#e.mode === "barriers") {
       rows.forEach(({ norms, qkv, cache, o, mlp }, layer) => {
         const push = layerPush(d, layer);
-        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache], workgroups, this.#walk, push);
-        this.#run("attention", [this.#e.state, ...o, ...cache], workgroups, this.#walk, push);
+        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache, pages], workgroups, this.#walk, push);
+        this.#run("attention", [this.#e.state, ...o, ...cache, pages], workgroups, this.#walk, push);
         this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, {}, push);
       });
       return;
     }
     const table = rows.map(({ norms, qkv, cache, o, mlp }) => [norms, ...qkv, ...cache, ...o, ...mlp]);
     const run = (layer: number, layers: number, phases: number, prefetch: number = 0): void =>
-      this.#e.l.emit(prefetch > 0 ? "decode_layers_prefetch" : "decode_layers", [this.#e.state, this.#e.status], {
-        threads: THREADS + prefetch,
-        spec: { ...this.#spec, ...this.#walk, ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}) },
-        push: { ...this.#push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
-        table: table.slice(layer, layer + layers),
-        workgroups,
-      });
+      this.#e.l.emit(
+        prefetch > 0 ? "decode_layers_prefetch" : "decode_layers",
+        [this.#e.state, this.#e.status, pages],
+        {
+          threads: THREADS + prefetch,
+          spec: { ...this.#spec, ...this.#walk, ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}) },
+          push: { ...this.#push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
+          table: table.slice(layer, layer + layers),
+          workgroups,
+        },
+      );
     if (this.#e.mode === "persistent") {
       const prefetch = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
       return run(0, rows.length, PHASES.qkv | PHASES.attention | PHASES.mlp, prefetch);
@@ -279,13 +289,13 @@ export function emitDecoder(
     return { keys, values };
   });
   if (ready.kernels === "batched") return emitBatch(l, ready, mode, caches, value, done);
-  const { bytes } = ready.kernels === "gemv" ? gemvStateOf(d.sizes) : stateOf(d.sizes, d.capacity, mode);
+  const { bytes } = ready.kernels === "gemv" ? gemvStateOf(d.sizes) : stateOf(d, mode);
   const looped = loopedToken(d, value);
   const state = mode === "barriers" && !looped
     ? l.temporary([sequencesOf(d), bytes / 4], uint32)
     : l.keep(sequencesOf(d) * bytes);
   const status = mode === "barriers" ? undefined : l.keepStatus();
-  const emitter = new DecoderEmitter({ l, ready, mode, capacity: d.capacity, value, state, status });
+  const emitter = new DecoderEmitter({ l, ready, mode, value, state, status });
   emitter.begin(d.x, plain(d.position), looped !== undefined);
   emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {

@@ -16,7 +16,9 @@ import {
   sizeConstants,
   specOf,
   SPIN_LIMIT,
+  tableOfPages,
 } from "./emission.ts";
+import { capacityOf } from "./kv_place.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
 import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
 import { gemvState } from "./states.ts";
@@ -131,11 +133,13 @@ export function gemvCanPersist({ layers }: DecoderSpec): boolean {
 }
 
 /** Emits all layers over their caches. */
-export function emitGemvLayers({ l, ready, mode, capacity, value, state, status }: Emission, caches: Caches): void {
+export function emitGemvLayers(emission: Emission, caches: Caches): void {
+  const { l, ready, mode, value, state, status } = emission;
+  const pages = tableOfPages(emission);
   const { decoder: d, layers: prepared, norms } = ready;
   const grid = gridOf(l.backend);
   const runs = runsOf(d.sizes, grid);
-  const { parts, unroll } = gemvWalkOf(l.backend, d, capacity);
+  const { parts, unroll } = gemvWalkOf(l.backend, d, capacityOf(d.cache));
   const spec = {
     ...specOf(d, l.backend),
     COPIES: 1,
@@ -149,7 +153,7 @@ export function emitGemvLayers({ l, ready, mode, capacity, value, state, status 
     GATE_UP_RUN: runs.GATE_UP,
     DOWN_RUN: runs.DOWN,
   };
-  const push = decodePush(d, capacity);
+  const push = decodePush(d);
   const rows = d.layers.map((layer, i) => {
     const codes = (
       ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
@@ -178,7 +182,7 @@ export function emitGemvLayers({ l, ready, mode, capacity, value, state, status 
         down: [none, down[0], none, none, down[1], ...noCache],
       };
       for (const phase of phases) {
-        l.emit("decode_gemv_phase", [state, ...buffers[phase]], {
+        l.emit("decode_gemv_phase", [state, ...buffers[phase], phase === "attention" ? pages : none], {
           threads: THREADS,
           spec: { ...spec, PHASES: PHASES[phase] },
           push: { ...push, ...layerPush(d, layer) },
@@ -192,7 +196,7 @@ export function emitGemvLayers({ l, ready, mode, capacity, value, state, status 
     { norms, cache, qkv, o, gateUp, down },
   ) => [norms, ...qkv, ...cache, ...o, ...gateUp, ...down]);
   const run = (layer: number, layers: number, phases: number): void =>
-    l.emit("decode_gemv_layers", [state, status], {
+    l.emit("decode_gemv_layers", [state, status, pages], {
       threads: THREADS,
       spec: { ...spec, PHASES: phases, LAYERS: rows.length },
       push: { ...push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },

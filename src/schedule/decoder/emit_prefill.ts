@@ -29,6 +29,7 @@ import {
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
+import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
 import { ACTIVATIONS, type DecoderSpec, sequencesOf } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt } from "./match/prefill.ts";
@@ -138,6 +139,7 @@ export class Prompt {
       this.#done(append.update, cache);
       return cache;
     });
+    const place: KvPlace = r.appendKeys?.place ?? { kind: "contiguous", capacity: r.rows };
     const heads = headsProduct(l, normed, qkv, rows, {
       buffers: [
         this.#table(r.ropeAngles, rows, r.rows),
@@ -147,6 +149,7 @@ export class Prompt {
         keys,
         values,
         bias,
+        place.kind === "paged" ? this.#plain(place.table) : undefined,
       ],
       spec: {
         HEADS: r.heads,
@@ -160,8 +163,9 @@ export class Prompt {
         HEAD_NORM: r.kNorm ? 1 : 0,
         QKV_BIAS: bias ? 1 : 0,
         PER_SEQUENCE: r.ropeAngles.perSequence ? 1 : 0,
+        ...pageConstant(place),
       },
-      push: { seq: r.rows, capacity: r.appendKeys?.capacity ?? r.rows, eps: r.headEps },
+      push: { seq: r.rows, eps: r.headEps, ...placePush(place) },
     });
     // Heads are views of the joint rows.
     const width = (r.heads + 2 * r.kvHeads) * r.headDim;

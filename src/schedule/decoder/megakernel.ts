@@ -20,6 +20,7 @@ import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
+import { capacityOf, reachOf } from "./kv_place.ts";
 import { type LaunchMode, LaunchModes } from "./launch_mode.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
 import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
@@ -129,8 +130,9 @@ export function forgetLaunchModes(backend: Backend): void {
 
 /** The key of a probe's result, besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
-  const { sizes, features, layers, capacity } = decoder;
-  const { unroll, rounds } = walkOf(capacity);
+  const { sizes, features, layers, cache } = decoder;
+  const { unroll, rounds } = walkOf(reachOf(cache));
+  const capacity = capacityOf(cache);
   const walk = {
     batched: () => {
       const rows = `${tokensOf(decoder)}${decoder.chunk ? " tokens" : ""}`;
@@ -141,5 +143,5 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   }[kernels]();
   return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${
     layers[0].keys.dtype.name
-  } ${walk}`;
+  } ${walk}${cache.kind === "paged" ? ` in pages of ${cache.page}` : ""}`;
 }

@@ -8,14 +8,15 @@
 
 import type { LaunchMode } from "./launch_mode.ts";
 import { setImmediate } from "node:timers/promises";
-import { type Dtype, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, int32, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { sizeOf } from "../../graph/shape.ts";
+import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
 import { type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import { gemvStateOf } from "./emit_gemv.ts";
+import { capacityOf } from "./kv_place.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -62,8 +63,8 @@ const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, mode: Laun
     const { bytes, residual } = gemvStateOf(sizes);
     return { stateBytes: bytes, at: residual, bytes: 4 * sizes.hidden, sums: (words) => words };
   },
-  split_k({ sizes, layers, capacity }, mode) {
-    const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, mode);
+  split_k({ sizes, layers, cache }, mode) {
+    const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf({ sizes, cache }, mode);
     return {
       stateBytes: bytes,
       at: before + layers.length % RESIDUAL_RING * beforeBytes,
@@ -85,7 +86,8 @@ class Layers implements Disposable {
 
   constructor(l: Lowering, ready: ReadyDecoder, mode: LaunchMode, leaf: Leaf) {
     const { decoder: d, kernels } = ready;
-    const { capacity, sizes, features } = d;
+    const { sizes, features } = d;
+    const capacity = capacityOf(d.cache);
     const { dtype } = d.layers[0].keys;
     const sequences = sequencesOf(d);
     const own = this.#own = new Lowering(l.backend, () => false, false);
@@ -110,6 +112,9 @@ class Layers implements Disposable {
       const latest = Math.min(capacity - (d.chunk?.count ?? 1), 300);
       const position = indices(sequences, (sequence) => Math.max(0, latest - 17 * sequence));
       const token = indices(tokensOf(d), (row) => row + 1);
+      // Each sequence in pages of its own, the last one first.
+      const table = d.cache.kind === "paged" ? d.cache.table : undefined;
+      const pages = table && indices(sizeOf(table.shape), (i) => sizeOf(table.shape) - 1 - i);
       const residual = RESIDUAL_PLACES[kernels](d, mode);
       const state = own.keep(residual.stateBytes);
       const status = mode === "barriers" ? undefined : own.keepStatus();
@@ -118,7 +123,12 @@ class Layers implements Disposable {
         if (source?.kind !== "storage") throw new Error("weights are not stored");
         return { ...value!, slot: own.storageSlot(source.storage) };
       };
-      const value = (node: Node): Value => "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
+      const value = (node: Node): Value => {
+        if (node === table) {
+          return { ...pages!, dtype: int32, shape: table.shape, strides: contiguousStrides(table.shape) };
+        }
+        return "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
+      };
       const mine = (values: readonly Value[]): readonly Value[] => values.map(here);
       const layers = ready.layers.map(({ qkv, o, gateUp, down }) => ({
         qkv: mine(qkv),
@@ -130,7 +140,7 @@ class Layers implements Disposable {
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
       const stored = { ...ready, layers, norms };
       const Emitter = kernels === "batched" ? BatchEmitter : DecoderEmitter;
-      const emitter = new Emitter({ l: own, ready: stored, mode, capacity, value, state, status });
+      const emitter = new Emitter({ l: own, ready: stored, mode, value, state, status });
       emitter.begin(d.x, position);
       emitter.layers(d.layers.map(() => cache));
       const see = (at: number, bytes: number): { buffer: number; bytes: number } => {

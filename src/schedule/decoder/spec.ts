@@ -12,6 +12,7 @@ import type { Node } from "../../graph/node.ts";
 import { DENSE } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
+import type { KvPlace } from "./kv_place.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
@@ -84,7 +85,7 @@ export interface DecoderStep {
   readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
-  readonly capacity: number;
+  readonly cache: KvPlace;
   readonly eps: number;
   /** Of the norms of heads; 0 if there are none. */
   readonly headEps: number;

@@ -16,7 +16,7 @@ import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
-import { appendPages, gatherPages } from "./pages.ts";
+import { appendPages, copyPages, gatherPages } from "./pages.ts";
 import { randomWords } from "./random.ts";
 import type { Inputs, Rule } from "./rule.ts";
 import {
@@ -176,6 +176,7 @@ export const FUSED_OPS = {
     rule: logprobs,
   },
   appendPages: { kernel: () => "append_pages", rule: appendPages },
+  copyPages: { kernel: () => "scatter", rule: copyPages },
   gatherPages: { kernel: () => "gather", rule: gatherPages },
   randomNormal: {
     kernel: () => "random_normal",

@@ -1,17 +1,21 @@
 /**
- * Rules of caches of keys and values in pages: writing positions into a pool, and reading them through tables.
+ * Rules of caches of keys and values in pages: writing positions into a pool, reading them through tables, copying pages.
  *
  * @module
  */
 
+import { uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { bufferSizes } from "../../graph/kv_layout.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { writable } from "./indexing.ts";
+import { REDUCE_OPS } from "./reduce.ts";
 import type { Inputs } from "./rule.ts";
 
+/** What copies of whole pages move at once. */
+const WORD = uint32;
 /** Bytes that a thread moves at most at once. */
 const MAX_BYTES = 16;
 
@@ -43,6 +47,31 @@ export function appendPages(l: Lowering, node: Node, [base, update, table, start
       strides: rows.strides.slice(0, 3).map((stride) => stride / unit),
     },
     workgroups: l.groups(batch * heads * count * headDim / unit),
+  });
+  return pool;
+}
+
+/** Pages copied to others of the pool: all are read before any is written. */
+export function copyPages(l: Lowering, node: Node, [base, from, to]: Inputs): Value {
+  const pool = writable(l, node, base, attrsOf(node, "copyPages").donate);
+  const n = sizeOf(from.shape);
+  if (n === 0) return pool;
+  const [pages, ...page] = pool.shape;
+  const bytes = sizeOf(page) * pool.dtype.bytes;
+  const isWords = bytes % WORD.bytes === 0 && pool.offset * pool.dtype.bytes % WORD.bytes === 0;
+  const dtype = isWords ? WORD : pool.dtype;
+  const inner = bytes / dtype.bytes;
+  const copies = l.temporary([n, inner], dtype);
+  const push = { outer: 1, axis: pages, inner, n };
+  l.emit("gather", [pool, l.contiguous(from), copies], {
+    spec: { ELEMENT_BYTES: dtype.bytes, DTYPE_INDEX: from.dtype.code, ALONG: 0, FOURS: 0 },
+    push,
+    workgroups: l.groups(n * inner),
+  });
+  l.emit("scatter", [copies, l.contiguous(to), pool], {
+    spec: { DTYPE: dtype.code, DTYPE_INDEX: to.dtype.code, ALONG: 0, OP: REDUCE_OPS.assign },
+    push,
+    workgroups: l.groups(inner),
   });
   return pool;
 }

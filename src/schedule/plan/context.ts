@@ -89,6 +89,7 @@ const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
   "sliceUpdate",
   "dynamicSliceUpdate",
   "appendPages",
+  "copyPages",
   "scatter",
   "scatterAlong",
 ]);

@@ -337,7 +337,7 @@ for (const device of DEVICES) {
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
       const position = { shape: [chunk ? 1 : sequences] };
-      const decoder = { sizes: { ...served, ...sizes }, position, layers, chunk, capacity: chunk?.capacity };
+      const decoder = { sizes: { ...served, ...sizes }, position, layers, chunk, cache: { kind: "contiguous", capacity: chunk?.capacity } };
       return batchedUnsupportedReason(backend, decoder as unknown as DecoderSpec, mode);
     };
     assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
@@ -361,7 +361,7 @@ for (const device of DEVICES) {
     using _auto = withOptions({ batched: "auto" });
     assertMatch(reason({ bits: 16 }, 2, float32)!, /digits of float32/);
     assertEquals(reason({ bits: 16 }, 2, bfloat16, "barriers")?.match(/faster|digits/) ?? null, null);
-    assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way behind 8192 positions/);
+    assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way after 8192 positions/);
     assertEquals(ofChunk(2, 4096)?.includes("faster") ?? false, false);
     for (const [mode, least] of [["persistent", 3], ["barriers", 6]] as const) {
       for (const count of [2, 3, 5, 6, 16]) {

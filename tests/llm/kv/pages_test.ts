@@ -5,9 +5,10 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { appendPages, gatherPages } from "../../../src/array/fast/pages.ts";
+import { appendPages, copyPages, gatherPages } from "../../../src/array/fast/pages.ts";
 import { compositeOf } from "../../../src/array/fast/fused.ts";
 import { nodeOf, wrap } from "../../../src/array/tensor/tensor.ts";
+import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
 const [PAGES, HEADS, PAGE, COLUMNS] = [9, 2, 32, 3];
@@ -146,6 +147,34 @@ for (const device of testDevices()) {
         assertEquals(values(read), seen(c, expected));
         assertEquals(values(readComposite), seen(c, expected));
       });
+    });
+  }
+
+  for (const [dtype, headDim, block] of [[mx.float16, 16, 4], [mx.float32, 8, 8], [mx.bfloat16, 3, 3]] as const) {
+    Deno.test(`pages of ${dtype.name} are copied in place, ${headDim} features in blocks of ${block} on ${device}`, async () => {
+      mx.setDefaultDevice(device);
+      const shape = [5, HEADS, headDim / block, PAGE - 1, block];
+      const size = shape.slice(1).reduce((a, b) => a * b);
+      const pool = numbers(5 * size, 1);
+      const state = {
+        pool: mx.array(pool, dtype).reshape(shape),
+        from: mx.array([3, 0, 1], mx.int32),
+        to: mx.array([0, 4, 1], mx.int32),
+      };
+      mx.eval(state.pool, state.from, state.to);
+      const { kernels } = await mx.profile(async () => {
+        using loop = new DeviceLoop(state, (now) => ({ ...now, pool: copyPages(now.pool, now.from, now.to) }));
+        loop.run();
+        await loop.done();
+      }, { timed: false, device });
+      const expected = [3, 1, 2, 3, 0].flatMap((page) => pool.slice(page * size, (page + 1) * size));
+      assertEquals(values(state.pool), expected);
+      assertEquals(kernels.map(({ kernel }) => kernel).sort(), ["gather", "scatter"]); // and no copy of the pool
+      mx.tidy(() => {
+        const node = nodeOf(copyPages(mx.array(pool, dtype).reshape(shape), state.from, state.to));
+        assertEquals(values(wrap(compositeOf("copyPages")!(node)) as mx.Tensor), expected);
+      });
+      mx.dispose([state.pool, state.from, state.to]);
     });
   }
 

@@ -11,7 +11,9 @@ import { type ModelFormat, type ModelShape, writeModel } from "../../../scripts/
 import { closeDevices, getBackend } from "../../../src/backend/devices.ts";
 import type { KernelName } from "../../../src/backend/kernels.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { FUSED_LAYOUT, PAGE } from "../../../src/graph/kv_layout.ts";
 import { type KvCache, StepCache } from "../../../src/llm/kv/cache.ts";
+import { KvPool, PagedCache } from "../../../src/llm/kv/paged.ts";
 import { ATTENTIONS } from "../../../src/schedule/ops/matmul/coopmat_attention.ts";
 import { PRODUCTS } from "../../../src/schedule/ops/matmul/coopmat_matmul.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -278,6 +280,53 @@ async function batchStep(model: mx.lm.LanguageModel, count: number): Promise<voi
   loop.run();
   await loop.done();
   mx.dispose([state.token, state.position, state.logits, ...state.keys, ...state.values]);
+}
+
+/** Tokens of some sequences over pages, each with `columns` of them. */
+async function pagedStep(model: mx.lm.LanguageModel, count: number, tokens: number, columns: number): Promise<void> {
+  const { layers, kvHeads: heads, headDim } = SHAPE;
+  using pool = new KvPool({ layers, heads, headDim, dtype: mx.float16, blocks: FUSED_LAYOUT, pages: count * columns });
+  const state = {
+    token: mx.zeros([count, tokens], mx.int32),
+    row: tokens > 1 ? mx.zeros([1], mx.uint32) : undefined,
+    position: mx.zeros([count], mx.int32),
+    table: mx.zeros([count, columns], mx.int32),
+    next: mx.zeros([count, 1], mx.int32),
+    ...pool.buffers,
+  };
+  using loop = new DeviceLoop(state, (now) => {
+    const cache = new PagedCache(now, now.position, now.table);
+    const logits = model.forward(now.token, cache, now.row).reshape([count, -1]);
+    const next = mx.fast.sample(logits, { temperature: 0 }).astype(mx.int32).reshape([count, 1]);
+    return { ...now, next, keys: cache.keys, values: cache.values } as unknown as typeof now;
+  });
+  loop.run();
+  await loop.done();
+  mx.dispose([state.token, state.position, state.table, state.next, ...(state.row ? [state.row] : [])]);
+}
+
+/** Sequences and tokens of each, and the layers whose attention reads all of the tokens: the last one of a prompt reads one. */
+const PAGED: readonly (readonly [count: number, tokens: number, attentions: number])[] = [
+  [64, 1, 3],
+  [128, 1, 3],
+  [256, 1, 3],
+  [1, 40, 2],
+  [1, 700, 2],
+];
+
+for (const [count, tokens, attentions] of PAGED) {
+  Deno.test(`${tokens} tokens of each of ${count} sequences in pages are fused`, () =>
+    lowering({}, mx.float16, 1024, async (model) => {
+      using _options = withOptions({ launchMode: "barriers" });
+      const found = await dispatched(() => pagedStep(model, count, tokens, 57), "");
+      const of = (name: string): readonly Dispatched[] => found.filter(({ kernel }) => kernel.startsWith(name));
+      const reads = of("coopmat_attention");
+      assertEquals([of("coopmat_qkv").length, reads.length], [SHAPE.layers, attentions]);
+      for (const { spec, buffers } of [...of("coopmat_qkv"), ...reads]) {
+        assertEquals([spec.PAGE, buffers.has("pages")], [PAGE, true]);
+      }
+      assertEquals(of("append_pages"), []);
+    }));
 }
 
 Deno.test("a step over a cache that lies otherwise than its kernels read says so", () =>

@@ -10,6 +10,7 @@ import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { expect, type Matrix, type Product, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
+import { capacityOf, placeKey } from "../kv_place.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import { findEpilogue, findPrologue, type Heads, type Prologue } from "./layer.ts";
@@ -91,7 +92,7 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     },
     layout: { keys: keys.block, values: values.block },
     position,
-    capacity: keys.capacity,
+    cache: keys.place,
     eps: norm.eps,
     headEps,
     scoreScale: scale,
@@ -129,7 +130,7 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
   expect(takes || query.shape[2] === rows, "attention has other rows than the cache gets");
   expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
   expect(
-    walk.peekIndex(values.start) === start && values.count === rows,
+    walk.peekIndex(values.start) === start && values.count === rows && placeKey(values.place) === placeKey(keys.place),
     "keys and values are written at different rows",
   );
   if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention do not end with the new rows");
@@ -230,8 +231,8 @@ function selectedRow(walk: Walk, row: Node, x: Node, position: Node, start: Node
 }
 
 /** Whether `lengths` are the keys up to row `index` of those that a cache is given from `start` on, and of those before. */
-function seesUpTo(walk: Walk, lengths: Node, index: Node, { capacity, count, start }: Update): boolean {
-  const all = lengthsOfKeys(walk.peekIndex(lengths), capacity, index, count);
+function seesUpTo(walk: Walk, lengths: Node, index: Node, { place, count, start }: Update): boolean {
+  const all = lengthsOfKeys(walk.peekIndex(lengths), capacityOf(place), index, count);
   return all !== undefined && walk.sum(all, walk.peekIndex(start), count);
 }
 
@@ -239,8 +240,8 @@ function seesUpTo(walk: Walk, lengths: Node, index: Node, { capacity, count, sta
 function updated(walk: Walk, node: Node, kind: "keys" | "values", chunks: boolean): Update {
   const shown = shownUpdate(node);
   expect(shown !== undefined, `the ${kind} are not those of a cache`);
-  const { update, count, views } = shown;
-  expect(count === 1 || update.shape[0] === 1, `${count} rows of several sequences are cached at once`);
+  const { update, count, sequences, views } = shown;
+  expect(count === 1 || sequences === 1, `${count} rows of several sequences are cached at once`);
   expect(isFloat(update.dtype) && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
   for (const n of count === 1 || chunks ? [...views, update] : views) walk.inside.add(n);
   return shown;

@@ -29,6 +29,7 @@ import {
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
+import { capacityOf, placeKey } from "../kv_place.ts";
 import { expect, type GraphView, isQuantized, type Matrix, Mismatch, type Product, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
@@ -92,7 +93,7 @@ export function findDecoder(
 /** Whether a node writes a chunk into a cache. */
 function writesChunk(node: Node): boolean {
   const update = updateOf(node);
-  return update !== undefined && node.shape[0] === 1 && update.count > 1 && update.count <= MAX_SEQUENCES;
+  return update !== undefined && update.sequences === 1 && update.count > 1 && update.count <= MAX_SEQUENCES;
 }
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
@@ -115,7 +116,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     head: head.matrix,
     vocabulary: product.shape[product.shape.length - 1],
     position: chunk ? first.start : layers[layers.length - 1].position,
-    capacity: first.capacity,
+    cache: first.cache,
     eps: last.eps,
     headEps: first.headEps,
     scoreScale: first.scoreScale,
@@ -220,8 +221,9 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
-  const { position, norm, head, end } = decoder;
-  const needed = new Set<unknown>([position, norm, end?.fed, end?.settings, ...Object.values(head)]);
+  const { position, norm, head, end, cache } = decoder;
+  const table = cache.kind === "paged" ? cache.table : undefined;
+  const needed = new Set<unknown>([position, table, norm, end?.fed, end?.settings, ...Object.values(head)]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
       needed.add(node);
@@ -290,7 +292,8 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "features": (l) => JSON.stringify(l.features),
   "layouts of caches": (l) => JSON.stringify(l.layout),
   "numbers of rows": (l) => l.rows,
-  "capacities": (l) => l.capacity,
+  "capacities": (l) => capacityOf(l.cache),
+  "pages": (l) => placeKey(l.cache),
   "eps of norms": (l) => l.eps,
   "eps of the norms of heads": (l) => l.headEps,
   "scales of scores": (l) => l.scoreScale,
@@ -333,5 +336,6 @@ function checkDtypes(d: DecoderSpec): void {
     d.layers.every(({ rope }) => (rope.freqs?.dtype ?? float32) === float32),
     "the frequencies of rope are no float32",
   );
-  expect(d.position.dtype.bytes === 4, "the positions are no int32");
+  const indices = [d.position, ...(d.cache.kind === "paged" ? [d.cache.table] : [])];
+  expect(indices.every(({ dtype }) => dtype.bytes === 4), "the positions or pages are no int32");
 }

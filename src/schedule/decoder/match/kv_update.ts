@@ -1,5 +1,5 @@
 /**
- * A key/value cache in a graph: updates that the cache has marked with its block, and the values that they write.
+ * A key/value cache in a graph: updates that the cache has marked with its block or that go into pages, and the values that they write.
  *
  * @module
  */
@@ -8,13 +8,16 @@ import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../../gra
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
 import { isProduct } from "../../plan/pattern.ts";
+import type { KvPlace } from "../kv_place.ts";
 
 /** Rows that are written into a buffer of a cache in place. */
 export interface Append {
   readonly update: Node;
   /** int32 (1,), or (B, 1): the first row. */
   readonly start: Node;
-  readonly capacity: number;
+  readonly place: KvPlace;
+  /** Of which it has rows. */
+  readonly sequences: number;
   readonly block: number;
 }
 
@@ -36,14 +39,24 @@ export interface CachedHeads extends Update {
   readonly path: readonly Node[];
 }
 
-/** The values that an update writes, if a cache marked the update. */
+/** The values that an update writes, if a cache marked the update or it is one of pages. */
 export function updateOf(node: Node): Update | undefined {
+  if (node.op === "appendPages") return pagedUpdate(node);
   if (node.op !== "dynamicSliceUpdate") return undefined;
   const { donate, kvBlock: block } = attrsOf(node, "dynamicSliceUpdate");
   if (!donate || block === undefined) return undefined;
   const [, rows, start] = node.inputs;
-  const { heads, positions: capacity, headDim } = bufferSizes(node.shape);
-  return { update: node, start, capacity, block, rows, count: rows.shape[POSITIONS_AXIS], heads, headDim };
+  const { batch: sequences, heads, positions: capacity, headDim } = bufferSizes(node.shape);
+  const place = { kind: "contiguous", capacity } as const;
+  return { update: node, start, place, sequences, block, rows, count: rows.shape[POSITIONS_AXIS], heads, headDim };
+}
+
+function pagedUpdate(node: Node): Update | undefined {
+  if (!attrsOf(node, "appendPages").donate) return undefined;
+  const [, rows, table, start] = node.inputs;
+  const { batch: pages, heads, positions: page, headDim, block } = bufferSizes(node.shape);
+  const place = { kind: "paged", table, page, pages } as const;
+  return { update: node, start, place, sequences: table.shape[0], block, rows, count: rows.shape[2], heads, headDim };
 }
 
 /** The update of the buffer that a node shows as rows (B, H, capacity, D), and the views between. */
@@ -51,6 +64,12 @@ export function shownUpdate(node: Node): (Update & { readonly views: readonly No
   const views: Node[] = [];
   let view = node;
   for (; ["reshape", "contiguous"].includes(view.op); view = view.inputs[0]) views.push(view);
+  if (view.op === "gatherPages") {
+    const [pool, table] = view.inputs;
+    const update = updateOf(pool);
+    const shows = update?.place.kind === "paged" && update.place.table === table && sameShape(node.shape, view.shape);
+    return shows ? { ...update, views: [...views, view] } : undefined;
+  }
   if (view.op !== "transpose") return undefined;
   const [buffer] = view.inputs;
   const update = updateOf(buffer);
@@ -64,13 +83,17 @@ export function shownUpdate(node: Node): (Update & { readonly views: readonly No
 export function cachedHeads(node: Node): CachedHeads | undefined {
   const update = updateOf(node);
   if (!update) return undefined;
-  const { rows, count, heads, headDim, block } = update;
-  const shape = [node.shape[0], heads, count, headDim];
-  if (rows.op !== "transpose" || !sameShape(attrsOf(rows, "transpose").axes, toBuffer(shape, block).axes)) {
-    return undefined;
+  const { rows, count, heads, headDim, block, sequences, place } = update;
+  const shape = [sequences, heads, count, headDim];
+  const path: Node[] = [];
+  let source = rows;
+  if (place.kind === "contiguous") {
+    if (rows.op !== "transpose" || !sameShape(attrsOf(rows, "transpose").axes, toBuffer(shape, block).axes)) {
+      return undefined;
+    }
+    path.push(rows);
+    [source] = rows.inputs;
   }
-  const path: Node[] = [rows];
-  let [source] = rows.inputs;
   const step = (): void => {
     path.push(source);
     source = source.inputs[0];

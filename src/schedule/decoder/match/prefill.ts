@@ -24,6 +24,7 @@ import {
   Walk,
 } from "../../plan/pattern.ts";
 import type { FusedActivation } from "../spec.ts";
+import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
@@ -272,7 +273,11 @@ function findAttentionPrologue(
     weight,
     ...ofHeads,
     ...[position, freqs].filter((n) => n !== undefined),
-    ...updates.flatMap((a) => [a.update.inputs[0], a.start]),
+    ...updates.flatMap(({ update, start, place }) => [
+      update.inputs[0],
+      start,
+      ...(place.kind === "paged" ? [place.table] : []),
+    ]),
   ];
   checkInside(walk, new Set(results), { norm: walk.peek(k.projection.x), needs });
   for (const node of queries ? [queries, keys, read] : [keys, read]) checkReaders(walk, node);
@@ -340,7 +345,8 @@ function findAppend(
 /** Keys and values go into like caches, at so many positions. */
 function checkAppends(updates: readonly Append[], positions: number): void {
   const alike = updates.every((a) =>
-    a.start === updates[0].start && a.capacity === updates[0].capacity && a.update.dtype === updates[0].update.dtype
+    a.start === updates[0].start && placeKey(a.place) === placeKey(updates[0].place) &&
+    a.update.dtype === updates[0].update.dtype
   );
   expect(updates.length !== 1 && alike, "keys and values are not cached alike");
   expect(

@@ -53,7 +53,7 @@ export function attentionKernel(
 export interface MatrixAttention {
   /** (B, H, T, D) */
   readonly q: Value;
-  /** (B, Hkv, rows, D), maybe in blocks. */
+  /** (B, Hkv, rows, D), maybe in blocks or pages. */
   readonly keys: Value;
   readonly values: Value;
   /** int32: keys that count, one number for all or one for each batch row; default all rows. */
@@ -71,6 +71,14 @@ function aligned({ dtype, offset, strides, blocks }: Value): boolean {
   const run = Math.min(16, (blocks?.size ?? 16) * dtype.bytes);
   const places = [offset, ...strides.slice(0, 3), blocks?.stride ?? 0];
   return places.every((elements) => elements * dtype.bytes % run === 0);
+}
+
+/** Whether a kernel reads keys and values in their pages: it takes so many positions at once, of one page. */
+function readsPages({ threads }: AttentionKernel, keys: Value, values: Value): boolean {
+  const [one, other] = [keys.pages, values.pages];
+  if (!one || !other || one.size % (threads / 4) !== 0) return false;
+  return one.table.slot === other.table.slot && one.table.offset === other.table.offset && aligned(keys) &&
+    aligned(values);
 }
 
 /** How many workgroups share the keys of a tile, of which there are `tiles`. */
@@ -107,7 +115,12 @@ export function emitMatrixAttention(
   const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
   if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
   if (!runsOn(l.backend, choice) || !matrixMap(l.backend).attention) return undefined;
-  const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
+  const inPages = readsPages(choice, a.keys, a.values);
+  const readable = (x: Value): Value => {
+    const row = x.pages && !inPages ? l.plain(x) : x;
+    return aligned(row) ? row : l.contiguous(row, true);
+  };
+  const [q, keys, values] = [a.q, a.keys, a.values].map(readable);
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
   const tiles = Math.ceil(queries * heads / kvHeads / choice.rows);
@@ -115,8 +128,10 @@ export function emitMatrixAttention(
   const [parts, stats] = splits > 1
     ? [dim, 2].map((width) => l.temporary([splits, batch, queries, heads, width], float32))
     : [];
-  const asBytes = ({ blocks: _, ...value }: Value): Value => value;
-  l.emit(choice.kernel, [q, asBytes(keys), asBytes(values), a.lengths, parts ?? out, stats], {
+  const asBytes = ({ blocks: _, pages: __, ...value }: Value): Value => value;
+  const { pages } = keys;
+  const buffers = [q, asBytes(keys), asBytes(values), a.lengths, parts ?? out, stats, pages?.table];
+  l.emit(choice.kernel, buffers, {
     spec: {
       DTYPE_Q: q.dtype.code,
       DTYPE_KV: keys.dtype.code,
@@ -127,6 +142,7 @@ export function emitMatrixAttention(
       V_BLOCK: values.blocks?.size ?? dim,
       GROUP: heads / kvHeads,
       SPLITS: splits,
+      PAGE: pages?.size ?? 0,
     },
     threads: choice.threads,
     push: {
@@ -139,6 +155,7 @@ export function emitMatrixAttention(
       out_strides: strides.slice(0, 3),
       k_block_stride: keys.blocks?.stride ?? 0,
       v_block_stride: values.blocks?.stride ?? 0,
+      pages: pages?.pool.shape[0] ?? 0,
     },
     workgroups: [kvHeads, tiles, splits * batch],
   });
@@ -162,10 +179,7 @@ export function matrixAttention(
 ): Value | undefined {
   const { scale, mask } = attrsOf(node, "attention");
   if (mask !== "causal" && mask !== "none") return undefined;
-  const queries = node.shape[2];
-  const paged = inputs.slice(1, 3).some((x) => x.pages);
-  if (paged && queries < tuningOf(l.backend).attention.minQueries) return undefined; // these are read in their pages
-  const [q, keys, values] = inputs.map((x) => l.rows(x.pages ? l.plain(x) : x));
+  const [q, keys, values] = inputs.map((x) => x.pages ? x : l.rows(x));
   const dtype = l.asHalf.has(node) ? float16 : node.dtype;
   return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
 }
