@@ -5,6 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { DIGEST_FILE, digestSources, GENERATED_FILES } from "../scripts/generated.ts";
+import { TEXT_MODULES, textModule } from "../scripts/text_modules.ts";
 import { findZig, ROOT, run } from "../scripts/tools.ts";
 import { needing } from "./support/needs.ts";
 import { TIER } from "./support/tier.ts";
@@ -20,6 +21,14 @@ Deno.test({
     const tests = await run([...(await findZig())!, "test", `${ROOT}runtime-c/gen/comments.zig`]);
     assert(tests.ok, tests.stderr);
   },
+});
+
+Deno.test("modules of texts have the texts that are here", async () => {
+  for (const row of TEXT_MODULES) {
+    assert(await Deno.readTextFile(ROOT + row.module) === textModule(row), `${row.module}: run \`deno task gen\``);
+    const exported: Record<string, unknown> = await import(new URL(`../${row.module}`, import.meta.url).href);
+    assert(exported[row.name] === await Deno.readTextFile(ROOT + row.source), row.module);
+  }
 });
 
 const { name, ignore } = await needing("generated files equal what `zig build gen` writes", "zig");

@@ -10,6 +10,7 @@ import { chatCompletions } from "./openai/chat_completions.ts";
 import { completions } from "./openai/completions.ts";
 import { embeddings } from "./openai/embeddings.ts";
 import { listModels, showModel } from "./openai/models_list.ts";
+import { makeChatPage } from "./page/chat_page.ts";
 import { applyTemplate, detokenize, health, metrics, tokenize } from "./tools.ts";
 
 /** An endpoint. */
@@ -27,6 +28,7 @@ export interface Route {
 
 /** All endpoints. */
 export const ROUTES: readonly Route[] = [
+  { method: "GET", path: "/", isOpen: true, answer: chatPage },
   { method: "GET", path: "/health", isOpen: true, answer: health },
   { method: "GET", path: "/metrics", answer: metrics },
   { method: "GET", path: "/v1/models", answer: listModels },
@@ -38,6 +40,12 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", path: "/detokenize", answer: detokenize },
   { method: "POST", path: "/apply-template", answer: applyTemplate },
 ];
+
+/** GET /: the page on which a browser's user talks to the models. */
+async function chatPage(): Promise<HttpReply> {
+  const { html, headers } = await makeChatPage();
+  return { status: 200, headers, body: html };
+}
 
 /** A route, and what its `*` stands for. */
 export interface Found {

@@ -2,7 +2,8 @@
  * The endpoints around answers: models, embeddings, tokens, templates, metrics.
  */
 
-import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
+import { createHash } from "node:crypto";
+import { assert, assertAlmostEquals, assertEquals, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { GOLDEN } from "../support/models/models.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
@@ -15,6 +16,20 @@ Deno.test("models are listed and shown", async () => {
   assertEquals([object, data.map(({ id }: { id: string }) => id)], ["list", [TINY, "org/other"]]);
   const shown = await (await fetch(`${server.url}/v1/models/org/other`)).json();
   assertEquals(shown, { id: "org/other", object: "model", created: data[1].created, owned_by: "vkmx" });
+});
+
+Deno.test("the chat page needs no key and has a policy", async () => {
+  await using server = await TestServer.start({ apiKey: "secret" });
+  const response = await fetch(`${server.url}/`);
+  assertEquals([response.status, response.headers.get("content-type")], [200, "text/html; charset=utf-8"]);
+  const page = await response.text();
+  const policy = response.headers.get("content-security-policy") ?? "";
+  for (const element of ["script", "style"]) {
+    const text = page.slice(page.indexOf(`<${element}>`) + element.length + 2, page.lastIndexOf(`</${element}>`));
+    assertStringIncludes(policy, `${element}-src 'sha256-${createHash("sha256").update(text).digest("base64")}'`);
+  }
+  const refused = await fetch(`${server.url}/v1/models`);
+  assertEquals([refused.status, (await refused.json()).error.code], [401, "invalid_api_key"]);
 });
 
 Deno.test("embeddings are those of the library, as numbers and in base64", async () => {

