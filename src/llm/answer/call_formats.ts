@@ -253,9 +253,9 @@ export const CALL_FORMATS = {
       after: [],
     },
   },
-  /** Python in a block of code: Gemma 3, whose template knows no tools. */
+  /** Python in a block of code: templates for Gemma 3 that ask for it. Its own template has no tools. */
   gemma3: {
-    matches: (template) => template.includes("<start_of_turn>"),
+    matches: (template) => template.includes("tool_code"),
     opens: ["```tool_code"],
     opensFirst: [],
     read: readUntil("```tool_code", "```", (block) => parsePython(block) ?? parseObjects(block, true)),

@@ -26,7 +26,7 @@ import {
   TOKEN,
   type Vocabulary,
 } from "./protocol.ts";
-import { controlBytes } from "./grammar/expression.ts";
+import { controlBytes, textBytes } from "./grammar/expression.ts";
 import { TITLES } from "./response_format.ts";
 import { WORKER_MODULE } from "./worker.ts";
 
@@ -253,7 +253,7 @@ export function vocabularyOf(tokenizer: Tokenizer, size: number): Vocabulary {
   let end = 0;
   for (let id = 0; id < ends.length; id++) {
     const text = control.has(id) ? undefined : tokenizer.tokenBytes(id);
-    const bytes = text && tokenizer.isSpecial(id) ? controlBytes(text) : text;
+    const bytes = text && (tokenizer.isSpecial(id) ? controlBytes(text) : textBytes(text));
     if (bytes) parts.push(bytes);
     ends[id] = end += bytes?.length ?? 0;
   }

@@ -65,7 +65,9 @@ function describe(tool: unknown, i: number): ToolCallsFormat["demand"]["function
   ) {
     throw new LlmError("option", `tools[${i}] (${name}) has parameters that are no JSON schema`);
   }
-  return { name, schema: JSON.stringify({ type: "object", ...parameters }), strict: strict !== false };
+  // Without parameters a function takes none.
+  const schema = JSON.stringify({ type: "object", ...(parameters ?? { properties: {}, additionalProperties: false }) });
+  return { name, schema, strict: strict !== false };
 }
 
 function functionOf(

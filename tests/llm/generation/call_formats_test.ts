@@ -269,7 +269,7 @@ Deno.test("the format follows from the chat template", () => {
   const hasEot = (token: string): boolean => token === "<|eot_id|>";
   assertEquals(callFormat(`{{- '"parameters": ' }}`, hasEot), "llama3");
   assertEquals(callFormat("<|python_tag|>", () => false), "llama3");
-  assertEquals(callFormat("<start_of_turn>model", () => false), "gemma3");
+  assertEquals(callFormat("Write ```tool_code", () => false), "gemma3");
   assertEquals(callFormat("'<|tool_call>call:' '}<tool_call|>'", () => false), "gemma4");
   assertEquals(callFormat("", () => false), "hermes");
 });
@@ -357,7 +357,11 @@ Deno.test("tools that no grammar holds are refused by name", () => {
     demand: {
       format: "hermes",
       tokens: [],
-      functions: [{ name: "f", schema: '{"type":"object"}', strict: true }],
+      functions: [{
+        name: "f",
+        schema: '{"type":"object","properties":{},"additionalProperties":false}',
+        strict: true,
+      }],
       parallel: false,
     },
   });

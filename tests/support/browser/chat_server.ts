@@ -48,7 +48,6 @@ export class ChatServer implements AsyncDisposable {
       const { html, headers } = await makeChatPage();
       return new Response(html, { headers });
     }
-    if (pathname === "/favicon.ico") return new Response(null, { status: 204 });
     if (this.#options.key && request.headers.get("authorization") !== `Bearer ${this.#options.key}`) {
       return Response.json({ error: { message: "The API key is wrong", type: "authentication_error" } }, {
         status: 401,

@@ -66,6 +66,11 @@ export function oneOf(chars: string): Expression {
 /** Bytes around the text of a control token in a vocabulary. UTF-8 has neither, so texts never match such a token. */
 const [CONTROL_BEGIN, CONTROL_END] = [0xff, 0xfe];
 
+/** The bytes that stand for a token in a vocabulary; none for bytes that no text has and that control tokens begin with. */
+export function textBytes(text: Uint8Array): Uint8Array | undefined {
+  return text.includes(CONTROL_BEGIN) ? undefined : text;
+}
+
 /** The bytes that stand for a control token in a vocabulary. */
 export function controlBytes(text: Uint8Array): Uint8Array {
   return Uint8Array.of(CONTROL_BEGIN, ...text, CONTROL_END);
