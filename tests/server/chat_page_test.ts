@@ -7,6 +7,12 @@ import { needing } from "../support/needs.ts";
 
 const CHARACTERS = (text: string) => [...text].map((content) => ({ content }));
 
+/** The first answer breaks off, the second one does not. */
+const answers: (readonly ({ readonly content: string } | "break")[])[] = [
+  [...CHARACTERS("Half"), "break"],
+  CHARACTERS("Whole"),
+];
+
 /** A test of the page, opened in a window for desktops with a light system. */
 async function pageTest(
   name: string,
@@ -193,6 +199,20 @@ await pageTest("conversations are kept, renamed, deleted, edited and answered ag
     ["first"],
     ["third"],
   ]);
+});
+
+await pageTest("an answer that breaks off is kept, and is asked for again by a click", {
+  answer: () => answers.shift()!,
+}, async (page) => {
+  await page.type("Hi");
+  await page.press("Enter");
+  await page.until("document.querySelector('[role=alert]')");
+  assertEquals(await textOf(page, ".assistant > .body"), "Half");
+  assertEquals(await textOf(page, "[role=alert] span"), "The connection broke: it ended before the answer did");
+  await page.evaluate("document.querySelector('[role=alert] button').click()");
+  await page.until("document.querySelector('.stats')");
+  assertEquals(await textOf(page, ".assistant > .body"), "Whole");
+  assertEquals(await page.evaluate("document.querySelectorAll('[role=alert]').length"), 0);
 });
 
 await pageTest("a server with a key is asked again with the one that the user gives", {

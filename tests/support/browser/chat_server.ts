@@ -14,8 +14,8 @@ export interface Delta {
 
 /** How a stand-in answers. */
 export interface ChatServerOptions {
-  /** The pieces of the answer to a message; `"wait"` leaves the answer open. */
-  readonly answer: (message: string) => readonly (Delta | "wait")[];
+  /** The pieces of the answer to a message. `"wait"` leaves the answer open, `"break"` ends the connection within it. */
+  readonly answer: (message: string) => readonly (Delta | "wait" | "break")[];
   /** The key that requests must have. Default none. */
   readonly key?: string;
 }
@@ -74,6 +74,7 @@ export class ChatServer implements AsyncDisposable {
         await new Promise((resolve) => setTimeout(resolve, 5));
         const delta = deltas[at++];
         if (delta === "wait") return await new Promise(() => {});
+        if (delta === "break") return controller.close();
         if (delta) return controller.enqueue(event({ choices: [{ index: 0, delta, finish_reason: null }] }));
         controller.enqueue(event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] }));
         controller.enqueue(event({ choices: [], usage: { prompt_tokens: 12, completion_tokens: deltas.length } }));
