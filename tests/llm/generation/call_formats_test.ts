@@ -5,6 +5,7 @@ import { CALL_FORMATS, callFormat, type CallFormatName } from "../../../src/llm/
 import { parseJson } from "../../../src/llm/answer/literal.ts";
 import { splitAnswer } from "../../../src/llm/answer/parser.ts";
 import type { AnswerFormat } from "../../../src/llm/answer/parts.ts";
+import { loadChatTemplate } from "../../../src/llm/chat/template.ts";
 import { thoughtMarks } from "../../../src/llm/answer/thoughts.ts";
 import { States } from "../../../src/llm/structured/automaton/states.ts";
 import { controlBytes } from "../../../src/llm/structured/grammar/expression.ts";
@@ -272,6 +273,54 @@ Deno.test("the format follows from the chat template", () => {
   assertEquals(callFormat("Write ```tool_code", () => false), "gemma3");
   assertEquals(callFormat("'<|tool_call>call:' '}<tool_call|>'", () => false), "gemma4");
   assertEquals(callFormat("", () => false), "hermes");
+});
+
+/** Templates, and what comes after a call in them. */
+const WRITTEN: Readonly<Record<string, string>> = {
+  "Qwen3": "<|im_end|>\n",
+  "Qwen3-Coder": "<|im_end|>\n",
+  "Mistral Nemo": "</s>",
+  "Mistral Small 3.2": "</s>",
+  "gpt-oss": "<|call|>",
+};
+
+Deno.test("calls that templates write are read as they were", async () => {
+  const { templates } = JSON.parse(
+    Deno.readTextFileSync(new URL("../../golden/templates/chat_templates.json", import.meta.url)),
+  );
+  const args = { city: 'Paris, "F"', n: BIG, list: [1, "two"], on: true, nothing: { deep: null } };
+  const types = { city: "string", n: "integer", list: "array", on: "boolean", nothing: "object" };
+  const properties = Object.fromEntries(
+    Object.entries(types).map(([name, type]) => [name, { type, description: name }]),
+  );
+  const tools = [{
+    type: "function",
+    function: { name: "f", description: "A function", parameters: { type: "object", properties } },
+  }];
+  const messages = [
+    { role: "user", content: "Hi" },
+    { role: "assistant", content: "", tool_calls: [{ id: "abcdefghi", ...call("f", args) }] },
+  ] as const;
+  for (const [name, end] of Object.entries(WRITTEN)) {
+    const text: string = templates[name].template;
+    const source = { name: "default", text, file: name };
+    const template = (await loadChatTemplate([source], {
+      controlTokens: [],
+      variables: { bos_token: "<s>", eos_token: "</s>" },
+    }))!;
+    const render = (count: number, addGenerationPrompt: boolean): string =>
+      template(messages.slice(0, count), { tools, addGenerationPrompt }).map((part) => part.text).join("");
+    const [prompt, whole] = [render(1, true), render(2, false)];
+    assert(whole.startsWith(prompt) && whole.endsWith(end), name);
+    const format = formatOf(callFormat(text, () => false), tools);
+    const answer = whole.slice(prompt.length, whole.length - end.length);
+    const [said, , found] = partsOf(format, cut(answer, () => 3));
+    assertEquals(
+      [said, found.map((each) => each.function)],
+      ["", [{ name: "f", arguments: args }]],
+      `${name}: ${answer}`,
+    );
+  }
 });
 
 const SCHEMA = { type: "object", properties: { city: { type: "string" }, n: { type: "integer" } }, required: ["city"] };
