@@ -41,6 +41,9 @@ export interface AnswerPart {
   readonly text: string;
   readonly reasoning: string;
   readonly calls: readonly AnswerCall[];
+  /** Tokens of the prompt, and those of them that were not read again. */
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
   /** The token; undefined of an EOS token, which belongs to no answer. */
   readonly token: number | undefined;
   readonly logprobs?: lm.Logprobs;
@@ -81,6 +84,8 @@ export async function* answerParts(
       text: !demanded ? response.text : end && made.length === 0 ? json : "",
       reasoning: response.reasoning,
       calls: made,
+      promptTokens: response.promptTokens,
+      cachedTokens: response.cachedTokens,
       token,
       ...(response.logprobs && { logprobs: response.logprobs }),
       ...(end && {

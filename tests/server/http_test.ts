@@ -255,3 +255,20 @@ Deno.test("an address that cannot be had is named, and what was loaded is freed"
     "no such model",
   );
 });
+
+Deno.test("500 clients at once each get their own answer, whole", async () => {
+  const engine = new ScriptedEngine(async function* ({ prompt }) {
+    const [{ content }] = prompt as readonly { readonly content: string }[];
+    for (const letter of content) {
+      yield { text: letter };
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  });
+  await using server = await TestServer.start({ engines: { echo: () => engine } });
+  const texts = Array.from({ length: 500 }, (_, i) => `client ${i} ${String.fromCodePoint(0x4e00 + i)}`);
+  const answers = await Promise.all(texts.map(async (content) => {
+    const events = await server.events(CHAT, { messages: [{ role: "user", content }] });
+    return events.map(({ data }) => data.choices?.[0].delta.content ?? "").join("");
+  }));
+  assertEquals(answers, texts);
+});
