@@ -7,8 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { ROOT } from "../../scripts/tools.ts";
 import { CLIENTS, needing } from "../support/needs.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
-import { TestServer, TINY } from "../support/server/served.ts";
-import { SerialEngine } from "../../src/server/serial_engine.ts";
+import { ENGINE, TestServer, TINY } from "../support/server/served.ts";
 
 const DOCUMENT = await Deno.readTextFile(`${ROOT}docs/server.md`);
 const LOCAL = "http://127.0.0.1:8080";
@@ -25,7 +24,7 @@ function start(): Promise<TestServer> {
     const last = (prompt as readonly { readonly role: string; readonly content: unknown }[]).at(-1)!;
     return last.role === "tool" ? [{ text: "It is " }, { text: `${last.content}.` }] : [{ toolCalls: [weather] }];
   });
-  return TestServer.start({ engines: { [TINY]: (loaded) => new SerialEngine(loaded), caller: () => engine } });
+  return TestServer.start({ engines: { [TINY]: ENGINE, caller: () => engine } });
 }
 
 /** What a program prints. */
