@@ -279,6 +279,7 @@ Deno.test("a demanded call is made, by the schema of the function", async () => 
         ...silent,
         tools: [time, WEATHER],
         tool_choice: choice,
+        parallel_tool_calls: false,
         max_tokens: 200,
       };
       const { choices: [{ message, finish_reason: reason }] } = await server.ask(CHAT, body);
