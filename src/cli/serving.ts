@@ -26,7 +26,7 @@ const FLAGS = {
   },
   "host": {
     value: "NAME",
-    help: "address to listen on; 0.0.0.0 takes requests of other machines (127.0.0.1)",
+    help: "address to listen on; 0.0.0.0 serves other machines too (127.0.0.1)",
     aliases: ["hostname"],
     meant: ["bind", "listen"],
   },
