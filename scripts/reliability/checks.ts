@@ -160,7 +160,7 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Server: limits of bodies, headers, queue and context; 500 clients at once",
     asked: "0 crashes, no mix-up between streams",
-    later: "there is no server yet",
+    tests: file("server/http", "server/malformed"),
   },
   {
     what: "Determinism: same seed and device",

@@ -10,7 +10,7 @@ import { RuntimeError } from "../../ffi/error.ts";
 import { lm } from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { type LogEntry, Server } from "../server/server.ts";
-import type { Served, ServedEngine } from "../server/served.ts";
+import type { Served } from "../server/served.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
@@ -26,7 +26,7 @@ const FLAGS = {
   },
   "host": {
     value: "NAME",
-    help: "address to listen on; 0.0.0.0 takes requests of other machines (127.0.0.1)",
+    help: "address to listen on; 0.0.0.0 serves other machines too (127.0.0.1)",
     aliases: ["hostname"],
     meant: ["bind", "listen"],
   },
@@ -44,7 +44,7 @@ const FLAGS = {
   },
   "max-sequences": {
     value: "N",
-    help: "most answers that are computed together (64)",
+    help: "most answers that are computed together (64 on a GPU, 16 on the CPU)",
     range: [1, 4096],
     whole: true,
     meant: ["parallel", "np", "max-num-seqs", "num-parallel"],
@@ -58,7 +58,7 @@ const FLAGS = {
   },
   "kv-bytes": {
     value: "N",
-    help: "memory for keys and values of all models (default: most of what is free)",
+    help: "memory for keys and values of all models (default: half of what a GPU has free)",
     range: [1, Number.MAX_SAFE_INTEGER],
     whole: true,
     meant: ["cache-ram", "kv-cache-memory-bytes"],
@@ -106,28 +106,11 @@ export const SERVE = {
   ],
 } as const satisfies Program<Flags>;
 
-/** Answers that are computed together, and requests that wait, unless flags say else. */
-const MAX_SEQUENCES = 64;
-const QUEUE = 512;
-
-/** What an engine is limited to. */
-export interface EngineLimits {
-  readonly maxSequences: number;
-  readonly queue: number;
-  /** Bytes of keys and values; default most of what the device has free. */
-  readonly kvBytes?: number;
-  /** Most tokens of a prompt and its answer; default the model's context. */
-  readonly context?: number;
-}
-
-/** Makes the engine of a loaded model. */
-export type OpenEngine = (loaded: lm.Loaded, limits: EngineLimits) => ServedEngine;
-
 /** Name of the model that is served where none is named. */
 const EMBEDDED = "tiny-qwen3";
 
 /** Serves until a signal ends it. Returns the exit code. */
-export async function serve(values: Values<typeof FLAGS>, openEngine: OpenEngine): Promise<number> {
+export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   const { device, host = "127.0.0.1", port = 8080, json = false } = values;
   const models = namesOf(values.model);
   const apiKey = values["api-key"] ?? environment("VKMX_API_KEY");
@@ -151,7 +134,7 @@ export async function serve(values: Values<typeof FLAGS>, openEngine: OpenEngine
         json ? { ...device !== undefined && { device } } : loadOptions(device),
       );
       deviceName = loaded.device;
-      return { ...loaded, id, engine: openEngine(loaded, limitsOf(values, models.size)) };
+      return { ...loaded, id, engine: openEngine(loaded, engineOptions(values, models.size)) };
     },
     onRequest: (entry) => json && logJson({ event: "request", ...rounded(entry) }),
     onError: (error) => {
@@ -194,14 +177,24 @@ function isFolder(path: string): boolean {
   }
 }
 
-/** The limits of one of `count` engines, which share the memory for keys and values. */
-function limitsOf(values: Values<typeof FLAGS>, count: number): EngineLimits {
-  const { context, queue = QUEUE, "max-sequences": maxSequences = MAX_SEQUENCES, "kv-bytes": kvBytes } = values;
+/** The engine of a loaded model, which is freed if its engine cannot be had. */
+function openEngine({ model, tokenizer }: lm.Loaded, options: lm.EngineOptions): lm.Engine {
+  try {
+    return new lm.Engine(model, tokenizer, options);
+  } catch (error) {
+    model[Symbol.dispose]();
+    throw error;
+  }
+}
+
+/** Options of one of `count` engines, which share the memory for keys and values. */
+function engineOptions(values: Values<typeof FLAGS>, count: number): lm.EngineOptions {
+  const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bytes": kvBytes } = values;
   return {
-    maxSequences,
-    queue,
+    ...(maxSequences !== undefined && { maxSequences }),
+    ...(maxQueue !== undefined && { maxQueue }),
     ...(kvBytes !== undefined && { kvBytes: Math.floor(kvBytes / count) }),
-    ...(context !== undefined && { context }),
+    ...(contextSize !== undefined && { contextSize }),
   };
 }
 

@@ -11,7 +11,6 @@ import { quoted } from "../graph/error.ts";
  * Codes of an {@link LlmError}. "busy": too many requests wait already. "logits": the logits of a step contain NaN or infinity. "cache":
  * the file of a prompt cache.
  * "hub": a model's name, its download or its cache. "output": a file that is written. "training": a training that diverged.
- * "busy": an engine whose queue is full.
  */
 export type LlmErrorCode =
   | "config"

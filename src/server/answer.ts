@@ -5,7 +5,7 @@
  */
 
 import type { lm } from "../../mod.ts";
-import { type ConversationCall, demandedTools, engineRequest } from "./conversation.ts";
+import { type ConversationCall, engineRequest } from "./conversation.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Served } from "./served.ts";
 
@@ -41,6 +41,9 @@ export interface AnswerPart {
   readonly text: string;
   readonly reasoning: string;
   readonly calls: readonly AnswerCall[];
+  /** Tokens of the prompt, and those of them that were not read again. */
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
   /** The token; undefined of an EOS token, which belongs to no answer. */
   readonly token: number | undefined;
   readonly logprobs?: lm.Logprobs;
@@ -60,27 +63,25 @@ export async function* answerParts(
   i = 0,
 ): AsyncGenerator<AnswerPart, void, void> {
   const { parallelToolCalls = true } = call;
-  const demanded = demandedTools(call) !== undefined;
   const maxCalls = parallelToolCalls ? Infinity : 1;
-  let [calls, thoughts, json] = [0, 0, ""];
+  let [calls, thoughts] = [0, 0];
   let thinking = true;
   for await (const part of tokenParts(engineRequest(call, served, signal, i), served, metrics)) {
     const { response, token, end } = part;
     if (response.text !== "" || response.toolCalls.length > 0) thinking = false;
     if (thinking && (thoughts > 0 || response.reasoning !== "")) thoughts = response.generationTokens;
-    if (demanded) json += response.text;
-    const found = demanded && end ? callOf(json) : response.toolCalls;
-    const made = found.slice(0, maxCalls - calls).map(({ function: { name, arguments: given } }) => ({
+    const made = response.toolCalls.slice(0, maxCalls - calls).map(({ function: { name, arguments: given } }) => ({
       id: newId("call_"),
       name,
       arguments: exactJson(given),
     }));
     calls += made.length;
     yield {
-      // A demanded call that was cut off is no call: its text is what the client gets.
-      text: !demanded ? response.text : end && made.length === 0 ? json : "",
+      text: response.text,
       reasoning: response.reasoning,
       calls: made,
+      promptTokens: response.promptTokens,
+      cachedTokens: response.cachedTokens,
       token,
       ...(response.logprobs && { logprobs: response.logprobs }),
       ...(end && {
@@ -142,22 +143,6 @@ export async function* tokenParts(
 function stopIn(text: string, stop: lm.EngineRequest["stop"] = []): string | undefined {
   const found = [stop].flat().filter((one) => text.includes(one));
   return found.sort((a, b) => text.lastIndexOf(a) - text.lastIndexOf(b))[0];
-}
-
-/** The call that a JSON text describes. */
-function callOf(json: string): readonly lm.ParsedToolCall[] {
-  try {
-    const { name, arguments: given } = JSON.parse(json, exactIntegers);
-    return [{ function: { name, arguments: given } }];
-  } catch {
-    return [];
-  }
-}
-
-/** Keeps integers that a number would change. */
-function exactIntegers(_: string, value: unknown, context?: { readonly source?: string }): unknown {
-  const { source = "" } = context ?? {};
-  return typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value;
 }
 
 /** JSON in which bigints are numbers with all their digits. */

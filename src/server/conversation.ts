@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { lm } from "../../mod.ts";
+import { lm } from "../../mod.ts";
 import { ApiError, fieldError } from "./errors.ts";
 import type { Served } from "./served.ts";
 import { type SamplingFields, samplingOptions } from "./sampling.ts";
@@ -51,7 +51,7 @@ export function thinksWith(effort: typeof EFFORTS[number] | undefined): boolean 
 }
 
 /** Functions one of which the answer has to call; undefined if it need not. */
-export function demandedTools(
+function demandedTools(
   { tools = [], toolChoice = "auto" }: ConversationCall,
 ): readonly FunctionTool[] | undefined {
   if (toolChoice === "auto" || toolChoice === "none") return undefined;
@@ -63,7 +63,17 @@ export function demandedTools(
 
 /** The request for choice `i` of an answer. */
 export function engineRequest(call: ConversationCall, served: Served, signal: AbortSignal, i = 0): lm.EngineRequest {
-  const { messages, tools = [], toolChoice, responseFormat, enableThinking, maxTokens, logprobs, sampling } = call;
+  const {
+    messages,
+    tools = [],
+    toolChoice,
+    parallelToolCalls = true,
+    responseFormat,
+    enableThinking,
+    maxTokens,
+    logprobs,
+    sampling,
+  } = call;
   if (!served.tokenizer.hasChatTemplate) {
     throw new ApiError(400, `${served.id} has no chat template: ask /v1/completions`, { param: "model" });
   }
@@ -71,7 +81,8 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
   if (demanded && (responseFormat?.type ?? "text") !== "text") {
     throw fieldError("tool_choice", "tool_choice demands a call, and response_format an answer: give one");
   }
-  const format = demanded ? callFormat(demanded) : responseFormat;
+  const parallel = toolChoice === "required" && parallelToolCalls;
+  const format = demanded ? lm.requireToolCalls(served.tokenizer, demanded, { parallel }) : responseFormat;
   return {
     prompt: messages,
     maxTokens: maxTokens ?? Number.MAX_SAFE_INTEGER, // the context ends it
@@ -82,15 +93,4 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     ...(logprobs !== undefined && { logprobs }),
     signal,
   };
-}
-
-/** The form of an answer that is one call: its JSON, without the marks that models put around calls. */
-function callFormat(tools: readonly FunctionTool[]): lm.ResponseFormat {
-  const schemas = tools.map(({ function: { name, parameters } }) => ({
-    type: "object",
-    properties: { name: { const: name }, arguments: parameters ?? { type: "object" } },
-    required: ["name", "arguments"],
-    additionalProperties: false,
-  }));
-  return { type: "json_schema", schema: schemas.length === 1 ? schemas[0] : { anyOf: schemas } };
 }

@@ -5,11 +5,13 @@
  */
 
 import type { HttpReply } from "../../ffi/http/server.ts";
+import { countTokens, messages } from "./anthropic/messages.ts";
 import type { Context } from "./context.ts";
 import { chatCompletions } from "./openai/chat_completions.ts";
 import { completions } from "./openai/completions.ts";
 import { embeddings } from "./openai/embeddings.ts";
 import { listModels, showModel } from "./openai/models_list.ts";
+import { createResponse, deleteResponse, showResponse } from "./openai/responses.ts";
 import { makeChatPage } from "./page/chat_page.ts";
 import { applyTemplate, detokenize, health, metrics, tokenize } from "./tools.ts";
 
@@ -35,6 +37,11 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", path: "/v1/models/*", answer: showModel },
   { method: "POST", path: "/v1/chat/completions", answer: chatCompletions },
   { method: "POST", path: "/v1/completions", answer: completions },
+  { method: "POST", path: "/v1/responses", answer: createResponse },
+  { method: "GET", path: "/v1/responses/*", answer: showResponse },
+  { method: "DELETE", path: "/v1/responses/*", answer: deleteResponse },
+  { method: "POST", path: "/v1/messages", errors: "anthropic", answer: messages },
+  { method: "POST", path: "/v1/messages/count_tokens", errors: "anthropic", answer: countTokens },
   { method: "POST", path: "/v1/embeddings", answer: embeddings },
   { method: "POST", path: "/tokenize", answer: tokenize },
   { method: "POST", path: "/detokenize", answer: detokenize },

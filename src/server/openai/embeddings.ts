@@ -36,14 +36,14 @@ export async function embeddings(context: Context): Promise<HttpReply> {
   const { model: id, input, encoding_format: format = "float", dimensions } = await context.read(BODY);
   using lease = await context.models.lease(id);
   const { served } = lease;
-  const size = served.model.config.hiddenSize;
-  if (dimensions !== undefined && dimensions !== size) {
-    throw fieldError("dimensions", `dimensions is ${dimensions}, and the model has ${size}`, "unsupported_parameter");
-  }
   const counts = input.map((one) => served.tokenizer.encode(one).length);
   const empty = counts.findIndex((count) => count === 0);
   if (empty >= 0) throw fieldError("input", `input[${empty}] is empty`);
   using vectors = await lm.embed(served.model, served.tokenizer, input, { signal: context.request.signal });
+  const size = vectors.shape[1];
+  if (dimensions !== undefined && dimensions !== size) {
+    throw fieldError("dimensions", `dimensions is ${dimensions}, and the model has ${size}`, "unsupported_parameter");
+  }
   const encode = format === "float" ? (vector: number[]): unknown => vector : base64;
   const tokens = counts.reduce((sum, count) => sum + count, 0);
   return jsonReply(200, {

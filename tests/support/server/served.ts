@@ -8,10 +8,12 @@ import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { Server, type ServerOptions } from "../../../src/server/server.ts";
 import type { ServedEngine } from "../../../src/server/served.ts";
-import { SerialEngine } from "../../../src/server/serial_engine.ts";
 
 /** The name of the embedded model. */
 export const TINY = "tiny-qwen3";
+
+/** The engine of a loaded model. */
+export const ENGINE = ({ model, tokenizer }: mx.lm.Loaded): ServedEngine => new mx.lm.Engine(model, tokenizer);
 
 /** How a test's server differs. */
 export interface TestServerOptions extends Partial<Omit<ServerOptions, "open">> {
@@ -35,8 +37,7 @@ export class TestServer implements AsyncDisposable {
 
   /** Starts one on a free port. Errors of the server fail the test, unless it looks at them by `onError`. */
   static async start(options: TestServerOptions = {}): Promise<TestServer> {
-    const { engines = { [TINY]: (loaded) => new SerialEngine(loaded) }, directory = mx.lm.EMBEDDED_MODEL, ...rest } =
-      options;
+    const { engines = { [TINY]: ENGINE }, directory = mx.lm.EMBEDDED_MODEL, ...rest } = options;
     const errors: unknown[] = [];
     const server = await Server.start({
       hostname: "127.0.0.1",

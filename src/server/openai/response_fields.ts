@@ -1,0 +1,156 @@
+/**
+ * The body of a response: its fields, and the conversation that its items become.
+ *
+ * @module
+ */
+
+import type { lm } from "../../../mod.ts";
+import { type ConversationCall, EFFORTS, type FunctionTool, thinksWith, type ToolChoice } from "../conversation.ts";
+import { fieldError } from "../errors.ts";
+import {
+  anyObject,
+  boolean,
+  type Kind,
+  list,
+  mapped,
+  object,
+  oneOf,
+  type Read,
+  type ReadFields,
+  record,
+  refused,
+  required,
+  text,
+  textOr,
+  union,
+  whole,
+} from "../fields.ts";
+import { SAMPLING } from "../sampling.ts";
+import { schemaFormat } from "./chat_fields.ts";
+
+const PART = mapped(object({ text: required(text) }), (part) => part.text);
+const IMAGE = refused("an image, and models read text only");
+const FILE = refused("a file, and models read text only");
+
+/** A text, or parts of text, as one text. */
+const CONTENT = mapped(
+  textOr(list(union({ input_text: PART, output_text: PART, text: PART, input_image: IMAGE, input_file: FILE }))),
+  (content) => typeof content === "string" ? content : content.join(""),
+);
+
+/** An item as what it adds to the conversation: a message, or a part of one of the assistant. */
+const ITEM: Kind<lm.ChatMessage> = union<lm.ChatMessage>({
+  message: object({
+    role: required(oneOf("system", "developer", "user", "assistant")),
+    content: required(CONTENT),
+  }) as Kind<lm.ChatMessage>,
+  function_call: mapped(
+    object({ call_id: required(text), name: required(text), arguments: required(text) }),
+    ({ call_id: id, name, arguments: given }) => ({
+      role: "assistant" as const,
+      content: "",
+      tool_calls: [{ id, type: "function" as const, function: { name, arguments: given } }],
+    }),
+  ),
+  function_call_output: mapped(
+    object({ call_id: required(text), output: required(CONTENT) }),
+    ({ call_id: id, output }) => ({ role: "tool" as const, tool_call_id: id, content: output }),
+  ),
+  reasoning: mapped(
+    object({ content: list(object({ text: required(text) })) }),
+    ({ content = [] }) => ({
+      role: "assistant" as const,
+      content: "",
+      reasoning_content: content.map((part) => part.text).join(""),
+    }),
+  ),
+  item_reference: refused("send the item itself, or previous_response_id"),
+});
+
+const TOOL = union<FunctionTool>({
+  function: mapped(
+    object({ name: required(text), description: text, parameters: anyObject }),
+    (described) => ({ type: "function" as const, function: described }),
+  ),
+});
+
+const FIELDS = {
+  model: text,
+  input: required(textOr(list(ITEM, { min: 1 }))),
+  instructions: text,
+  previous_response_id: text,
+  store: boolean,
+  stream: boolean,
+  temperature: SAMPLING.temperature,
+  top_p: SAMPLING.top_p,
+  max_output_tokens: whole(1),
+  tools: list(TOOL, { max: 1024 }),
+  tool_choice: textOr(object({ name: required(text) })),
+  parallel_tool_calls: boolean,
+  text: object({
+    format: union<lm.ResponseFormat>({
+      text: mapped(anyObject, () => ({ type: "text" as const })),
+      json_object: mapped(anyObject, () => ({ type: "json_object" as const })),
+      json_schema: mapped(
+        object({ schema: required(anyObject), strict: boolean }),
+        ({ schema, strict }) => schemaFormat(schema, strict),
+      ),
+    }),
+  }),
+  reasoning: object({ effort: oneOf(...EFFORTS) }),
+  metadata: record(text),
+  background: mapped(boolean, (background, at) => {
+    if (background) throw fieldError(at, "background is not supported: stream the response", "unsupported_parameter");
+    return background;
+  }),
+  conversation: refused("use previous_response_id"),
+} as const;
+
+/** The body of a response. */
+export const RESPONSE: Kind<ReadFields<typeof FIELDS>> = object(FIELDS);
+
+/** The messages of a body's input, without those before. */
+export function inputOf({ input }: Read<typeof RESPONSE>): readonly lm.ChatMessage[] {
+  if (typeof input === "string") return [{ role: "user", content: input }];
+  const messages: lm.ChatMessage[] = [];
+  for (const message of input) {
+    const before = messages.at(-1);
+    // What an assistant thought, said and called in one turn are items of their own.
+    if (before?.role === "assistant" && message.role === "assistant") {
+      messages[messages.length - 1] = joined(before, message);
+    } else messages.push(message);
+  }
+  return messages;
+}
+
+function joined(a: lm.ChatMessage, b: lm.ChatMessage): lm.ChatMessage {
+  const reasoning = `${a.reasoning_content ?? ""}${b.reasoning_content ?? ""}`;
+  const calls = [...a.tool_calls ?? [], ...b.tool_calls ?? []];
+  return {
+    role: "assistant",
+    content: `${a.content ?? ""}${b.content ?? ""}`,
+    ...(reasoning !== "" && { reasoning_content: reasoning }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  };
+}
+
+/** The conversation of a body that goes on from earlier messages. */
+export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly lm.ChatMessage[]): ConversationCall {
+  const { instructions, reasoning, text: form } = body;
+  return {
+    messages: instructions === undefined ? messages : [{ role: "system", content: instructions }, ...messages],
+    tools: body.tools,
+    toolChoice: choiceOf(body.tool_choice),
+    parallelToolCalls: body.parallel_tool_calls,
+    responseFormat: form?.format,
+    enableThinking: thinksWith(reasoning?.effort),
+    maxTokens: body.max_output_tokens,
+    sampling: { temperature: body.temperature, top_p: body.top_p },
+  };
+}
+
+function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | undefined {
+  if (choice === undefined || choice === "auto" || choice === "none" || choice === "required") return choice;
+  if (typeof choice !== "string") return choice;
+  throw fieldError("tool_choice", `tool_choice is ${JSON.stringify(choice)}, expected one of auto, none, required`);
+}

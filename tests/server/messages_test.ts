@@ -1,0 +1,145 @@
+/**
+ * POST /v1/messages and count_tokens: blocks whole and streamed, tools, thoughts, and Anthropic's errors.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import type { lm } from "../../mod.ts";
+import { GOLDEN } from "../support/models/models.ts";
+import { ScriptedEngine } from "../support/server/scripted_engine.ts";
+import { TestServer, TINY } from "../support/server/served.ts";
+
+const MESSAGES = "/v1/messages";
+const HI = [{ role: "user", content: "Hi what is your name" }];
+const [, THOUGHT, ANSWER] = /^<think>\n([^]*)\n<\/think>\n\n([^]*)<\|im_end\|>$/.exec(GOLDEN[3].text)!;
+const greedy = { temperature: 0, max_tokens: 200 };
+
+Deno.test("a message has its thoughts and text as blocks, whole and streamed", async () => {
+  await using server = await TestServer.start();
+  const body = { model: TINY, messages: HI, ...greedy, thinking: { type: "enabled", budget_tokens: 1024 } };
+  const { id, ...whole } = await server.ask(MESSAGES, body);
+  assert(id.startsWith("msg_"));
+  assertEquals(whole, {
+    type: "message",
+    role: "assistant",
+    model: TINY,
+    content: [{ type: "thinking", thinking: THOUGHT, signature: "" }, { type: "text", text: ANSWER }],
+    stop_reason: "end_turn",
+    stop_sequence: null,
+    usage: {
+      input_tokens: GOLDEN[3].ids.length,
+      cache_creation_input_tokens: 0,
+      cache_read_input_tokens: 0,
+      output_tokens: GOLDEN[3].greedy.length,
+    },
+  });
+  const events = await server.events(MESSAGES, body);
+  for (const { name, data } of events) assertEquals(name, data.type);
+  const kinds = events.map(({ data }) => data.type).filter((type, i, all) => type !== all[i - 1]);
+  const block = ["content_block_start", "content_block_delta", "content_block_stop"];
+  assertEquals(kinds, ["message_start", ...block, ...block, "message_delta", "message_stop"]);
+  // The prompt was read before: all but its last token are kept, and count apart.
+  const { input_tokens: read, cache_read_input_tokens: kept } = events[0].data.message.usage;
+  assertEquals([read, kept], [1, GOLDEN[3].ids.length - 1]);
+  const joined = (index: number, name: string): string =>
+    events.filter(({ data }) => data.index === index).map(({ data }) => data.delta?.[name] ?? "").join("");
+  assertEquals([joined(0, "thinking"), joined(1, "text")], [THOUGHT, ANSWER]);
+  assertEquals(events.at(-2)!.data.delta, { stop_reason: "end_turn", stop_sequence: null });
+});
+
+Deno.test("without a wish for thoughts the model does not think; stops and limits have their reasons", async () => {
+  await using server = await TestServer.start();
+  const sum = { messages: [{ role: "user", content: "What is 17 + 25?" }], ...greedy };
+  const ask = async (fields: Record<string, unknown>): Promise<unknown[]> => {
+    const { content, stop_reason: reason, stop_sequence: found } = await server.ask(MESSAGES, { ...sum, ...fields });
+    return [content[0].text, reason, found];
+  };
+  assertEquals(await ask({}), ["The answer is 42.", "end_turn", null]);
+  assertEquals(await ask({ stop_sequences: ["zebra", " 42"] }), ["The answer is", "stop_sequence", " 42"]);
+  assertEquals(await ask({ max_tokens: 2 }), ["The answer", "max_tokens", null]);
+});
+
+Deno.test("tokens are counted as a message reads them", async () => {
+  await using server = await TestServer.start();
+  const body = { system: [{ type: "text", text: "Be brief" }], messages: HI };
+  const { input_tokens: counted } = await server.ask(`${MESSAGES}/count_tokens`, body);
+  const { usage } = await server.ask(MESSAGES, { ...body, max_tokens: 1 });
+  assertEquals(counted, usage.input_tokens);
+});
+
+Deno.test("tools are called, and results of tools become messages of their own", async () => {
+  const engine = new ScriptedEngine(() => [
+    { text: "Let me look." },
+    { toolCalls: [{ function: { name: "weather", arguments: { city: "Paris" } } }] },
+  ]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const schema = { type: "object", properties: { city: { type: "string" } } };
+  const body = {
+    max_tokens: 99,
+    system: "Be brief",
+    tools: [{ name: "weather", description: "d", input_schema: schema }],
+    messages: [
+      { role: "user", content: "Weather?" },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "hm", signature: "" },
+          { type: "text", text: "Looking." },
+          { type: "tool_use", id: "toolu_1", name: "weather", input: { city: "Oslo" } },
+        ],
+      },
+      {
+        role: "user",
+        content: [
+          { type: "tool_result", tool_use_id: "toolu_1", content: [{ type: "text", text: "rain" }] },
+          { type: "text", text: "And Paris?" },
+        ],
+      },
+    ],
+  };
+  const { content, stop_reason: reason, usage } = await server.ask(MESSAGES, body);
+  assertEquals([content[0], content[1].name, content[1].input, reason], [
+    { type: "text", text: "Let me look." },
+    "weather",
+    { city: "Paris" },
+    "tool_use",
+  ]);
+  assertEquals([usage.input_tokens, usage.cache_read_input_tokens], [4, 3]); // of 7 tokens, 3 were not read again
+  assertEquals(engine.requests[0].prompt as readonly lm.ChatMessage[], [
+    { role: "system", content: "Be brief" },
+    { role: "user", content: "Weather?" },
+    {
+      role: "assistant",
+      content: "Looking.",
+      reasoning_content: "hm",
+      tool_calls: [{ id: "toolu_1", type: "function", function: { name: "weather", arguments: { city: "Oslo" } } }],
+    },
+    { role: "tool", tool_call_id: "toolu_1", content: "rain" },
+    { role: "user", content: "And Paris?" },
+  ]);
+  assertEquals(engine.requests[0].tools, [
+    { type: "function", function: { name: "weather", description: "d", parameters: schema } },
+  ]);
+  const events = await server.events(MESSAGES, body);
+  const start = events.find(({ data }) => data.type === "content_block_start" && data.index === 1)!.data.content_block;
+  assertEquals([start.type, start.name, start.input], ["tool_use", "weather", {}]);
+  const json = events.map(({ data }) => data.delta?.partial_json ?? "").join("");
+  assertEquals(json, '{"city":"Paris"}');
+});
+
+Deno.test("errors have Anthropic's form", async () => {
+  await using server = await TestServer.start({ apiKey: "k" });
+  const ask = async (fields: Record<string, unknown>, key = "k"): Promise<unknown[]> => {
+    const body = { messages: HI, max_tokens: 1, ...fields };
+    const response = await server.post(MESSAGES, body, { headers: { "x-api-key": key } });
+    const { type, error } = await response.json();
+    assertEquals(type, "error");
+    return [response.status, error.type];
+  };
+  assertEquals(await ask({}, "wrong"), [401, "authentication_error"]);
+  assertEquals(await ask({ model: "claude" }), [404, "not_found_error"]);
+  assertEquals(await ask({ max_tokens: null }), [400, "invalid_request_error"]);
+  assertEquals(await ask({ messages: [{ role: "user", content: [{ type: "image", source: {} }] }] }), [
+    400,
+    "invalid_request_error",
+  ]);
+});

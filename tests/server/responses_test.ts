@@ -1,0 +1,136 @@
+/**
+ * POST /v1/responses: items whole and streamed, conversations that go on, and what is kept.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import type { lm } from "../../mod.ts";
+import { ResponseStore } from "../../src/server/openai/response_store.ts";
+import { GOLDEN } from "../support/models/models.ts";
+import { ScriptedEngine } from "../support/server/scripted_engine.ts";
+import { TestServer, TINY } from "../support/server/served.ts";
+
+const RESPONSES = "/v1/responses";
+const [, THOUGHT, ANSWER] = /^<think>\n([^]*)\n<\/think>\n\n([^]*)<\|im_end\|>$/.exec(GOLDEN[3].text)!;
+const HI = { input: "Hi what is your name", temperature: 0 };
+
+Deno.test("a response has items of thoughts and text, and its events are numbered", async () => {
+  await using server = await TestServer.start();
+  const whole = await server.ask(RESPONSES, HI);
+  const [thought, message] = whole.output;
+  assertEquals([whole.object, whole.status, whole.model, whole.output.length], ["response", "completed", TINY, 2]);
+  assertEquals([thought.type, thought.content], ["reasoning", [{ type: "reasoning_text", text: THOUGHT }]]);
+  assertEquals([message.type, message.role, message.content], [
+    "message",
+    "assistant",
+    [{ type: "output_text", text: ANSWER, annotations: [], logprobs: [] }],
+  ]);
+  assertEquals(whole.usage.input_tokens, GOLDEN[3].ids.length);
+  assertEquals(whole.usage.output_tokens, GOLDEN[3].greedy.length);
+
+  const events = await server.events(RESPONSES, HI);
+  events.forEach(({ name, data }, i) => assertEquals([name, data.sequence_number], [data.type, i]));
+  const kinds = events.map(({ data }) => data.type.replace("response.", "")).filter((type, i, all) =>
+    type !== all[i - 1]
+  );
+  const item = (name: string): string[] => [
+    ...["output_item.added", "content_part.added", `${name}.delta`, `${name}.done`],
+    ...["content_part.done", "output_item.done"],
+  ];
+  assertEquals(kinds, ["created", "in_progress", ...item("reasoning_text"), ...item("output_text"), "completed"]);
+  const text = events.filter(({ data }) => data.type === "response.output_text.delta").map(({ data }) => data.delta)
+    .join("");
+  assertEquals(text, ANSWER);
+  const { response } = events.at(-1)!.data;
+  const done = events.filter(({ data }) => data.type === "response.output_item.done").map(({ data }) => data.item);
+  assertEquals(response.output, done);
+  assertEquals(done.map(({ content }: { content: unknown }) => content), [thought.content, message.content]);
+  const cut = await server.ask(RESPONSES, { ...HI, max_output_tokens: 3 });
+  assertEquals([cut.status, cut.incomplete_details], ["incomplete", { reason: "max_output_tokens" }]);
+  const silent = await server.ask(RESPONSES, {
+    input: "What is 17 + 25?",
+    temperature: 0,
+    reasoning: { effort: "none" },
+  });
+  assertEquals(silent.output.map(({ content }: { content: [{ text: string }] }) => content[0].text), [
+    "The answer is 42.",
+  ]);
+});
+
+Deno.test("a response goes on from one that was kept, and not from others", async () => {
+  const engine = new ScriptedEngine(({ tools }) =>
+    tools
+      ? [{ reasoning: "hm" }, { toolCalls: [{ function: { name: "f", arguments: { a: 1 } } }] }]
+      : [{ text: "done" }]
+  );
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const tools = [{ type: "function", name: "f", parameters: { type: "object" }, strict: true }];
+  const first = await server.ask(RESPONSES, { input: "Call f", instructions: "Be brief", tools });
+  const call = first.output[1];
+  assertEquals([call.type, call.name, call.arguments, call.status], ["function_call", "f", '{"a":1}', "completed"]);
+  assertEquals(engine.requests[0].tools, [{
+    type: "function",
+    function: { name: "f", parameters: { type: "object" } },
+  }]);
+  const second = await server.ask(RESPONSES, {
+    previous_response_id: first.id,
+    input: [{ type: "function_call_output", call_id: call.call_id, output: "7" }],
+    store: false,
+  });
+  const made = { id: call.call_id, type: "function", function: { name: "f", arguments: '{"a":1}' } };
+  assertEquals(engine.requests[1].prompt as readonly lm.ChatMessage[], [
+    { role: "user", content: "Call f" },
+    { role: "assistant", content: "", reasoning_content: "hm", tool_calls: [made] } as lm.ChatMessage,
+    { role: "tool", tool_call_id: call.call_id, content: "7" },
+  ]);
+  // The same conversation, sent whole: what the assistant thought and called is one message.
+  await server.ask(RESPONSES, {
+    input: [
+      { role: "user", content: [{ type: "input_text", text: "Call f" }] },
+      ...first.output,
+      { type: "function_call_output", call_id: call.call_id, output: "7" },
+    ],
+  });
+  assertEquals(engine.requests[2].prompt, engine.requests[1].prompt);
+  assertEquals(await (await fetch(`${server.url}${RESPONSES}/${first.id}`)).json(), first);
+  const gone = async (id: string): Promise<unknown[]> => {
+    const response = await server.post(RESPONSES, { input: "x", previous_response_id: id });
+    const { error } = await response.json();
+    return [response.status, error.code, error.param];
+  };
+  const missing = [404, "response_not_found", "previous_response_id"];
+  assertEquals(await gone(second.id), missing);
+  const deleted = await fetch(`${server.url}${RESPONSES}/${first.id}`, { method: "DELETE" });
+  assertEquals(await deleted.json(), { id: first.id, object: "response", deleted: true });
+  assertEquals(await gone(first.id), missing);
+});
+
+Deno.test("wrong fields are status 400, with the name of the field", async () => {
+  await using server = await TestServer.start();
+  const cases: readonly (readonly [body: Record<string, unknown>, param: string])[] = [
+    [{}, "input"],
+    [{ input: 5 }, "input"],
+    [{ input: [{ type: "message", role: "user", content: [{ type: "input_image" }] }] }, "input[0].content[0]"],
+    [{ input: [{ type: "item_reference", id: "x" }] }, "input[0]"],
+    [{ input: "x", tools: [{ type: "web_search" }] }, "tools[0].type"],
+    [{ input: "x", tool_choice: "all" }, "tool_choice"],
+    [{ input: "x", background: true }, "background"],
+    [{ input: "x", reasoning: { effort: 3 } }, "reasoning.effort"],
+    [{ input: "x", text: { format: { type: "json_schema" } } }, "text.format.schema"],
+  ];
+  for (const [body, param] of cases) {
+    const response = await server.post(RESPONSES, body);
+    assertEquals([response.status, (await response.json()).error.param], [400, param]);
+  }
+});
+
+Deno.test("the store drops the oldest responses when it is full", () => {
+  const store = new ResponseStore(250);
+  const stored = (text: string) => ({ response: { text }, messages: [] });
+  for (const id of ["a", "b", "c"]) store.set(id, stored("x".repeat(80)));
+  assertEquals(["a", "b", "c"].map((id) => store.get(id) !== undefined), [false, true, true]);
+  store.set("huge", stored("x".repeat(300)));
+  assertEquals(["b", "c", "huge"].map((id) => store.get(id) !== undefined), [true, true, false]);
+  assert(store.delete("b") && !store.delete("b"));
+  store.set("d", stored("x".repeat(80)));
+  assertEquals(["c", "d"].map((id) => store.get(id) !== undefined), [true, true]);
+});
