@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xf2867ce2;
+export const ABI_HASH = 0xb235f535;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xf2867ce2;
+export const ABI_HASH = 0xb235f535;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -294,7 +294,7 @@ export const KERNELS = {
     id: 36, push: "AttentionPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE"],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK"],
   },
   attention_stats: {
     id: 37, push: "AttentionVjpPush", needs: "", wasm: true,

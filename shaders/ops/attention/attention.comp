@@ -7,7 +7,7 @@
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
 // clamped to 0..kv_len. Where PAGE is not 0, positions lie in pages of so many. Then the
-// kv_len / PAGE pages of each batch row are in the place of a mask.
+// kv_len / PAGE pages of each batch row are in the place of a mask, and features may lie in blocks of K_BLOCK and V_BLOCK, multiples of 4.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).
@@ -26,7 +26,10 @@ layout(constant_id = 6) const uint MASK_MODE = MASK_NONE;
 layout(constant_id = 7) const uint DTYPE_MASK = DTYPE_BOOL;
 layout(constant_id = 8) const uint HAS_LENGTHS = 0;
 layout(constant_id = 9) const uint PAGE = 0;
+layout(constant_id = 10) const uint K_BLOCK = 0; // 0: all features of a position lie together
+layout(constant_id = 11) const uint V_BLOCK = 0;
 
+#include "include/vec4.glsl"
 #include "include/vector.glsl"
 #define KV_STRIDES
 #define KV_PAGES
@@ -75,8 +78,17 @@ void load_queries(uint queries) {
     }
 }
 
+// Where a feature is beside the first one of its position.
+uint in_blocks(uint d, uint block) {
+    if (block == 0) return d;
+    return d / block * (PAGE * block) + d % block;
+}
+
 void load_k(uint64_t k, uint d, out vec4 first, out vec4 second) {
-    if (k_wide) {
+    if (K_BLOCK != 0) {
+        first = load_quad(k + in_blocks(d, K_BLOCK) * KV_BYTES, 0, DTYPE_KV);
+        second = load_quad(k + in_blocks(min(d + 4, HEAD_DIM - 4), K_BLOCK) * KV_BYTES, 0, DTYPE_KV);
+    } else if (k_wide) {
         load8(k, d, DTYPE_KV, first, second);
     } else {
         [[unroll]] for (uint j = 0; j < 4; j++) { // repeats of the last feature meet zeros of q
@@ -156,7 +168,7 @@ void attention(uint queries) {
                     bool inside = key + step * SLICES < count;
                     uint64_t v = kv_address(v_address, pc.p.v_strides, first + j, 0);
                     [[unroll]] for (uint f = 0; f < FEATURES; f++) {
-                        float value = load_float(v, min(feature + f * THREADS, V_DIM - 1), DTYPE_KV);
+                        float value = load_float(v, in_blocks(min(feature + f * THREADS, V_DIM - 1), V_BLOCK), DTYPE_KV);
                         [[unroll]] for (uint i = 0; i < queries; i++) {
                             float weight = inside ? weights[i * THREADS + j] : 0.0;
                             outputs[i * FEATURES + f] = fma(weight, value, outputs[i * FEATURES + f]);

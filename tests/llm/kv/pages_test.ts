@@ -76,6 +76,16 @@ const CASES: readonly Case[] = [
   },
 ];
 
+const ATTENTIONS = [
+  { queries: 1, mask: null, dtype: mx.float16, blocks: [64, 64] },
+  { queries: 1, mask: null, dtype: mx.float16, blocks: [4, 8] },
+  { queries: 1, mask: null, dtype: mx.bfloat16, blocks: [4, 8] },
+  { queries: 3, mask: "causal", dtype: mx.float32, blocks: [64, 64] },
+  { queries: 3, mask: "causal", dtype: mx.float32, blocks: [16, 4] },
+  { queries: 40, mask: "causal", dtype: mx.float16, blocks: [64, 64] },
+  { queries: 40, mask: "causal", dtype: mx.float16, blocks: [4, 8] },
+] as const;
+
 /** Numbers that every dtype holds exactly. */
 function numbers(count: number, seed: number): number[] {
   return Array.from({ length: count }, (_, i) => ((i * 7 + seed * 13) % 251) - 125);
@@ -178,14 +188,10 @@ for (const device of testDevices()) {
     });
   }
 
-  for (
-    const [queries, mask, dtype] of [[1, null, mx.float16], [3, "causal", mx.float32], [
-      40,
-      "causal",
-      mx.float16,
-    ]] as const
-  ) {
-    Deno.test(`attention of ${queries} queries over pages of ${dtype.name} is attention over positions in a row on ${device}`, () => {
+  for (const c of ATTENTIONS) {
+    const { queries, mask, dtype, blocks } = c;
+    const what = `${queries} queries over pages of ${dtype.name} in blocks of ${blocks.join(" and ")}`;
+    Deno.test(`attention of ${what} is attention over positions in a row on ${device}`, () => {
       mx.setDefaultDevice(device);
       mx.tidy(() => {
         const headDim = 64;
@@ -193,15 +199,17 @@ for (const device of testDevices()) {
         const lengths = mx.array([96, 41, 0], mx.int32);
         const key = mx.random.key(3);
         const [a, b, d] = mx.split(mx.random.split(key, 3), 3).map((k) => k.reshape(2));
-        const shape = [PAGES, HEADS, 1, PAGE, headDim];
-        const pools = [a, b].map((k) => mx.random.normal(shape, mx.float32, 0, 1, k).astype(dtype));
+        const pools = [a, b].map((k, i) => {
+          const shape = [PAGES, HEADS, headDim / blocks[i], PAGE, blocks[i]];
+          return mx.random.normal(shape, mx.float32, 0, 1, k).astype(dtype);
+        });
         const q = mx.random.normal([3, 2 * HEADS, queries, headDim], mx.float32, 0, 1, d).astype(dtype);
         mx.eval(...pools, q);
         const [k, v] = pools.map((pool) => gatherPages(pool, table));
-        const [kRow, vRow] = pools.map((pool) =>
-          mx.array(values(mx.take(pool, table, 0).reshape(3, 3, HEADS, PAGE, headDim).transpose(0, 2, 1, 3, 4)), dtype)
-            .reshape(3, HEADS, 3 * PAGE, headDim)
-        );
+        const [kRow, vRow] = pools.map((pool, i) => {
+          const pages = mx.take(pool, table, 0).reshape(3, 3, HEADS, headDim / blocks[i], PAGE, blocks[i]);
+          return mx.array(values(pages.transpose(0, 2, 1, 4, 3, 5)), dtype).reshape(3, HEADS, 3 * PAGE, headDim);
+        });
         const options = { scale: 0.125, mask, lengths };
         const paged = values(mx.fast.scaledDotProductAttention(q, k, v, options));
         const row = values(mx.fast.scaledDotProductAttention(q, kRow, vRow, options));
@@ -211,4 +219,18 @@ for (const device of testDevices()) {
       });
     });
   }
+
+  Deno.test(`one query reads pages where they lie on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const { kernels } = await mx.profile(() =>
+      mx.tidy(() => {
+        const [keys, values] = [4, 8].map((block) => mx.zeros([PAGES, HEADS, 64 / block, PAGE, block], mx.float16));
+        const table = mx.array([[4, 1, 7]], mx.int32);
+        mx.eval(keys, values, table);
+        const [k, v] = [keys, values].map((pool) => gatherPages(pool, table));
+        mx.eval(mx.fast.scaledDotProductAttention(mx.zeros([1, HEADS, 1, 64], mx.float16), k, v, { scale: 1 }));
+      }), { timed: false, device });
+    const joins = kernels.some(({ kernel }) => kernel === "gather");
+    assertEquals(joins, device === "wasm"); // whose kernel knows no blocks: pools on the CPU have none
+  });
 }

@@ -86,7 +86,8 @@ function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
   const decoder = (bits: number, sequences: number, capacity: number, count?: number): DecoderSpec => {
     const sizes = { hidden, intermediate, heads, kvHeads, headDim, groupSize: GROUP, bits };
     const chunk = count && { count };
-    return { sizes, layers, features, position: { shape: [sequences] }, capacity, chunk } as unknown as DecoderSpec;
+    const cache = { kind: "contiguous", capacity };
+    return { sizes, layers, features, position: { shape: [sequences] }, cache, chunk } as unknown as DecoderSpec;
   };
   return Object.fromEntries([4, 8, 16].map((bits) => {
     const counts = Array.from({ length: 17 }, (_, i) => i + 1);

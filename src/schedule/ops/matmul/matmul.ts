@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Backend } from "../../../backend/backend.ts";
 import * as k from "../../../backend/kernels.ts";
 import { float32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
@@ -199,13 +200,23 @@ const PAGE_UNIT = 32;
 
 /** The pages that keys and values lie in, where one table tells those of both and a kernel reads them there. */
 function sharedPages(
+  backend: Backend,
   mode: keyof typeof MASK_MODES,
-  [, { pages, blocks }, values]: readonly Value[],
+  [, keys, values]: readonly Value[],
 ): Pages | undefined {
-  if (!pages || !values.pages || blocks || values.blocks || pages.size % PAGE_UNIT !== 0) return undefined;
+  const { pages } = keys;
+  if (!pages || !values.pages || pages.size % PAGE_UNIT !== 0) return undefined;
+  if (![keys, values].every((x) => !x.blocks || readsBlocks(backend, x))) return undefined;
   if (mode !== "none" && mode !== "causal") return undefined;
   const [one, other] = [pages.table, values.pages.table];
   return one.slot === other.slot && one.offset === other.offset ? pages : undefined;
+}
+
+/** Whether the kernel of attention reads features in blocks: on GPUs, four at once. */
+function readsBlocks(backend: Backend, { dtype, offset, strides, blocks }: Value): boolean {
+  const isGpu = !backend.has("packed_matvec");
+  const aligned = [offset, ...strides.slice(0, 3), blocks!.stride].every((n) => n % 4 === 0);
+  return isGpu && aligned && blocks!.size % 4 === 0 && dtype.kind === "float";
 }
 
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
@@ -214,9 +225,10 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
   const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
   if (product) return product;
-  const pages = sharedPages(mode, inputs);
+  const pages = sharedPages(l.backend, mode, inputs);
+  const blockOf = ({ blocks }: Value): number => pages ? blocks?.size ?? 0 : 0;
   const readable = (x: Value): Value => {
-    if (x.pages && pages) return { ...x, pages: undefined };
+    if (x.pages && pages) return { ...x, pages: undefined, blocks: undefined };
     return l.rows(x.pages || x.blocks ? l.plain(x) : x);
   };
   const [q, kk, v] = inputs.slice(0, 3).map(readable);
@@ -236,6 +248,8 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       DTYPE_MASK: (mask?.dtype ?? float32).code,
       HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
       PAGE: pages?.size ?? 0,
+      K_BLOCK: blockOf(inputs[1]),
+      V_BLOCK: blockOf(inputs[2]),
     },
     push: {
       batch,
