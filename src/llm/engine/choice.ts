@@ -1,5 +1,6 @@
 /**
- * How the tokens of sequences beside each other are chosen, each by its own settings, which are arrays on the device with a row for each.
+ * How the tokens of sequences beside each other are chosen, each by its own settings. These are arrays on the device with a row for
+ * each.
  *
  * A {@link ChoiceKind} says which settings a row may have at all: what none has costs nothing, and steps of one kind share a trace.
  *

@@ -85,16 +85,19 @@ interface EngineSizes {
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
  * beginning is computed once and kept as long as there is memory for it.
  *
- * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks; with a seed the same holds on one
+ * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks. With a seed the same holds on one
  * device. Memory of keys and values is taken once and stays below {@link EngineOptions.kvBytes}: where it is full, requests of low
  * priority wait and are read again. Dispose the engine when it is not needed any more: the model stays.
  *
  * @example
- * ```ts ignore
- * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 32 });
- * const answers = questions.map(async (prompt) => {
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+ * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 8, kvBytes: 2 ** 24 });
+ * const answers = ["Once upon a time", "The sea was"].map(async (prompt) => {
  *   let text = "";
- *   for await (const response of engine.add({ prompt, maxTokens: 200 })) text += response.text;
+ *   for await (const response of engine.add({ prompt, maxTokens: 10 })) text += response.text;
  *   return text;
  * });
  * console.log(await Promise.all(answers));
@@ -154,10 +157,10 @@ export class Engine implements AsyncDisposable {
 
   /**
    * Adds a request, whose tokens come as they are computed, the last one with a `finishReason`. It ends within one step when its signal is
-   * aborted or the loop over its tokens is left. An abort throws the signal's reason where no token is on its way: before the
-   * first one, or while the request waits or is read again.
+   * aborted or the loop over its tokens is left. An abort before the first token throws the
+   * signal's reason, and so does one while the request waits or is read again.
    *
-   * Throws an {@link LlmError} at once for options out of range, for a prompt that does not fit, and with the code "busy" where too many
+   * Throws an {@link LlmError} at once for options out of range and for a prompt that does not fit. Its code is "busy" where too many
    * requests wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
@@ -288,7 +291,7 @@ export class Engine implements AsyncDisposable {
         flight.push(await this.#runner.submit(pending.shift()!));
       }
       if (flight.length === 0) {
-        this.#loop = undefined; // at once: the next request may come before whoever awaits this function goes on
+        this.#loop = undefined; // at once: the next request may come before the caller goes on
         return;
       }
       const [submitted] = flight;

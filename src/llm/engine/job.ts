@@ -167,8 +167,8 @@ export class Job implements RunnerSequence {
       this.end(
         new LlmError(
           "logits",
-          `The logits after ${at} tokens have NaN or infinity in them, or no finite one: look for such values in the ` +
-            "weights, or for an overflow in their dtype",
+          `The logits after ${at} tokens have NaN or infinity in them: look for such values in the weights, or for an ` +
+            "overflow in their dtype",
         ),
       );
       return true;

@@ -95,7 +95,7 @@ export class Runner implements Disposable {
     this.#dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   }
 
-  /** Whether a step may be submitted while others are on their way: the rows serve it, and the host knows all that it has to write. */
+  /** Whether a step may be submitted while others are on their way. The rows serve it, and the host knows all that it has to write. */
   canSubmit(step: Step): boolean {
     if (step.kind === "prefill") return true;
     return this.#fits(step) && step.rows.every((row) => this.#isCurrent(row) || isKnown(row));

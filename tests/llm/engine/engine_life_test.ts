@@ -1,6 +1,5 @@
 /**
- * The life of an engine's requests: they are added, aborted and left at any time, and the engine is disposed at any time. Nothing stays
- * behind: no memory, no rejection that nobody handles, nothing that keeps the program alive. Others go on as if nothing had been.
+ * The life of an engine's requests: they are added, aborted and left at any time, and the engine is disposed at any time. Nothing stays afterwards: no memory, no rejection without a handler, nothing that keeps the program alive. Others go on as if nothing had been.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -126,7 +125,7 @@ for (const device of DEVICES) {
       { prompt: "It waits" },
       { prompt: "Its grammar opens", responseFormat: GRAMMAR },
     ].map((request) => errorOf(() => take(engine.add(request))));
-    // Errors that are nobody's: of a grammar that allows no text, and of the end.
+    // Errors that no caller takes: of a grammar that allows no text, and of the end.
     engine.add({ prompt: "Nobody looks", responseFormat: { type: "regex", regex: "[^\\s\\S]x" } });
     const second = engine.add({ prompt: "Nobody looks" });
     await Promise.all([engine[Symbol.asyncDispose](), engine[Symbol.asyncDispose]()]);

@@ -99,7 +99,7 @@ for (const device of DEVICES) {
       const format = { type: "regex", regex: "[^\\s\\S]x" } as const;
       const error = await errorOf(() => take(engine.add({ prompt: "Hi", responseFormat: format })));
       assertEquals(error, "option: responseFormat: no answer can be what the pattern says");
-      engine.add({ prompt: "Hi", responseFormat: format }); // nobody looks: no rejection is unhandled
+      engine.add({ prompt: "Hi", responseFormat: format }); // no caller looks: no rejection is unhandled
       await engine.drain();
       assertEquals(engine.metrics.requests, 5);
     }

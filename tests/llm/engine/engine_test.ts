@@ -1,6 +1,6 @@
 /**
- * The tokens of a request do not depend on its company: what an engine gives for requests of all kinds beside each other is what
- * `streamGenerate` gives for each alone. Requests join at random steps; memory is short, so that some are read again; prompts begin alike.
+ * The tokens of a request do not depend on its company. What an engine gives for requests beside each other is what `streamGenerate` gives
+ * for each alone. Requests join at random steps; memory is short, so that some are read again; prompts begin alike.
  */
 
 import { assert, assertEquals } from "@std/assert";
