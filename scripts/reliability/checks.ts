@@ -190,6 +190,12 @@ export const CHECKS: readonly Check[] = [
     asked: "≥ 80 mistakes in all areas; ≥ 95 % of those that a full run catches",
     task: { command: "deno task mutants", results: "mutants" },
   },
+  {
+    what: "Soak of the engine: 5,000 requests on the CPU, 500 by Vulkan, some of them aborted",
+    asked:
+      "memory of keys and values below its limit at every token; process and device grow < 1 % or 1 MB after warm-up",
+    task: { command: "deno task soak", results: "soak" },
+  },
 ];
 
 /** A test that ran. */

@@ -21,6 +21,57 @@ export interface SoakKind {
   readonly start: (device: string) => Promise<(units: number) => Promise<void>>;
 }
 
+/** Most tokens of a prompt and of an answer of an engine's requests: they cross pages of 64 positions. */
+const [MAX_PROMPT, MAX_ANSWER] = [70, 12];
+/** Bytes of keys and values of an engine: so few that requests give them up for others. */
+const KV_BYTES = 2 ** 21;
+
+/** A number from 0 to below 1 that follows from the number of a request and of what is drawn. */
+function drawn(request: number, what: number): number {
+  const mixed = Math.imul(Math.imul(request + 1, 0x9e3779b1) ^ Math.imul(what + 1, 0x85ebca6b), 0xc2b2ae35);
+  return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+}
+
+/** Options that a request may have. */
+const OPTIONS: readonly Omit<mx.lm.EngineRequest, "prompt">[] = [
+  {},
+  { temp: 0.9, topP: 0.9 },
+  { temp: 1.2, topK: 10, minP: 0.01 },
+  { repetitionPenalty: 1.2, frequencyPenalty: 0.3, repetitionContextSize: 30 },
+  { logitBias: { 4089: -Infinity, 300: 2 } },
+  { logprobs: 3 },
+  { responseFormat: { type: "regex", regex: "[a-z ]{1,40}" } },
+  { stop: ["the", "a"], priority: 1 },
+];
+
+/** Sends a request with options by its number to an engine; one in four is aborted. */
+async function sendRequest(engine: mx.lm.Engine, i: number): Promise<void> {
+  const length = 1 + Math.floor(drawn(i, 0) * MAX_PROMPT);
+  const prompt = Array.from({ length }, (_, at) => 1 + Math.floor(drawn(at < 20 ? i % 3 : i, at + 10) * 4000));
+  const maxTokens = 1 + Math.floor(drawn(i, 1) * MAX_ANSWER);
+  const controller = new AbortController();
+  const abortAfter = i % 4 === 0 ? Math.floor(drawn(i, 2) * maxTokens) : Infinity;
+  const { signal } = controller;
+  let count = 0;
+  const checkAbort = (): void => {
+    if (count >= abortAfter) controller.abort();
+  };
+  try {
+    const responses = engine.add({ prompt, maxTokens, seed: i, signal, ...OPTIONS[i % OPTIONS.length] });
+    checkAbort();
+    for await (const _ of responses) {
+      count++;
+      const { kvBytesUsed, kvBytes } = engine.metrics;
+      if (kvBytesUsed > kvBytes) {
+        throw new Error(`${kvBytesUsed} bytes of keys and values, at most ${kvBytes} are allowed`);
+      }
+      checkAbort();
+    }
+  } catch (error) {
+    if (error !== signal.reason) throw error;
+  }
+}
+
 /** All of them. */
 export const KINDS: readonly SoakKind[] = [
   {
@@ -36,6 +87,23 @@ export const KINDS: readonly SoakKind[] = [
         let count = 0;
         for await (const _ of answer) count++;
         if (count !== units) throw new Error(`a round gave ${count} tokens, expected ${units}`);
+      };
+    },
+  },
+  {
+    name: "engine",
+    check: 25,
+    each: "requests",
+    units: { wasm: 50, vulkan: 5, quick: 3 },
+    start: async (device) => {
+      const { model, tokenizer } = await mx.lm.load(MODEL, { device });
+      const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: KV_BYTES, maxSequences: 6 });
+      let sent = 0;
+      return async (units) => {
+        const from = sent;
+        sent += units;
+        await Promise.all(Array.from({ length: units }, (_, i) => sendRequest(engine, from + i)));
+        await engine.drain();
       };
     },
   },

@@ -122,10 +122,11 @@ export function chooseRows(
   return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, after, mask);
 }
 
-/** Where tokens (B, n) are among the logits (B, V) in a row. */
+/** Where tokens (B, n) are among the logits (B, V) in a row. A row without finite logits has the token -1, and stays in its own place. */
 function placesOf(tokens: Tensor, vocabulary: number): Tensor {
   const [rows] = tokens.shape;
-  return mx.add(tokens, mx.multiply(mx.arange(rows), vocabulary).astype(mx.int32).reshape(rows, 1)).reshape(-1);
+  return mx.add(mx.maximum(tokens, 0), mx.multiply(mx.arange(rows), vocabulary).astype(mx.int32).reshape(rows, 1))
+    .reshape(-1);
 }
 
 /** Logits with a bias added to those of some tokens; unused places add 0 to the first one. */

@@ -10,7 +10,6 @@
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../../array/mod.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
-import { MegakernelFailure } from "../../graph/error.ts";
 import { checkModel, checkNumber, checkOptions, type OptionKind } from "../arguments.ts";
 import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
 import { LlmError } from "../error.ts";
@@ -91,11 +90,14 @@ interface EngineSizes {
  * priority wait and are read again. Dispose the engine when it is not needed any more: the model stays.
  *
  * @example
- * ```ts ignore
- * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 32 });
- * const answers = questions.map(async (prompt) => {
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+ * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 8, kvBytes: 2 ** 24 });
+ * const answers = ["Once upon a time", "The sea was"].map(async (prompt) => {
  *   let text = "";
- *   for await (const response of engine.add({ prompt, maxTokens: 200 })) text += response.text;
+ *   for await (const response of engine.add({ prompt, maxTokens: 10 })) text += response.text;
  *   return text;
  * });
  * console.log(await Promise.all(answers));
@@ -110,8 +112,12 @@ export class Engine implements AsyncDisposable {
   readonly #runner: Runner;
   /** Requests that a step may still concern, by the number of their sequence. */
   readonly #jobs = new Map<number, Job>();
-  /** Requests whose grammar is being made ready. */
-  #opening = 0;
+  /** Requests that have not ended. */
+  readonly #live = new Set<Job>();
+  /** Grammars that are being made ready. */
+  readonly #opening = new Set<Promise<void>>();
+  /** Requests with a grammar that steps may concern. */
+  #constrained = 0;
   #ids = 0;
   #loop: Promise<void> | undefined;
   #closed: unknown;
@@ -141,7 +147,7 @@ export class Engine implements AsyncDisposable {
     const { bytesOfPage, pages } = this.#sizes;
     return {
       running: this.#scheduler.running,
-      waiting: this.#scheduler.waiting + this.#opening,
+      waiting: this.#scheduler.waiting + this.#opening.size,
       kvBytes: (pages - 1) * bytesOfPage,
       kvBytesUsed: this.#scheduler.usedPages * bytesOfPage,
       ...this.#counts,
@@ -150,11 +156,12 @@ export class Engine implements AsyncDisposable {
   }
 
   /**
-   * Adds a request, whose tokens come as they are computed, the last one with a `finishReason`. An abort of its signal before the first token
-   * throws the signal's reason. Leaving the loop over the tokens ends the request within one step.
+   * Adds a request, whose tokens come as they are computed, the last one with a `finishReason`. It ends within one step when its signal is
+   * aborted or the loop over its tokens is left. An abort before the first token throws the
+   * signal's reason, and so does one while the request waits or is read again.
    *
-   * Throws an {@link LlmError} at once for options out of range and for a prompt that does not fit. Its code is "busy" if too many requests
-   * wait.
+   * Throws an {@link LlmError} at once for options out of range and for a prompt that does not fit. Its code is "busy" where too many
+   * requests wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
     if (this.#closed !== undefined) throw this.#closed;
@@ -162,63 +169,71 @@ export class Engine implements AsyncDisposable {
     const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
     checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
     const { maxSequences, maxQueue, contextSize } = this.#sizes;
-    if (this.#scheduler.running + this.#scheduler.waiting + this.#opening >= maxSequences + maxQueue) {
+    if (this.#scheduler.running + this.#scheduler.waiting + this.#opening.size >= maxSequences + maxQueue) {
       throw new LlmError("busy", `${maxQueue} requests wait already: try again later`);
     }
     const grammar = grammarOf(responseFormat);
     const own = [{ prompt, maxTokens, seed, contextSize }];
     const [checked] = requestsOf(this.#model, this.#tokenizer, own, shared);
-    const job = new Job(this.#ids++, checked, request);
-    request.signal?.throwIfAborted();
+    const { signal } = request;
+    signal?.throwIfAborted();
+    const abort = (): void => {
+      if (!job.isExpected) this.#end(job, signal!.reason);
+    };
+    const job = new Job(this.#ids++, checked, request, () => {
+      signal?.removeEventListener("abort", abort);
+      this.#live.delete(job);
+      this.#counts.requests++;
+      if (job.constrained) this.#constrained--;
+    });
     if (!grammar) this.#begin(job);
-    else void this.#open(job, grammar, request.signal);
-    return this.#responsesOf(job, request.signal);
+    else this.#open(job, grammar, signal);
+    this.#live.add(job);
+    signal?.addEventListener("abort", abort);
+    const responses = this.#responsesOf(job);
+    void responses.next();
+    return responses;
   }
 
   /** Resolves when all requests that were added so far have ended. */
   async drain(): Promise<void> {
-    while (this.#opening > 0 || this.#loop) {
-      await (this.#loop ?? setImmediate());
-    }
+    await Promise.all(Array.from(this.#live, (job) => job.done));
   }
 
   /** Ends all requests and frees the memory of keys and values. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed ??= new LlmError("option", "The engine was disposed: make a new one");
-    for (const job of this.#jobs.values()) this.#abort(job, this.#closed);
-    await this.#loop;
+    for (const job of this.#live) this.#end(job, this.#closed);
+    await Promise.all([this.#loop, ...this.#opening]);
     this.#runner[Symbol.dispose]();
     this.#pool[Symbol.dispose]();
   }
 
-  async *#responsesOf(job: Job, signal: AbortSignal | undefined): AsyncGenerator<EngineResponse, void, void> {
-    // Once there are tokens, the stop checker ends the answer with the next one.
-    const abort = (): void => {
-      if (job.generated === 0) this.#abort(job, signal!.reason);
-    };
-    signal?.addEventListener("abort", abort);
+  async *#responsesOf(job: Job): AsyncGenerator<EngineResponse, void, void> {
     try {
+      yield undefined!; // add() takes it: so the request ends where its responses are left before the first one
       yield* job.responses();
     } finally {
-      signal?.removeEventListener("abort", abort);
-      this.#abort(job);
+      this.#end(job);
     }
   }
 
-  async #open(job: Job, grammar: NonNullable<ReturnType<typeof grammarOf>>, signal?: AbortSignal): Promise<void> {
-    this.#opening++;
-    try {
-      job.constraint = await Constraint.open(this.#tokenizer, this.#model.config.vocabSize, grammar, signal);
-      job.constraint!.begin(job.ids, job.thinking);
-      if (this.#closed !== undefined) throw this.#closed;
-      if (job.ended) job[Symbol.dispose]();
-      else this.#begin(job);
-    } catch (error) {
-      job.end(error);
-      job[Symbol.dispose]();
-    } finally {
-      this.#opening--;
-    }
+  #open(job: Job, grammar: NonNullable<ReturnType<typeof grammarOf>>, signal?: AbortSignal): void {
+    const open = async (): Promise<void> => {
+      try {
+        const { vocabSize } = this.#model.config;
+        const constraint = await Constraint.open(this.#tokenizer, vocabSize, grammar, signal);
+        constraint!.begin(job.ids, job.thinking);
+        if (job.constrain(constraint!)) this.#constrained++;
+      } catch (error) {
+        this.#end(job, error);
+      } finally {
+        this.#opening.delete(opened);
+      }
+      if (!job.ended) this.#begin(job);
+    };
+    const opened = open();
+    this.#opening.add(opened);
   }
 
   #begin(job: Job): void {
@@ -228,15 +243,13 @@ export class Engine implements AsyncDisposable {
     this.#loop ??= this.#run();
   }
 
-  /** Ends a request before its time. */
-  #abort(job: Job, reason?: unknown): void {
+  /** Ends a request before its time, with an error where its caller is to get one. */
+  #end(job: Job, error?: unknown): void {
     if (job.ended) return;
-    job.end(reason);
-    const { id } = job.sequence;
+    job.end(error);
+    const { id, inFlight } = job.sequence;
     this.#scheduler.abort(id);
-    if (job.sequence.inFlight === 0) this.#jobs.delete(id);
-    this.#counts.requests++;
-    job[Symbol.dispose]();
+    if (inFlight === 0) this.#jobs.delete(id);
   }
 
   #jobOf({ id }: Sequence): Job {
@@ -254,8 +267,7 @@ export class Engine implements AsyncDisposable {
     } catch (error) {
       this.#closed ??= error;
       await Promise.allSettled(flight.map((submitted) => submitted.done()));
-      for (const job of this.#jobs.values()) this.#abort(job, error);
-    } finally {
+      for (const job of this.#live) this.#end(job, error);
       this.#jobs.clear();
       this.#loop = undefined;
     }
@@ -263,23 +275,29 @@ export class Engine implements AsyncDisposable {
 
   async #runSteps(flight: Submitted[]): Promise<void> {
     let sizer = new SubmissionSizer(undefined);
-    /** Scheduled, but to be submitted when nothing is on its way. */
-    let held: Step | undefined;
+    /** Scheduled, but not submitted. */
+    const pending: Step[] = [];
     let turn = performance.now();
     for (;;) {
-      const constrained = [...this.#jobs.values()].some((job) => job.constraint && !job.ended);
-      const depth = constrained ? 1 : sizer.depth;
-      while (flight.length < depth) {
-        held ??= this.#scheduler.schedule(constrained ? 1 : sizer.size);
-        if (!held || (flight.length > 0 && !this.#runner.canSubmit(held))) break;
-        flight.push(await this.#runner.submit(held));
-        held = undefined;
+      // A grammar may open while a step is submitted.
+      const depth = (): number => this.#constrained > 0 ? 1 : sizer.depth;
+      while (flight.length < depth()) {
+        if (pending.length === 0) {
+          const next = this.#scheduler.schedule(this.#constrained > 0 ? 1 : sizer.size);
+          if (!next) break;
+          pending.push(next);
+        }
+        if (flight.length > 0 && !this.#runner.canSubmit(pending[0])) break;
+        flight.push(await this.#runner.submit(pending.shift()!));
       }
-      if (flight.length === 0) return;
+      if (flight.length === 0) {
+        this.#loop = undefined; // at once: the next request may come before the caller goes on
+        return;
+      }
       const [submitted] = flight;
       const asked = performance.now();
       if (!await succeeded({ ...submitted, count: 1 })) {
-        await this.#repeat(flight);
+        pending.unshift(...await this.#takeBack(flight));
         sizer = new SubmissionSizer(undefined);
         continue;
       }
@@ -296,16 +314,12 @@ export class Engine implements AsyncDisposable {
     }
   }
 
-  /** Submits steps again after the first one failed; the host knows all that they begin with, one after the other. */
-  async #repeat(flight: Submitted[]): Promise<void> {
+  /** The steps on their way, of which the first one failed, to be submitted again. */
+  async #takeBack(flight: Submitted[]): Promise<readonly Step[]> {
     const failed = flight.splice(0);
-    for (const later of failed.slice(1)) {
-      await later.done().catch((error) => {
-        if (!(error instanceof MegakernelFailure)) throw error;
-      });
-    }
+    for (const later of failed.slice(1)) await succeeded({ ...later, count: 1 });
     this.#runner.reset();
-    for (const { step } of failed) flight.push(await this.#runner.submit(step));
+    return failed.map(({ step }) => step);
   }
 
   /** Gives the tokens of a step to their callers; says what the step comes to for each of its rows. */
@@ -327,8 +341,6 @@ export class Engine implements AsyncDisposable {
         const ended = job.push(token, top === undefined ? undefined : submitted.logprobs(i, j, top));
         if (token >= 0) tokens.push(token);
         if (!ended) continue;
-        this.#counts.requests++;
-        job[Symbol.dispose]();
         this.#counts.generationTokens += tokens.length;
         return { tokens, ended: true };
       }

@@ -49,7 +49,8 @@ class Channel<T> {
 
 /** How a request chooses tokens. */
 export function settingsOf(request: EngineRequest, contextSize: number): ChoiceSettings {
-  const bias = Object.entries(request.logitBias ?? {}).map(([id, value]) => [Number(id), value] as const);
+  // Of names of one token, such as 7 and "07", the last one counts.
+  const bias = [...new Map(Object.entries(request.logitBias ?? {}).map(([id, value]) => [Number(id), value]))];
   return {
     temperature: request.temp ?? 0,
     topP: request.topP ?? 1,
@@ -65,28 +66,72 @@ export function settingsOf(request: EngineRequest, contextSize: number): ChoiceS
 }
 
 /** A request on its way. */
-export class Job implements RunnerSequence, Disposable {
+export class Job implements RunnerSequence {
   readonly sequence: Sequence;
   readonly settings: ChoiceSettings;
-  /** What its tokens may be, once that is known. */
-  constraint: Constraint | undefined;
+  /** Resolves when it has ended. */
+  readonly done: Promise<void>;
   readonly #request: GenerationRequest;
   readonly #responses = new Channel<EngineResponse>();
+  readonly #onEnd: () => void;
+  #constraint: Constraint | undefined;
+  /** Whether the mask of a step is being made: the constraint stays until it is there. */
+  #masking = false;
   #key: Key | undefined;
   #ended = false;
 
-  /** Begins a request that was checked. */
-  constructor(id: number, request: GenerationRequest, asked: EngineRequest) {
+  /** Begins a request that was checked. `onEnd` is called once, when it ends. */
+  constructor(id: number, request: GenerationRequest, asked: EngineRequest, onEnd: () => void) {
     const { ids, settings: { maxTokens, sampler, contextSize } } = request;
     this.sequence = new Sequence({ id, prompt: ids, maxTokens, priority: asked.priority });
     this.settings = settingsOf(asked, contextSize);
     this.#request = request;
     this.#key = sampler.key;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.done = promise;
+    this.#onEnd = () => {
+      resolve();
+      onEnd();
+    };
   }
 
   /** State of its random numbers before the next token. */
   get key(): Key | undefined {
     return this.#key;
+  }
+
+  /** Whether a grammar says what its tokens may be. */
+  get constrained(): boolean {
+    return this.#constraint !== undefined;
+  }
+
+  /** Takes over what its tokens may be. Returns false, with that disposed, where it has ended. */
+  constrain(constraint: Constraint): boolean {
+    if (this.#ended) constraint[Symbol.dispose]();
+    else this.#constraint = constraint;
+    return !this.#ended;
+  }
+
+  /** See {@link RunnerSequence.mask}. */
+  async mask(): Promise<Int32Array | undefined> {
+    const constraint = this.#constraint;
+    if (!constraint) return undefined;
+    this.#masking = true;
+    try {
+      return await constraint.mask();
+    } catch (error) {
+      this.end(error);
+      return undefined;
+    } finally {
+      this.#masking = false;
+      if (this.#ended) this.#releaseConstraint();
+    }
+  }
+
+  /** Whether its next token ends it where its signal is aborted: it has tokens, and others follow soon. */
+  get isExpected(): boolean {
+    const { status, computed, readLength } = this.sequence;
+    return this.generated > 0 && status !== "waiting" && computed >= readLength;
   }
 
   /** Tokens of its prompt. */
@@ -139,7 +184,7 @@ export class Job implements RunnerSequence, Disposable {
       generationTokens: stopChecker.count,
     });
     if (parts.finishReason === null) {
-      this.constraint?.accept(token);
+      this.#constraint?.accept(token);
       return false;
     }
     this.end();
@@ -148,13 +193,15 @@ export class Job implements RunnerSequence, Disposable {
 
   /** Ends the answer, with an error where there is one. */
   end(error?: unknown): void {
+    if (this.#ended) return;
     this.#ended = true;
     this.#responses.end(error);
+    this.#onEnd();
+    if (!this.#masking) this.#releaseConstraint();
   }
 
-  /** Gives the constraint back. */
-  [Symbol.dispose](): void {
-    this.constraint?.[Symbol.dispose]();
-    this.constraint = undefined;
+  #releaseConstraint(): void {
+    this.#constraint?.[Symbol.dispose]();
+    this.#constraint = undefined;
   }
 }

@@ -12,7 +12,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
+import { DeviceLoop, hostVisible, type TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Key } from "../../array/random/keys.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
@@ -21,7 +21,7 @@ import type { Buffers } from "../kv/cache.ts";
 import { type KvPool, PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { Logprobs } from "../sampling/logprobs_log.ts";
-import { type Constraint, everyToken } from "../structured/constraint.ts";
+import { everyToken } from "../structured/constraint.ts";
 import { type ChoiceKind, type ChoiceSettings, chooseRows, covers, kindOf, powerOfTwo } from "./choice.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
 import type { Sequence } from "./sequence.ts";
@@ -30,7 +30,10 @@ import type { DecodeStep, PrefillStep, Step, StepRow } from "./step.ts";
 /** What a runner asks about a sequence. */
 export interface RunnerSequence {
   readonly settings: ChoiceSettings;
-  readonly constraint: Constraint | undefined;
+  /** Whether masks say what its tokens may be. */
+  readonly constrained: boolean;
+  /** What its next token may be; undefined where it may be any, or none is wanted because it has ended meanwhile. */
+  mask(): Promise<Int32Array | undefined>;
   /** State of its random numbers before the next token that the host does not know. */
   readonly key: Key | undefined;
 }
@@ -72,8 +75,11 @@ export class Runner implements Disposable {
   readonly #of: (sequence: Sequence) => RunnerSequence;
   readonly #dtype: mx.Dtype;
   #rows: DeviceRows | undefined;
-  /** The sequence of each row, and the position that it feeds next. */
-  #held: ({ readonly sequence: Sequence; next: number } | undefined)[] = [];
+  /** The row of each sequence that has one, and the position that it feeds next. */
+  readonly #held = new Map<Sequence, { readonly row: number; next: number }>();
+  /** Rows that no sequence has, and the most steps that one of them has taken from position 0 on. */
+  #vacant: number[] = [];
+  #vacantSteps = 0;
   #loop: DeviceLoop<RowState & Buffers> | undefined;
   #chooser: DeviceLoop<RowState> | undefined;
   #steps = 0;
@@ -161,11 +167,13 @@ export class Runner implements Disposable {
   ): Promise<Submitted> {
     const { sequence } = step;
     const position = step.from + step.count - 1;
-    const { settings, constraint, key } = this.#of(sequence);
-    const masked = constraint && sequence.status === "running" ? this.#model.config.vocabSize : undefined;
+    const job = this.#of(sequence);
+    const { settings, key } = job;
+    const mask = await job.mask();
+    const masked = mask ? this.#model.config.vocabSize : undefined;
     const rows = new DeviceRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
     rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
-    if (masked !== undefined) rows.allow(0, await constraint!.mask());
+    if (mask) rows.allow(0, mask);
     const chooser = await this.#choosing({ ...rows, sizes: rows.sizes }, { ...rows.state, logits });
     const ticket = chooser.run(1);
     const done = once(async () => {
@@ -199,7 +207,7 @@ export class Runner implements Disposable {
       choosing = this.#chooser ??= await this.#choosing(rows, rows.state);
       ticket = choosing.run(1);
     }
-    for (const row of at) this.#held[row]!.next += step.steps;
+    for (const { sequence } of step.rows) this.#held.get(sequence)!.next += step.steps;
     this.#steps += step.steps;
     if (this.#steps >= IMPROVE_AFTER && this.#steps - step.steps < IMPROVE_AFTER) this.#model.traces.improve(loop);
     const done = async (): Promise<void> => {
@@ -217,7 +225,7 @@ export class Runner implements Disposable {
 
   /** Whether a row of a step is on the device as the step needs it. */
   #isCurrent({ sequence, from }: StepRow): boolean {
-    return this.#held.some((held) => held?.sequence === sequence && held.next === from);
+    return this.#held.get(sequence)?.next === from;
   }
 
   /** Whether the rows there are serve a step. */
@@ -234,7 +242,7 @@ export class Runner implements Disposable {
   /** The least rows that serve a step. */
   #needed({ rows }: DecodeStep): RowSizes {
     const all = rows.map(({ sequence }) => this.#of(sequence));
-    const constrained = all.some(({ constraint }) => constraint);
+    const constrained = all.some((one) => one.constrained);
     return {
       rows: bucketOf(rows.length, this.#model.device.tiled),
       columns: columnsFor(Math.max(...rows.map(({ sequence }) => sequence.pages.length))),
@@ -249,40 +257,42 @@ export class Runner implements Disposable {
     this.#releaseRows();
     const sizes = this.#needed(step);
     this.#rows = new DeviceRows(sizes);
-    this.#held = new Array(sizes.rows).fill(undefined);
+    this.#vacant = Array.from({ length: sizes.rows }, (_, i) => i);
     this.#steps = 0;
   }
 
   /** Brings the sequences of a step into rows; returns the row of each. */
   #place(step: DecodeStep): number[] {
     const rows = this.#rows!;
-    const wanted = new Map(step.rows.map((row) => [row.sequence, row]));
-    for (const [i, held] of this.#held.entries()) {
-      const row = held && wanted.get(held.sequence);
-      if (held && !(row && row.from === held.next)) {
-        this.#held[i] = undefined;
-        rows.clear(i);
-      } else if (!held) rows.rewind(i);
+    const wanted = new Map(step.rows.map(({ sequence, from }) => [sequence, from]));
+    for (const [sequence, { row, next }] of this.#held) {
+      if (wanted.get(sequence) === next) continue;
+      this.#held.delete(sequence);
+      rows.clear(row);
+      this.#vacant.push(row);
+    }
+    this.#vacantSteps += step.steps;
+    if (this.#vacantSteps > PAGE) {
+      for (const row of this.#vacant) rows.rewind(row);
+      this.#vacantSteps = step.steps;
     }
     return step.rows.map(({ sequence, from }) => {
-      const known = this.#held.findIndex((held) => held?.sequence === sequence);
-      if (known >= 0) {
-        rows.grow(known, sequence.pages);
-        return known;
+      const known = this.#held.get(sequence);
+      if (known) {
+        rows.grow(known.row, sequence.pages);
+        return known.row;
       }
-      const row = this.#held.indexOf(undefined);
+      const row = this.#vacant.pop()!;
       const { settings, key } = this.#of(sequence);
       rows.place(row, { tokens: sequence.tokens, position: from, pages: sequence.pages, key, settings });
-      this.#held[row] = { sequence, next: from };
+      this.#held.set(sequence, { row, next: from });
       return row;
     });
   }
 
   /** What the next token of a sequence may be. */
   async #maskOf(sequence: Sequence): Promise<Int32Array> {
-    const { constraint } = this.#of(sequence);
-    if (constraint && sequence.status === "running") return await constraint.mask();
-    return this.#every ??= everyToken(this.#model.config.vocabSize);
+    return await this.#of(sequence).mask() ?? (this.#every ??= everyToken(this.#model.config.vocabSize));
   }
 
   /** The loop over the rows: whole steps, or their logits alone. */
@@ -318,7 +328,8 @@ export class Runner implements Disposable {
     this.#chooser?.[Symbol.dispose]();
     if (this.#rows) this.#ended.push(this.#rows); // their log may still be read
     this.#loop = this.#chooser = this.#rows = undefined;
-    this.#held = [];
+    this.#held.clear();
+    this.#vacantSteps = 0;
   }
 
   #free(): void {

@@ -96,7 +96,7 @@ export class Scheduler {
   add(sequence: Sequence): Refusal | undefined {
     const { maxSequences, maxQueue } = this.#options;
     const { capacity } = this.#pages;
-    if (sequence.promptLength + 1 > capacity) {
+    if (sequence.promptLength > capacity) {
       const message = `a prompt of ${sequence.promptLength} tokens does not fit into a cache of ${capacity} positions`;
       return { code: "memory", message };
     }

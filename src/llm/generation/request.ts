@@ -53,6 +53,7 @@ export function requestsOf(
   checkCount("prefillStepSize", prefillStepSize);
   checkLogprobs(options.logprobs);
   for (const { cache } of prompts) if (cache) checkCache(model, cache);
+  checkBias(options, model.config.vocabSize);
   const samplers = prompts.map(({ seed }) => options.sampler ?? makeSampler({ ...options, seed }));
   const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
@@ -77,6 +78,13 @@ export function requestsOf(
 function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
   const { logitsProcessors: own = [] } = options;
   return [...makeLogitsProcessors(options), ...own];
+}
+
+/** Throws unless all tokens with a bias are of the vocabulary. */
+function checkBias({ logitBias }: LogitsOptions, vocabulary: number): void {
+  for (const id of Object.keys(logitBias ?? {}).map(Number)) {
+    checkNumber("logitBias has a token that", id, !(id >= vocabulary), `an id below ${vocabulary}`);
+  }
 }
 
 /** Throws unless a cache is one that the model makes for one sequence. */

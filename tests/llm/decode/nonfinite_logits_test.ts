@@ -8,45 +8,12 @@ import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { type Damage, loadDamaged } from "../../support/models/damaged_model.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
-
-/** The number and its place, or the weights as they are. */
-type Damage = readonly [name: string, row: number, value: number];
-
-/** Loads the embedded model with a damaged weight, its head apart from its embedding. */
-async function loadDamaged(device: string, ...damage: readonly Damage[]): Promise<mx.lm.LanguageModel> {
-  const dir = await Deno.makeTempDir();
-  try {
-    for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
-      await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
-    }
-    const config = JSON.parse(await Deno.readTextFile(new URL("config.json", TINY_DIR)));
-    await Deno.writeTextFile(`${dir}/config.json`, JSON.stringify({ ...config, tie_word_embeddings: false }));
-    mx.withDevice(device, () =>
-      mx.tidy(() => {
-        const weights: Record<string, mx.Tensor> = {
-          ...mx.loadSafetensors(new URL("model.safetensors", TINY_DIR).pathname),
-        };
-        for (const part of ["weight", "scales", "biases"]) {
-          weights[`lm_head.${part}`] = weights[`model.embed_tokens.${part}`];
-        }
-        for (const [name, row, value] of damage) {
-          const copy = mx.add(weights[name], 0);
-          copy.indexPut_(row, value);
-          weights[name] = copy;
-        }
-        mx.save(`${dir}/model.safetensors`, weights);
-      }));
-    const { model } = await mx.lm.load(dir, { device });
-    return model;
-  } finally {
-    await Deno.remove(dir, { recursive: true });
-  }
-}
 
 const { tokenizer } = await mx.lm.load(TINY_DIR, { device: DEVICES.at(-1) }).then((loaded) => {
   loaded.model[Symbol.dispose]();
@@ -124,7 +91,8 @@ for (const device of DEVICES) {
     Deno.test(`a step without finite logits ends with its number, tokens before it stay: ${name}`, () =>
       within(variant, async () => {
         // The embedding of the third token is spoiled, which step 4 feeds.
-        using model = await loadDamaged(device, ["model.embed_tokens.scales", greedy[2], NaN]);
+        const loaded = await loadDamaged(device, ["model.embed_tokens.scales", greedy[2], NaN]);
+        using model = loaded.model;
         for (const way of ways) {
           const { tokens, error } = await generated(model, WAYS[way]);
           assertEquals(tokens, greedy.slice(0, 3), way);
@@ -150,7 +118,8 @@ for (const device of DEVICES) {
     Deno.test(`NaN or infinity in any weight is noticed: ${name}`, () =>
       within(variant, async () => {
         for (const damage of SPOILED) {
-          using model = await loadDamaged(device, damage);
+          const loaded = await loadDamaged(device, damage);
+          using model = loaded.model;
           const { tokens, error } = await generated(model, {});
           assertEquals([tokens, error], [[], "logits: The logits of step 1"], String(damage));
         }

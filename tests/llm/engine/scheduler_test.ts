@@ -342,11 +342,11 @@ Deno.test("a full queue and a prompt that can never fit are refused with the rea
   assertEquals(scheduler.abort(2), true);
   addAll(scheduler, sequenceOf(4, 4));
   const other = schedulerWith({ pages: 5 });
-  assertEquals(other.add(sequenceOf(1, 16)), {
+  assertEquals(other.add(sequenceOf(1, 17)), {
     code: "memory",
-    message: "a prompt of 16 tokens does not fit into a cache of 16 positions",
+    message: "a prompt of 17 tokens does not fit into a cache of 16 positions",
   });
-  const largest = sequenceOf(2, 15, 100);
+  const largest = sequenceOf(2, 16, 100);
   addAll(other, largest);
   for (let i = 0; i < 10; i++) run(other, 1);
   assertEquals([largest.status, largest.tokens.length], ["ended", 17]); // the last token needs no position

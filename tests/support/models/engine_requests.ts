@@ -1,0 +1,80 @@
+/**
+ * Requests of an engine and what comes of them: beside each other, and from `streamGenerate` alone, which is the oracle.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+
+/** A model and its tokenizer. */
+export interface Loaded {
+  readonly model: mx.lm.LanguageModel;
+  readonly tokenizer: mx.lm.Tokenizer;
+}
+
+/** Bytes of a page of the embedded model: keys and values of 64 positions in 8 layers of 2 heads of 128 float16 numbers. */
+export const TINY_PAGE: number = 2 * 64 * 8 * 2 * 128 * 2;
+
+/** The responses of a request. */
+export async function take(
+  responses: AsyncIterable<mx.lm.EngineResponse>,
+  onToken: () => void = () => {},
+): Promise<mx.lm.EngineResponse[]> {
+  const taken: mx.lm.EngineResponse[] = [];
+  for await (const response of responses) {
+    taken.push(response);
+    onToken();
+  }
+  return taken;
+}
+
+/** The responses of a request alone. */
+export async function takeAlone(
+  { model, tokenizer }: Loaded,
+  { prompt, priority: _, ...options }: mx.lm.EngineRequest,
+): Promise<mx.lm.EngineResponse[]> {
+  return await take(mx.lm.streamGenerate(model, tokenizer, prompt, options));
+}
+
+/** What company must not change, but for log probabilities. */
+function partsOf(response: mx.lm.EngineResponse): unknown {
+  const { token, text, reasoning, toolCalls, raw, finishReason, promptTokens, generationTokens } = response;
+  return { token, text, reasoning, toolCalls, raw, finishReason, promptTokens, generationTokens };
+}
+
+/** Log probabilities in a list, and the tokens that they are of. */
+function logprobsOf({ logprobs }: mx.lm.EngineResponse): { values: number[]; tokens: number[] } | undefined {
+  if (!logprobs) return undefined;
+  const { logprob, top } = logprobs;
+  return { values: [logprob, ...top.map((one) => one.logprob)], tokens: top.map(({ token }) => token) };
+}
+
+/** Asserts that responses are those of the request alone; log probabilities to 1e-4. */
+export function assertAlike(
+  actual: readonly mx.lm.EngineResponse[],
+  expected: readonly mx.lm.EngineResponse[],
+  what: string,
+): void {
+  assertEquals(actual.map(partsOf), expected.map(partsOf), what);
+  for (const [i, response] of expected.entries()) {
+    const [own, alone] = [logprobsOf(actual[i]), logprobsOf(response)];
+    assertEquals(own?.tokens, alone?.tokens, `${what}, token ${i}`);
+    for (const [j, value] of (alone?.values ?? []).entries()) {
+      const difference = Math.abs(own!.values[j] - value);
+      assert(
+        own!.values[j] === value || difference < 1e-4,
+        `${what}, token ${i}: log probability ${j} is ${difference} off`,
+      );
+    }
+  }
+}
+
+/** The message of what a call throws or a promise rejects with, after its code. */
+export async function errorOf(work: () => unknown): Promise<string> {
+  try {
+    await work();
+  } catch (error) {
+    const { code, message } = error as { code?: string; message: string };
+    return code === undefined ? String(error) : `${code}: ${message}`;
+  }
+  return "";
+}
