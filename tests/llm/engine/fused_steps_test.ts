@@ -1,0 +1,77 @@
+/**
+ * What an engine dispatches on a device with matrix units: its steps must be fused whatever its requests ask for, and read and write pages
+ * where they lie. The backend says that it has every kernel and runs none, so any machine can tell.
+ */
+
+import { assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { closeDevices, getBackend } from "../../../src/backend/devices.ts";
+import { PAGE } from "../../../src/graph/kv_layout.ts";
+import { type Dispatched, dispatchesOf, H200_LIMITS, withoutRunning } from "../../support/devices/unrun_device.ts";
+import { shapeOf } from "../../support/models/decode_steps.ts";
+
+const LAYERS = 3;
+
+/** The dispatches of each Plan of an engine that answers so many requests. */
+async function plansOf(requests: number, options: Partial<mx.lm.EngineRequest>): Promise<readonly Dispatched[][]> {
+  const folder = await Deno.makeTempDir();
+  const plans: Uint32Array[] = [];
+  using _options = withOptions({ launchMode: "persistent" });
+  try {
+    await writeModel(`${folder}/model`, { ...shapeOf(1024, 1024, 16, 8, 128), layers: LAYERS }, { groupSize: 64 });
+    mx.setDefaultDevice("wasm");
+    withoutRunning(H200_LIMITS.maxThreads, (words) => plans.push(words));
+    Object.assign(getBackend("wasm"), { limits: H200_LIMITS });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
+    const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024 });
+    const answers = Array.from({ length: requests }, (_, i) => {
+      const prompt = Array.from({ length: 40 }, (_, t) => t + i);
+      return Array.fromAsync(engine.add({ prompt, maxTokens: 8, ...options }));
+    });
+    await Promise.all(answers);
+    await engine[Symbol.asyncDispose]();
+    model[Symbol.dispose]();
+  } finally {
+    closeDevices();
+    await Deno.remove(folder, { recursive: true });
+  }
+  return plans.map(dispatchesOf);
+}
+
+const SAMPLED = { temp: 0.7, topP: 0.9, seed: 1 };
+
+/** Requests, and what all layers of a step of theirs are. */
+const CASES: readonly (readonly [
+  requests: number,
+  options: Partial<mx.lm.EngineRequest>,
+  kernel: string,
+  calls: number,
+])[] = [
+  [1, {}, "decode_layers_prefetch", 1],
+  [1, SAMPLED, "decode_layers_prefetch", 1],
+  [4, {}, "batch_layers", 1],
+  [4, SAMPLED, "batch_layers", 1],
+  [40, {}, "coopmat_qkv", LAYERS],
+  [40, SAMPLED, "coopmat_qkv", LAYERS],
+];
+
+for (const [requests, options, kernel, calls] of CASES) {
+  const how = Object.keys(options).length > 0 ? "sampled" : "greedy";
+  Deno.test(`steps of an engine with ${requests} ${how} requests are fused`, async () => {
+    const plans = await plansOf(requests, options);
+    const of = (plan: readonly Dispatched[], name: string): readonly Dispatched[] =>
+      plan.filter((dispatch) => dispatch.kernel.startsWith(name));
+    assertEquals(plans.flatMap((plan) => of(plan, "append_pages")), []);
+    const steps = plans.filter((plan) => of(plan, kernel).length > 0);
+    assertEquals(of(steps.at(-1)!, kernel).length, calls);
+    for (const plan of steps) {
+      for (const name of [kernel, "coopmat_attention", "attention"]) {
+        for (const { spec } of of(plan, name)) assertEquals(spec.PAGE, PAGE);
+      }
+    }
+    const prompts = plans.filter((plan) => of(plan, "coopmat_qkv").length > 0);
+    assertEquals(of(prompts[0], "coopmat_attention").length, LAYERS - 1);
+  });
+}
