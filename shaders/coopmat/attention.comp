@@ -14,8 +14,8 @@
 // A block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
 // queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
-// Where PAGE is not 0, positions lie in pages of so many: `pages` has the kv_len / PAGE of each batch row, and the first
-// stride of keys and values is from page to page.
+// Where PAGE is not 0, positions lie in pages of so many. `pages` has the kv_len / PAGE of each batch row,
+// and the first stride of keys and values is from page to page.
 // THREADS must be 32
 // * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 

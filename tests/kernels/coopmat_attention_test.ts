@@ -47,7 +47,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const q = values(qDtype, batch * heads * qLen * dim, 2);
   const { page = held } = c;
   const columns = held / page;
-  const pages = batch * columns + (c.page ? 1 : 0); // one of nobody
+  const pages = batch * columns + (c.page ? 1 : 0); // an unused one
   const tables = Int32Array.from({ length: batch * columns }, (_, i) => (5 * i + 3) % pages);
   // (page or B, Hkv, D / block, rows, block)
   const place = (block: number, pair: number, j: number, d: number): number => {

@@ -342,6 +342,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/decoder": [
     "src/schedule/decoder/match",
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/ops/matmul",
     "src/schedule/tuning/choose.ts",
@@ -352,11 +353,14 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/schedule/decoder/match": [
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/plan",
     "src/graph",
   ],
+  "src/schedule/decoder/kv_place.ts": ["src/graph"],
   "src/schedule/decoder/spec.ts": [
+    "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/plan",
     "src/backend",

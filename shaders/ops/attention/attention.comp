@@ -7,7 +7,8 @@
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
 // clamped to 0..kv_len. Where PAGE is not 0, positions lie in pages of so many. Then the
-// kv_len / PAGE pages of each batch row are in the place of a mask, and features may lie in blocks of K_BLOCK and V_BLOCK, multiples of 4.
+// kv_len / PAGE pages of each batch row are in the place of a mask. Features may lie in blocks of K_BLOCK and V_BLOCK,
+// multiples of 4.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).

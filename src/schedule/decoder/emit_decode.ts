@@ -30,15 +30,7 @@ import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import { emitGemvLayers, gemvStateOf } from "./emit_gemv.ts";
-import {
-  type DecoderSpec,
-  isDense,
-  kernel,
-  type Phase,
-  sequencesOf,
-  THREADS,
-  type TokenRow,
-} from "./spec.ts";
+import { type DecoderSpec, isDense, kernel, type Phase, sequencesOf, THREADS, type TokenRow } from "./spec.ts";
 import {
   emitSamplingTail,
   emitTailLogprobs,

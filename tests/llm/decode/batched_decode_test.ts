@@ -337,7 +337,13 @@ for (const device of DEVICES) {
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
       const position = { shape: [chunk ? 1 : sequences] };
-      const decoder = { sizes: { ...served, ...sizes }, position, layers, chunk, cache: { kind: "contiguous", capacity: chunk?.capacity } };
+      const decoder = {
+        sizes: { ...served, ...sizes },
+        position,
+        layers,
+        chunk,
+        cache: { kind: "contiguous", capacity: chunk?.capacity },
+      };
       return batchedUnsupportedReason(backend, decoder as unknown as DecoderSpec, mode);
     };
     assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);

@@ -1,6 +1,6 @@
 /**
- * Fused steps over keys and values in pages: the same bits as over caches in which positions follow each other, whatever pages a sequence
- * has, and nothing is written to pages of others.
+ * Fused steps over keys and values in pages. They give the same bits as over caches in which positions follow each other, whatever pages a
+ * sequence has. Nothing is written to pages of others.
  */
 
 import { assert, assertEquals } from "@std/assert";

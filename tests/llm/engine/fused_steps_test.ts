@@ -1,5 +1,5 @@
 /**
- * What an engine dispatches on a device with matrix units: its steps must be fused whatever its requests ask for, and read and write pages
+ * Dispatches of an engine on a device with matrix units. Its steps must be fused whatever its requests ask for, and read and write pages
  * where they lie. The backend says that it has every kernel and runs none, so any machine can tell.
  */
 

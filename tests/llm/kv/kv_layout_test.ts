@@ -61,7 +61,8 @@ Deno.test("the update of a cache says how it lies; the same update by anybody el
     const marked = appendPositions(buffer, heads, start);
     assertEquals(attrsOf(nodeOf(marked), "dynamicSliceUpdate"), { axes: [3], donate: true, kvBlock: 4 });
     const { update: _, start: __, rows: ___, ...found } = updateOf(nodeOf(marked))!;
-    assertEquals(found, { capacity: ROWS, block: 4, count: 3, heads: HEADS, headDim: DIM });
+    const place = { kind: "contiguous", capacity: ROWS } as const;
+    assertEquals(found, { place, sequences: 1, block: 4, count: 3, heads: HEADS, headDim: DIM });
     assertEquals(cachedHeads(nodeOf(marked))?.source === nodeOf(heads), true);
     assertEquals(shownUpdate(nodeOf(positionsOf(marked)))?.update === nodeOf(marked), true);
 

@@ -1,6 +1,6 @@
 /**
  * Steps over keys and values in pages, beside the same steps over caches in which positions follow each other. Where the same kernels run,
- * logits and all rows are the same bits, and pages of nobody stay as they are.
+ * logits and all rows are the same bits, and unused pages stay as they are.
  *
  * @module
  */
@@ -47,7 +47,7 @@ function shuffled(count: number): number[] {
   return order;
 }
 
-/** The pages of each sequence, and those of nobody. */
+/** The pages of each sequence, and the unused ones. */
 function tablesOf(
   { positions, columns, shared = 0 }: PagedBatch,
 ): { tables: number[][]; free: number[]; pages: number } {

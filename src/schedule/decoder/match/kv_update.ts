@@ -1,5 +1,6 @@
 /**
- * A key/value cache in a graph: updates that the cache has marked with its block or that go into pages, and the values that they write.
+ * A key/value cache in a graph: its updates and the values that they write. Updates are marked by the cache with its block, or go into
+ * pages.
  *
  * @module
  */
