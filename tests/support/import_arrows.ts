@@ -79,6 +79,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/error.ts",
     "src/array",
     "src/array/compile",
+    "src/array/devices",
     "src/array/fast",
     "src/array/random",
     "src/graph",

@@ -14,6 +14,8 @@
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, type TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { unstacked } from "../../array/devices/stack.ts";
+import { copyPages } from "../../array/fast/pages.ts";
 import type { Key } from "../../array/random/keys.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { detach, nextPosition, paddedLength } from "../decode/state.ts";
@@ -25,7 +27,7 @@ import { everyToken } from "../structured/constraint.ts";
 import { type ChoiceKind, type ChoiceSettings, chooseRows, covers, kindOf, powerOfTwo } from "./choice.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
 import type { Sequence } from "./sequence.ts";
-import type { DecodeStep, PrefillStep, Step, StepRow } from "./step.ts";
+import type { DecodeStep, PageCopy, PrefillStep, Step, StepRow } from "./step.ts";
 
 /** What a runner asks about a sequence. */
 export interface RunnerSequence {
@@ -63,6 +65,12 @@ interface PromptState extends Buffers {
   readonly position: Tensor;
   readonly table: Tensor;
   readonly logits: Tensor | undefined;
+}
+
+/** The state of a copy of pages. */
+interface CopyState extends Buffers {
+  readonly from: Tensor;
+  readonly to: Tensor;
 }
 
 /** A step over a state, or its trace where that is kept. */
@@ -121,10 +129,9 @@ export class Runner implements Disposable {
   // ---- prompts --------------------------------------------------------------------------------------------------------
 
   async #read(step: PrefillStep): Promise<Submitted> {
-    const { sequence, last, copies } = step;
-    // A page that another sequence goes on with in its own way is read again: it is less than a page of tokens.
-    const again = copies.reduce((sum, copy) => sum + copy.count, 0);
-    const [from, count] = [step.from - again, step.count + again];
+    const { sequence, from, count, last, copies } = step;
+    const free: Disposable[] = [];
+    for (const copy of copies) free.push(await this.#copy(copy));
     const rows = paddedLength(count, this.#model.device.tile);
     const ids = new Int32Array(rows).fill(sequence.tokens[from + count - 1]);
     ids.set(sequence.tokens.slice(from, from + count));
@@ -145,9 +152,23 @@ export class Runner implements Disposable {
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
     loop.run(1);
-    const free: Disposable[] = [loop, { [Symbol.dispose]: () => mx.dispose(arrays) }];
+    free.push(loop, { [Symbol.dispose]: () => mx.dispose(arrays) });
     if (!last) return this.#reading(step, submitted, loop, free);
     return await this.#chooseFirst(step, submitted, arrays.logits!, free);
+  }
+
+  /** Submits the copy of a page: its first positions count, the others are written before they are read. */
+  async #copy({ from, to }: PageCopy): Promise<Disposable> {
+    const pages = { from: detach(hostVisible(Int32Array.of(from))), to: detach(hostVisible(Int32Array.of(to))) };
+    const state: CopyState = { ...pages, ...this.#pool.buffers };
+    const loop = new DeviceLoop(state, await this.#traced("engine copy", state, copyStep));
+    loop.run(1);
+    return {
+      [Symbol.dispose]: () => {
+        loop[Symbol.dispose]();
+        mx.dispose(pages);
+      },
+    };
   }
 
   #reading(step: Step, submitted: number, loop: DeviceLoop<PromptState>, free: readonly Disposable[]): Submitted {
@@ -364,6 +385,13 @@ function once(work: () => Promise<void>): () => Promise<void> {
 
 function noLogprobs(): never {
   throw new Error("a prompt's part chooses no token");
+}
+
+/** Copies pages in all layers. */
+function copyStep(now: CopyState): CopyState {
+  const copied = (arrays: Buffers["keys"]): Tensor[] =>
+    unstacked(arrays).map((pool) => copyPages(pool, now.from, now.to));
+  return { ...now, keys: copied(now.keys), values: copied(now.values) };
 }
 
 /** Reads tokens of a prompt into pages; where logits are wanted, those after the last one. */
