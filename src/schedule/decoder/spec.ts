@@ -85,6 +85,7 @@ export interface DecoderStep {
   readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
+  /** Where the positions of its caches lie. */
   readonly cache: KvPlace;
   readonly eps: number;
   /** Of the norms of heads; 0 if there are none. */
