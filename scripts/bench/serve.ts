@@ -6,7 +6,8 @@
  *     deno task bench:serve --rows load --requests 256             requests of random lengths at once
  *
  * Rows: "decode" has prompts of equal length that start together, beside `batchGenerate`, or `streamGenerate` for one. "prefix" reads a
- * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out. "stream" has one answer beside seven others.
+ * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out. "stream" has one answer beside seven others, and
+ * "http" one through `vkmx serve`.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
@@ -24,7 +25,7 @@ const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
   "shape": { value: "NAME", help: "shape of the model (qwen3-0.6b)" },
   "dtype": { value: "NAME", help: "activations and cache (float16)" },
-  "rows": { value: "LIST", help: "decode, prefix, load, stream (all)" },
+  "rows": { value: "LIST", help: "decode, prefix, load, stream, http (all)" },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
@@ -34,7 +35,7 @@ const FLAGS = {
 } as const satisfies Flags;
 const PROGRAM = { name: "bench:serve", about: "Measures many requests on one model.", flags: FLAGS };
 
-const ROWS = ["decode", "prefix", "load", "stream"];
+const ROWS = ["decode", "prefix", "load", "stream", "http"];
 /** Lengths of prompts and answers of the load. */
 const LOAD = [100, 1024] as const;
 
@@ -151,7 +152,60 @@ async function stream({ model }: Loaded, engine: mx.lm.Engine, options: Options)
   );
 }
 
-const MEASURES = { decode, prefix, load, stream };
+/** A server in a process of its own, ready. */
+async function startServer(folder: string, device: string): Promise<AsyncDisposable & { readonly url: string }> {
+  const main = new URL("../../src/cli/mod.ts", import.meta.url).pathname;
+  const command = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-lock", main, "serve", "--model", folder, "--device", device, "--port", "0"],
+    stderr: "piped",
+  });
+  const server = command.spawn();
+  const lines = server.stderr.pipeThrough(new TextDecoderStream());
+  let text = "";
+  let url: string | undefined;
+  for await (const piece of lines.values({ preventCancel: true })) {
+    text += piece;
+    url = /http:\S+/.exec(text)?.[0];
+    if (url) break;
+  }
+  const end = async (): Promise<void> => {
+    server.kill("SIGTERM");
+    await Promise.all([lines.cancel(), server.status]);
+  };
+  if (url) return { url, [Symbol.asyncDispose]: end };
+  await server.status;
+  throw new Error(`the server did not start: ${text.trim()}`);
+}
+
+/** One stream over HTTP, beside the engine. */
+async function http({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { positions = 128, tokens = 128, repeats = 3, device = mx.defaultDevice(), shape = "qwen3-0.6b" } = options;
+  await using server = await startServer(await modelFolder(shape), device);
+  async function* pieces(): AsyncGenerator<string, void, void> {
+    const body = JSON.stringify({
+      prompt: ownPrompt(model, positions, seeds++),
+      max_tokens: tokens,
+      stream: true,
+      temperature: 0,
+    });
+    const reply = await fetch(`${server.url}/v1/completions`, { method: "POST", body });
+    let rest = "";
+    for await (const piece of reply.body!.pipeThrough(new TextDecoderStream())) {
+      const events = (rest + piece).split("\n\n");
+      rest = events.pop()!;
+      yield* events.filter((event) => event.includes('"text"'));
+    }
+  }
+  const prompt = (): number[] => ownPrompt(model, positions, seeds++);
+  const over = await measure(repeats, async () => rateOf([await take(pieces())]));
+  const direct = await measure(
+    repeats,
+    async () => rateOf([await take(engine.add({ prompt: prompt(), maxTokens: tokens }))]),
+  );
+  print(`http: ${over.toFixed(0)} tok/s, engine ${direct.toFixed(0)}, ratio ${(over / direct).toFixed(2)}\n`);
+}
+
+const MEASURES = { decode, prefix, load, stream, http };
 
 await runMain(PROGRAM, async (options) => {
   const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype = "float16", rows = ROWS.join() } = options;
