@@ -49,7 +49,7 @@ export const GENERATION = [
   {
     name: "a mark that comes in two pieces is a part of the answer",
     file: "src/llm/answer/parser.ts",
-    find: "      end -= overlap(this.#held, mark);\n",
+    find: "      end -= Math.max(...marks.map((mark) => overlap(this.#held, mark)));\n",
     replace: "",
     tests: ["tests/llm/generation/answer_test.ts"],
   },

@@ -142,8 +142,21 @@ function parsePython(block: string): readonly ParsedToolCall[] | undefined {
   return parsePythonCalls(printed ?? block)?.map((call) => ({ function: call }));
 }
 
+/** Name of a format. */
+export type CallFormatName =
+  | "harmony"
+  | "gemma4"
+  | "functionGemma"
+  | "lfm2"
+  | "mistralIds"
+  | "mistral"
+  | "mistralList"
+  | "hermes"
+  | "llama3"
+  | "gemma3";
+
 /** Formats by name. The first one that matches counts. */
-export const CALL_FORMATS = {
+export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
   /** `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>`; its messages are read by harmony.ts. */
   harmony: {
     matches: (template) => template.includes(HARMONY_CHANNEL),
@@ -266,10 +279,7 @@ export const CALL_FORMATS = {
       after: [],
     },
   },
-} as const satisfies Readonly<Record<string, CallFormat>>;
-
-/** The name of a format. */
-export type CallFormatName = keyof typeof CALL_FORMATS;
+};
 
 /** The format of a model with a chat template and a vocabulary: Hermes' if none matches. */
 export function callFormat(template: string, hasToken: (token: string) => boolean): CallFormatName {
