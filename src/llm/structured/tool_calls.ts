@@ -5,7 +5,7 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { CALL_FORMATS, type SyntaxPart } from "../answer/call_formats.ts";
+import { CALL_FORMATS, type CallSyntax } from "../answer/call_formats.ts";
 import { answerMarks } from "../answer/parts.ts";
 import { LlmError } from "../error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
@@ -78,8 +78,8 @@ function functionOf(
 }
 
 /** Everything in a syntax that looks like a mark. */
-function marksOf(syntax: Readonly<Record<string, readonly SyntaxPart[] | undefined>>): readonly string[] {
-  const texts = Object.values(syntax).flatMap((parts) => parts ?? []).flatMap((part) =>
+function marksOf({ before, call, between = [], after }: CallSyntax): readonly string[] {
+  const texts = [before, call, between, after].flat().flatMap((part) =>
     typeof part === "string" ? [part] : part.kind === "THOUGHTS" ? [part.begin, part.end] : []
   );
   return [...new Set(texts.flatMap((text) => text.match(MARK) ?? []))];
