@@ -8,6 +8,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
+import { enqueue } from "../../array/compile/evaluate.ts";
 import { writeState } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Key } from "../../array/random/keys.ts";
@@ -83,7 +84,7 @@ export class DeviceRows implements Disposable {
       logits: masked === undefined ? undefined : detach(mx.zeros([rows, masked], dtype)),
       mask: masked === undefined ? undefined : words([rows, maskWords(masked)]),
     };
-    mx.eval(this.state);
+    enqueue(this.state); // waits for no step on its way
   }
 
   /** Writes a sequence into a row. */

@@ -148,7 +148,9 @@ export class Runner implements Disposable {
     };
     const state: PromptState = { ...arrays, ...this.#pool.buffers };
     const kind = last ? "engine prompt" : "engine read";
-    const traced = await this.#traced(kind, state, (now) => promptStep(this.#model, now), this.#model.device.tiled);
+    // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
+    const keeps = this.#model.device.tiled || !last;
+    const traced = await this.#traced(kind, state, (now) => promptStep(this.#model, now), keeps);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
     loop.run(1);
