@@ -282,6 +282,10 @@ export class Engine implements AsyncDisposable {
       // A grammar may open while a step is submitted.
       const depth = (): number => this.#constrained > 0 ? 1 : sizer.depth;
       while (flight.length < depth()) {
+        if (performance.now() - turn > TURN_MS) {
+          await setImmediate();
+          turn = performance.now();
+        }
         if (pending.length === 0) {
           const next = this.#scheduler.schedule(this.#constrained > 0 ? 1 : sizer.size);
           if (!next) break;
@@ -307,10 +311,6 @@ export class Engine implements AsyncDisposable {
       sizer.grow();
       this.#scheduler.commit(step, this.#take(submitted));
       this.#forget(step);
-      if (performance.now() - turn > TURN_MS) {
-        await setImmediate();
-        turn = performance.now();
-      }
     }
   }
 
