@@ -245,7 +245,7 @@ float attention_pair(uint pair, uint now, out float key_scale) {
 }
 
 void attention() {
-    uint now = position();
+    uint own = position(), now = kv_seen(own);
     Carry carry;
     IF_POLLING(load_carry(state_before(LAYER), carry));
     // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
@@ -278,6 +278,6 @@ void attention() {
     residual_add(state_after(LAYER), rows, carry);
     IF_POLLING(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
     if (HEAD_NORM != 0u && thread() < 8u) {
-        store_key(ADDRESS(KEYS), thread() >> 2, now, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
+        store_key(ADDRESS(KEYS), thread() >> 2, own, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
     }
 }

@@ -60,7 +60,7 @@ void main() {
 #endif
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((pc.p.phases & 1u) != 0u) qkv();
-        else if ((pc.p.phases & 2u) != 0u) prefetch_attention(0u, the_position);
+        else if ((pc.p.phases & 2u) != 0u) prefetch_attention(0u, kv_seen(the_position));
         if ((pc.p.phases & 2u) != 0u) attention();
         if ((pc.p.phases & 4u) != 0u) mlp();
     }

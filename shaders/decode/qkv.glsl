@@ -80,7 +80,7 @@ void qkv() {
     Rows rows;
     load_norm(ADDRESS(NORMS), rows);
     IF_BARRIERS(load_residual(state_before(LAYER), rows));
-    uint now = position();
+    uint own = position(), now = kv_seen(own);
     Keys keys;
     IF_POLLING(if (ROUNDS == 1u) load_keys(0u, now, keys));
 
@@ -143,12 +143,12 @@ void qkv() {
                 slice_of[2u * type + partner_][at] = y;
                 if (type == HEADS) {
                     if (HEAD_NORM != 0u) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
-                    else store_key(ADDRESS(KEYS), partner_, now, at, y);
+                    else store_key(ADDRESS(KEYS), partner_, own, at, y);
                 }
             } else {
                 uint at = 4u * (task & 1u) + r;
-                if (kv_has_room(now))
-                    store_float(value_address(ADDRESS(VALUES), kv_place(SEQUENCE, now), kv_head(), slice()), at, DTYPE_KV, x);
+                if (kv_has_room(own))
+                    store_float(value_address(ADDRESS(VALUES), kv_place(SEQUENCE, own), kv_head(), slice()), at, DTYPE_KV, x);
 #ifdef POLL
                 Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
 #endif

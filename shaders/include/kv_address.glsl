@@ -69,6 +69,12 @@ uvec2 kv_place(uint sequence, uint position) { return kv_place(kv_page(sequence,
 // Whether a position may be written.
 bool kv_has_room(uint position) { return PAGE == 0u || position < pc.p.capacity - PAGE; }
 
+// The last position that a token sees: its own, or without room the last one of its pages.
+uint kv_seen(uint position) {
+    if (PAGE == 0u) return position;
+    return min(position, pc.p.capacity - PAGE - 1u);
+}
+
 // Counting all elements may take 64 bits; 32 are enough for those of a head.
 uint64_t kv_address(uint64_t cache, uint features, uvec2 place, uint head, uint block) {
     uint room = PAGE == 0u ? pc.p.capacity : PAGE;

@@ -24,7 +24,7 @@ import {
   walkOf,
   workgroupsOf,
 } from "./emission.ts";
-import { reachOf } from "./kv_place.ts";
+import { capacityOf, reachOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
@@ -83,7 +83,7 @@ export class DecoderEmitter {
   /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the launch mode is "barriers". */
   constructor(emission: Emission) {
     const { l, ready: { decoder: d } } = emission;
-    const { unroll, rounds } = walkOf(reachOf(d.cache));
+    const { unroll, rounds } = walkOf(capacityOf(d.cache));
     this.#e = emission;
     this.#sequences = sequencesOf(d);
     this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };

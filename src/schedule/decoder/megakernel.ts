@@ -20,7 +20,7 @@ import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
-import { capacityOf, reachOf } from "./kv_place.ts";
+import { capacityOf } from "./kv_place.ts";
 import { type LaunchMode, LaunchModes } from "./launch_mode.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
 import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
@@ -131,8 +131,8 @@ export function forgetLaunchModes(backend: Backend): void {
 /** The key of a probe's result, besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
   const { sizes, features, layers, cache } = decoder;
-  const { unroll, rounds } = walkOf(reachOf(cache));
   const capacity = capacityOf(cache);
+  const { unroll, rounds } = walkOf(capacity);
   const walk = {
     batched: () => {
       const rows = `${tokensOf(decoder)}${decoder.chunk ? " tokens" : ""}`;

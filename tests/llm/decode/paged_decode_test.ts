@@ -188,6 +188,12 @@ const WITHOUT_ROOM: readonly Pick<Case, "what" | "positions" | "options" | "kern
     kernel: /^decode_qkv/,
   },
   {
+    what: "one, in phases of the kernel of all layers",
+    positions: [191],
+    options: { gemv: "off", launchMode: "per_phase" },
+    kernel: /^decode_layers$/,
+  },
+  {
     what: "one, in gemv kernels",
     positions: [191],
     options: { gemv: "on", launchMode: "barriers" },
