@@ -1,12 +1,13 @@
 /**
- * All planted mistakes, by area. They were chosen before the tests were split into the gate and a full run. They
- * measure how much the shorter tests still find.
+ * All planted mistakes, by area. They measure how much the shorter tests of the gate still find. So they were chosen before
+ * the tests were split into the gate and a full run; those of the engine, the server, pages and answers came with that code.
  *
  * @module
  */
 
 import { ARRAYS } from "./arrays.ts";
 import { CLI } from "./cli.ts";
+import { ENGINE } from "./engine.ts";
 import { FILES } from "./files.ts";
 import { GENERATION } from "./generation.ts";
 import { GLSL } from "./glsl.ts";
@@ -14,6 +15,7 @@ import { LOWERING } from "./lowering.ts";
 import { type Area, AREAS, type Mutant } from "./mutant.ts";
 import { NN } from "./nn.ts";
 import { RUNTIME } from "./runtime.ts";
+import { SERVER } from "./server.ts";
 import { TABLES } from "./tables.ts";
 import { TEMPLATES } from "./templates.ts";
 import { TOKENIZER } from "./tokenizer.ts";
@@ -34,6 +36,8 @@ const BY_AREA: Readonly<Record<Area, readonly Mutant[]>> = {
   cli: CLI,
   files: FILES,
   generation: GENERATION,
+  engine: ENGINE,
+  server: SERVER,
   nn: NN,
   training: TRAINING,
 };

@@ -8,14 +8,14 @@ export const CLI = [
     file: "src/cli/flags.ts",
     find: "args.slice(0, end < 0 ? args.length : end)",
     replace: "args",
-    tests: ["tests/cli/format_test.ts", "tests/cli/tools_test.ts", "tests/cli/generate_test.ts"],
+    tests: ["tests/cli/flags_test.ts", "tests/cli/table_test.ts"],
   },
   {
     name: "an empty number is 0",
     file: "src/cli/flags.ts",
     find: 'const value = text.trim() === "" ? NaN : Number(text);',
     replace: "const value = Number(text);",
-    tests: ["tests/cli/train_table_test.ts", "tests/cli/tools_test.ts", "tests/cli/generate_test.ts"],
+    tests: ["tests/cli/flags_test.ts", "tests/cli/train_table_test.ts"],
   },
   {
     name: "--temp 0 gives way to the temperature of the model",

@@ -30,7 +30,7 @@ export const GENERATION = [
     file: "src/llm/decode/state.ts",
     find: "tokens.set(readMapped(log, row * LOG, count - until), until);",
     replace: "tokens.set(readMapped(log, 0, count - until), until);",
-    tests: ["tests/llm/generation/batch_generate_test.ts", "tests/llm/decode/batched_decode_test.ts"],
+    tests: ["tests/llm/decode/token_log_test.ts", "tests/llm/generation/batch_generate_test.ts"],
   },
   {
     name: "all sequences of a batch draw with one seed",
@@ -59,5 +59,19 @@ export const GENERATION = [
     find: "return wavelength / (kept + (1 - kept) / factor);",
     replace: "return wavelength / (1 - kept + kept / factor);",
     tests: ["tests/llm/models/rope_scaling_test.ts", "tests/llm/models/llama_test.ts"],
+  },
+  {
+    name: "a parameter that may be a text or null is never null",
+    file: "src/llm/answer/tool_calls.ts",
+    find: 'types.has("string") && !types.has("null")',
+    replace: 'types.has("string")',
+    tests: ["tests/llm/generation/answer_test.ts", "tests/llm/generation/call_formats_test.ts"],
+  },
+  {
+    name: "integers of calls beyond 2^53 are rounded",
+    file: "src/llm/answer/literal.ts",
+    find: "Number.isSafeInteger(value) ? value : BigInt(source)",
+    replace: "value",
+    tests: ["tests/llm/generation/answer_test.ts", "tests/llm/generation/call_formats_test.ts"],
   },
 ] as const satisfies readonly Mutant[];

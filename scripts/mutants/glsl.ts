@@ -72,4 +72,11 @@ export const GLSL = [
       "tests/llm/decode/fused_decode_test.ts",
     ],
   },
+  {
+    name: "features of a head in pages lie in one block",
+    file: "shaders/ops/attention/append_pages.comp",
+    find: "uint block = unit / pc.p.block, blocks = pc.p.units / pc.p.block;",
+    replace: "uint block = 0, blocks = pc.p.units / pc.p.block;",
+    tests: ["tests/llm/kv/pages_test.ts"],
+  },
 ] as const satisfies readonly Mutant[];

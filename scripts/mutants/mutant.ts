@@ -18,6 +18,8 @@ export const AREAS = [
   "cli",
   "files",
   "generation",
+  "engine",
+  "server",
   "nn",
   "training",
 ] as const;

@@ -71,8 +71,8 @@ export const TABLES = [
     find: "    float scale; // of the parts that are added\n",
     replace: "    uint scale; // of the parts that are added\n",
     tests: [
-      "tests/llm/models/families_test.ts",
       "tests/kernels/prefill_test.ts",
+      "tests/llm/models/families_test.ts",
       "tests/llm/prefill/fused_prefill_test.ts",
     ],
   },

@@ -33,6 +33,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     { rows: 1, cols: 4, threads: 32 },
     { rows: 37, cols: 1024, threads: 256, splits: 4 },
     { rows: 5, cols: 1000, threads: 64, splits: 3, scale: 16, parts: float16 },
+    { rows: 6, cols: 256, threads: 64, splits: 2, scale: 0.22, parts: float16 },
     { rows: 3, cols: 2560, threads: 256, splits: 1, x: bfloat16, parts: float16, weight: bfloat16 },
     { rows: 9, cols: 132, threads: 128, splits: 2, x: float16, weight: float16, total: float16, out: float32 },
     { rows: 7, cols: 64, threads: 64, x: bfloat16, total: bfloat16, out: bfloat16 },

@@ -12,6 +12,7 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_flatten
+from mlx_lm.tuner.datasets import TextDataset
 from mlx_lm.tuner.dora import DoRAEmbedding, DoRALinear
 from mlx_lm.tuner.lora import LoRAEmbedding, LoRALinear
 from mlx_lm.tuner.trainer import TrainingArgs, default_loss, evaluate, iterate_batches, train
@@ -96,7 +97,7 @@ def dataset():
 
 def batch_cases():
     rows = []
-    for batch_size, limit, seed in ((1, 2048, 0), (2, 2048, 3), (3, 50, 7)):
+    for batch_size, limit, seed in ((1, 2048, 0), (2, 2048, 3), (3, 50, 7), (2, 36, 5)):
         it = iterate_batches(dataset(), batch_size, limit, loop=True, seed=seed)
         batches = [next(it) for _ in range(12)]
         rows.append({
@@ -125,8 +126,25 @@ def loss_cases():
     return [{"loss": loss.item(), "tokens": n.item()} for loss, n in (default_loss(Table(), *b) for b in it)]
 
 
+def accumulated():
+    """A training of the table in which three batches make one step of plain descent, which follows the size of gradients."""
+    model = Table()
+    np.random.seed(0)
+    args = TrainingArgs(batch_size=2, iters=6, steps_per_report=100, steps_per_save=100, max_seq_length=36,
+                        grad_accumulation_steps=3, adapter_file=tempfile.mkdtemp() + "/adapters.safetensors")
+    train(model, optim.SGD(learning_rate=8.0), dataset(), args=args)
+    return numbers(model.weight)
+
+
 TEXTS = ["Once upon a time there was a fox.", "The fox was red.", "2 + 3 = 5.", "A bird sang in the garden, and the fox heard it.",
          "It was a cold day.", "The capital of France is Paris."]
+
+
+def ended():
+    """Tokens of a text that ends with the last token, and of the same text without it."""
+    _, tokenizer = load(str(TINY))
+    rows = [{"text": TEXTS[4] + end} for end in (tokenizer.eos_token, "")]
+    return [TextDataset(rows, tokenizer).process(row)[0] for row in rows]
 
 
 def training(kind):
@@ -185,6 +203,8 @@ golden = {
     "layers": layer_cases(),
     "batches": batch_cases(),
     "loss": loss_cases(),
+    "accumulated": accumulated(),
+    "ended": ended(),
     "texts": TEXTS,
     "adapter": adapter(),
     "training": {kind: training(kind) for kind in ("lora", "dora")},

@@ -38,6 +38,10 @@ interface Golden {
     readonly lengths: readonly (readonly (readonly number[])[])[];
   }[];
   readonly loss: readonly { readonly loss: number; readonly tokens: number }[];
+  /** Weights of the table after a training in which three batches make one step. */
+  readonly accumulated: Numbers;
+  /** Tokens of a text that ends with the last token, and of the same text without it. */
+  readonly ended: readonly (readonly number[])[];
   readonly texts: readonly string[];
   readonly adapter: { readonly loss: number; readonly without: number };
   readonly training: Readonly<
@@ -172,6 +176,19 @@ for (const device of testDevices()) {
     });
   });
 
+  Deno.test(`${device}: three batches make one step by the mean of their gradients`, async () => {
+    mx.setDefaultDevice(device);
+    const table = new Table();
+    const before = mx.multiply(fill(8, [51, 51]), 2);
+    // Plain descent, whose step follows the size of the gradients: Adam's does not.
+    await tuner.train(table, new mx.optimizers.SGD({ learningRate: 8 }), SET, {
+      args: { batchSize: 2, iters: 6, maxSeqLength: 36, gradAccumulationSteps: 3, adapterFile: null },
+    });
+    close("the trained table", table.weight, GOLDEN.accumulated);
+    const moved = mx.max(mx.abs(mx.subtract(table.weight, before))).item() as number;
+    assert(moved > 0.1, `weights moved by ${moved}: the test shows nothing`);
+  });
+
   for (const [kind, golden] of Object.entries(GOLDEN.training)) {
     // DoRA makes every matrix dense in each step, which a software GPU takes long for.
     if (kind === "dora" && device !== anyDevice()) continue;
@@ -215,6 +232,16 @@ for (const device of testDevices()) {
     });
   }
 }
+
+Deno.test("a text that ends with the last token has it once", async () => {
+  mx.setDefaultDevice(anyDevice());
+  const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+  using _ = model;
+  const [last] = tokenizer.eosTokenIds;
+  const end = tokenizer.decode([last]);
+  const set = tuner.createDataset([GOLDEN.texts[4] + end, GOLDEN.texts[4]].map((text) => ({ text })), tokenizer);
+  assertEquals(set.map(({ tokens }) => [...tokens]), GOLDEN.ended.map((ids) => [...ids]));
+});
 
 Deno.test("adapters that mlx-lm wrote are loaded, and the model loses what it does there", async () => {
   mx.setDefaultDevice(anyDevice());

@@ -60,12 +60,13 @@ for (const device of DEVICES) {
         chosen([
           { settings: { frequencyPenalty: 0.6, contextSize: 4 }, recent: [1, 1, 0, 0], logits }, // 3 - 2 * 0.6
           { settings: { frequencyPenalty: 0.6, contextSize: 2 }, recent: [1, 1, 0, 0], logits }, // the last two are 0
+          { settings: { frequencyPenalty: 1.1, contextSize: 3 }, recent: [1, 0, 0, 0], logits }, // the last three are 0
           { settings: { presencePenalty: 0.9, contextSize: 4 }, recent: [1, 1, 1, 1], logits }, // 3 - 0.9
           { settings: { repetitionPenalty: 2, contextSize: 4 }, recent: [1, 0, 0, 0], logits }, // 3 / 2
           { settings: {}, recent: [1, 1, 1, 1], logits },
         ])
       ));
-    assertEquals(tokens, [2, 1, 1, 2, 1]);
+    assertEquals(tokens, [2, 1, 1, 1, 2, 1]);
   });
 
   Deno.test(`a row without a token leaves the one before it alone on ${device}`, () => {

@@ -324,6 +324,7 @@ Deno.test("batchGenerate() encodes each prompt once", async () => {
       return tokenizer.encode(text, options);
     },
     decoder: () => tokenizer.decoder(),
+    idOf: (token: string) => tokenizer.idOf(token),
   });
   const { promptTokens } = await batchGenerate(model, counting, PROMPTS, { maxTokens: 1 });
   assertEquals(encoded, PROMPTS);

@@ -489,6 +489,17 @@ Deno.test("an array is text and JSON, and no operand", () => {
   }
 });
 
+for (const device of testDevices()) {
+  Deno.test(`means of 16-bit floats are summed in float32 on ${device}`, () => {
+    mx.withDevice(device, () => {
+      // The sum is beyond float16, whose largest number is 65504.
+      assertEquals(mx.mean(mx.full([8], 60000, mx.float16)).item(), 60000); // a number of float16
+      // bfloat16 has 8 bits: it has no number between 256 and 258.
+      assertEquals(mx.mean(mx.ones([257], mx.bfloat16)).item(), 1);
+    });
+  });
+}
+
 Deno.test("toTypedArray() keeps the dtype and widens bfloat16", () => {
   mx.setDefaultDevice("wasm");
   mx.tidy(() => {
