@@ -23,6 +23,7 @@ const MIN_DISK = 2e9;
 export const VARIABLES: readonly string[] = [
   "VKMX_DEVICE",
   "VKMX_LIBRARY",
+  "VKMX_API_KEY",
   "VKMX_CACHE",
   "VKMX_OFFLINE",
   "VKMX_THREADS",

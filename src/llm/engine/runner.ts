@@ -54,7 +54,7 @@ export interface Submitted {
 }
 
 /** Fewest pages in a table, so that short sequences share traces. */
-const MIN_COLUMNS = 8;
+const MIN_COLUMNS = 4;
 /** Steps of a loop after which a faster form is looked for. */
 const IMPROVE_AFTER = 32;
 
