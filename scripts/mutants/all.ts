@@ -1,6 +1,6 @@
 /**
- * All planted mistakes, by area. They measure how much the shorter tests of the gate still find. So they were chosen before
- * the tests were split into the gate and a full run; those of the engine, the server, pages and answers came with that code.
+ * All planted mistakes, by area. They measure how much the shorter tests of the gate still find. So most
+ * were chosen before the tests were split into the gate and a full run. Those of the engine, the server, pages and answers are later.
  *
  * @module
  */
