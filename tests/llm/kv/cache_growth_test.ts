@@ -63,7 +63,12 @@ for (const device of DEVICES) {
     const folder = await Deno.makeTempDir();
     await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
-    const tokenizer = { decoder: () => ({ push: () => "", finish: () => "" }), eosTokenIds: new Set() };
+    const tokenizer = {
+      decoder: () => ({ push: () => "", finish: () => "" }),
+      eosTokenIds: new Set(),
+      chatTemplate: "",
+      idOf: () => undefined,
+    };
     const run = async (other: number[]): Promise<readonly number[]> => {
       const settings = { maxTokens: COUNT, temp: 5, seed: [3, 8] };
       const prompts = [PROMPT, other];
