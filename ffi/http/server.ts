@@ -8,6 +8,7 @@
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import { setImmediate } from "node:timers/promises";
 
 /** Limits of time in milliseconds, after which a connection is closed. */
 export interface HttpLimits {
@@ -75,6 +76,8 @@ export interface HttpServer {
   close(): Promise<void>;
 }
 
+/** Characters of a reply that wait to be written before no more are asked for. */
+const MAX_WAITING = 2 ** 16;
 /** How often limits of time are looked at. */
 const CHECK_MS = 1000;
 /** Bytes of an unwanted body that are read so that its client, which still sends them, sees the reply. */
@@ -217,15 +220,34 @@ async function send(
   response.writeHead(status, headers);
   if (typeof body === "string") return void response.end(body);
   response.flushHeaders();
-  for await (const piece of body) {
-    if (signal.aborted) return;
-    if (!response.write(piece) && !await isDrained(response, stalledMs)) return void response.destroy();
+  // Pieces of one turn of the event loop go together: each write costs more than a token.
+  let waiting = "";
+  let writing: Promise<void> | undefined;
+  const write = async (): Promise<void> => {
+    while (waiting !== "" && !response.destroyed) {
+      await setImmediate();
+      const text = waiting;
+      waiting = "";
+      if (!response.write(text) && !await isDrained(response, stalledMs)) response.destroy();
+    }
+    writing = undefined;
+  };
+  try {
+    for await (const piece of body) {
+      if (signal.aborted || response.destroyed) return;
+      waiting += piece;
+      writing ??= write();
+      if (waiting.length > MAX_WAITING) await writing;
+    }
+  } finally {
+    await writing;
   }
   response.end();
 }
 
 /** Waits until the client has read on; false if it went or does not read. */
 function isDrained(response: ServerResponse, stalledMs: number): Promise<boolean> {
+  if (response.destroyed) return Promise.resolve(false);
   return new Promise((resolve) => {
     const end = (drained: boolean): void => {
       clearTimeout(timer);

@@ -75,7 +75,7 @@ function makeHeads(
   const [keys, values] = [0, 1].map(() => bench.array([kvHeads * headDim, m], float16, 0));
   const [table, start] = [bench.array([m, headDim], float32, HALVES), bench.array([1], uint32, 0)];
   return {
-    buffers: [table, norm, norm, start, keys, values, undefined],
+    buffers: [table, norm, norm, start, keys, values, undefined, undefined],
     spec: {
       HEADS: heads,
       KV_HEADS: kvHeads,
@@ -88,8 +88,9 @@ function makeHeads(
       HEAD_NORM: 1,
       QKV_BIAS: 0,
       PER_SEQUENCE: 0,
+      PAGE: 0,
     },
-    push: { seq: m, capacity: m, eps: 1e-6 },
+    push: { seq: m, capacity: m, pages: 0, eps: 1e-6 },
   };
 }
 

@@ -194,7 +194,7 @@ export class Runner implements Disposable {
     const { settings, key } = job;
     const mask = await job.mask();
     const masked = mask ? this.#model.config.vocabSize : undefined;
-    const rows = new DeviceRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
+    const rows = this.#newRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
     rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
     if (mask) rows.allow(0, mask);
     const chooser = await this.#choosing({ ...rows, sizes: rows.sizes }, { ...rows.state, logits });
@@ -275,11 +275,16 @@ export class Runner implements Disposable {
     };
   }
 
+  /** Rows on the model's device, which need not be the default one. */
+  #newRows(sizes: RowSizes): DeviceRows {
+    return mx.withDevice(this.#model.device.name, () => new DeviceRows(sizes));
+  }
+
   /** Makes rows for a step; those there were are let go. Nothing may be on its way. */
   #makeRows(step: DecodeStep): void {
     this.#releaseRows();
     const sizes = this.#needed(step);
-    this.#rows = new DeviceRows(sizes);
+    this.#rows = this.#newRows(sizes);
     this.#vacant = Array.from({ length: sizes.rows }, (_, i) => i);
     this.#steps = 0;
   }
