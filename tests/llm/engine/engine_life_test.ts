@@ -7,14 +7,14 @@ import { setImmediate, setTimeout } from "node:timers/promises";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
-import { assertAlike, errorOf, type Loaded, take, takeAlone, TINY_PAGE } from "../../support/models/engine_requests.ts";
+import { assertAlike, errorOf, type Loaded, take, takeAlone, tinyPage } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
 /** A pool that is made fast. */
-const SMALL = { kvBytes: 8 * TINY_PAGE } as const;
+const small = (device: string): mx.lm.EngineOptions => ({ kvBytes: 8 * tinyPage(device) });
 const DISPOSED = "option: The engine was disposed: make a new one";
 const LONG = Array.from({ length: 300 }, (_, i) => GOLDEN[1].ids[i % GOLDEN[1].ids.length]);
 /** A grammar that takes a while to compile. */
@@ -47,7 +47,7 @@ for (const device of DEVICES) {
   Deno.test(`requests are aborted and left at any time on ${device}`, async () => {
     const loaded = await load();
     await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
-      ...SMALL,
+      ...small(device),
       maxSequences: 2,
       prefillStepSize: 32,
     });
@@ -97,7 +97,7 @@ for (const device of DEVICES) {
 
   Deno.test(`a request that follows another at once is served on ${device}`, async () => {
     const { model, tokenizer } = await load();
-    await using engine = new mx.lm.Engine(model, tokenizer, SMALL);
+    await using engine = new mx.lm.Engine(model, tokenizer, small(device));
     for (let i = 0; i < 8; i++) {
       assertEquals((await take(engine.add({ prompt: "Hi", maxTokens: 1 + i % 2 }))).length, 1 + i % 2);
     }
@@ -116,7 +116,7 @@ for (const device of DEVICES) {
   Deno.test(`an engine is disposed while requests run, and takes no others, on ${device}`, async () => {
     const { model, tokenizer } = await load();
     const before = await settle(model);
-    const engine = new mx.lm.Engine(model, tokenizer, { ...SMALL, maxSequences: 2 });
+    const engine = new mx.lm.Engine(model, tokenizer, { ...small(device), maxSequences: 2 });
     const first = engine.add({ prompt: "Once upon a time", maxTokens: 400 });
     await first.next();
     await first.next();
@@ -142,8 +142,8 @@ for (const device of DEVICES) {
   Deno.test(`engines and streams share a model on ${device}`, async () => {
     const loaded = await load();
     const { model, tokenizer } = loaded;
-    await using one = new mx.lm.Engine(model, tokenizer, SMALL);
-    await using other = new mx.lm.Engine(model, tokenizer, { ...SMALL, maxSequences: 1 });
+    await using one = new mx.lm.Engine(model, tokenizer, small(device));
+    await using other = new mx.lm.Engine(model, tokenizer, { ...small(device), maxSequences: 1 });
     const request = (i: number): mx.lm.EngineRequest => ({
       prompt: GOLDEN[i].ids,
       maxTokens: 12,
@@ -165,7 +165,7 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await load();
     const before = await settle(model);
     {
-      await using engine = new mx.lm.Engine(model, tokenizer, { ...SMALL, maxSequences: 4 });
+      await using engine = new mx.lm.Engine(model, tokenizer, { ...small(device), maxSequences: 4 });
       const round = async (from: number): Promise<number> => {
         await Promise.all(Array.from({ length: device === "wasm" ? 100 : 12 }, (_, i) => {
           const request = { prompt: [1 + (from + i) % 4000, 5, 6], maxTokens: 1 + i % 2, temp: i % 3, seed: i };
@@ -185,7 +185,7 @@ for (const device of DEVICES) {
   Deno.test(`an engine whose model was disposed says so on ${device}`, async () => {
     await shared.loaded?.model.traces.idle();
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-    const engine = new mx.lm.Engine(model, tokenizer, SMALL);
+    const engine = new mx.lm.Engine(model, tokenizer, small(device));
     await take(engine.add({ prompt: "Hi", maxTokens: 1 }));
     await model.traces.idle();
     model[Symbol.dispose]();

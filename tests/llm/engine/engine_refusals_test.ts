@@ -6,7 +6,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
-import { assertAlike, errorOf, take, takeAlone, TINY_PAGE } from "../../support/models/engine_requests.ts";
+import { assertAlike, errorOf, take, takeAlone, tinyPage } from "../../support/models/engine_requests.ts";
 import { loadDamaged } from "../../support/models/damaged_model.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 
@@ -63,7 +63,7 @@ const WRONG_OPTIONS: readonly (readonly [options: unknown, message: string])[] =
   [{ maxSequences: 0 }, "maxSequences"],
   [{ maxSequences: 1.5 }, "maxSequences"],
   [{ maxQueue: -1 }, "maxQueue"],
-  [{ kvBytes: TINY_PAGE - 1 }, "kvBytes"],
+  [{ kvBytes: tinyPage("wasm") - 1 }, "kvBytes"],
   [{ kvBytes: Infinity }, "kvBytes"],
   [{ contextSize: 0 }, "contextSize"],
   [{ prefillStepSize: "128" }, "prefillStepSize"],
@@ -74,7 +74,7 @@ const WRONG_OPTIONS: readonly (readonly [options: unknown, message: string])[] =
 for (const device of DEVICES) {
   Deno.test(`an engine refuses what is wrong at once, by name, on ${device}`, async () => {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-    const options = { kvBytes: 2 * TINY_PAGE, maxSequences: 1, maxQueue: 1 };
+    const options = { kvBytes: 2 * tinyPage(device), maxSequences: 1, maxQueue: 1 };
     {
       await using engine = new mx.lm.Engine(model, tokenizer, options);
       const check = async (what: unknown, call: () => unknown, message: string): Promise<void> => {
@@ -111,7 +111,9 @@ for (const device of DEVICES) {
     const loaded = await mx.lm.load(TINY_DIR, { device });
     const { model, tokenizer } = loaded;
     const ids = Array.from({ length: 65 }, (_, i) => GOLDEN[1].ids[i % GOLDEN[1].ids.length]);
-    const sizes = [{ kvBytes: TINY_PAGE }, { kvBytes: 2 * TINY_PAGE, contextSize: 50 }, { kvBytes: 5 * TINY_PAGE / 2 }];
+    const sizes = [{ kvBytes: tinyPage(device) }, { kvBytes: 2 * tinyPage(device), contextSize: 50 }, {
+      kvBytes: 5 * tinyPage(device) / 2,
+    }];
     for (const [i, context] of [64, 50, 128].entries()) {
       await using engine = new mx.lm.Engine(model, tokenizer, sizes[i]);
       assertEquals(engine.contextSize, context);
@@ -141,7 +143,7 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await loadDamaged(device, ["model.embed_tokens.scales", greedy[2], NaN]);
     const loaded = { model, tokenizer };
     {
-      await using engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 3 * TINY_PAGE, maxSequences: 3 });
+      await using engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 3 * tinyPage(device), maxSequences: 3 });
       const whole = GOLDEN[1].ids.filter((id) => id !== greedy[2]);
       const others: mx.lm.EngineRequest[] = [
         { prompt: GOLDEN[2].ids, maxTokens: 20, logitBias: { [greedy[2]]: -Infinity } },

@@ -9,7 +9,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { drawsCases, drawSome } from "../../support/draw_cases.ts";
-import { assertAlike, type Loaded, take, takeAlone, TINY_PAGE } from "../../support/models/engine_requests.ts";
+import { assertAlike, type Loaded, take, takeAlone, tinyPage } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR, tinySource } from "../../support/models/models.ts";
 import { generator } from "../../support/oracles/oracle.ts";
 import { Tokenizer } from "../../../src/llm/tokenizer/tokenizer.ts";
@@ -158,10 +158,13 @@ for (const device of DEVICES) {
 
   Deno.test(`requests with all options get beside each other what they get alone on ${device}`, async () => {
     const loaded = await load();
-    const names = drawSome(device, "requests with all options", Object.keys(REQUESTS), 5);
+    const names = drawSome(device, "requests with all options", Object.keys(REQUESTS), drawsCases(device) ? 2 : 5);
     const requests = names.map((name): mx.lm.EngineRequest => ({ maxTokens: 12, ...REQUESTS[name] }));
     const next = generator(hashOf(`${SEED} engine`));
-    await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, { kvBytes: 24 * TINY_PAGE, maxSequences: 6 });
+    await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
+      kvBytes: 24 * tinyPage(device),
+      maxSequences: 6,
+    });
     const order = requests.map((_, i) => ({ i, at: next() })).sort((a, b) => a.at - b.at).map(({ i }) => i);
     const served = await serve(engine, order.map((i) => requests[i]), next, 8);
     for (const [place, i] of order.entries()) {
@@ -190,7 +193,7 @@ for (const device of DEVICES) {
       maxTokens: 14,
       ...request,
     }));
-    await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, { kvBytes: 3 * TINY_PAGE });
+    await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, { kvBytes: 3 * tinyPage(device) });
     const served = await Promise.all(requests.map((request) => take(engine.add(request))));
     for (const [i, request] of requests.entries()) {
       assertAlike(served[i], await takeAlone(loaded, request), `request ${i}`);
@@ -202,7 +205,7 @@ for (const device of DEVICES) {
   Deno.test(`prompts that begin alike are read once on ${device}`, async () => {
     const loaded = await load();
     await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
-      kvBytes: 40 * TINY_PAGE,
+      kvBytes: 40 * tinyPage(device),
       prefillStepSize: 48,
     });
     const first = idsOf(140);

@@ -11,8 +11,13 @@ export interface Loaded {
   readonly tokenizer: mx.lm.Tokenizer;
 }
 
-/** Bytes of a page of the embedded model: keys and values of 64 positions in 8 layers of 2 heads of 128 float16 numbers. */
-export const TINY_PAGE: number = 2 * 64 * 8 * 2 * 128 * 2;
+/**
+ * Bytes of a page of the embedded model: keys and values of 64 positions in 8 layers of 2 heads of 128 numbers. The CPU keeps them in float16,
+ * other devices in float32 as the activations are.
+ */
+export function tinyPage(device: string): number {
+  return 2 * 64 * 8 * 2 * 128 * (device === "wasm" ? 2 : 4);
+}
 
 /** The responses of a request. */
 export async function take(
