@@ -158,7 +158,7 @@ for (const device of DEVICES) {
 
   Deno.test(`requests with all options get beside each other what they get alone on ${device}`, async () => {
     const loaded = await load();
-    const names = drawSome(device, "requests with all options", Object.keys(REQUESTS), drawsCases(device) ? 2 : 5);
+    const names = drawSome(device, "requests with all options", Object.keys(REQUESTS), 2);
     const requests = names.map((name): mx.lm.EngineRequest => ({ maxTokens: 12, ...REQUESTS[name] }));
     const next = generator(hashOf(`${SEED} engine`));
     await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
