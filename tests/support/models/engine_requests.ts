@@ -53,9 +53,10 @@ function logprobsOf({ logprobs }: mx.lm.EngineResponse): { values: number[]; tok
   return { values: [logprob, ...top.map((one) => one.logprob)], tokens: top.map(({ token }) => token) };
 }
 
-/** What log probabilities may differ by, and what two of them have to differ by for their order to count. */
-const TOLERANCE = 1e-4;
-const TIE = 1e-3;
+/** What log probabilities may differ by: in float32, and on matrix units, which multiply several rows in float16. */
+export const TOLERANCE = { exact: 1e-4, matrices: 5e-3 } as const;
+/** By how many times that two of them have to differ for their order to count. */
+const TIES = 10;
 
 /** The tokens in falling order of their values; those of ties in the order of their ids. */
 function orderOf(
@@ -64,26 +65,27 @@ function orderOf(
   const [, ...top] = values;
   const groups: number[][] = [];
   tokens.forEach((token, i) => {
-    if (i > 0 && top[i - 1] - top[i] < TIE) groups.at(-1)!.push(token);
+    if (i > 0 && top[i - 1] - top[i] < TIES * tolerance) groups.at(-1)!.push(token);
     else groups.push([token]);
   });
   return groups.flatMap((group) => group.sort((a, b) => a - b));
 }
 
-/** Asserts that responses are those of the request alone: log probabilities to {@link TOLERANCE}, in an order but for ties. */
+/** Asserts that responses are those of the request alone: log probabilities to `tolerance`, in an order but for ties. */
 export function assertAlike(
   actual: readonly mx.lm.EngineResponse[],
   expected: readonly mx.lm.EngineResponse[],
   what: string,
+  tolerance: number = TOLERANCE.exact,
 ): void {
   assertEquals(actual.map(partsOf), expected.map(partsOf), what);
   for (const [i, response] of expected.entries()) {
     const [own, alone] = [logprobsOf(actual[i]), logprobsOf(response)];
-    assertEquals(own && orderOf(own), alone && orderOf(alone), `${what}, token ${i}`);
+    assertEquals(own && orderOf(own, tolerance), alone && orderOf(alone, tolerance), `${what}, token ${i}`);
     for (const [j, value] of (alone?.values ?? []).entries()) {
       const difference = Math.abs(own!.values[j] - value);
       assert(
-        own!.values[j] === value || difference < TOLERANCE,
+        own!.values[j] === value || difference < tolerance,
         `${what}, token ${i}: log probability ${j} is ${difference} off`,
       );
     }
