@@ -61,6 +61,7 @@ const TIES = 10;
 /** The tokens in falling order of their values; those of ties in the order of their ids. */
 function orderOf(
   { values, tokens }: { readonly values: readonly number[]; readonly tokens: readonly number[] },
+  tolerance: number,
 ): number[] {
   const [, ...top] = values;
   const groups: number[][] = [];
