@@ -193,9 +193,9 @@ deviceTest("planNew() says what is wrong with a Plan", (device) => {
 deviceTest("planNew() refuses entries of a table that are in no slot", (device, index) => {
   const kernel = "batch_layers_emulated";
   if (kernel in INFO[index].missingKernels) return;
-  const { columns, spec, push } = KERNELS[kernel];
+  const { buffers, columns, spec, push } = KERNELS[kernel];
   const dispatch = { kernel, spec: spec.map(() => 64), push: encodePush(push, {}), grid: [1, 1, 1] } as const;
-  const head = plan(2, { ...dispatch, buffers: [[0, 0], [1, 0]] });
+  const head = plan(2, { ...dispatch, buffers: buffers.map((_, i) => [Math.min(i, 1), 0]) });
   for (const slot of [2, 3, PLAN_NO_SLOT]) {
     const entries = columns.flatMap((_, i) => [i === columns.length - 1 ? slot : 1, 0]);
     const words = Uint32Array.of(...head, 1, ...entries);
