@@ -151,8 +151,7 @@ void qkv_epilogue() {
             }
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 vec4 t = angles[round * 4 + h * 2], u = angles[round * 4 + h * 2 + 1];
-                if (inside && quads[h].head < N / HEAD_DIM)
-                    finish_head(rows[round], place, kept, quads[h], squares[h], t, u, a[h], b[h]);
+                if (inside && quads[h].head < N / HEAD_DIM) finish_head(rows[round], place, kept, quads[h], squares[h], t, u, a[h], b[h]);
             }
         }
     }

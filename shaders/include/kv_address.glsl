@@ -86,8 +86,6 @@ uint64_t kv_address(uint64_t cache, uint features, uvec2 place, uint head, uint 
 uint64_t key_address(uint64_t keys, uvec2 place, uint head, uint block) { return kv_address(keys, BLOCK_KEYS, place, head, block); }
 
 // The first of the BLOCK_VALUES features of a block of a value.
-uint64_t value_address(uint64_t values, uvec2 place, uint head, uint block) {
-    return kv_address(values, BLOCK_VALUES, place, head, block);
-}
+uint64_t value_address(uint64_t values, uvec2 place, uint head, uint block) { return kv_address(values, BLOCK_VALUES, place, head, block); }
 
 #endif
