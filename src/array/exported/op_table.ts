@@ -12,7 +12,6 @@ import { ValueError } from "../../graph/error.ts";
 import type { Node, OpAttrs, OpName } from "../../graph/node.ts";
 import { QUANTIZATION_MODES, type QuantizedFormat } from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import { BUFFER_RANK } from "../../graph/kv_layout.ts";
 import { maskWords } from "../../graph/token_mask.ts";
 import { ARITIES } from "../../schedule/ops/elementwise_chain.ts";
 import { convShape } from "../signal/conv_shape.ts";
@@ -180,7 +179,7 @@ function isAttentionVjp(attrs: OpAttrs["attention"], [q, k, v, c, stats, ...rest
 const SCATTER = ["assign", "sum", "prod", "min", "max"] as const;
 const NO_ATTRS = {};
 
-/** The rows. */
+/** The rows. Ops on pages have none: a file could name pages that are not there, and only an engine makes such ops. */
 const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
   full: {
     inputs: [0, 0],
@@ -524,33 +523,6 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       return rest.every((input, i) => input.dtype === float32 && sameShape(input.shape, shapes[i]));
     },
   },
-  appendPages: {
-    inputs: [4, 4],
-    attrs: {},
-    fits: (result, _, [pool, update, table, start]) =>
-      alike(result, [pool]) && isPool(pool) && update.dtype === pool.dtype && update.shape.length === 4 &&
-      update.shape[1] === pool.shape[1] && update.shape[3] === pool.shape[2] * pool.shape[4] &&
-      isPageTable(table, update.shape[0]) && start.dtype === int32 && sameShape(start.shape, [update.shape[0]]),
-  },
-  copyPages: {
-    inputs: [3, 3],
-    attrs: {},
-    fits: (result, _, [pool, from, to]) =>
-      alike(result, [pool]) && isPool(pool) &&
-      [from, to].every(({ dtype, shape }) => dtype === int32 && shape.length === 1 && sameShape(shape, from.shape)),
-  },
-  gatherPages: {
-    inputs: [2, 2],
-    attrs: {},
-    fits: ({ shape, dtype }, _, [pool, table]) =>
-      isPool(pool) && dtype === pool.dtype && isPageTable(table, shape[0]) &&
-      sameShape(shape, [
-        table.shape[0],
-        pool.shape[1],
-        table.shape[1] * pool.shape[3],
-        pool.shape[2] * pool.shape[4],
-      ]),
-  },
   logprobs: {
     inputs: [2, 3],
     attrs: { top: "integer" },
@@ -616,16 +588,6 @@ function isKernelFloat(dtype: Dtype): boolean {
 function isTokenMask(mask: Value | undefined, logits: Value): boolean {
   const [rows, cols] = logits.shape;
   return mask !== undefined && mask.dtype === uint32 && sameShape(mask.shape, [rows, maskWords(cols)]);
-}
-
-/** Whether an array is a pool of pages of keys or values. */
-function isPool({ shape }: Value): boolean {
-  return shape.length === BUFFER_RANK && sizeOf(shape) > 0;
-}
-
-/** Whether an array names pages for each of some sequences. */
-function isPageTable({ dtype, shape }: Value, sequences: number): boolean {
-  return dtype === int32 && shape.length === 2 && shape[0] === sequences && shape[1] > 0;
 }
 
 /** Whether words of a dtype come from a key, or from one for each row. */

@@ -5,6 +5,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { gatherPages } from "../../../src/array/fast/pages.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { generator, size } from "../../support/oracles/oracle.ts";
@@ -306,4 +307,14 @@ Deno.test("Files that are not what the format says are refused", () => {
     assertThrows(() => mx.importFunction(path), mx.ArrayError);
   }
   Deno.removeSync(path);
+});
+
+deviceTest("ops on the pages of an engine are written to no file", (path) => {
+  const pool = mx.zeros([2, 1, 1, 64, 4]);
+  const gather = (table: mx.Tensor): mx.Tensor => gatherPages(pool, table);
+  assertThrows(
+    () => mx.exportFunction(path, gather, mx.zeros([1, 1], mx.int32)),
+    mx.ValueError,
+    "cannot write the op gatherPages",
+  );
 });
