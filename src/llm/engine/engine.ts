@@ -8,78 +8,26 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import * as mx from "../../array/mod.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
-import { checkModel, checkNumber, checkOptions, type OptionKind } from "../arguments.ts";
+import { checkModel, checkNumber, checkOptions } from "../arguments.ts";
 import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
 import { LlmError } from "../error.ts";
 import { requestsOf } from "../generation/request.ts";
 import { KvPool, pageBytes } from "../kv/paged.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
-import { BATCH_OPTIONS } from "../sampling/options.ts";
 import { Constraint } from "../structured/constraint.ts";
 import { grammarOf } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { Job } from "./job.ts";
+import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
 import { Runner, type Submitted } from "./runner.ts";
 import { Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
 
-/** Options of an {@link Engine}. */
-export interface EngineOptions {
-  /** Most requests that are computed at a time. Default 64 on a GPU, 16 on the CPU. */
-  readonly maxSequences?: number;
-  /** Most requests that wait beside them. Default 512. */
-  readonly maxQueue?: number;
-  /**
-   * Bytes of keys and values, of running requests and of prefixes that are kept for later ones together. Default half of the memory that is
-   * free on a GPU and an eighth on the CPU, or what `maxSequences` requests can use at most.
-   */
-  readonly kvBytes?: number;
-  /** Most tokens of a prompt and its answer. Default the model's context, or what `kvBytes` holds. */
-  readonly contextSize?: number;
-  /** Most prompt tokens of one forward pass: other requests wait so long for their next token. Default 2048 on a GPU, 128 on the CPU. */
-  readonly prefillStepSize?: number;
-}
-
-const ENGINE_OPTIONS = {
-  maxSequences: "number",
-  maxQueue: "number",
-  kvBytes: "number",
-  contextSize: "number",
-  prefillStepSize: "number",
-} as const satisfies Record<keyof EngineOptions, OptionKind>;
-
-const { logitsProcessors: _processors, prefillStepSize: _size, onPrompt: _onPrompt, ...SHARED } = BATCH_OPTIONS;
-const REQUEST_OPTIONS = {
-  ...SHARED,
-  maxTokens: "number",
-  seed: "number",
-  prompt: true,
-  priority: "number",
-} as const satisfies Record<keyof EngineRequest, OptionKind>;
-
-/** Defaults by device. */
-const DEFAULTS = {
-  gpu: { maxSequences: 64, prefillStepSize: 2048, share: 0.5 },
-  cpu: { maxSequences: 16, prefillStepSize: 128, share: 0.125 },
-} as const;
-const MAX_QUEUE = 512;
 /** Milliseconds after which other tasks of the event loop get their turn. */
 const TURN_MS = 2;
-
-/** Everything that an engine needs to know of its sizes. */
-interface EngineSizes {
-  readonly maxSequences: number;
-  readonly maxQueue: number;
-  readonly contextSize: number;
-  readonly prefillStepSize: number;
-  /** Pages in all, page 0 among them. */
-  readonly pages: number;
-  readonly bytesOfPage: number;
-}
 
 /**
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
@@ -224,13 +172,14 @@ export class Engine implements AsyncDisposable {
         const { vocabSize } = this.#model.config;
         const constraint = await Constraint.open(this.#tokenizer, vocabSize, grammar, signal);
         constraint!.begin(job.ids, job.thinking);
-        if (job.constrain(constraint!)) this.#constrained++;
+        if (!job.constrain(constraint!)) return;
+        this.#constrained++;
+        this.#begin(job);
       } catch (error) {
         this.#end(job, error);
       } finally {
         this.#opening.delete(opened);
       }
-      if (!job.ended) this.#begin(job);
     };
     const opened = open();
     this.#opening.add(opened);
@@ -355,29 +304,4 @@ export class Engine implements AsyncDisposable {
       if (status === "ended" && inFlight === 0) this.#jobs.delete(id);
     }
   }
-}
-
-/** Sizes by options, device and model. */
-function sizesOf(model: DecodingModel, bytesOfPage: number, options: EngineOptions): EngineSizes {
-  const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
-    const value = options[name] ?? otherwise;
-    checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
-    return value;
-  };
-  const { device, config: { maxPositionEmbeddings } } = model;
-  const defaults = device.concurrent ? DEFAULTS.gpu : DEFAULTS.cpu;
-  const maxSequences = count("maxSequences", defaults.maxSequences);
-  const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
-  const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
-  const free = Math.floor(defaults.share * mx.deviceMemory(device.name).available);
-  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, free)), bytesOfPage);
-  const pages = Math.floor(kvBytes / bytesOfPage);
-  return {
-    maxSequences,
-    maxQueue: count("maxQueue", MAX_QUEUE, 0),
-    contextSize: Math.min(context, pages * PAGE),
-    prefillStepSize: count("prefillStepSize", defaults.prefillStepSize),
-    pages: pages + 1,
-    bytesOfPage,
-  };
 }

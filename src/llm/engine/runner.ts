@@ -14,17 +14,16 @@
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, type TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { unstacked } from "../../array/devices/stack.ts";
-import { copyPages } from "../../array/fast/pages.ts";
 import type { Key } from "../../array/random/keys.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
-import { detach, nextPosition, paddedLength } from "../decode/state.ts";
+import { detach, paddedLength } from "../decode/state.ts";
 import type { Buffers } from "../kv/cache.ts";
-import { type KvPool, PagedCache } from "../kv/paged.ts";
+import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { Logprobs } from "../sampling/logprobs_log.ts";
 import { everyToken } from "../structured/constraint.ts";
-import { type ChoiceKind, type ChoiceSettings, chooseRows, covers, kindOf, powerOfTwo } from "./choice.ts";
+import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./choice.ts";
+import { chooseStep, type CopyState, copyStep, decodeStep, type PromptState, promptStep } from "./device_steps.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, PageCopy, PrefillStep, Step, StepRow } from "./step.ts";
@@ -57,21 +56,6 @@ export interface Submitted {
 const MIN_COLUMNS = 4;
 /** Steps of a loop after which a faster form is looked for. */
 const IMPROVE_AFTER = 32;
-
-/** The state of a pass over a prompt's part. */
-interface PromptState extends Buffers {
-  readonly ids: Tensor;
-  readonly last: Tensor;
-  readonly position: Tensor;
-  readonly table: Tensor;
-  readonly logits: Tensor | undefined;
-}
-
-/** The state of a copy of pages. */
-interface CopyState extends Buffers {
-  readonly from: Tensor;
-  readonly to: Tensor;
-}
 
 /** A step over a state, or its trace where that is kept. */
 type Traced<S> = TracedStep<S> | ((state: S) => S);
@@ -197,7 +181,7 @@ export class Runner implements Disposable {
     const rows = this.#newRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
     rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
     if (mask) rows.allow(0, mask);
-    const chooser = await this.#choosing({ ...rows, sizes: rows.sizes }, { ...rows.state, logits });
+    const chooser = await this.#choosing(rows, { ...rows.state, logits });
     const ticket = chooser.run(1);
     const done = once(async () => {
       await chooser.done(ticket, true);
@@ -251,7 +235,7 @@ export class Runner implements Disposable {
     return this.#held.get(sequence)?.next === from;
   }
 
-  /** Whether the rows there are serve a step. */
+  /** Whether the rows there are serve a step, without many that are not needed; none if each row costs. */
   #fits(step: DecodeStep): boolean {
     if (!this.#rows) return false;
     const { rows, columns, kind, masked } = this.#rows.sizes;
@@ -259,7 +243,7 @@ export class Runner implements Disposable {
     const cheap = (kind.recent > 0) === (needed.kind.recent > 0) && (kind.bias > 0) === (needed.kind.bias > 0) &&
       (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
     return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
-      rows >= needed.rows && rows < 2 * needed.rows + 1;
+      rows >= needed.rows && rows <= (this.#model.device.tiled ? 2 : 1) * needed.rows;
   }
 
   /** The least rows that serve a step. */
@@ -392,38 +376,4 @@ function once(work: () => Promise<void>): () => Promise<void> {
 
 function noLogprobs(): never {
   throw new Error("a prompt's part chooses no token");
-}
-
-/** Copies pages in all layers. */
-function copyStep(now: CopyState): CopyState {
-  const copied = (arrays: Buffers["keys"]): Tensor[] =>
-    unstacked(arrays).map((pool) => copyPages(pool, now.from, now.to));
-  return { ...now, keys: copied(now.keys), values: copied(now.values) };
-}
-
-/** Reads tokens of a prompt into pages; where logits are wanted, those after the last one. */
-function promptStep(model: DecodingModel, now: PromptState): PromptState {
-  const cache = new PagedCache(now, now.position, now.table);
-  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  const { keys, values } = cache;
-  return { ...now, position: nextPosition(now), keys, values, ...(now.logits && { logits }) };
-}
-
-/** Feeds a token of each row and chooses the next ones, or leaves their logits. */
-function decodeStep(
-  model: DecodingModel,
-  kind: ChoiceKind,
-  now: RowState & Buffers,
-  masked: boolean,
-): RowState & Buffers {
-  const cache = new PagedCache(now, now.position, now.table);
-  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
-  const { keys, values } = cache;
-  const chosen = masked ? { logits } : chooseRows(kind, now, logits, mx.add(now.position, 1));
-  return { ...now, ...chosen, keys, values };
-}
-
-/** Chooses tokens from logits, by masks where there are some. */
-function chooseStep(kind: ChoiceKind, now: RowState): RowState {
-  return { ...now, ...chooseRows(kind, now, now.logits!, mx.add(now.position, 1), now.mask) };
 }

@@ -1,0 +1,90 @@
+/**
+ * Options of an engine and of its requests, and the sizes that an engine has by them.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { PAGE } from "../../graph/kv_layout.ts";
+import { checkNumber, type OptionKind } from "../arguments.ts";
+import type { DecodingModel } from "../models/mod.ts";
+import { BATCH_OPTIONS } from "../sampling/options.ts";
+import type { EngineRequest } from "./request.ts";
+
+/** Options of an engine. */
+export interface EngineOptions {
+  /** Most requests that are computed at a time. Default 64 on a GPU, 16 on the CPU. */
+  readonly maxSequences?: number;
+  /** Most requests that wait beside them. Default 512. */
+  readonly maxQueue?: number;
+  /**
+   * Bytes of keys and values, of running requests and of prefixes that are kept for later ones together. Default half of the memory that is
+   * free on a GPU and an eighth on the CPU, or what `maxSequences` requests can use at most.
+   */
+  readonly kvBytes?: number;
+  /** Most tokens of a prompt and its answer. Default the model's context, or what `kvBytes` holds. */
+  readonly contextSize?: number;
+  /** Most prompt tokens of one forward pass: other requests wait so long for their next token. Default 2048 on a GPU, 128 on the CPU. */
+  readonly prefillStepSize?: number;
+}
+
+/** Kinds of {@link EngineOptions}. */
+export const ENGINE_OPTIONS = {
+  maxSequences: "number",
+  maxQueue: "number",
+  kvBytes: "number",
+  contextSize: "number",
+  prefillStepSize: "number",
+} as const satisfies Record<keyof EngineOptions, OptionKind>;
+
+const { logitsProcessors: _processors, prefillStepSize: _size, onPrompt: _onPrompt, ...SHARED } = BATCH_OPTIONS;
+/** Kinds of what a request has. */
+export const REQUEST_OPTIONS = {
+  ...SHARED,
+  maxTokens: "number",
+  seed: "number",
+  prompt: true,
+  priority: "number",
+} as const satisfies Record<keyof EngineRequest, OptionKind>;
+
+/** Defaults by device. */
+const DEFAULTS = {
+  gpu: { maxSequences: 64, prefillStepSize: 2048, share: 0.5 },
+  cpu: { maxSequences: 16, prefillStepSize: 128, share: 0.125 },
+} as const;
+const MAX_QUEUE = 512;
+/** Everything that an engine needs to know of its sizes. */
+export interface EngineSizes {
+  readonly maxSequences: number;
+  readonly maxQueue: number;
+  readonly contextSize: number;
+  readonly prefillStepSize: number;
+  /** Pages in all, page 0 among them. */
+  readonly pages: number;
+  readonly bytesOfPage: number;
+}
+
+/** Sizes by options, device and model. */
+export function sizesOf(model: DecodingModel, bytesOfPage: number, options: EngineOptions): EngineSizes {
+  const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
+    const value = options[name] ?? otherwise;
+    checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
+    return value;
+  };
+  const { device, config: { maxPositionEmbeddings } } = model;
+  const defaults = device.concurrent ? DEFAULTS.gpu : DEFAULTS.cpu;
+  const maxSequences = count("maxSequences", defaults.maxSequences);
+  const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
+  const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
+  const free = Math.floor(defaults.share * mx.deviceMemory(device.name).available);
+  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, free)), bytesOfPage);
+  const pages = Math.floor(kvBytes / bytesOfPage);
+  return {
+    maxSequences,
+    maxQueue: count("maxQueue", MAX_QUEUE, 0),
+    contextSize: Math.min(context, pages * PAGE),
+    prefillStepSize: count("prefillStepSize", defaults.prefillStepSize),
+    pages: pages + 1,
+    bytesOfPage,
+  };
+}
