@@ -13,7 +13,7 @@
  * @module
  */
 
-import type { Flags, Values } from "../../src/cli/flags.ts";
+import { checkOneOf, type Flags, type Values } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import { median, readCounts } from "../../src/cli/bench/figures.ts";
@@ -35,7 +35,7 @@ const FLAGS = {
 } as const satisfies Flags;
 const PROGRAM = { name: "bench:serve", about: "Measures many requests on one model.", flags: FLAGS };
 
-const ROWS = ["decode", "prefix", "load", "stream", "http"];
+const DTYPES = ["float16", "bfloat16", "float32"] as const;
 /** Lengths of prompts and answers of the load. */
 const LOAD = [100, 1024] as const;
 
@@ -210,13 +210,11 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
 const MEASURES = { decode, prefix, load, stream, http };
 
 await runMain(PROGRAM, async (options) => {
-  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype = "float16", rows = ROWS.join() } = options;
-  const dtypes: Readonly<Record<string, mx.Dtype>> = {
-    float16: mx.float16,
-    bfloat16: mx.bfloat16,
-    float32: mx.float32,
-  };
-  const loaded = await mx.lm.load(await modelFolder(shape), { device, dtype: dtypes[dtype] });
+  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype = "float16" } = options;
+  const names = Object.keys(MEASURES) as (keyof typeof MEASURES)[];
+  const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ?? names;
+  const dtypeName = checkOneOf("--dtype", dtype, DTYPES);
+  const loaded = await mx.lm.load(await modelFolder(shape), { device, dtype: mx[dtypeName] });
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
   await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
@@ -229,7 +227,7 @@ await runMain(PROGRAM, async (options) => {
       (engine.metrics.kvBytes / 1e9).toFixed(1)
     } GB of keys and values, context ${engine.contextSize}\n`,
   );
-  for (const name of rows.split(",")) await MEASURES[name as keyof typeof MEASURES](loaded, engine, options);
+  for (const name of chosen) await MEASURES[name](loaded, engine, options);
   loaded.model[Symbol.dispose]();
   return 0;
 });
