@@ -14,7 +14,7 @@
 // A block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
 // queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
-// Where PAGE is not 0, positions lie in pages of so many. `pages` has the kv_len / PAGE of each batch row,
+// Where PAGE is not 0, positions are in pages of so many. `pages` has the kv_len / PAGE of each batch row,
 // and the first stride of keys and values is from page to page.
 // THREADS must be 32
 // * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
@@ -111,7 +111,7 @@ uvec4 load_eight(uint64_t head, int strides[3], uint position, uint d, uint bloc
     return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
 }
 
-// The number of the page that a position lies in.
+// The number of the page that has a position.
 uint page_of(uint position) {
     if (PAGE == 0) return 0;
     return uint(clamp(I32s(kv_pages).v[min(position, pc.p.kv_len - 1) / PAGE], 0, int(pc.p.pages) - 1));

@@ -6,7 +6,7 @@
 //
 // m = batch * seq rows. They enter the caches from position start[0] on, clamped so that all fit; caches may be
 // absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
-// Where PAGE is not 0, positions lie in pages; rows for which a sequence has none are left out of the caches.
+// Where PAGE is not 0, positions are in pages; rows for which a sequence has none are left out of the caches.
 // 16 or 32 rows at a time go through shared memory. Eight threads share a row; each has quad i of both halves of one
 // head, twice.
 

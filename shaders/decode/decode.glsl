@@ -219,7 +219,7 @@ vec4 quad_value(uvec2 w, uvec2 next) {
 #endif
 
 const float STEPS_16BIT = 32512.0;
-// A float without fraction bits: a number added to it is rounded, and lies in its low bits in two's complement.
+// A float without fraction bits: a number added to it is rounded, and is in its low bits in two's complement.
 const float WHOLE = 12582912.0;
 
 // ---- codes --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #version 460
 // The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w, and the largest of them per workgroup and sequence.
-// decode/head.comp describes its output; x * w in float16 lies there already, and sums are multiplied by 1 / rms(x).
+// decode/head.comp describes its output; x * w in float16 is there already, and sums are multiplied by 1 / rms(x).
 //
 // A workgroup makes neighbouring blocks of 16 logits. Each of its warps makes an equal part of their steps, wherever
 // blocks end. Rounds of whole blocks would leave most warps without work in the last one. A warp's part of a block

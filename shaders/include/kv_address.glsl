@@ -6,12 +6,12 @@
 // A block of features of a position lies beside the same block of the next position. The includer has HEAD_DIM, KV_HEADS, DTYPE_KV and
 // pc.p.capacity. Kernels with other blocks than those of decoding define OWN_BLOCKS and have constants of these names.
 //
-// Where a kernel defines PAGE_TABLE and its constant PAGE is not 0, positions lie in pages of so many. A page is like a sequence of the
+// Where a kernel defines PAGE_TABLE and its constant PAGE is not 0, positions are in pages of so many. A page is like a sequence of the
 // form above whose capacity is PAGE. PAGE_TABLE is the address of int32 (sequence, pages of one), and pc.p.pages counts the pages there are.
 // pc.p.capacity then is PAGE more than a table has room for. Positions of that last page are never written.
 //
 // Kernels that take keys and values of any strides define KV_STRIDES and have DTYPE_KV alone. They get other functions. With KV_PAGES they
-// have PAGE too. Where that is not 0, positions lie in pages of so many, and the first stride is from page to page.
+// have PAGE too. Where that is not 0, positions are in pages of so many, and the first stride is from page to page.
 
 const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
 
@@ -48,7 +48,7 @@ const uint PAGE = 0u;
 
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer PageNumbers { int v[]; };
 
-// The page that a position of a sequence lies in. Numbers that name no page count as the nearest one.
+// The page that has a position of a sequence. Numbers that name no page count as the nearest one.
 uint kv_page(uint sequence, uint position) {
 #ifdef PAGE_TABLE
     if (PAGE == 0u) return 0u;

@@ -222,7 +222,7 @@ struct AppendPagesPush {
     uint heads;
     uint count; // positions of each sequence
     uint units; // of a head
-    uint block; // units that lie together
+    uint block; // units that are together
     uint pages;
     uint columns; // of the table
     int strides[3];

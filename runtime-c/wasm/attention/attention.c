@@ -4,7 +4,7 @@
 // in pieces. Each piece of k and v is converted to float32 once and used by all rows. Running maxima and sums keep one
 // pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
-// a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions lie in pages of so many.
+// a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions are in pages of so many.
 // Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask.
 
 #include "attention/attention_half.h"

@@ -6,7 +6,7 @@
 //   softmax   a subgroup a query: running maximum and sum, scores become weights
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
-// clamped to 0..kv_len. Where PAGE is not 0, positions lie in pages of so many. Then the
+// clamped to 0..kv_len. Where PAGE is not 0, positions are in pages of so many. Then the
 // kv_len / PAGE pages of each batch row are in the place of a mask. Features may lie in blocks of K_BLOCK and V_BLOCK,
 // multiples of 4.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and

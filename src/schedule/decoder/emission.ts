@@ -41,7 +41,7 @@ export interface Emission {
 /** The cache of each layer. */
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
 
-/** The table of pages, where positions lie in pages. */
+/** The table of pages, where positions are in pages. */
 export function tableOfPages({ l, ready: { decoder: { cache } }, value }: Emission): Value | undefined {
   return cache.kind === "paged" ? l.contiguous(value(cache.table)) : undefined;
 }

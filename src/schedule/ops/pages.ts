@@ -76,7 +76,7 @@ export function copyPages(l: Lowering, node: Node, [base, from, to]: Inputs): Va
   return pool;
 }
 
-/** The positions of pages where they lie: no kernel runs for those that read them there. */
+/** The positions of pages in place: no kernel runs for those that read them there. */
 export function gatherPages(l: Lowering, node: Node, [pool, table]: Inputs): Value {
   const whole = l.contiguous(pool);
   const { headDim, block, positions } = bufferSizes(whole.shape);

@@ -17,7 +17,7 @@ export interface Blocks {
   readonly stride: number;
 }
 
-/** Where the positions (B, H, T, D) of keys or values lie in pages: along the third dimension, `size` to a page. */
+/** Where the positions (B, H, T, D) of keys or values are in pages: along the third dimension, `size` to a page. */
 export interface Pages {
   readonly size: number;
   /** int32 (B, T / size): the pages of each sequence. */
@@ -37,7 +37,7 @@ export interface Value {
   readonly packing?: Packing;
   /** Where the last dimension, whose stride then is 1, lies in blocks: lowering joins them for all that do not know. */
   readonly blocks?: Blocks;
-  /** Where positions lie in pages: the first stride is from page to page, and lowering joins them for all that do not know. */
+  /** Where positions are in pages: the first stride is from page to page, and lowering joins them for all that do not know. */
   readonly pages?: Pages;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Keys and values in pages: they lie where the table says and are read back from there. Attention over them is attention over
+ * Keys and values in pages: they are where the table says and are read back from there. Attention over them is attention over
  * the same positions in a row.
  */
 
@@ -220,7 +220,7 @@ for (const device of testDevices()) {
     });
   }
 
-  Deno.test(`one query reads pages where they lie on ${device}`, async () => {
+  Deno.test(`one query reads pages in place on ${device}`, async () => {
     mx.setDefaultDevice(device);
     const { kernels } = await mx.profile(() =>
       mx.tidy(() => {

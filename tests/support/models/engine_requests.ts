@@ -53,7 +53,10 @@ function logprobsOf({ logprobs }: mx.lm.EngineResponse): { values: number[]; tok
   return { values: [logprob, ...top.map((one) => one.logprob)], tokens: top.map(({ token }) => token) };
 }
 
-/** What log probabilities may differ by: in float32, and on matrix units, which multiply several rows in float16. */
+/**
+ * The most by which log probabilities may differ: in float32, and on matrix units. Those round several rows to float16, whose steps are
+ * 2^-11 of logits of about 10.
+ */
 export const TOLERANCE = { exact: 1e-4, matrices: 5e-3 } as const;
 /** By how many times that two of them have to differ for their order to count. */
 const TIES = 10;

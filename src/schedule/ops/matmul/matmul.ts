@@ -198,7 +198,7 @@ export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]):
 /** Positions of a page are a multiple of those that the kernels of attention take at once. */
 const PAGE_UNIT = 32;
 
-/** The pages that keys and values lie in, where one table tells those of both and a kernel reads them there. */
+/** The pages that keys and values are in, where one table tells those of both and a kernel reads them there. */
 function sharedPages(
   backend: Backend,
   mode: keyof typeof MASK_MODES,
