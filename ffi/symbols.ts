@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xb235f535;
+export const ABI_HASH = 0x4a66b111;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -283,6 +283,21 @@ export const SYMBOLS = {
       "u32", // count
       "u32", // times
       "u32", // stream
+      "buffer", // ticket
+    ],
+    result: "i32",
+  },
+  /** Submits two plans once each on the first stream, one after the other, with slots as vkrt_plan_run takes them. A GPU idles less between
+   * them than between two calls. `ticket` is that of the first, and may be done while the second runs; that of the second is 1 more. */
+  vkrt_plan_run_pair: {
+    parameters: [
+      "u32", // device
+      "u32", // first
+      "buffer", // first_slots
+      "u32", // first_count
+      "u32", // second
+      "buffer", // second_slots
+      "u32", // second_count
       "buffer", // ticket
     ],
     result: "i32",

@@ -298,6 +298,22 @@ export class VulkanDevice implements Disposable {
     return Number(this.#ticket[0]);
   }
 
+  /** Submits two Plans once each, see `vkrt_plan_run_pair`. Returns the ticket of the first; that of the second is 1 more. */
+  planRunPair(
+    first: number,
+    firstSlots: Uint32Array<ArrayBuffer>,
+    second: number,
+    secondSlots: Uint32Array<ArrayBuffer>,
+  ): number {
+    const run = this.#symbols.vkrt_plan_run_pair;
+    this.#patiently(
+      "vkrt_plan_run_pair",
+      () =>
+        run(this.#handle, first, firstSlots, firstSlots.length, second, secondSlots, secondSlots.length, this.#ticket),
+    );
+    return Number(this.#ticket[0]);
+  }
+
   /** Frees a Plan. Tolerates a closed or lost device. */
   planFree(plan: number): void {
     if (this.#handle === 0) return;

@@ -12,6 +12,7 @@
 #include "failure.h"
 #include "device/loader.h"
 #include "memory.h"
+#include "plan/pair.h"
 #include "plan/pipelines.h"
 #include "plan/plan.h"
 #include "plan/profile.h"
@@ -306,21 +307,39 @@ int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count
     return status;
 }
 
+// The Plan with a handle and its `count` words of slots.
+static int32_t work_find(Device *d, uint32_t plan, const uint32_t *slots, uint32_t count, Work *out) {
+    TRY(plan_find(d, plan, &out->plan));
+    out->slots = slots;
+    if (count != 4 * (uint64_t)out->plan->slots)
+        return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", out->plan->slots, count);
+    return count > 0 ? need(d, slots, "slots") : VKRT_OK;
+}
+
 int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint32_t stream,
                       uint64_t *ticket) {
     Device *d;
     TRY(enter(__func__, device, &d));
     TRY(need(d, ticket, "ticket"));
     *ticket = 0;
-    Plan *p;
-    TRY(plan_find(d, plan, &p));
-    if (count != 4 * (uint64_t)p->slots)
-        return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", p->slots, count);
-    if (count > 0) TRY(need(d, slots, "slots"));
+    Work work;
+    TRY(work_find(d, plan, slots, count, &work));
     if (times == 0 || times > VKRT_MAX_TIMES)
         return fail(d, VKRT_ERROR_ARGUMENT, "a plan runs 1 to %d times: found %u", VKRT_MAX_TIMES, times);
     if (stream >= VKRT_STREAMS) return fail(d, VKRT_ERROR_ARGUMENT, "there are %d streams: found %u", VKRT_STREAMS, stream);
-    return plan_run(d, p, slots, times, stream, ticket);
+    return plan_run(d, work.plan, slots, times, stream, ticket);
+}
+
+int32_t vkrt_plan_run_pair(uint32_t device, uint32_t first, const uint32_t *first_slots, uint32_t first_count, uint32_t second,
+                           const uint32_t *second_slots, uint32_t second_count, uint64_t *ticket) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, ticket, "ticket"));
+    *ticket = 0;
+    Work work[2];
+    TRY(work_find(d, first, first_slots, first_count, &work[0]));
+    TRY(work_find(d, second, second_slots, second_count, &work[1]));
+    return pair_run(d, work, ticket);
 }
 
 int32_t vkrt_plan_free(uint32_t device, uint32_t plan) {

@@ -12,6 +12,7 @@
 // How long a wait for a GPU looks before the host sleeps, from which it takes 50 microseconds and more to come back. A driver on
 // the CPU needs the processor itself.
 #define LOOK_MICROSECONDS 2000
+#define EARLY_NANOSECONDS 100000 // how often an event is looked at, which nobody can wait for
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -52,6 +53,8 @@ static uint64_t completed_of(Device *d, Stream *s) {
     uint64_t seen = atomic_load(&s->completed), value = 0;
     if (d->idling || seen == atomic_load(&s->submitted)) return seen;
     if (VK(d, GetSemaphoreCounterValue, d->device, s->timeline, &value) != VKRT_OK) return seen;
+    uint64_t early = atomic_load(&s->early);
+    if (early > larger(seen, value) && d->vk.GetEventStatus(d->device, atomic_load(&s->event)) == VK_EVENT_SET) value = early;
     while (seen < value && !atomic_compare_exchange_weak(&s->completed, &seen, value)) {}
     return value > seen ? value : seen;
 }
@@ -81,6 +84,16 @@ static bool look(Device *d, Stream *s, uint64_t value) {
     return true;
 }
 
+// Whether a value came within a while that an event tells of.
+static bool wait_early(Device *d, Stream *s, uint64_t value, uint64_t timeout_ms) {
+    if (atomic_load(&s->early) != value || d->idling) return false;
+    VkSemaphoreWaitInfo info = wait_info(s, &value);
+    uint64_t end = clock_microseconds() + timeout_ms * 1000;
+    while (completed_of(d, s) < value)
+        if (d->vk.WaitSemaphores(d->device, &info, EARLY_NANOSECONDS) != VK_TIMEOUT || clock_microseconds() > end) return false;
+    return true;
+}
+
 int32_t queue_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
     Stream *s = &d->streams[ticket_stream(ticket)];
     uint64_t value = ticket_value(ticket);
@@ -90,7 +103,7 @@ int32_t queue_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
         if (atomic_load(&d->lost)) return device_lost(d);
         return completed >= value ? VKRT_OK : VKRT_ERROR_TIMEOUT;
     }
-    if (look(d, s, value)) return VKRT_OK;
+    if (look(d, s, value) || wait_early(d, s, value, timeout_ms)) return VKRT_OK;
     VkSemaphoreWaitInfo info = wait_info(s, &value);
     int32_t status = d->idling ? VK(d, QueueWaitIdle, s->queue) : VK(d, WaitSemaphores, d->device, &info, timeout_ms * 1000000);
     if (status == VKRT_ERROR_TIMEOUT)
@@ -187,7 +200,9 @@ static int32_t copies_end(Device *d, VkCommandBuffer *out) {
 
 // ---- submitting -----------------------------------------------------------------------------------------------------
 
-int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket) {
+// Work that takes `tickets` of them; `ticket` is the last one.
+static int32_t submit(Device *d, uint32_t stream, const Uses *behind, const VkCommandBuffer *commands, uint32_t count, uint64_t tickets,
+                      uint64_t *ticket) {
     Stream *s = &d->streams[stream];
     Uses all_behind = *behind;
     VkCommandBuffer transfers = VK_NULL_HANDLE;
@@ -204,7 +219,7 @@ int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCom
         buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
     for (uint32_t i = 0; i < count; i++)
         buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = commands[i]};
-    uint64_t value = atomic_load(&s->submitted) + 1;
+    uint64_t value = atomic_load(&s->submitted) + tickets;
     VkSemaphoreSubmitInfo signal = {
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
         .semaphore = s->timeline,
@@ -224,6 +239,18 @@ int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCom
     for (uint32_t i = 0; i < VKRT_STREAMS; i++) s->seen.at[i] = larger(s->seen.at[i], all_behind.at[i]);
     atomic_store(&s->submitted, value);
     if (ticket) *ticket = ticket_of(stream, value);
+    return VKRT_OK;
+}
+
+int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket) {
+    return submit(d, stream, behind, commands, count, 1, ticket);
+}
+
+int32_t queue_submit_pair(Device *d, const Uses *behind, VkCommandBuffer commands, VkEvent event, uint64_t *second) {
+    TRY(submit(d, 0, behind, &commands, 1, 2, second));
+    Stream *s = &d->streams[0];
+    atomic_store(&s->event, event);
+    atomic_store(&s->early, ticket_value(*second) - 1);
     return VKRT_OK;
 }
 

@@ -35,4 +35,7 @@ void queue_behind(Device *d, uint32_t stream, const Range *range, bool write, Us
 // buffers, of which one may stand there many times.
 int32_t queue_submit(Device *d, uint32_t stream, const Uses *behind, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket);
 
+// Submits one buffer with two tickets on the first stream, the second one larger by 1. `event` is set in it when the first one is done.
+int32_t queue_submit_pair(Device *d, const Uses *behind, VkCommandBuffer commands, VkEvent event, uint64_t *second);
+
 #endif

@@ -4,6 +4,7 @@
 //   exports.c     the functions of vk_runtime.h: find the device, call one function, answer its status
 //   device.c      open, close
 //   plan.c        Plan words to dispatches
+//   pair.c        two Plans in one command buffer
 //   recording.c   recording and replay of Plans, with hazards.c (where barriers stand) and profile.c (timestamps)
 //   statistics.c  what the driver tells of compiled pipelines
 //   transfer.c    bytes in and out           pipelines.c  kernels to pipelines, the cache on disk
@@ -48,6 +49,8 @@ typedef struct Stream {
     _Atomic uint64_t submitted; // value of the last submission
     _Atomic uint64_t completed; // highest value seen
     Uses seen;                  // values of the others that it waits for already
+    _Atomic uint64_t early;     // a value that an event tells before the timeline does; 0: none
+    _Atomic(VkEvent) event;
 } Stream;
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -262,6 +265,13 @@ typedef struct Recording {
 } Recording;
 
 #define RECORDINGS 4
+#define PAIRS 4 // of Plans, whose command buffers are recorded each time
+
+typedef struct Pair {
+    VkCommandBuffer commands;
+    VkEvent event;   // set after the first Plan
+    uint64_t ticket; // of the second one
+} Pair;
 
 typedef struct Plan {
     uint32_t *words;
@@ -295,6 +305,8 @@ struct Device {
     Pipelines pipelines;
     HandleTable buffers, plans;
     Recording *retired;
+    Pair pairs[PAIRS];
+    uint32_t pair; // the last one that was taken
     bool profile;
     bool idling;         // waits are for the whole queue
     char fault_call[48]; // VKMX_FAULT="call:result[:skip]": the tests' way to rare results

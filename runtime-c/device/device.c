@@ -10,6 +10,7 @@
 #include "failure.h"
 #include "device/loader.h"
 #include "memory.h"
+#include "plan/pair.h"
 #include "plan/pipelines.h"
 #include "plan/plan.h"
 #include "queue.h"
@@ -81,6 +82,7 @@ static void destroy(Device *d) {
     handles_deinit(&d->plans);
     handles_deinit(&d->buffers);
     if (d->device) {
+        pairs_deinit(d);
         recordings_deinit(d);
         transfer_deinit(d);
         pipelines_deinit(d);

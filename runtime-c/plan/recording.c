@@ -86,22 +86,32 @@ static Use use_of(const uint32_t *pair, const Binding *bindings, bool read, bool
     return (Use){.slot = pair[0] == PLAN_NO_SLOT ? PLAN_NO_SLOT : bindings[pair[0]].hazard, .read = read, .write = write};
 }
 
+// State that recording carries from buffer to buffer.
+typedef struct Progress {
+    const Binding *bindings;
+    Hazards hazards;
+    Use *uses;
+    uint32_t table;    // bytes of the recording's tables that are taken
+    bool keeps_tables; // they are written already
+} Progress;
+
 // The push constants of a dispatch. Its table of addresses is written where `table` bytes of the recording's tables are taken.
-static uint32_t push_block(const Dispatch *dispatch, const Binding *bindings, const Recording *r, uint32_t *table, uint32_t *block) {
+static uint32_t push_block(const Dispatch *dispatch, const Recording *r, Progress *p, uint32_t *block) {
     const KernelRow *row = dispatch->kernel;
     uint32_t at = 0;
     for (uint32_t i = 0; i < row->buffers; i++, at += 2) {
-        uint64_t address = address_of(dispatch->buffers + 2 * i, bindings);
+        uint64_t address = address_of(dispatch->buffers + 2 * i, p->bindings);
         memcpy(block + at, &address, sizeof address);
     }
     if (row->columns > 0) {
-        uint64_t address = range_address(r->tables) + *table;
+        uint64_t address = range_address(r->tables) + p->table;
         memcpy(block + at, &address, sizeof address);
         at += 2;
     }
-    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++, *table += 8) {
-        uint64_t address = address_of(dispatch->table + 2 * i, bindings);
-        memcpy(range_mapped(r->tables) + *table, &address, sizeof address);
+    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++, p->table += 8) {
+        if (p->keeps_tables) continue;
+        uint64_t address = address_of(dispatch->table + 2 * i, p->bindings);
+        memcpy(range_mapped(r->tables) + p->table, &address, sizeof address);
     }
     memcpy(block + at, dispatch->push, 4u * row->push_words);
     return 4 * (at + row->push_words);
@@ -120,14 +130,6 @@ static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *
     return n;
 }
 
-// State that recording carries from buffer to buffer.
-typedef struct Progress {
-    const Binding *bindings;
-    Hazards hazards;
-    Use *uses;
-    uint32_t table; // bytes of the recording's tables that are taken
-} Progress;
-
 // Dispatches `from` up to `to`, after a barrier.
 static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r,
                               Progress *p) {
@@ -136,7 +138,7 @@ static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *p
     for (uint32_t i = from; i < to; i++) {
         const Dispatch *dispatch = &plan->dispatch[i];
         uint32_t block[PUSH_BYTES / 4];
-        uint32_t bytes = push_block(dispatch, p->bindings, r, &p->table, block);
+        uint32_t bytes = push_block(dispatch, r, p, block);
         bool barrier = hazards_next(&p->hazards, p->uses, uses_of(dispatch, p->bindings, p->uses), dispatch->disjoint);
         if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
             commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
@@ -153,7 +155,7 @@ static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *p
 }
 
 // Begins a command buffer that may follow anything.
-static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
+int32_t plan_begin(Device *d, VkCommandBuffer commands) {
     TRY(commands_begin(d, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
     commands_barrier(d, commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
     return VKRT_OK;
@@ -162,7 +164,7 @@ static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
 // Starts runs.
 static int32_t record_preamble(Device *d, const Plan *plan, Recording *r, Progress *p) {
     if (!r->preamble) TRY(commands_new(d, &r->preamble));
-    TRY(begin_behind_all(d, r->preamble));
+    TRY(plan_begin(d, r->preamble));
     record_dispatches(d, r->preamble, plan, 0, plan->preamble, r, p);
     return VK(d, EndCommandBuffer, r->preamble);
 }
@@ -172,7 +174,7 @@ static int32_t record_runs(Device *d, VkCommandBuffer commands, const Plan *plan
     uint32_t table = p->table;
     bool host = false;
     for (uint32_t i = 0; i < plan->slots; i++) host = host || (p->bindings[i].range && p->bindings[i].range->chunk->mapped);
-    TRY(begin_behind_all(d, commands));
+    TRY(plan_begin(d, commands));
     profile_reset(d, commands, r, plan->dispatches);
     r->barriers = 1 + host;
     for (uint32_t run = 0; run < runs; run++) {
@@ -203,15 +205,34 @@ static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     return queue_wait_uses(d, &r->tables->uses);
 }
 
+static int32_t progress_new(Device *d, const Plan *plan, Progress *p) {
+    *p = (Progress){.bindings = plan->bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
+    p->uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *p->uses);
+    return p->hazards.slots && p->uses ? VKRT_OK : fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+}
+
+static void progress_free(Progress *p) {
+    free(p->hazards.slots);
+    free(p->uses);
+}
+
 static int32_t record(Device *d, const Plan *plan, Recording *r) {
     TRY(tables_new(d, plan, r));
-    Progress p = {.bindings = plan->bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
-    p.uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *p.uses);
-    int32_t status = VKRT_OK;
-    if (!p.hazards.slots || !p.uses) status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    else status = record_all(d, plan, r, &p);
-    free(p.hazards.slots);
-    free(p.uses);
+    Progress p;
+    int32_t status = progress_new(d, plan, &p);
+    if (status == VKRT_OK) status = record_all(d, plan, r, &p);
+    progress_free(&p);
+    return status;
+}
+
+int32_t plan_record(Device *d, VkCommandBuffer commands, const Plan *plan, Recording *r) {
+    Progress p;
+    uint32_t barriers = r->barriers;
+    int32_t status = progress_new(d, plan, &p);
+    p.keeps_tables = true;
+    if (status == VKRT_OK) record_dispatches(d, commands, plan, 0, plan->dispatches, r, &p);
+    r->barriers = barriers; // of its own buffer
+    progress_free(&p);
     return status;
 }
 
@@ -305,7 +326,7 @@ static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *
 }
 
 // The work of other streams that a run on `stream` must wait for.
-static int32_t find_behind(Device *d, const Plan *plan, uint32_t stream, Uses *behind) {
+int32_t plan_behind(Device *d, const Plan *plan, uint32_t stream, Uses *behind) {
     if (atomic_load(&d->opened) == 1) return VKRT_OK;
     for (uint32_t i = 0; i < plan->slots; i++)
         if (plan->bindings[i].range && plan->access[i]) queue_behind(d, stream, plan->bindings[i].range, plan->access[i] & 2, behind);
@@ -318,21 +339,32 @@ static void note_use(Range *range, uint32_t stream, uint64_t ticket, bool write)
     if (write) range->written = ticket;
 }
 
+int32_t plan_bind(Device *d, Plan *plan, const uint32_t *slots, Recording **out) {
+    TRY(bind(d, plan, slots));
+    for (uint32_t i = 0; i < RECORDINGS && plan->recordings[i]; i++) {
+        if (!fits(d, plan, plan->recordings[i])) continue;
+        *out = promote(plan, i);
+        return VKRT_OK;
+    }
+    return recording_make(d, plan, out);
+}
+
+void plan_used(Plan *plan, Recording *r, uint32_t stream, uint64_t ticket) {
+    for (uint32_t i = 0; i < plan->slots; i++)
+        if (plan->bindings[i].range) note_use(plan->bindings[i].range, stream, ticket, plan->access[i] & 2);
+    if (r->tables) note_use(r->tables, stream, ticket, false);
+    r->uses.at[stream] = ticket_value(ticket);
+    if (r->queries) plan->profiled = r;
+}
+
 int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint32_t stream, uint64_t *ticket) {
     TRY(queue_open(d, stream));
-    TRY(bind(d, plan, slots));
-    Recording *r = NULL;
-    for (uint32_t i = 0; !r && i < RECORDINGS && plan->recordings[i]; i++)
-        if (fits(d, plan, plan->recordings[i])) r = promote(plan, i);
-    if (!r) TRY(recording_make(d, plan, &r));
+    Recording *r;
+    TRY(plan_bind(d, plan, slots, &r));
     VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
     Uses behind = {0};
-    TRY(find_behind(d, plan, stream, &behind));
+    TRY(plan_behind(d, plan, stream, &behind));
     TRY(queue_submit(d, stream, &behind, buffers, buffers_of(r, times, buffers), ticket));
-    for (uint32_t i = 0; i < plan->slots; i++)
-        if (plan->bindings[i].range) note_use(plan->bindings[i].range, stream, *ticket, plan->access[i] & 2);
-    if (r->tables) note_use(r->tables, stream, *ticket, false);
-    r->uses.at[stream] = ticket_value(*ticket);
-    if (r->queries) plan->profiled = r;
+    plan_used(plan, r, stream, *ticket);
     return VKRT_OK;
 }

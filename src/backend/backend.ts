@@ -77,6 +77,12 @@ export function pickSlots(words: SlotWords, numbers: readonly number[]): SlotWor
   return picked;
 }
 
+/** A Plan and the slots that it runs with. */
+export interface PlanRun {
+  readonly plan: PlanHandle;
+  readonly slots: SlotWords;
+}
+
 /** Byte counters of a device. */
 export interface MemoryInfo {
   /** Bytes in live buffers. */
@@ -181,6 +187,11 @@ export interface Backend extends Disposable {
    * ticket. Streams that read or write the same memory do so in the order of submission.
    */
   run(plan: PlanHandle, slots: SlotWords, times?: number, stream?: number): number;
+  /**
+   * Submits two Plans once each on the first stream, the second after the first; returns their tickets. A GPU idles less between them
+   * than between two runs.
+   */
+  runPair(first: PlanRun, second: PlanRun): readonly [number, number];
   release(plan: PlanHandle): void;
   /** Blocks until all submitted work of a stream, or of all streams, is done. */
   synchronize(stream?: number): void;

@@ -24,6 +24,7 @@ import {
   deviceStream,
   type MemoryInfo,
   type PlanHandle,
+  type PlanRun,
   type ShaderFacts,
   type ShaderKernel,
   type SlotWords,
@@ -168,13 +169,24 @@ class VulkanBackend implements Backend {
   run(plan: PlanHandle, slots: SlotWords, times: number = 1, stream: number = 0): number {
     const number = deviceStream(stream);
     const ticket = this.#device.planRun(plan, slots, times, number);
+    this.#submitted(number, ticket);
+    return ticket;
+  }
+
+  runPair(first: PlanRun, second: PlanRun): readonly [number, number] {
+    const ticket = this.#device.planRunPair(first.plan, first.slots, second.plan, second.slots);
+    this.#submitted(0, ticket + 1);
+    return [ticket, ticket + 1];
+  }
+
+  /** Waits for earlier work if too much is on its way on a stream. */
+  #submitted(number: number, ticket: number): void {
     const row = this.#streams[number] ??= { runs: 0, last: 0, before: 0 };
     row.last = ticket;
     if (++row.runs % (MAX_SUBMITTED / 2) === 0) {
       if (row.before > 0) this.wait(row.before);
       row.before = ticket;
     }
-    return ticket;
   }
 
   synchronize(stream?: number): void {

@@ -22,6 +22,7 @@ import {
   decodeSlots,
   type MemoryInfo,
   type PlanHandle,
+  type PlanRun,
   type SlotWords,
 } from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
@@ -271,6 +272,10 @@ class WasmBackend implements Backend {
     }
     for (const entry of used) entry.lastUse = ticket;
     return ticket;
+  }
+
+  runPair(first: PlanRun, second: PlanRun): readonly [number, number] {
+    return [this.run(first.plan, first.slots), this.run(second.plan, second.slots)];
   }
 
   release(plan: PlanHandle): void {

@@ -205,6 +205,12 @@ export class BoundLoop implements Disposable {
     return this.#submitted(this.#executable.submit(this.#slots, times));
   }
 
+  /** Submits a step, and one of another loop of the device after it; returns a ticket of each. */
+  runBefore(next: BoundLoop): readonly [number, number] {
+    const [own, after] = this.#executable.submitBefore(this.#slots, next.#executable, next.#slots);
+    return [this.#submitted(own), next.#submitted(after)];
+  }
+
   /** How many parts {@link BoundLoop.runPart} takes. */
   get parts(): number {
     return this.#executable.parts;

@@ -136,6 +136,19 @@ export class Executable implements Disposable {
     return ticket;
   }
 
+  /** Submits the Plan over bound slots, and after it that of another one on the same device; returns their tickets. */
+  submitBefore(slots: SlotWords, next: Executable, nextSlots: SlotWords): readonly [number, number] {
+    const first = this.#plan, second = next.#plan;
+    if (first === undefined || second === undefined) return [this.submit(slots), next.submit(nextSlots)];
+    const tickets = profiler.host(
+      "enqueuing",
+      () => this.#backend.runPair({ plan: first, slots }, { plan: second, slots: nextSlots }),
+    );
+    profiler.record(this.#backend, first, tickets[0], this.lowered.sources, 1);
+    profiler.record(this.#backend, second, tickets[1], next.lowered.sources, 1);
+    return tickets;
+  }
+
   /** How many parts {@link Executable.submitPart} takes, in their order. */
   get parts(): number {
     const { words } = this.lowered;

@@ -4,7 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../../ffi/error.ts";
-import { VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
+import { VKRT_BUFFER_HOST, VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
 import { KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_PREAMBLE } from "../../src/backend/kernels.ts";
 import {
   arange,
@@ -286,6 +286,45 @@ deviceTest("wait() times out while work runs and ends with it", async (device) =
   assertEquals(device.wait(ticket, 0), true);
   assertEquals(device.wait(0, 0), true);
   assertFails("argument", () => device.wait(ticket + 1, 0), "never given");
+});
+
+deviceTest("planRunPair() runs two Plans in order, with a ticket of each", (device) => {
+  const n = 300, p = device.planNew(plan(2, copy(0, 1, n - 1, 4))); // b is a, one place to the front
+  const back = device.planNew(plan(2, copy(0, 1, n - 1)));
+  const a = device.bufferNew(4 * n), b = device.bufferNew(4 * n), other = bufferOf(device, pattern(4 * n));
+  device.planRun(device.planNew(plan(1, arange(0, n, 0, 1))), slotsOf(a));
+  for (let round = 1; round <= 10; round++) {
+    const first = device.planRunPair(p, slotsOf(a, b), back, slotsOf(b, a));
+    assertEquals(device.planRun(p, slotsOf(a, other)), first + 2); // what follows has the ticket after both
+    const expected = Float32Array.from({ length: n - 1 }, (_, i) => Math.min(i + round, n - 1));
+    assertEquals(floatsOf(device, a, n - 1), expected);
+    device.planRunPair(p, slotsOf(a, other), p, slotsOf(a, other)); // a Plan with itself
+  }
+  assertFails("argument", () => device.planRunPair(p, slotsOf(a), back, slotsOf(b, a)), "2 slots of 4 words");
+  assertFails("argument", () => device.planRunPair(p, slotsOf(a, b), back, slotsOf(b)), "2 slots of 4 words");
+  assertFails("handle", () => device.planRunPair(p, slotsOf(a, b), 12345, slotsOf(b, a)));
+});
+
+deviceTest("planRunPair() tells of the first Plan while the second runs", async (device) => {
+  const n = 2 * MIB,
+    a = device.bufferNew(4 * n),
+    b = device.bufferNew(4 * n),
+    seen = device.bufferNew(400, VKRT_BUFFER_HOST);
+  const short = device.planNew(plan(1, arange(0, 100, 0, 1)));
+  const long = device.planNew(plan(2, ...Array.from({ length: 16 }, (_, i) => i % 2 ? copy(1, 0, n) : copy(0, 1, n))));
+  const out = new Float32Array(100), bytes = new Uint8Array(out.buffer);
+  const expected = Float32Array.from({ length: 100 }, (_, i) => i);
+  for (let round = 0; round < 5; round++) {
+    device.bufferWrite(seen, 0, new Uint8Array(400));
+    const first = device.planRunPair(short, slotsOf(seen), long, slotsOf(a, b));
+    if (round % 2) { while (!device.wait(first, 0)); }
+    else while (!await device.waitAsync(first, 50));
+    assertEquals(device.wait(first + 1, 0), false);
+    device.bufferReadMapped(seen, 0, bytes);
+    assertEquals(out, expected);
+    if (round % 3 === 0) device.bufferWrite(seen, 0, bytes); // which nothing uses now
+    while (!device.wait(first + 1, 1000));
+  }
 });
 
 deviceTest("close() lets a wait on another thread end", async (device) => {

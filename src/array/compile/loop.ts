@@ -172,6 +172,14 @@ export class DeviceLoop<S> implements Disposable {
   }
 
   /**
+   * Submits a step, and one of another loop on the same device after it. Returns a ticket of each for {@link DeviceLoop.done} of its loop.
+   * The first may be done while the second runs, and the device idles less between them than between two runs.
+   */
+  runBefore(next: DeviceLoop<unknown>): readonly [number, number] {
+    return this.#loop.runBefore(next.#loop);
+  }
+
+  /**
    * Resolves when the steps up to a ticket are done (default all submitted ones); the event loop stays alive. `soon`: every tenth of a
    * millisecond counts. Rejects with a {@link MegakernelFailure} if steps failed: the state is void, and a new loop will not use a
    * megakernel again.

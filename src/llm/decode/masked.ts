@@ -66,24 +66,19 @@ export class MaskedSteps {
    */
   async submit(more: boolean): Promise<Submission> {
     const cache = this.#context.cache;
-    if (!this.#forwarded) this.#runForward();
-    this.#forwarded = false;
+    if (!this.#forwarded) this.#forward = this.#steps.run();
     const forward = this.#forward!;
     const chooser = this.#chooseLoop();
     await this.#writeMask();
     const submitted = performance.now();
-    const ticket = chooser.run(1);
-    if (more && cache.offset < Math.min(cache.capacity, cache.limit)) this.#runForward(forward);
+    const ahead = more && cache.offset < Math.min(cache.capacity, cache.limit);
+    const ticket = ahead ? this.#steps.runAfter(chooser, forward) : chooser.run(1);
+    this.#forwarded = ahead;
     const done = async (): Promise<void> => {
       await this.#submitter.done(chooser, ticket, 0, true);
       await forward.done(ticket); // whether the logits before it ended well
     };
     return { count: 1, submitted, done };
-  }
-
-  #runForward(loop?: DeviceLoop<unknown>): void {
-    this.#forward = this.#steps.run(loop);
-    this.#forwarded = true;
   }
 
   /** Takes back logits that were computed ahead. */

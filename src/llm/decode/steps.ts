@@ -64,10 +64,20 @@ export class StepLoop {
 
   /** Submits one step of a loop and returns that. */
   run(loop: DeviceLoop<unknown> = this.current()): DeviceLoop<unknown> {
-    this.#context.state.advance(1);
-    this.#steps++;
+    this.#counted();
     loop.run(1);
     return loop;
+  }
+
+  /** Submits a step of another loop and after it one of a loop of steps; returns the other one's ticket. */
+  runAfter(other: DeviceLoop<unknown>, loop: DeviceLoop<unknown>): number {
+    this.#counted();
+    return other.runBefore(loop)[0];
+  }
+
+  #counted(): void {
+    this.#context.state.advance(1);
+    this.#steps++;
   }
 
   /** The loop over the cache with room for one more token. */
