@@ -1,10 +1,8 @@
 #version 460
 // The token of each row: the first largest logit, or a draw; see sample.glsl. Where no row draws, one workgroup a row serves.
 //
-// The token goes to `out`, or it ends a step of a loop, whose state this kernel advances. `next` becomes the token, and
-// `position` counts on. `log` and `recent` are rings that get the token at position modulo their size. The uniform
-// number of the draw comes from `uniforms` or out of `key`. The key is split as mx.random.split does: the first half
-// stays, the second is for this draw.
+// The token goes to `out`, or it ends a step of a loop as leave.glsl says. The uniform number of the draw comes from `uniforms` or out of `key`. The key is
+// split as mx.random.split does: the first half stays, the second is for this draw.
 
 #define BUFFERS 12
 layout(constant_id = 3) const uint COUNTED = 0; // whether there is a histogram: else top_p and top_k hold only of rows of `few`
@@ -13,17 +11,12 @@ const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, SETTINGS = 3u, UNIFORMS = 4u, K
            RECENT = 10u, MASK = 11u;
 #include "sample.glsl"
 #include "end.glsl"
+#include "leave.glsl"
 
 void main() {
     uint row = gl_WorkGroupID.y;
-    uint position = pc.address[POSITION] != 0ul ? U32s(pc.address[POSITION]).v[row] : 0u;
     uint token;
     if (!choose(row, gl_WorkGroupID.x, pc.address[SETTINGS], pc.address[UNIFORMS], pc.address[KEY], token) || thread() > 0u) return;
     if (pc.address[OUT] != 0ul) U32s(pc.address[OUT]).v[row] = token;
-    if (pc.address[NEXT] != 0ul) U32s(pc.address[NEXT]).v[row] = token;
-    if (pc.address[POSITION] == 0ul) return;
-    position++;
-    U32s(pc.address[POSITION]).v[row] = position;
-    if (pc.address[LOG] != 0ul) U32s(pc.address[LOG]).v[row * pc.p.log_size + position % pc.p.log_size] = token;
-    if (pc.address[RECENT] != 0ul) U32s(pc.address[RECENT]).v[row * pc.p.recent_size + position % pc.p.recent_size] = token;
+    leave_token(row, token);
 }

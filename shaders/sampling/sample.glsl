@@ -15,6 +15,7 @@
 // Nothing is sorted, and many workgroups share the work, each with a slice of SLICE logits of a row; grids are (slices, rows):
 //
 //   sample_best       the largest logit of each slice (the head of a fused decoder leaves the same for its workgroups)
+//   sample_largest    the same, and of each row the workgroup that is done last takes the token: where nothing is drawn
 //   sample_histogram  counts and masses by distance from the maximum, 256 bins of 1/8; for top_p, or a large top_k
 //   sample_draw       the mass of each slice and a list of logits, as slices.glsl says; of each row the workgroup that is
 //                     done last draws from them, as select.glsl says; one more a row finds the number to draw with
@@ -116,6 +117,23 @@ uvec2 largest(uvec2 x) {
     return x;
 }
 uint largest(uint x) { return largest(uvec2(x, 0u)).x; }
+
+// Of an (index, ordered key) of each thread the lowest index with the largest key.
+uvec2 first_largest(uvec2 best) {
+    uint key = largest(best.y);
+    return uvec2(~largest(best.y == key ? ~best.x : 0u), key);
+}
+
+uvec2 best_of_slice(uint row, uint slice) {
+    uvec2 best = uvec2(NO_TOKEN, 0u);
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
+        uint i = slice * SLICE + n * THREADS + thread();
+        if (i >= COLS) continue;
+        uint key = key_of(logit(row, i));
+        if (best.x == NO_TOKEN || key > best.y) best = uvec2(i, key);
+    }
+    return first_largest(best);
+}
 
 // ---- the largest logits of a row's parts, SAMPLE_PARTS of them at most ------------------------------------------------------------
 

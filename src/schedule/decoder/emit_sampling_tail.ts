@@ -15,6 +15,7 @@ import {
   type DrawBuffers,
   type DrawSource,
   emitDraw,
+  emitLargest,
   emitTailLogprobsOf,
   forEachRowBlock,
   LARGEST,
@@ -140,16 +141,22 @@ export function emitChoiceStep(
   const ring = end.logprobs && ringOf(end.logprobs, value, done);
   const settings = end.settings && settingsOf(l, value(end.settings));
   const mask = end.mask && l.contiguous(value(end.mask));
-  forEachRowBlock(l, { logits, settings, mask }, needsAll(end), (source, rows, cols, part) => {
+  const of = (part: (v: Value) => Value): DrawBuffers => {
     const { next, position, key, rings = [] } = buffers;
-    const own = {
+    return {
       next: part(next!),
       position: part(position!),
       key: key && part(key),
       rings: rings.map((all) => part({ ...all, shape: [logits.shape[0], ringSize(all)] })),
     };
+  };
+  if (!needsAll(end)) {
+    return emitLargest(l, end.choice, { logits, mask }, of((v) => v));
+  }
+  forEachRowBlock(l, { logits, settings, mask }, true, (source, rows, cols, part) => {
+    const own = of(part);
     emitDraw(l, end.choice, rows, cols, source, own);
-    if (ring) emitTailLogprobsOf(l, end.logprobs!.top, rows, cols, source, own.next, own.position, part(ring));
+    if (ring) emitTailLogprobsOf(l, end.logprobs!.top, rows, cols, source, own.next!, own.position, part(ring));
   });
 }
 

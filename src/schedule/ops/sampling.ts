@@ -166,6 +166,32 @@ export function emitDraw(
   });
 }
 
+/**
+ * Emits the choice of the largest logit of each row (rows, cols) in one dispatch: the end of a step, which `buffers` get. Its memory is
+ * kept, so the Plan must not run beside itself.
+ */
+export function emitLargest(
+  l: Lowering,
+  choice: Choice,
+  { logits, mask }: ChoiceInputs,
+  { next, position, rings = [] }: DrawBuffers,
+): void {
+  const [rows, cols] = logits.shape;
+  const slices = slicesOf(cols);
+  const best = l.temporary([rows, slices, 2], uint32);
+  const done = l.keep(4 * rows);
+  l.emit("sample_largest", [logits, best, done, next, position, rings[0], rings[1], mask], {
+    threads: THREADS,
+    spec: { DTYPE_IN: logits.dtype.code, PER_THREAD: perThread(cols), ...checkedSpec(choice) },
+    push: {
+      ...samplingPush(rows, cols, slices),
+      log_size: ringSize(rings[0]),
+      recent_size: ringSize(rings[1]),
+    },
+    workgroups: [slices, rows, 1],
+  });
+}
+
 /** Emits op `sample`: logits (rows, cols) and uniforms (rows,) to tokens, some rows at a time. */
 export function emitSample(
   l: Lowering,

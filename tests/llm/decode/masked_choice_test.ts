@@ -30,7 +30,7 @@ const SETTINGS: readonly ChoosingSettings[] = [
   { presencePenalty: 2, frequencyPenalty: 0.7, logitBias: { 7: 3, 8: -Infinity } },
 ];
 
-/** The logits and masks of a step: the first row may be anything, the second one of three tokens, the others a half. */
+/** The logits and masks of a step: the first row may be anything, the second one of three tokens, the others a half. The third has ties. */
 function inputs(rows: number, step: number): { readonly logits: Float32Array; readonly masks: Uint32Array } {
   const next = generator(100 * rows + step);
   const logits = Float32Array.from({ length: rows * VOCABULARY }, () => next() * 12 - 6);
@@ -40,6 +40,7 @@ function inputs(rows: number, step: number): { readonly logits: Float32Array; re
     masks.fill(0, WORDS, 2 * WORDS);
     for (const token of [5, 640, 2050]) masks[WORDS + (token >> 5)] |= 1 << (token & 31);
   }
+  if (rows > 2) logits.fill(1.5, 2 * VOCABULARY + 700 * step % 1500, 3 * VOCABULARY);
   return { logits, masks };
 }
 
