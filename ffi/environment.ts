@@ -22,6 +22,7 @@ const VALUES: Readonly<Record<string, Values>> = {
     pattern: /^(cpu|gpu|wasm|vulkan:\d+(-[\w=]+)*)$/,
     expected: "gpu, cpu, wasm or a name that mx.devices() lists",
   },
+  VKMX_DTYPE: { pattern: /^(float32|float16|bfloat16)$/, expected: "float32, float16 or bfloat16" },
   VKMX_THREADS: { pattern: /^[1-9][0-9]{0,2}$/, expected: "a number of threads from 1 to 999" },
   VKMX_EXACT: SWITCH,
   VKMX_FAST: SWITCH,

@@ -94,7 +94,8 @@ async function gpuOf({ device }: Arguments): Promise<string> {
 /** Runs on one GPU: every file whole, with that device alone. */
 async function testGpu(args: Arguments, files: readonly string[], device: string): Promise<Total> {
   const runs = files.map((file) => wholeRun(file));
-  const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full" };
+  // Tests hold all devices against float32; where they mean another dtype, they name it.
+  const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full", VKMX_DTYPE: "float32" };
   return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
 }
 

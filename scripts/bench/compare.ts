@@ -46,7 +46,7 @@ export interface SideSettings {
   readonly cases: readonly Case[];
   /** Name of vkmx's device. */
   readonly device?: string;
-  /** Activations and cache of vkmx. */
+  /** Activations and cache of vkmx; default that of `mx.lm.load`. */
   readonly dtype?: "float32" | "float16" | "bfloat16";
   /** Whether what the device can do is measured before the cases. */
   readonly rates?: boolean;

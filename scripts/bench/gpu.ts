@@ -35,7 +35,10 @@ const FLAGS = {
   },
   "model": { value: "DIR", help: "a model directory instead" },
   "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where)` },
-  "dtype": { value: "NAME", help: "vkmx's activations and cache: float16, bfloat16 or float32 (float16)" },
+  "dtype": {
+    value: "NAME",
+    help: "vkmx's activations and cache: float16, bfloat16 or float32 (that of mx.lm.load); rows name it",
+  },
   "positions": { value: "LIST", help: `tokens in the cache before decoding (${FULL.positions})` },
   "sequences": { value: "LIST", help: `numbers of sequences together (${FULL.sequences})` },
   "prompts": { value: "LIST", help: `tokens of prompts (${FULL.prompts})` },
@@ -78,7 +81,7 @@ await runMain(PROGRAM, async (values) => {
   const kept = { VKMX_CACHE: await Deno.makeTempDir() };
   const run = {
     device,
-    dtype: checkOneOf("--dtype", values.dtype ?? DTYPES[0], DTYPES),
+    dtype: values.dtype === undefined ? undefined : checkOneOf("--dtype", values.dtype, DTYPES),
     groups: groupsOf(values.rows),
     effort: effortOf(values),
     rounds: values.rounds ?? 1,

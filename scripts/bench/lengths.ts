@@ -33,7 +33,7 @@ const PROGRAM = {
 await runMain(PROGRAM, async ({ device = mx.defaultDevice(), lengths }) => {
   const counts = lengths === undefined ? LENGTHS : readCounts("lengths", lengths, 4);
   if (device === "wasm") throw new UsageError("the CPU reads a prompt of any length by itself: choose a GPU");
-  const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype: mx.float16 });
+  const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device });
   print("prompt    first ms   again ms   second token ms\n");
   for (const count of counts) {
     const [first, again] = [await times(model, count, 1), await times(model, count, TOKENS)];

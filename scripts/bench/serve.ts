@@ -24,7 +24,7 @@ import { modelFolder } from "./compare.ts";
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
   "shape": { value: "NAME", help: "shape of the model (qwen3-0.6b)" },
-  "dtype": { value: "NAME", help: "activations and cache (float16)" },
+  "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
   "rows": { value: "LIST", help: "decode, prefix, load, stream, http (all)" },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
@@ -210,11 +210,11 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
 const MEASURES = { decode, prefix, load, stream, http };
 
 await runMain(PROGRAM, async (options) => {
-  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype = "float16" } = options;
+  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype } = options;
   const names = Object.keys(MEASURES) as (keyof typeof MEASURES)[];
   const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ?? names;
-  const dtypeName = checkOneOf("--dtype", dtype, DTYPES);
-  const loaded = await mx.lm.load(await modelFolder(shape), { device, dtype: mx[dtypeName] });
+  const dtypeName = dtype === undefined ? undefined : checkOneOf("--dtype", dtype, DTYPES);
+  const loaded = await mx.lm.load(await modelFolder(shape), { device, ...(dtypeName && { dtype: mx[dtypeName] }) });
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
   await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
@@ -223,7 +223,7 @@ await runMain(PROGRAM, async (options) => {
     ...(kvBytes && { kvBytes }),
   });
   print(
-    `${device}: ${shape}, ${
+    `${device}: ${shape}, ${loaded.dtype.name}, ${
       (engine.metrics.kvBytes / 1e9).toFixed(1)
     } GB of keys and values, context ${engine.contextSize}\n`,
   );

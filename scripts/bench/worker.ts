@@ -42,10 +42,10 @@ const TOGETHER = 8;
 
 const [dir, text] = Deno.args;
 const settings: SideSettings = JSON.parse(text);
-const { device = mx.defaultDevice(), dtype = "float32", cases } = settings;
+const { device = mx.defaultDevice(), dtype, cases } = settings;
 const started = performance.now();
 mx.setDefaultDevice(device);
-const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+const { model, tokenizer } = await mx.lm.load(dir, { device, ...(dtype && { dtype: mx[dtype] }) });
 const loaded = performance.now();
 
 function say(line: Line): void {

@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/quantized/packed.ts";
+import { deviceOf } from "../array/devices/device_of.ts";
+import { environment } from "../../ffi/environment.ts";
 import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
@@ -39,8 +41,9 @@ export interface LoadOptions {
   /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
   readonly device?: string;
   /**
-   * Dtype of activations; default float32. Weights keep the dtype that they are stored in, except for dense matrices, which get this
-   * one if it has 16 bits.
+   * Dtype of activations, keys and values. The default is that of the checkpoint's floats if they are float16 or bfloat16 and the device
+   * has matrix units for it, else float32. VKMX_DTYPE sets another default. Weights keep the dtype that they are stored in, except for
+   * dense matrices, which get this one if it has 16 bits.
    */
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
@@ -84,6 +87,8 @@ export interface Loaded {
   readonly generationConfig: GenerationConfig;
   /** Name of the device that holds it. */
   readonly device: string;
+  /** Dtype of its activations. */
+  readonly dtype: Dtype;
 }
 
 /** Tensors are read in batches of this size; progress is reported and the event loop runs between batches. */
@@ -128,8 +133,8 @@ function withBars(options: LoadOptions): LoadOptions {
 }
 
 async function loadModel(model: string | URL, options: LoadOptions): Promise<Loaded> {
-  const { dtype = mx.float32 } = options;
-  if (dtype.kind !== "float") {
+  const { dtype } = options;
+  if (dtype && dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
   checkSignal(options.signal);
@@ -145,11 +150,19 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
   const names = modelFiles(path);
   const opening = mx.openAhead(options.device);
   try {
-    return await loadFrom(path, names, dtype, options, opening);
+    return await loadFrom(path, names, options, opening);
   } finally {
     await opening;
   }
 }
+
+/** Dtype of activations on the default device, of a model whose floats have `stored`. */
+function activationDtype(stored: Dtype): Dtype {
+  const wished = environment("VKMX_DTYPE");
+  return wished === undefined ? deviceOf([]).activationDtype(stored) : DTYPES[wished];
+}
+
+const DTYPES: Readonly<Record<string, Dtype>> = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 };
 
 /** The architecture that a folder's config.json describes. */
 export function describeFolder(path: string, sums: Checksums | undefined): ReturnType<typeof describeModel> {
@@ -164,7 +177,6 @@ export function describeFolder(path: string, sums: Checksums | undefined): Retur
 async function loadFrom(
   path: string,
   names: readonly string[],
-  dtype: Dtype,
   options: LoadOptions,
   opening: Promise<void>,
 ): Promise<Loaded> {
@@ -177,12 +189,14 @@ async function loadFrom(
 
   checkShards(path, files, names);
   await sums?.checkFiles(files, options.signal);
-  const weights = openWeights(path, files, config, dtype);
+  const tokenizer = await loadTokenizer(path, config, generationConfig, sums);
+  await opening;
+  const dtypeOf = (stored: Dtype): Dtype =>
+    options.dtype ?? mx.withDevice(options.device, () => activationDtype(stored));
+  const weights = openWeights(path, files, config, dtypeOf);
   try {
     const model = architecture.build(weights);
     weights.finish();
-    const tokenizer = await loadTokenizer(path, config, generationConfig, sums);
-    await opening;
     mx.withDevice(options.device, () => checkMemory(path, model, weights));
     await read(weights, options);
     sums?.finish();
@@ -196,6 +210,7 @@ async function loadFrom(
       config: model.config,
       generationConfig,
       device: mx.withDevice(options.device, mx.defaultDevice),
+      dtype: weights.dtype,
     };
   } catch (cause) {
     weights[Symbol.dispose]();

@@ -192,7 +192,7 @@ const KEPT: readonly CommandLineRow[] = [
   {
     args: ["bench", "--model", TINY, "--prompt", "4", "--tokens", "2", "--runs", "1", "--device", "cpu", "--json"],
     stdout:
-      '{"model":"org/tiny","size_bytes":4747776,"parameters":8919296,"dtype":"float32","runs":1,"devices":[{"device":"wasm",{text}\n',
+      '{"model":"org/tiny","size_bytes":4747776,"parameters":8919296,"runs":1,"devices":[{"device":"wasm",{text}\n',
   },
 ];
 

@@ -53,7 +53,8 @@ export interface Target {
 /** The measurements, and how they are made. */
 export interface GpuRun {
   readonly device: string;
-  readonly dtype: "float16" | "bfloat16" | "float32";
+  /** Default that of `mx.lm.load`. */
+  readonly dtype: "float16" | "bfloat16" | "float32" | undefined;
   readonly groups: readonly Group[];
   readonly effort: Effort;
   readonly rounds: number;
@@ -82,7 +83,7 @@ export async function measureShape(run: GpuRun, target: Target, put: Put): Promi
   const where = target.name === KEPT ? undefined : folder.path;
   const dir = target.dir ?? await modelFolder(target.shape ?? target.name, where, target.bits);
   const config = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
-  const shape = new ShapeRun(run, target.name, shapeOf(config), storedOf(config, run.dtype), put);
+  const shape = new ShapeRun(run, nameOf(target, run), shapeOf(config), storedOf(config, run.dtype), put);
   const peer = run.peer && target.dir === undefined && target.bits === undefined
     ? run.peer.folder ?? await installPeer()
     : undefined;
@@ -105,9 +106,17 @@ function shapeOf(config: Readonly<Record<string, number & boolean>>): ModelShape
   };
 }
 
+/** The name in rows, with what differs from the defaults of `mx.lm.load`. */
+function nameOf({ name }: Target, { dtype }: GpuRun): string {
+  return dtype === undefined ? name : `${name} ${dtype}`;
+}
+
 function storedOf(
-  { quantization }: { readonly quantization?: { readonly bits: number; readonly group_size: number } },
-  dtype: GpuRun["dtype"],
+  { quantization, torch_dtype }: {
+    readonly quantization?: { readonly bits: number; readonly group_size: number };
+    readonly torch_dtype?: string;
+  },
+  dtype: string | undefined = torch_dtype,
 ): Stored {
   const { bits, group_size: size } = quantization ?? { bits: 16, group_size: 1 };
   return { weightBytes: bytesOfWeight(bits, size), cacheBytes: dtype === "float32" ? 4 : 2 };

@@ -15,7 +15,7 @@ import { describeBytes, describeCount, table } from "../table.ts";
 import { readCounts } from "./figures.ts";
 import { type Figures, measure, type Phase, type Work } from "./measure.ts";
 
-/** Dtypes that a model computes in, the default first. */
+/** Dtypes that a model computes in. */
 const DTYPES = ["float32", "float16", "bfloat16"] as const;
 
 /** Flags of `bench`. */
@@ -25,7 +25,7 @@ export const BENCH_FLAGS = {
   "tokens": { value: "M[,M…]", help: "tokens to generate after the first prompt (32)" },
   "runs": { value: "R", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "device": { value: "A[,B…]", help: "devices (all but software drivers)" },
-  "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (float32)` },
+  "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (that of mx.lm.load)` },
   "all": { help: "software drivers too" },
   "profile": { help: "time of every kernel, in one more run" },
   ...JSON_FLAG,
@@ -38,7 +38,7 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
     tokens: unique(readCounts("tokens", values.tokens ?? "32", 1)),
     runs: values.runs ?? 3,
     profile: values.profile ?? false,
-    dtype: checkOneOf("--dtype", values.dtype ?? DTYPES[0], DTYPES),
+    dtype: values.dtype === undefined ? undefined : checkOneOf("--dtype", values.dtype, DTYPES),
   };
   await mx.prepareDevices(values.device?.split(",").find((name) => name.startsWith("vulkan")));
   const devices = chooseDevices(values.device, values.all ?? false);
@@ -49,8 +49,7 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
   for (const device of devices) results.push(await measure(path, device, work));
   if (values.json) {
     const { parameters, weightBytes } = info;
-    const { runs, dtype } = work;
-    printJson({ model: name, size_bytes: weightBytes, parameters, dtype, runs, devices: results });
+    printJson({ model: name, size_bytes: weightBytes, parameters, runs: work.runs, devices: results });
   } else {
     print(describe(name, info, results));
   }
@@ -85,8 +84,8 @@ function describe(name: string, { weightBytes, parameters }: mx.lm.ModelInfo, re
       spread === null ? "-" : `± ${spread.toFixed(1)}`,
     ])
   );
-  const devices = results.map(({ device, description, load_s, peak_memory_bytes, profile = [] }) =>
-    `${device}: ${description}; loaded in ${load_s.toFixed(2)} s, ${
+  const devices = results.map(({ device, description, dtype, load_s, peak_memory_bytes, profile = [] }) =>
+    `${device}: ${description}; activations of ${dtype}, loaded in ${load_s.toFixed(2)} s, ${
       describeBytes(peak_memory_bytes)
     } of memory at most\n` +
     profile.map(describePhase).join("")

@@ -20,8 +20,8 @@ export interface Work {
   readonly tokens: readonly number[];
   /** Runs of each. */
   readonly runs: number;
-  /** Dtype of activations and the cache. */
-  readonly dtype: "float32" | "float16" | "bfloat16";
+  /** Dtype of activations and the cache; default that of `mx.lm.load`. */
+  readonly dtype: "float32" | "float16" | "bfloat16" | undefined;
   /** Whether one more run tells the time of every kernel. */
   readonly profile: boolean;
 }
@@ -43,6 +43,8 @@ export interface Test {
 export interface Figures {
   readonly device: string;
   readonly description: string;
+  /** Dtype of activations and the cache. */
+  readonly dtype: string;
   readonly load_s: number;
   /** Highest use of device memory: weights, cache and intermediates. */
   readonly peak_memory_bytes: number;
@@ -63,7 +65,7 @@ export async function measure(path: string | URL, device: string, work: Work): P
   mx.setDefaultDevice(device);
   mx.deviceMemory(device); // opens it: not part of loading
   const started = performance.now();
-  const loaded = await mx.lm.load(path, { device, dtype: mx[work.dtype] });
+  const loaded = await mx.lm.load(path, { device, ...(work.dtype && { dtype: mx[work.dtype] }) });
   using model = loaded.model;
   const load_s = (performance.now() - started) / 1000;
   checkContext(model.config.maxPositionEmbeddings, work);
@@ -92,6 +94,7 @@ export async function measure(path: string | URL, device: string, work: Work): P
   return {
     device,
     description: mx.deviceInfo(device).description,
+    dtype: loaded.dtype.name,
     load_s,
     peak_memory_bytes: mx.deviceMemory(device).peak,
     tests: [...tests, ...[...decodes].map((entry) => testOf("decode", ...entry))],

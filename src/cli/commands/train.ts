@@ -43,7 +43,10 @@ Ctrl-C ends it after a step and saves.`,
     await useDevice(values.device, { json });
     const signal = onInterrupt();
     const start = performance.now();
-    const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, loadOptions(values.device, signal));
+    const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, {
+      ...loadOptions(values.device, signal),
+      dtype: mx.float32, // small gradients need its digits
+    });
     using model = loaded.model;
     mx.setDefaultDevice(loaded.device);
     const sets = tuner.loadDatasets(settings.data, loaded.tokenizer, { maskPrompt: values["mask-prompt"] ?? false });

@@ -22,6 +22,7 @@ const MIN_DISK = 2e9;
 /** Variables of vkmx for users; docs/variables.md says what each sets. */
 export const VARIABLES: readonly string[] = [
   "VKMX_DEVICE",
+  "VKMX_DTYPE",
   "VKMX_LIBRARY",
   "VKMX_API_KEY",
   "VKMX_CACHE",

@@ -50,12 +50,18 @@ export class Weights implements Disposable {
   readonly #wrong: string[] = [];
   readonly #missing: string[] = [];
 
-  /** Wraps tensors by name; they belong to this object from now on. */
-  constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype, headless: boolean = false) {
+  /** Wraps tensors by name; they belong to this object from now on. The dtype may follow from that of the stored floats. */
+  constructor(
+    dir: string,
+    config: ModelConfig,
+    stored: Map<string, Tensor>,
+    dtype: Dtype | ((stored: Dtype) => Dtype),
+    headless: boolean = false,
+  ) {
     this.#dir = dir;
     this.#config = config;
     this.#stored = stored;
-    this.dtype = dtype;
+    this.dtype = typeof dtype === "function" ? dtype(floatsOf(stored.values())) : dtype;
     this.headless = headless;
   }
 
@@ -166,6 +172,14 @@ export class Weights implements Disposable {
   }
 }
 
+/** The dtype of all floats among tensors, or float32 if they have several. */
+function floatsOf(tensors: Iterable<Tensor>): Dtype {
+  const found = new Set<Dtype>();
+  for (const { dtype } of tensors) if (dtype.kind === "float") found.add(dtype);
+  const [first = mx.float32] = found;
+  return found.size === 1 ? first : mx.float32;
+}
+
 /** Most bytes of each file of a model directory, far above any that is published, and what its errors are about. */
 const MODEL_FILES = {
   "config.json": { most: 2 ** 20, code: "config" },
@@ -214,7 +228,12 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Checksums): 
 }
 
 /** Opens the files of a directory that hold weights; no tensor is read yet. */
-export function openWeights(dir: string, names: readonly string[], config: ModelConfig, dtype: Dtype): Weights {
+export function openWeights(
+  dir: string,
+  names: readonly string[],
+  config: ModelConfig,
+  dtype: Dtype | ((stored: Dtype) => Dtype),
+): Weights {
   if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
   const stored = new Map<string, Tensor>();
   const from = new Map<string, string>();

@@ -14,7 +14,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import type { Dispatch } from "../../plan/builder.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
-import { matrixMap, runsOn } from "./coopmat.ts";
+import { hasMatrixTiles, matrixMap, runsOn } from "./coopmat.ts";
 import { halfTerms, termsOf } from "./half_rows.ts";
 import { addSplits } from "./matmul_tiles.ts";
 import { tuningOf } from "../../tuning/choose.ts";
@@ -24,6 +24,13 @@ const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", Kernel
   [float16, { product: "coopmat_dense", conv: "coopmat_conv" }],
   [bfloat16, { product: "coopmat_dense_bf16", conv: "coopmat_conv_bf16" }],
 ]);
+
+/** Whether a device multiplies matrices of a dtype on matrix units. */
+export function hasMatrixKernels(backend: Backend, dtype: Dtype): boolean {
+  const kernels = MATRIX_KERNELS.get(dtype);
+  return kernels !== undefined && backend.has(kernels.product) && hasMatrixTiles(backend);
+}
+
 /** Numbers that the kernels load at once: 16 bytes. */
 const RUN = 8;
 /** Bytes of what terms give, at most: it lies in memory until it is added up. */
