@@ -5,7 +5,8 @@
 //   device.c      open, close
 //   plan.c        Plan words to dispatches
 //   pair.c        two Plans in one command buffer
-//   recording.c   recording and replay of Plans, with hazards.c (where barriers stand) and profile.c (timestamps)
+//   recording.c   recordings of Plans and their replay
+//   record.c      Plans into command buffers, with hazards.c (where barriers stand) and profile.c (timestamps)
 //   statistics.c  what the driver tells of compiled pipelines
 //   transfer.c    bytes in and out           pipelines.c  kernels to pipelines, the cache on disk
 //   memory.c      chunks of device memory and the ranges in them
@@ -250,11 +251,15 @@ typedef struct Binding {
     uint32_t hazard; // the slot that stands for this place
 } Binding;
 
-// A command buffer for one binding of the slots, with its timestamps if it is profiled.
+#define RUNS 7 // command buffers of 1, 2, 4 … runs
+
+// Command buffers for one binding of the slots, with the timestamps if it is profiled. They are recorded when they are needed.
 typedef struct Recording {
-    VkCommandBuffer commands;
-    VkCommandBuffer preamble, together; // the dispatches before many runs; some runs; VK_NULL_HANDLE: not needed so far
-    bool opens;                         // whether they are
+    VkCommandBuffer commands;   // a whole run
+    VkCommandBuffer preamble;   // the dispatches before many runs
+    VkCommandBuffer runs[RUNS]; // 1 << i runs without those
+    bool opens;                 // whether the preamble is recorded
+    uint32_t recorded;          // bits of the runs that are
     VkQueryPool queries;
     uint64_t *places; // of the slots
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does

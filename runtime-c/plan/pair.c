@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "failure.h"
+#include "plan/record.h"
 #include "plan/recording.h"
 #include "queue.h"
 
@@ -62,10 +63,10 @@ static int32_t run_together(Device *d, const Work work[2], uint64_t *first) {
     }
     Pair *pair;
     TRY(pair_take(d, &pair));
-    TRY(plan_begin(d, pair->commands));
-    int32_t status = plan_record(d, pair->commands, work[0].plan, recordings[0]);
+    TRY(record_begin(d, pair->commands));
+    int32_t status = record_into(d, pair->commands, work[0].plan, recordings[0]);
     tell(d, pair);
-    if (status == VKRT_OK) status = plan_record(d, pair->commands, work[1].plan, recordings[1]);
+    if (status == VKRT_OK) status = record_into(d, pair->commands, work[1].plan, recordings[1]);
     commands_barrier(d, pair->commands, COMPUTE, WRITE, HOST, HOST_READ);
     int32_t ended = VK(d, EndCommandBuffer, pair->commands);
     if (status != VKRT_OK || ended != VKRT_OK) return status != VKRT_OK ? status : ended;

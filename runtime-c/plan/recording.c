@@ -1,11 +1,11 @@
-// Recording, submitting and replaying Plans.
+// Keeping recordings of Plans, submitting and replaying them.
 //
 // A Plan keeps a few recordings, one for each recent set of places that its slots were bound to. Other buffers at the
 // same addresses are the same places. A recording is self-contained. It begins with a barrier against everything
 // submitted before. It ends with a barrier for the host if the host can see a slot. So recordings may be replayed in
-// any order, even while they are still running. A Plan whose first dispatches open many runs in a row has three command
-// buffers: those dispatches, one run, and some runs together. A GPU idles for longer between two buffers than at a
-// barrier.
+// any order, even while they are still running. A GPU idles for longer between two buffers than at a barrier, up to 20
+// microseconds, so many runs are few buffers of 1, 2, 4 … runs. Where the first dispatches of a Plan open many runs in a
+// row, these have a buffer of their own.
 
 #include "plan/recording.h"
 
@@ -14,15 +14,12 @@
 
 #include "commands.h"
 #include "failure.h"
-#include "plan/hazards.h"
 #include "memory.h"
 #include "plan/profile.h"
+#include "plan/record.h"
 #include "queue.h"
 
-#define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
-#define READ VK_ACCESS_2_SHADER_STORAGE_READ_BIT
-#define WRITE VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT
-#define TOGETHER 8u
+#define MAX_TOGETHER 512u // dispatches of a buffer of several runs
 
 // ---- recordings -----------------------------------------------------------------------------------------------------
 
@@ -40,7 +37,9 @@ static Recording *take_retired(Device *d) {
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
     free(r->places);
-    *r = (Recording){.commands = r->commands, .preamble = r->preamble, .together = r->together};
+    Recording kept = {.commands = r->commands, .preamble = r->preamble};
+    memcpy(kept.runs, r->runs, sizeof kept.runs);
+    *r = kept;
 }
 
 static int32_t recording_new(Device *d, Recording **out) {
@@ -76,185 +75,7 @@ void recordings_deinit(Device *d) {
     d->retired = NULL;
 }
 
-// ---- recording ------------------------------------------------------------------------------------------------------
-
-static uint64_t address_of(const uint32_t *pair, const Binding *bindings) {
-    return pair[0] == PLAN_NO_SLOT ? 0 : bindings[pair[0]].address + pair[1];
-}
-
-static Use use_of(const uint32_t *pair, const Binding *bindings, bool read, bool write) {
-    return (Use){.slot = pair[0] == PLAN_NO_SLOT ? PLAN_NO_SLOT : bindings[pair[0]].hazard, .read = read, .write = write};
-}
-
-// State that recording carries from buffer to buffer.
-typedef struct Progress {
-    const Binding *bindings;
-    Hazards hazards;
-    Use *uses;
-    uint32_t table;    // bytes of the recording's tables that are taken
-    bool keeps_tables; // they are written already
-} Progress;
-
-// The push constants of a dispatch. Its table of addresses is written where `table` bytes of the recording's tables are taken.
-static uint32_t push_block(const Dispatch *dispatch, const Recording *r, Progress *p, uint32_t *block) {
-    const KernelRow *row = dispatch->kernel;
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < row->buffers; i++, at += 2) {
-        uint64_t address = address_of(dispatch->buffers + 2 * i, p->bindings);
-        memcpy(block + at, &address, sizeof address);
-    }
-    if (row->columns > 0) {
-        uint64_t address = range_address(r->tables) + p->table;
-        memcpy(block + at, &address, sizeof address);
-        at += 2;
-    }
-    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++, p->table += 8) {
-        if (p->keeps_tables) continue;
-        uint64_t address = address_of(dispatch->table + 2 * i, p->bindings);
-        memcpy(range_mapped(r->tables) + p->table, &address, sizeof address);
-    }
-    memcpy(block + at, dispatch->push, 4u * row->push_words);
-    return 4 * (at + row->push_words);
-}
-
-// Collects the buffers that a dispatch reads and writes; `uses` has room for them.
-static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *uses) {
-    const KernelRow *row = dispatch->kernel;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < row->buffers; i++)
-        uses[n++] = use_of(dispatch->buffers + 2 * i, bindings, row->reads >> i & 1, row->writes >> i & 1);
-    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++) {
-        uint32_t column = i % row->columns;
-        uses[n++] = use_of(dispatch->table + 2 * i, bindings, row->column_reads >> column & 1, row->column_writes >> column & 1);
-    }
-    return n;
-}
-
-// Dispatches `from` up to `to`, after a barrier.
-static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r,
-                              Progress *p) {
-    VkPipeline bound = VK_NULL_HANDLE;
-    p->hazards.epoch++;
-    for (uint32_t i = from; i < to; i++) {
-        const Dispatch *dispatch = &plan->dispatch[i];
-        uint32_t block[PUSH_BYTES / 4];
-        uint32_t bytes = push_block(dispatch, r, p, block);
-        bool barrier = hazards_next(&p->hazards, p->uses, uses_of(dispatch, p->bindings, p->uses), dispatch->disjoint);
-        if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
-            commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
-        r->barriers += barrier;
-        if (dispatch->pipeline != bound) {
-            bound = dispatch->pipeline;
-            d->vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
-        }
-        d->vk.CmdPushConstants(commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, bytes, block);
-        profile_mark(d, commands, r, 2 * i);
-        d->vk.CmdDispatch(commands, dispatch->grid[0], dispatch->grid[1], dispatch->grid[2]);
-        profile_mark(d, commands, r, 2 * i + 1);
-    }
-}
-
-// Begins a command buffer that may follow anything.
-int32_t plan_begin(Device *d, VkCommandBuffer commands) {
-    TRY(commands_begin(d, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
-    commands_barrier(d, commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
-    return VKRT_OK;
-}
-
-// Starts runs.
-static int32_t record_preamble(Device *d, const Plan *plan, Recording *r, Progress *p) {
-    if (!r->preamble) TRY(commands_new(d, &r->preamble));
-    TRY(plan_begin(d, r->preamble));
-    record_dispatches(d, r->preamble, plan, 0, plan->preamble, r, p);
-    return VK(d, EndCommandBuffer, r->preamble);
-}
-
-// Some runs, which the host sees where it can see a slot.
-static int32_t record_runs(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t runs, Recording *r, Progress *p) {
-    uint32_t table = p->table;
-    bool host = false;
-    for (uint32_t i = 0; i < plan->slots; i++) host = host || (p->bindings[i].range && p->bindings[i].range->chunk->mapped);
-    TRY(plan_begin(d, commands));
-    profile_reset(d, commands, r, plan->dispatches);
-    r->barriers = 1 + host;
-    for (uint32_t run = 0; run < runs; run++) {
-        if (run > 0) commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
-        p->table = table;
-        record_dispatches(d, commands, plan, r->opens ? plan->preamble : 0, plan->dispatches, r, p);
-    }
-    if (host) commands_barrier(d, commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
-    return VK(d, EndCommandBuffer, commands);
-}
-
-static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p) {
-    r->opens = plan->preamble > 0 && !r->queries; // timed runs are whole
-    if (r->opens) {
-        TRY(record_preamble(d, plan, r, p));
-        uint32_t table = p->table;
-        if (!r->together) TRY(commands_new(d, &r->together));
-        TRY(record_runs(d, r->together, plan, TOGETHER, r, p));
-        p->table = table;
-    }
-    return record_runs(d, r->commands, plan, 1, r, p);
-}
-
-// Memory for the tables of addresses that the host may write: the earlier content is no longer read.
-static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
-    if (plan->table_entries == 0) return VKRT_OK;
-    TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, true, &r->tables));
-    return queue_wait_uses(d, &r->tables->uses);
-}
-
-static int32_t progress_new(Device *d, const Plan *plan, Progress *p) {
-    *p = (Progress){.bindings = plan->bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
-    p->uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *p->uses);
-    return p->hazards.slots && p->uses ? VKRT_OK : fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-}
-
-static void progress_free(Progress *p) {
-    free(p->hazards.slots);
-    free(p->uses);
-}
-
-static int32_t record(Device *d, const Plan *plan, Recording *r) {
-    TRY(tables_new(d, plan, r));
-    Progress p;
-    int32_t status = progress_new(d, plan, &p);
-    if (status == VKRT_OK) status = record_all(d, plan, r, &p);
-    progress_free(&p);
-    return status;
-}
-
-int32_t plan_record(Device *d, VkCommandBuffer commands, const Plan *plan, Recording *r) {
-    Progress p;
-    uint32_t barriers = r->barriers;
-    int32_t status = progress_new(d, plan, &p);
-    p.keeps_tables = true;
-    if (status == VKRT_OK) record_dispatches(d, commands, plan, 0, plan->dispatches, r, &p);
-    r->barriers = barriers; // of its own buffer
-    progress_free(&p);
-    return status;
-}
-
 // ---- running --------------------------------------------------------------------------------------------------------
-
-// Two slots bound to the same place are one for hazards: each takes the number of the first such slot, found by hashing.
-static int32_t find_aliases(Device *d, Plan *plan) {
-    Binding *bindings = plan->bindings;
-    uint32_t places = 16;
-    while (places < plan->slots * 2) places *= 2;
-    uint32_t *table = calloc(places, sizeof *table); // slot + 1; 0: empty
-    if (!table) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    for (uint32_t i = 0; i < plan->slots; i++) {
-        uint64_t address = bindings[i].address;
-        uint32_t at = (uint32_t)((address >> 2) * 0x9e3779b97f4a7c15u >> 32) & (places - 1);
-        while (table[at] && bindings[table[at] - 1].address != address) at = (at + 1) & (places - 1);
-        if (!table[at]) table[at] = i + 1;
-        bindings[i].hazard = table[at] - 1;
-    }
-    free(table);
-    return VKRT_OK;
-}
 
 // Binds slots that are not bound to these buffers already. A buffer stays at its address until it is freed. Checking
 // hundreds of weights again would take longer than the rest of a run.
@@ -307,22 +128,28 @@ static int32_t recording_make(Device *d, Plan *plan, Recording **out) {
     if (!r->places) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     for (uint32_t i = 0; i < plan->slots; i++) r->places[i] = plan->bindings[i].place;
     if (d->profile && plan->dispatches > 0) TRY(profile_prepare(d, r, plan->dispatches));
-    TRY(find_aliases(d, plan));
-    TRY(record(d, plan, r));
+    TRY(record_first(d, plan, r));
     r->valid = true;
     *out = r;
     return VKRT_OK;
 }
 
-// The command buffers of `times` runs.
-static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *out) {
-    uint32_t count = 0;
-    if (r->opens) {
-        out[count++] = r->preamble;
-        for (; times >= TOGETHER; times -= TOGETHER) out[count++] = r->together;
+// The command buffers of `times` runs, recorded where they were not needed so far.
+static int32_t buffers_of(Device *d, Plan *plan, Recording *r, uint32_t times, VkCommandBuffer *out, uint32_t *count) {
+    *count = 0;
+    if (times == 1 || r->queries) { // timed runs are whole
+        for (; times > 0; times--) out[(*count)++] = r->commands;
+        return VKRT_OK;
     }
-    for (; times > 0; times--) out[count++] = r->commands;
-    return count;
+    uint32_t most = 0, wanted = 0, left = times;
+    while (most + 1 < RUNS && plan->dispatches << (most + 1) <= MAX_TOGETHER) most++;
+    for (uint32_t i = most + 1; i-- > 0; left %= 1u << i)
+        if (left >= 1u << i) wanted |= 1u << i;
+    TRY(record_more(d, plan, r, wanted));
+    if (plan->preamble > 0) out[(*count)++] = r->preamble;
+    for (uint32_t i = most + 1; i-- > 0; times %= 1u << i)
+        for (uint32_t n = times >> i; n > 0; n--) out[(*count)++] = r->runs[i];
+    return VKRT_OK;
 }
 
 // The work of other streams that a run on `stream` must wait for.
@@ -364,7 +191,9 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, u
     VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
     Uses behind = {0};
     TRY(plan_behind(d, plan, stream, &behind));
-    TRY(queue_submit(d, stream, &behind, buffers, buffers_of(r, times, buffers), ticket));
+    uint32_t count;
+    TRY(buffers_of(d, plan, r, times, buffers, &count));
+    TRY(queue_submit(d, stream, &behind, buffers, count, ticket));
     plan_used(plan, r, stream, *ticket);
     return VKRT_OK;
 }

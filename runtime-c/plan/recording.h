@@ -15,10 +15,6 @@ int32_t plan_bind(Device *d, Plan *plan, const uint32_t *slots, Recording **out)
 // The work of other streams that a run of a bound Plan on `stream` must wait for.
 int32_t plan_behind(Device *d, const Plan *plan, uint32_t stream, Uses *behind);
 
-// Records one run of a bound Plan into another command buffer, which has begun by plan_begin.
-int32_t plan_begin(Device *d, VkCommandBuffer commands);
-int32_t plan_record(Device *d, VkCommandBuffer commands, const Plan *plan, Recording *r);
-
 // Notes that a submission with a ticket runs a bound Plan.
 void plan_used(Plan *plan, Recording *r, uint32_t stream, uint64_t ticket);
 

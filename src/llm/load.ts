@@ -8,14 +8,13 @@ import { fileURLToPath } from "node:url";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/quantized/packed.ts";
-import { deviceOf } from "../array/devices/device_of.ts";
-import { environment } from "../../ffi/environment.ts";
 import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { TOOL_TEMPLATE } from "./chat/template.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
+import { activationDtype } from "./checkpoint/activation_dtype.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
@@ -155,14 +154,6 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
     await opening;
   }
 }
-
-/** Dtype of activations on the default device, of a model whose floats have `stored`. */
-function activationDtype(stored: Dtype): Dtype {
-  const wished = environment("VKMX_DTYPE");
-  return wished === undefined ? deviceOf([]).activationDtype(stored) : DTYPES[wished];
-}
-
-const DTYPES: Readonly<Record<string, Dtype>> = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 };
 
 /** The architecture that a folder's config.json describes. */
 export function describeFolder(path: string, sums: Checksums | undefined): ReturnType<typeof describeModel> {

@@ -288,6 +288,24 @@ deviceTest("wait() times out while work runs and ends with it", async (device) =
   assertFails("argument", () => device.wait(ticket + 1, 0), "never given");
 });
 
+deviceTest("planRun() waits between uses of one place in many runs too, whatever was bound before", (device) => {
+  const n = MIB, [a, b, c] = Array.from({ length: 3 }, () => device.bufferNew(4 * n));
+  // With slots 0 and 3 at one place: slot 1 is what slot 0 was a run before.
+  const p = device.planNew(plan(4, copy(0, 1, n), arange(3, n, 0, 2)));
+  const first = device.planNew(plan(1, arange(0, n, 0, 1)));
+  for (const times of [1, 2, 3, 7, VKRT_MAX_TIMES]) {
+    device.planRun(first, slotsOf(a));
+    device.planRun(p, slotsOf(a, b, b, c), times);
+    device.planRun(p, slotsOf(a, b, b, a), times); // only one slot is bound anew
+    const expected = times === 1 ? 1 : 2;
+    assertEquals(floatsOf(device, b, n).filter((x, i) => x !== expected * i).length, 0);
+    device.planRun(first, slotsOf(a));
+    const pair = device.planRunPair(p, slotsOf(a, b, b, a), first, slotsOf(c));
+    assert(pair > 0);
+    assertEquals(floatsOf(device, b, n).filter((x, i) => x !== i).length, 0);
+  }
+});
+
 deviceTest("planRunPair() runs two Plans in order, with a ticket of each", (device) => {
   const n = 300, p = device.planNew(plan(2, copy(0, 1, n - 1, 4))); // b is a, one place to the front
   const back = device.planNew(plan(2, copy(0, 1, n - 1)));
