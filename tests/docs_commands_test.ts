@@ -2,7 +2,7 @@
  * The commands, examples and pictures of the documents. Every line of a ```sh block and every ```ts block runs in a
  * copy of the project, with empty caches. A hub on localhost has the embedded model under the names that documents use.
  * Kinds of lines that do not run are named here with the reason. Before the full tier, training takes few steps and the
- * types of examples are not checked. A third of the documents and of the files with examples in comments is drawn.
+ * types of examples are not checked. A quarter of the documents and of the files with examples in comments is drawn.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -97,9 +97,9 @@ async function inProject(work: (project: string, env: Record<string, string>) =>
 /** Commands are a shell's. */
 const ignore = Deno.build.os === "windows";
 
-/** Whether this run takes a document or a file: all in the full tier, else a third by the seed. */
+/** Whether this run takes a document or a file: all in the full tier, else a quarter by the seed. */
 function isTaken(path: string): boolean {
-  return TIER === "full" || (hashOf(path) + turnOf(SEED)) % 3 === 0;
+  return TIER === "full" || (hashOf(path) + turnOf(SEED)) % 4 === 0;
 }
 
 /** Files whose documentation comments have examples that this run takes. */

@@ -118,7 +118,7 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Fuzzing of every file format",
     asked:
-      "20,000 inputs in CI, 1,000,000 by request: 0 crashes, each < 100 ms, < 64 MB extra, typed errors of one line",
+      "10,000 inputs in CI, 1,000,000 by request: 0 crashes, each < 100 ms, < 64 MB extra, typed errors of one line",
     task: { command: "deno task fuzz", results: "fuzz" },
   },
   {
