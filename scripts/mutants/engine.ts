@@ -45,8 +45,8 @@ export const ENGINE = [
   {
     name: "the penalties of a row look at one token more than its context has",
     file: "src/llm/engine/choice.ts",
-    find: "mx.less(age, context)",
-    replace: "mx.lessEqual(age, context)",
+    find: "mx.less(ages, context)",
+    replace: "mx.lessEqual(ages, context)",
     tests: ["tests/llm/engine/choice_test.ts", "tests/llm/engine/engine_test.ts"],
   },
 ] as const satisfies readonly Mutant[];

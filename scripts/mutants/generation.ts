@@ -34,7 +34,7 @@ export const GENERATION = [
   },
   {
     name: "all sequences of a batch draw with one seed",
-    file: "src/llm/generation/batch.ts",
+    file: "src/llm/engine/batch.ts",
     find: 'perPrompt("seed", seed, prompts, (value, i) => value + i)',
     replace: 'perPrompt("seed", seed, prompts, (value) => value)',
     tests: ["tests/llm/generation/batch_generate_test.ts"],

@@ -46,24 +46,15 @@ export interface Packing extends CodeFormat {
   readonly part: "codes" | "scales" | "biases";
 }
 
-/** A leaf's place in shared memory: `offset` elements after the first of `bytes`, in these strides. */
-export interface Within {
-  /** A SharedMemory of storage.ts. */
-  readonly memory: unknown;
-  readonly bytes: number;
-  readonly offset: number;
-  readonly strides: readonly number[];
-}
-
 /** Attributes of every op; the key is the op's name. Ops without attributes have an empty object. */
 export interface OpAttrs {
   /** A leaf with device storage. */
   stored: Record<never, never>;
   /**
    * A contiguous leaf with host bytes, uploaded to the device of the first realize that needs it. With `visible` its memory can be read
-   * by the host at any time. `within` names memory that it shares. A leaf without bytes has the content of its memory.
+   * by the host at any time. A leaf without bytes has the content of its memory.
    */
-  data: { readonly bytes?: Uint8Array; readonly hostVisible?: boolean; readonly within?: Within };
+  data: { readonly bytes?: Uint8Array; readonly hostVisible?: boolean };
   /**
    * A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian; `version` is that of its header. `deflated`: so
    * many bytes of a deflate stream lie there, and the values begin `skip` bytes into what it holds, whose CRC-32 is `crc`.

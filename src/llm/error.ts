@@ -55,3 +55,12 @@ export function listed(items: readonly string[], limit = 5): string {
   if (items.length <= limit) return items.join(", ");
   return `${items.slice(0, limit).join(", ")} and ${items.length - limit} more`;
 }
+
+/** The error of step `step`, after `tokens` tokens, whose logits choose no token. `which` names the sequence where there are several. */
+export function logitsError(step: number, tokens: number, which: string = ""): LlmError {
+  return new LlmError(
+    "logits",
+    `The logits of step ${step}${which}, after ${tokens} tokens, contain NaN or infinity, or no finite value. ` +
+      "Look for such values in the weights, or for an overflow in their dtype",
+  );
+}

@@ -34,7 +34,7 @@ export { complete, type Completion, generate } from "./generation/complete.ts";
 export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { embed, type EmbedOptions, type Pooling } from "./generation/embed.ts";
 export { type Perplexity, perplexity, type PerplexityOptions } from "./generation/perplexity.ts";
-export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./generation/batch.ts";
+export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./engine/batch.ts";
 export { Engine } from "./engine/engine.ts";
 export type { EngineOptions } from "./engine/options.ts";
 export type { EngineMetrics, EngineRequest, EngineResponse } from "./engine/request.ts";

@@ -13,7 +13,7 @@ import { ArrayError, shownPath } from "../graph/error.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import type { Lowering } from "./plan/context.ts";
-import { type SharedMemory, Storage } from "./plan/storage.ts";
+import { Storage } from "./plan/storage.ts";
 import type { Value } from "./plan/value.ts";
 
 /** Writes the values of a leaf to an offset of a buffer. */
@@ -46,15 +46,13 @@ export function openLeaf(node: Node): LeafLoader {
 function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   if (node.op === "data") {
-    const { bytes: content, hostVisible, within } = attrsOf(node, "data");
-    const storage = within
-      ? (within.memory as SharedMemory).take(backend, within.bytes)
-      : new Storage(backend, bytes, hostVisible);
+    const { bytes: content, hostVisible } = attrsOf(node, "data");
+    const storage = new Storage(backend, bytes, hostVisible);
     // Batches of a training loop count as results. Keys and values of a cache have no content and are disposed by their owner: looking for
     // forgotten ones would take milliseconds of every prompt.
     if (content) storage.countAsResult();
     if (content && bytes > 0) backend.write(storage.buffer, 0, content);
-    node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
+    node.settle({ storage, offset: 0, strides: contiguousStrides(node.shape) });
     return;
   }
   const load = bytes > 0 ? openLeaf(node) : undefined;

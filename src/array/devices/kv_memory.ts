@@ -6,50 +6,14 @@
 
 import { type Dtype, int32 } from "../../graph/dtype.ts";
 import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../graph/kv_layout.ts";
-import { makeNode, type Node } from "../../graph/node.ts";
-import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import { SharedMemory } from "../../schedule/plan/storage.ts";
+import { makeNode } from "../../graph/node.ts";
+import type { Shape } from "../../graph/shape.ts";
 import { updateSlice } from "../ops/slice_update.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 
 /** An array of whatever its memory holds, NaN among it: for positions that are written before they are read. */
 export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
   return wrap(makeNode("data", [], shape, dtype, {}));
-}
-
-/**
- * Uninitialised arrays in shared memory. They lie beside each other, like parts of an array of `count` times the size along `axis`. So
- * {@link asSlab} finds them.
- */
-export function allocateSlab(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
-  const memory = new SharedMemory();
-  const bytes = count * sizeOf(shape) * dtype.bytes;
-  const size = sizeOf(shape.slice(axis));
-  const strides = contiguousStrides(shape.with(axis, count * shape[axis]));
-  return Array.from({ length: count }, (_, i) => {
-    const within = { memory, bytes, offset: i * size, strides };
-    return wrap(makeNode("data", [], shape, dtype, { within }));
-  });
-}
-
-/**
- * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`. Writing to it writes to
- * the arrays. Undefined if they do not lie beside each other like its parts.
- */
-export function asSlab(arrays: readonly Tensor[], axis: number): Tensor | undefined {
-  const nodes = arrays.map(nodeOf);
-  const [{ shape, dtype, stored }] = nodes;
-  if (!stored || stored.packing) return undefined;
-  const { storage, offset, strides } = stored;
-  const size = sizeOf(shape.slice(axis));
-  const follows = ({ shape: other, stored: s }: Node, i: number): boolean =>
-    s !== undefined && s.storage === storage && s.offset === offset + i * size && sameShape(other, shape) &&
-    sameShape(s.strides, strides) && isContiguous(shape.slice(axis), s.strides.slice(axis));
-  if (!nodes.every(follows)) return undefined;
-  const whole = makeNode("stored", [], shape.with(axis, nodes.length * shape[axis]), dtype, {});
-  storage.retain();
-  whole.stored = { storage, offset, strides: strides.with(axis, size / shape[axis]) };
-  return wrap(whole);
 }
 
 /** The parts of an array (n, …) along its first axis, in the same memory. The array stays. */

@@ -1,12 +1,12 @@
 /**
- * The context of a generation session's parts: model, cache, options, the rows and the state on the device, and the tracing of steps.
+ * The context of a generation session's parts: model, cache, options, the sequence and the state on the device, and the tracing of steps.
  *
  * @module
  */
 
 import type { TracedStep } from "../../array/compile/loop.ts";
 import { DeviceState, type HeldCache } from "./device_state.ts";
-import type { Sequences } from "./sequences.ts";
+import type { DecodedSequence } from "./sequence.ts";
 import type { DecodeOptions, DecodeScalars } from "./state.ts";
 import type { KvCache } from "../kv/cache.ts";
 import type { DecodingModel } from "../models/mod.ts";
@@ -21,7 +21,7 @@ export type Traced<S> = TracedStep<S> | ((state: S) => S);
 export class DecodeContext implements Disposable {
   readonly model: DecodingModel;
   readonly options: DecodeOptions;
-  readonly sequences: Sequences;
+  readonly sequence: DecodedSequence;
   /** The state on the device. */
   readonly state: DeviceState;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
@@ -29,21 +29,15 @@ export class DecodeContext implements Disposable {
   /** Names the graphs of steps, where they can be named. */
   readonly #graph: string | undefined;
 
-  /** Before what the rows' prompts have after the cache, unless there is a state already. */
-  constructor(
-    model: DecodingModel,
-    cache: KvCache,
-    options: DecodeOptions,
-    sequences: Sequences,
-    scalars?: DecodeScalars,
-  ) {
+  /** Before what the prompt has after the cache. */
+  constructor(model: DecodingModel, cache: KvCache, options: DecodeOptions, sequence: DecodedSequence) {
     const { sampler, processors, contextSize, logprobs } = options;
     this.model = model;
     this.options = options;
-    this.sequences = sequences;
+    this.sequence = sequence;
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize, logprobs].join(" ");
-    this.state = new DeviceState(cache, options, sequences, scalars);
+    this.state = new DeviceState(cache, options, sequence);
   }
 
   /** The state but for the cache, to be read. */

@@ -9,19 +9,17 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { keyAfter } from "../../array/random/keys.ts";
 import { hostVisible, writeState } from "../../array/compile/loop.ts";
-import { KvCache } from "../kv/cache.ts";
-import type { Sequences } from "./sequences.ts";
+import type { KvCache } from "../kv/cache.ts";
+import type { DecodedSequence } from "./sequence.ts";
 import {
   type DecodeOptions,
   type DecodeScalars,
   detach,
-  logOf,
   logprobsLog,
   ring,
   ringWeights,
-  stackStates,
   type State,
-  takeStates,
+  tokenLog,
 } from "./state.ts";
 
 /** The part of the cache that a session reads. */
@@ -31,21 +29,15 @@ export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "limit"
 export class DeviceState implements Disposable {
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
-  readonly #sequences: Sequences;
+  readonly #sequence: DecodedSequence;
   #scalars: DecodeScalars;
 
-  /** Before what the rows' prompts have after the cache, unless there is a state already. The cache stays its owner's. */
-  constructor(cache: KvCache, options: DecodeOptions, sequences: Sequences, scalars?: DecodeScalars) {
+  /** Before what the prompt has after the cache, which stays its owner's. */
+  constructor(cache: KvCache, options: DecodeOptions, sequence: DecodedSequence) {
     this.#cache = cache;
     this.#options = options;
-    this.#sequences = sequences;
-    this.#scalars = scalars ?? this.#unread();
-  }
-
-  /** The states of several sequences as one, with a cache of its own. Their caches are empty afterwards; the rest of them stays. */
-  static join(states: readonly DeviceState[]): { readonly cache: KvCache; readonly scalars: DecodeScalars } {
-    const scalars = stackStates(states.map((state) => state.#scalars), states[0].#options.logprobs);
-    return { cache: KvCache.stack(states.map((state) => state.#cache)), scalars };
+    this.#sequence = sequence;
+    this.#scalars = this.#unread();
   }
 
   /** The cache, to be read. */
@@ -80,7 +72,7 @@ export class DeviceState implements Disposable {
 
   /** Puts a token of the prompt in the place of the one that was chosen, as if none had been. */
   replaceToken(id: number): void {
-    const { key } = this.#sequences.first;
+    const { key } = this.#sequence;
     const { token, key: state, recent, weights } = this.#scalars;
     writeState(token, Int32Array.of(id));
     if (key) writeState(state!, Uint32Array.from(key));
@@ -97,26 +89,19 @@ export class DeviceState implements Disposable {
   /** Goes back to the state after step number `steps`, made again from the tokens that were taken. The one there was must have been let go. */
   restartAfter(steps: number): void {
     const { sampler, processors, contextSize, logprobs } = this.#options;
-    const rows = this.#sequences.all;
+    const { tokens, last, key } = this.#sequence;
+    const at = last + steps;
     const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
-      detach(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
+      detach(mx.array([make(tokens, at, contextSize)], dtype));
     this.#scalars = {
-      token: detach(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
-      position: detach(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
-      key: sampler.key && detach(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
+      token: detach(mx.array([tokens.slice(-1)], mx.int32)),
+      position: detach(mx.array([at], mx.int32)),
+      key: sampler.key && detach(mx.array([[...keyAfter(key!, steps)]], mx.uint32)),
       recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
       weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
-      log: logOf(rows.map(() => [])),
-      logprobs: logprobsLog(logprobs, rows.length),
+      log: tokenLog(1),
+      logprobs: logprobsLog(logprobs, 1),
     };
-  }
-
-  /** Keeps some of the sequences; the longest of them has `offset` tokens. */
-  keep(sequences: readonly number[], offset: number): void {
-    this.#cache.keep(sequences, offset);
-    const kept = takeStates(this.#scalars, sequences, this.#options.logprobs);
-    this[Symbol.dispose]();
-    this.#scalars = kept;
   }
 
   /** Lets the state go; the cache stays. */
@@ -126,7 +111,7 @@ export class DeviceState implements Disposable {
 
   /** The state before the rest of the prompt. */
   #unread(): DecodeScalars {
-    const { key } = this.#sequences.first;
+    const { key } = this.#sequence;
     const recent = this.#recent;
     const weights = this.#weights;
     return {
@@ -135,21 +120,21 @@ export class DeviceState implements Disposable {
       key: key && detach(mx.array([[...key]], mx.uint32)),
       recent: recent && detach(mx.array([recent], mx.int32)),
       weights: weights && detach(mx.array([weights], mx.float32)),
-      log: logOf([[]]),
+      log: tokenLog(1),
       logprobs: logprobsLog(this.#options.logprobs, 1),
     };
   }
 
   /** The ring of recent tokens that choosing the first one looks at. */
   get #recent(): number[] | undefined {
-    const { tokens, last } = this.#sequences.first;
+    const { tokens, last } = this.#sequence;
     const { processors, contextSize } = this.#options;
     return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
   /** Which places of that ring have tokens, where a processor counts them. */
   get #weights(): number[] | undefined {
-    const { tokens, last } = this.#sequences.first;
+    const { tokens, last } = this.#sequence;
     const { processors, contextSize } = this.#options;
     return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
   }

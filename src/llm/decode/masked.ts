@@ -14,7 +14,6 @@ import type { StepLoop, StepOver } from "./steps.ts";
 import type { PromptSubmitter } from "./submit.ts";
 import type { Buffers } from "../kv/cache.ts";
 import type { Submission } from "./submission_sizer.ts";
-import { everyToken } from "../structured/constraint.ts";
 
 /** Chooses tokens by masks, from logits that the loop of steps computes. */
 export class MaskedSteps {
@@ -23,10 +22,6 @@ export class MaskedSteps {
   readonly #steps: StepLoop;
   /** The rest of the state. */
   #masking: Masking | undefined;
-  /** The words of all masks of a step. */
-  #words: Uint32Array<ArrayBuffer> | undefined;
-  /** The mask of a sequence that may have any token. */
-  #every: Int32Array | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
   /** The loop that computes the logits, and whether those after the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
@@ -49,11 +44,11 @@ export class MaskedSteps {
   /** The state of computing logits. */
   forwardState(buffers: Buffers = this.#context.cache.buffers): ForwardState {
     const { token, position } = this.#context.scalars;
-    const { logits } = this.#masking ??= maskingOf(this.#context.model, this.#context.sequences.all.length);
+    const { logits } = this.#masking ??= maskingOf(this.#context.model);
     return { token, position, logits, keys: buffers.keys, values: buffers.values };
   }
 
-  /** Chooses the first tokens, from the logits after a prompt that was read. */
+  /** Chooses the first token, from the logits after a prompt that was read. */
   async chooseFirst(): Promise<void> {
     const chooser = this.#chooseLoop();
     await this.#writeMask();
@@ -100,18 +95,11 @@ export class MaskedSteps {
     );
   }
 
-  /** Writes what the next tokens may be, after the last choice. */
+  /** Writes what the next token may be, after the last choice. */
   async #writeMask(): Promise<void> {
-    const rows = this.#context.sequences.all;
+    const words = await this.#context.sequence.constraint!.mask();
     const { mask } = this.#masking!;
-    const size = mask.shape[1];
-    const words = this.#words ??= new Uint32Array(rows.length * size);
-    for (const [i, { constraint, ended }] of rows.entries()) {
-      const isFree = !constraint || ended;
-      if (isFree) this.#every ??= everyToken(this.#context.model.config.vocabSize);
-      words.set(isFree ? this.#every! : await constraint.mask(), i * size);
-    }
-    writeState(mask, words);
+    writeState(mask, new Uint32Array(words)); // a copy: the mask lies in shared memory
   }
 
   /** Frees the choice and its state. */
@@ -120,6 +108,5 @@ export class MaskedSteps {
     this.#chooser = undefined;
     if (this.#masking) mx.dispose(this.#masking);
     this.#masking = undefined;
-    this.#words = undefined;
   }
 }

@@ -53,21 +53,14 @@ export class PromptReader {
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
 
-  /** For a prompt that follows what the cache holds; `undefined` where all was read and the first tokens were chosen. */
-  constructor(prompt: readonly number[] | undefined, { context, submitter, steps, masked, forget }: PromptParts) {
+  /** For a prompt that follows what the cache holds. */
+  constructor(prompt: readonly number[], { context, submitter, steps, masked, forget }: PromptParts) {
     this.#context = context;
     this.#submitter = submitter;
     this.#steps = steps;
     this.#masked = masked;
     this.#forget = forget;
-    this.#prompt = prompt ?? [];
-    if (!prompt) {
-      this.#opening = Promise.resolve({
-        count: 1,
-        submitted: performance.now(),
-        done: () => Promise.resolve(),
-      });
-    }
+    this.#prompt = prompt;
   }
 
   /** Tokens of the prompt that were not read yet. */
@@ -93,9 +86,9 @@ export class PromptReader {
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
   open(): Promise<Submission> {
-    const { cache, sequences, model: { device } } = this.#context;
+    const { cache, sequence, model: { device } } = this.#context;
     const most = MAX_FED[device.readsTiles ? "tiles" : "alone"];
-    const feeds = this.#prompt.length <= most && cache.fused && !sequences.constrained;
+    const feeds = this.#prompt.length <= most && cache.fused && !sequence.constraint;
     if (!this.#opening) {
       this.#rest = this.#prompt;
       this.#opening = feeds ? this.#feedRest() : this.#readRest();
@@ -134,7 +127,7 @@ export class PromptReader {
 
   /** Submits the rest of the prompt. */
   async #readRest(): Promise<Submission> {
-    if (this.#context.sequences.constrained) return await this.#readMasked();
+    if (this.#context.sequence.constraint) return await this.#readMasked();
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & PromptChunk = { ...this.#context.state.all, ...chunk };
@@ -197,7 +190,7 @@ export class PromptReader {
     const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#context.sequences.first.limit > 1) this.#steps.prepare();
+    if (await Promise.race([ready, late]) && this.#context.sequence.limit > 1) this.#steps.prepare();
     clearTimeout(timer);
     await ready;
   }

@@ -6,7 +6,6 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { enqueue } from "../../array/compile/evaluate.ts";
 import { hostVisible, MAX_STEPS, readMapped, readMappedFloats } from "../../array/compile/loop.ts";
 import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
@@ -145,13 +144,13 @@ export function chooseStep(options: DecodeOptions, now: DecodeScalars & Masking)
   return { ...now, ...choose(options, now, now.logits, mx.add(now.position, 1), now.mask) };
 }
 
-/** Masking for `rows` sequences. */
-export function maskingOf(model: LanguageModel, rows: number): Masking {
+/** Masking for one sequence. */
+export function maskingOf(model: LanguageModel): Masking {
   const { vocabSize } = model.config;
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
-    logits: detach(mx.zeros([rows, vocabSize], dtype)),
-    mask: detach(hostVisible(new Uint32Array(rows * maskWords(vocabSize)), [rows, maskWords(vocabSize)])),
+    logits: detach(mx.zeros([1, vocabSize], dtype)),
+    mask: detach(hostVisible(new Uint32Array(maskWords(vocabSize)), [1, maskWords(vocabSize)])),
   };
 }
 
@@ -212,28 +211,16 @@ export function detach(array: Tensor): Tensor {
   return array;
 }
 
-function tensorsIn(scalars: DecodeScalars): Tensor[] {
-  return Object.values(scalars).filter((array) => array !== undefined);
+/** A log of the tokens of some rows. */
+export function tokenLog(rows: number): Tensor {
+  return detach(hostVisible(new Int32Array(rows * LOG), [rows, LOG]));
 }
 
-/** A log that begins with the given tokens of each row. */
-export function logOf(rows: readonly (readonly number[])[]): Tensor {
-  const values = new Int32Array(rows.length * LOG);
-  rows.forEach((row, i) => values.set(row, i * LOG));
-  return detach(hostVisible(values, [rows.length, LOG]));
-}
-
-/** The log of log probabilities of `rows` sequences, if those are wanted; it begins with `values`. */
-export function logprobsLog(
-  top: number | undefined,
-  rows: number,
-  values?: readonly Float32Array[],
-): Tensor | undefined {
+/** The log of log probabilities of some rows, if those are wanted. */
+export function logprobsLog(top: number | undefined, rows: number): Tensor | undefined {
   if (top === undefined) return undefined;
   const width = logprobsWidth(top);
-  const all = new Float32Array(rows * LOG * width);
-  values?.forEach((row, i) => all.set(row, i * LOG * width));
-  return detach(hostVisible(all, [rows, LOG, width]));
+  return detach(hostVisible(new Float32Array(rows * LOG * width), [rows, LOG, width]));
 }
 
 /** The log probabilities of the token of a row at a position. */
@@ -268,43 +255,4 @@ function inRing(values: readonly number[], last: number, size: number, rest: num
     slots[(((last - back) % size) + size) % size] = values[values.length - 1 - back];
   }
   return slots;
-}
-
-/** The states of several sequences as one, evaluated; those stay. `top` is that of {@link DecodeOptions.logprobs}. */
-export function stackStates(all: readonly DecodeScalars[], top: number | undefined): DecodeScalars {
-  const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
-    arrays.every((array) => array !== undefined) ? detach(mx.concatenate([...arrays], 0)) : undefined;
-  const scalars: DecodeScalars = {
-    token: stack(all.map((s) => s.token))!,
-    position: stack(all.map((s) => s.position))!,
-    key: stack(all.map((s) => s.key)),
-    recent: stack(all.map((s) => s.recent)),
-    weights: stack(all.map((s) => s.weights)),
-    log: logOf(all.map((s) => [...readMapped(s.log)])),
-    logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [readMappedFloats(s.logprobs)] : [])),
-  };
-  enqueue(...tensorsIn(scalars));
-  return scalars;
-}
-
-/** The state of some sequences, evaluated, with empty logs; the other one stays. */
-export function takeStates(
-  { token, position, key, recent, weights }: DecodeScalars,
-  kept: readonly number[],
-  top: number | undefined,
-): DecodeScalars {
-  const rows = mx.array([...kept], mx.int32);
-  const take = (array: Tensor): Tensor => detach(mx.take(array, rows, 0));
-  const scalars: DecodeScalars = {
-    token: take(token),
-    position: take(position),
-    key: key && take(key),
-    recent: recent && take(recent),
-    weights: weights && take(weights),
-    log: logOf(kept.map(() => [])),
-    logprobs: logprobsLog(top, kept.length),
-  };
-  enqueue(...tensorsIn(scalars));
-  rows[Symbol.dispose]();
-  return scalars;
 }

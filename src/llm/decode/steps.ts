@@ -107,8 +107,8 @@ export class StepLoop {
 
   /** Milliseconds of the next step if that is known and it can follow at once, while the prompt is still being read. */
   knownTime(): number | undefined {
-    const { cache, sequences } = this.#context;
-    if (sequences.constrained || cache.offset >= cache.capacity) return undefined;
+    const { cache, sequence } = this.#context;
+    if (sequence.constraint || cache.offset >= cache.capacity) return undefined;
     const trace = this.#context.known("step");
     return trace?.ready ? stepTimes.get(trace) : undefined;
   }
@@ -139,11 +139,6 @@ export class StepLoop {
   /** Has a faster step for a trace looked for after that for the loop. */
   alsoImprove(trace: TracedStep<unknown>): void {
     this.#others.add(trace);
-  }
-
-  /** The same for those of the steps of another session, which goes on in this one. */
-  alsoImproveThoseOf(steps: StepLoop): void {
-    for (const trace of steps.#others) this.#others.add(trace);
   }
 
   /** Lets the loop find a faster step while it goes on, then one for the grown cache, then what else there is. */

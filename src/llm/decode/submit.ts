@@ -104,7 +104,7 @@ export class PromptSubmitter {
     const { signal } = this.#context.options;
     const done = loop.done(ticket, soon);
     const drop = (): void => {
-      if (this.#context.sequences.lastStep > 0) return;
+      if (this.#context.sequence.lastStep > 0) return;
       if (loop.drop(ticket)) this.dropped += count;
       else abandoned.set(this.#context.model, done.catch(() => {}));
     };

@@ -35,7 +35,8 @@ export interface ChoiceKind {
   readonly draws: boolean;
   readonly topP: boolean;
   readonly topK: boolean;
-  /** Recent tokens that are kept for penalties; 0 without any. */
+  readonly penalties: boolean;
+  /** Recent tokens that are kept for penalties and processors; 0 where none looks at them. */
   readonly recent: number;
   /** Tokens with a bias; 0 without any. */
   readonly bias: number;
@@ -66,16 +67,17 @@ function hasPenalties({ repetitionPenalty, presencePenalty, frequencyPenalty }: 
 /** Numbers of most probable tokens that kinds report: a request takes the first ones of the next larger number. */
 const LOGPROBS = [-1, 0, 5, 20];
 
-/** The kind that serves all of some rows. */
-export function kindOf(all: readonly ChoiceSettings[]): ChoiceKind {
+/** The kind that serves all of some rows. Where processors of a caller `look` at recent tokens, these are as many as the rows ask for. */
+export function kindOf(all: readonly ChoiceSettings[], look: boolean = false): ChoiceKind {
   const most = (of: (settings: ChoiceSettings) => number): number => Math.max(0, ...all.map(of));
-  const context = most((s) => hasPenalties(s) ? s.contextSize : 0);
+  const context = most((s) => look || hasPenalties(s) ? s.contextSize : 0);
   const bias = most((s) => s.bias.length);
   return {
     draws: all.some((s) => s.temperature > 0),
     topP: all.some((s) => s.temperature > 0 && s.topP > 0 && s.topP < 1),
     topK: all.some((s) => s.temperature > 0 && s.topK > 0),
-    recent: context > 0 ? powerOfTwo(context) : 0,
+    penalties: all.some(hasPenalties),
+    recent: look || context === 0 ? context : powerOfTwo(context),
     bias: bias > 0 ? powerOfTwo(bias) : 0,
     logprobs: LOGPROBS.find((top) => top >= Math.max(-1, ...all.map((s) => s.logprobs ?? -1)))!,
   };
@@ -84,7 +86,8 @@ export function kindOf(all: readonly ChoiceSettings[]): ChoiceKind {
 /** Whether steps of a kind serve rows that need another one. */
 export function covers(kind: ChoiceKind, needed: ChoiceKind): boolean {
   return (kind.draws || !needed.draws) && (kind.topP || !needed.topP) && (kind.topK || !needed.topK) &&
-    kind.recent >= needed.recent && kind.bias >= needed.bias && kind.logprobs >= needed.logprobs;
+    (kind.penalties || !needed.penalties) && kind.recent >= needed.recent && kind.bias >= needed.bias &&
+    kind.logprobs >= needed.logprobs;
 }
 
 /** The values of a row of {@link ChoiceArrays.settings}. */
@@ -98,12 +101,12 @@ export function penaltiesRow(settings: ChoiceSettings): Float32Array {
   return Float32Array.of(repetitionPenalty, presencePenalty, frequencyPenalty, contextSize);
 }
 
-/** Chooses tokens as {@link choose} does, with the settings of each row. */
+/** Chooses the tokens after `now.position` as {@link choose} does, with the settings of each row; the processors of a caller come last. */
 export function chooseRows(
   kind: ChoiceKind,
   now: DecodeScalars & ChoiceArrays,
   logits: Tensor,
-  after: Tensor,
+  own: readonly LogitsProcessor[] = [],
   mask?: Tensor,
 ): DecodeScalars {
   const { settings, penalties, biasIds, biasValues } = now;
@@ -115,11 +118,15 @@ export function chooseRows(
         : mx.fast.sample(x, { temperature: 0, mask: allowed }),
     { key: undefined, graph: "rows", takesMask: true },
   );
+  const { position } = now;
   const processors: LogitsProcessor[] = [];
   if (biasIds) processors.push((_, x) => addBias(x, biasIds, biasValues!));
-  if (penalties) processors.push((recent, x) => penalize(x, recent, penalties, now.position));
+  if (penalties) processors.push((recent, x) => penalize(x, recent, penalties, position));
+  for (const process of own) {
+    processors.push((recent, x) => process(recent, x, filled(agesOf(recent, position), position)));
+  }
   const logprobs = kind.logprobs < 0 ? undefined : kind.logprobs;
-  return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, after, mask);
+  return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, mx.add(position, 1), mask);
 }
 
 /** Where tokens (B, n) are among the logits (B, V) in a row. A row without finite logits has the token -1, and stays in its own place. */
@@ -135,17 +142,26 @@ function addBias(logits: Tensor, ids: Tensor, values: Tensor): Tensor {
   return logits.reshape(-1).at(at).add(values.astype(logits.dtype).reshape(-1)).reshape(logits.shape) as Tensor;
 }
 
+/** How many tokens each place of `recent` (B, C) is before the last one, whose position is `last` (B,). */
+function agesOf(recent: Tensor, last: Tensor): Tensor {
+  const [rows, size] = recent.shape;
+  return mx.remainder(mx.subtract(last.reshape(rows, 1), mx.arange(size).reshape(1, size)), size);
+}
+
+/** float32 (B, C): 1 at the places that a token has reached, 0 at the others. */
+function filled(ages: Tensor, last: Tensor): Tensor {
+  return mx.lessEqual(ages, last.reshape(-1, 1)).astype(mx.float32);
+}
+
 /**
  * Logits after penalties. `recent` (B, C) has the last tokens by position modulo C; `last` (B,) is the position of the last one. A row looks
  * at as many of them as its penalties say.
  */
 function penalize(logits: Tensor, recent: Tensor, penalties: Tensor, last: Tensor): Tensor {
   const [rows, vocabulary] = logits.shape;
-  const size = recent.shape[1];
   const [repetition, presence, frequency, context] = mx.split(penalties, 4, 1);
-  const newest = last.reshape(rows, 1);
-  const age = mx.remainder(mx.subtract(newest, mx.arange(size).reshape(1, size)), size);
-  const counted = mx.logicalAnd(mx.less(age, context), mx.lessEqual(age, newest)).astype(mx.float32);
+  const ages = agesOf(recent, last);
+  const counted = mx.multiply(mx.less(ages, context), filled(ages, last));
   const counts = mx.zeros([rows * vocabulary]).at(placesOf(recent, vocabulary)).add(counted.reshape(-1))
     .reshape(rows, vocabulary);
   const seen = mx.greater(counts, 0);

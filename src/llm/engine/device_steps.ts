@@ -5,7 +5,6 @@
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
 import { unstacked } from "../../array/devices/stack.ts";
 import { copyPages } from "../../array/fast/pages.ts";
 import type { Tensor } from "../../array/mod.ts";
@@ -13,6 +12,7 @@ import { nextPosition } from "../decode/state.ts";
 import type { Buffers } from "../kv/cache.ts";
 import { PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
+import type { LogitsProcessor } from "../sampling/options.ts";
 import { type ChoiceKind, chooseRows } from "./choice.ts";
 import type { RowState } from "./rows.ts";
 
@@ -52,21 +52,31 @@ export function promptStep(model: DecodingModel, now: PromptState): PromptState 
   return { ...now, position: nextPosition(now), keys, values, ...(now.logits && { logits }) };
 }
 
-/** Feeds a token of each row and chooses the next ones, or leaves their logits. */
+/** Feeds a token of each row: the logits after them, and the pages. */
+function feed(model: DecodingModel, now: RowState & Buffers): Buffers & { readonly logits: Tensor } {
+  const cache = new PagedCache(now, now.position, now.table);
+  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
+  const { keys, values } = cache;
+  return { logits, keys, values };
+}
+
+/** Feeds a token of each row and chooses the next ones. */
 export function decodeStep(
   model: DecodingModel,
   kind: ChoiceKind,
   now: RowState & Buffers,
-  masked: boolean,
+  processors: readonly LogitsProcessor[],
 ): RowState & Buffers {
-  const cache = new PagedCache(now, now.position, now.table);
-  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
-  const { keys, values } = cache;
-  const chosen = masked ? { logits } : chooseRows(kind, now, logits, mx.add(now.position, 1));
-  return { ...now, ...chosen, keys, values };
+  const { logits, keys, values } = feed(model, now);
+  return { ...now, ...chooseRows(kind, now, logits, processors), keys, values };
+}
+
+/** Feeds a token of each row and leaves the logits. */
+export function forwardStep(model: DecodingModel, now: RowState & Buffers): RowState & Buffers {
+  return { ...now, ...feed(model, now) };
 }
 
 /** Chooses tokens from logits, by masks where there are some. */
-export function chooseStep(kind: ChoiceKind, now: RowState): RowState {
-  return { ...now, ...chooseRows(kind, now, now.logits!, mx.add(now.position, 1), now.mask) };
+export function chooseStep(kind: ChoiceKind, now: RowState, processors: readonly LogitsProcessor[]): RowState {
+  return { ...now, ...chooseRows(kind, now, now.logits!, processors, now.mask) };
 }

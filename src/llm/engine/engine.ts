@@ -1,33 +1,22 @@
 /**
- * Many requests on one model, which come and go at any time. They share the device step by step and the memory page by page.
- *
- * A {@link Scheduler} orders steps, a {@link Runner} runs them, and this file moves tokens between them and the callers. While the device
- * does a step, the host takes the tokens of the one before and schedules the next.
+ * Many requests on one model, which come and go at any time. This file checks them, opens their grammars and gives their tokens to the
+ * callers; {@link EngineCore} runs them.
  *
  * @module
  */
 
-import { setImmediate } from "node:timers/promises";
-import { PAGE } from "../../graph/kv_layout.ts";
 import { checkModel, checkNumber, checkOptions } from "../arguments.ts";
-import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
 import { LlmError } from "../error.ts";
 import { requestsOf } from "../generation/request.ts";
-import { KvPool, pageBytes } from "../kv/paged.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import { Constraint } from "../structured/constraint.ts";
 import { grammarOf } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+import { Channel } from "./channel.ts";
+import { EngineCore } from "./core.ts";
 import { Job } from "./job.ts";
 import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
-import { Runner, type Submitted } from "./runner.ts";
-import { Scheduler } from "./scheduler.ts";
-import type { Sequence } from "./sequence.ts";
-import { type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
-
-/** Milliseconds after which other tasks of the event loop get their turn. */
-const TURN_MS = 2;
 
 /**
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
@@ -55,21 +44,14 @@ export class Engine implements AsyncDisposable {
   readonly #model: DecodingModel;
   readonly #tokenizer: Tokenizer;
   readonly #sizes: EngineSizes;
-  readonly #scheduler: Scheduler;
-  readonly #pool: KvPool;
-  readonly #runner: Runner;
-  /** Requests that a step may still concern, by the number of their sequence. */
-  readonly #jobs = new Map<number, Job>();
+  readonly #core: EngineCore;
   /** Requests that have not ended. */
   readonly #live = new Set<Job>();
   /** Grammars that are being made ready. */
   readonly #opening = new Set<Promise<void>>();
-  /** Requests with a grammar that steps may concern. */
-  #constrained = 0;
   #ids = 0;
-  #loop: Promise<void> | undefined;
-  #closed: unknown;
-  #counts = { requests: 0, promptTokens: 0, cachedTokens: 0, generationTokens: 0 };
+  #requests = 0;
+  #closed: LlmError | undefined;
 
   /** For a loaded model. Throws an {@link LlmError} for options out of range. */
   constructor(model: LanguageModel, tokenizer: Tokenizer, options: EngineOptions = {}) {
@@ -77,12 +59,9 @@ export class Engine implements AsyncDisposable {
     checkOptions("Engine", options, ENGINE_OPTIONS);
     this.#model = decodingModel(model);
     this.#tokenizer = tokenizer;
-    const shape = this.#model.poolSizes();
-    this.#sizes = sizesOf(this.#model, pageBytes(shape), options);
+    this.#sizes = sizesOf(this.#model, options);
     const { pages, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
-    this.#scheduler = new Scheduler({ pages, pageSize: PAGE, maxSequences, maxQueue, tokenBudget });
-    this.#pool = new KvPool({ ...shape, pages });
-    this.#runner = new Runner(this.#model, this.#pool, (sequence) => this.#jobOf(sequence));
+    this.#core = new EngineCore(this.#model, { pages, maxSequences, maxQueue, tokenBudget });
   }
 
   /** Most tokens of a prompt and its answer. */
@@ -94,12 +73,12 @@ export class Engine implements AsyncDisposable {
   get metrics(): EngineMetrics {
     const { bytesOfPage, pages } = this.#sizes;
     return {
-      running: this.#scheduler.running,
-      waiting: this.#scheduler.waiting + this.#opening.size,
+      running: this.#core.running,
+      waiting: this.#core.waiting + this.#opening.size,
       kvBytes: (pages - 1) * bytesOfPage,
-      kvBytesUsed: this.#scheduler.usedPages * bytesOfPage,
-      ...this.#counts,
-      preemptions: this.#scheduler.preemptions,
+      kvBytesUsed: this.#core.usedPages * bytesOfPage,
+      requests: this.#requests,
+      ...this.#core.counts,
     };
   }
 
@@ -112,12 +91,13 @@ export class Engine implements AsyncDisposable {
    * requests wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
-    if (this.#closed !== undefined) throw this.#closed;
+    const closed = this.#closed ?? this.#core.failure;
+    if (closed !== undefined) throw closed;
     checkOptions("Engine.add", request, REQUEST_OPTIONS);
     const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
     checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
     const { maxSequences, maxQueue, contextSize } = this.#sizes;
-    if (this.#scheduler.running + this.#scheduler.waiting + this.#opening.size >= maxSequences + maxQueue) {
+    if (this.#core.running + this.#core.waiting + this.#opening.size >= maxSequences + maxQueue) {
       throw new LlmError("busy", `${maxQueue} requests wait already: try again later`);
     }
     const grammar = grammarOf(responseFormat);
@@ -126,21 +106,22 @@ export class Engine implements AsyncDisposable {
     const { signal } = request;
     signal?.throwIfAborted();
     const abort = (): void => {
-      if (!job.isExpected) this.#end(job, signal!.reason);
+      if (!job.isExpected) this.#core.end(job, signal!.reason);
     };
-    const job = new Job(this.#ids++, checked, request, () => {
+    const responses = new Channel<EngineResponse>();
+    const onEnd = (): void => {
       signal?.removeEventListener("abort", abort);
       this.#live.delete(job);
-      this.#counts.requests++;
-      if (job.constrained) this.#constrained--;
-    });
-    if (!grammar) this.#begin(job);
+      this.#requests++;
+    };
+    const job = new Job({ id: this.#ids++, request: checked, choice: request, priority, output: responses, onEnd });
+    if (!grammar) this.#core.add(job);
     else this.#open(job, grammar, signal);
     this.#live.add(job);
     signal?.addEventListener("abort", abort);
-    const responses = this.#responsesOf(job);
-    void responses.next();
-    return responses;
+    const taken = this.#take(job, responses);
+    void taken.next();
+    return taken;
   }
 
   /** Resolves when all requests that were added so far have ended. */
@@ -151,18 +132,18 @@ export class Engine implements AsyncDisposable {
   /** Ends all requests and frees the memory of keys and values. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed ??= new LlmError("option", "The engine was disposed: make a new one");
-    for (const job of this.#live) this.#end(job, this.#closed);
-    await Promise.all([this.#loop, ...this.#opening]);
-    this.#runner[Symbol.dispose]();
-    this.#pool[Symbol.dispose]();
+    for (const job of this.#live) this.#core.end(job, this.#closed);
+    await Promise.all(this.#opening);
+    await this.#core[Symbol.asyncDispose]();
   }
 
-  async *#responsesOf(job: Job): AsyncGenerator<EngineResponse, void, void> {
+  /** The responses of a request, which ends where they are left. */
+  async *#take(job: Job, responses: Channel<EngineResponse>): AsyncGenerator<EngineResponse, void, void> {
     try {
       yield undefined!; // add() takes it: so the request ends where its responses are left before the first one
-      yield* job.responses();
+      yield* responses.take();
     } finally {
-      this.#end(job);
+      this.#core.end(job);
     }
   }
 
@@ -172,136 +153,14 @@ export class Engine implements AsyncDisposable {
         const { vocabSize } = this.#model.config;
         const constraint = await Constraint.open(this.#tokenizer, vocabSize, grammar, signal);
         constraint!.begin(job.ids, job.thinking);
-        if (!job.constrain(constraint!)) return;
-        this.#constrained++;
-        this.#begin(job);
+        if (job.constrain(constraint!)) this.#core.add(job);
       } catch (error) {
-        this.#end(job, error);
+        this.#core.end(job, error);
       } finally {
         this.#opening.delete(opened);
       }
     };
     const opened = open();
     this.#opening.add(opened);
-  }
-
-  #begin(job: Job): void {
-    const refusal = this.#scheduler.add(job.sequence);
-    if (refusal) throw new LlmError(refusal.code === "queue" ? "busy" : "memory", refusal.message);
-    this.#jobs.set(job.sequence.id, job);
-    this.#loop ??= this.#run();
-  }
-
-  /** Ends a request before its time, with an error where its caller is to get one. */
-  #end(job: Job, error?: unknown): void {
-    if (job.ended) return;
-    job.end(error);
-    const { id, inFlight } = job.sequence;
-    this.#scheduler.abort(id);
-    if (inFlight === 0) this.#jobs.delete(id);
-  }
-
-  #jobOf({ id }: Sequence): Job {
-    return this.#jobs.get(id)!;
-  }
-
-  // ---- the loop -------------------------------------------------------------------------------------------------------
-
-  /** Runs steps until no request is left. */
-  async #run(): Promise<void> {
-    const flight: Submitted[] = [];
-    try {
-      await setImmediate(); // requests that come together are scheduled together
-      await this.#runSteps(flight);
-    } catch (error) {
-      this.#closed ??= error;
-      await Promise.allSettled(flight.map((submitted) => submitted.done()));
-      for (const job of this.#live) this.#end(job, error);
-      this.#jobs.clear();
-      this.#loop = undefined;
-    }
-  }
-
-  async #runSteps(flight: Submitted[]): Promise<void> {
-    let sizer = new SubmissionSizer(undefined);
-    /** Scheduled, but not submitted. */
-    const pending: Step[] = [];
-    let turn = performance.now();
-    for (;;) {
-      // A grammar may open while a step is submitted.
-      const depth = (): number => this.#constrained > 0 ? 1 : sizer.depth;
-      while (flight.length < depth()) {
-        if (performance.now() - turn > TURN_MS) {
-          await setImmediate();
-          turn = performance.now();
-        }
-        if (pending.length === 0) {
-          const next = this.#scheduler.schedule(this.#constrained > 0 ? 1 : sizer.size);
-          if (!next) break;
-          pending.push(next);
-        }
-        if (flight.length > 0 && !this.#runner.canSubmit(pending[0])) break;
-        flight.push(await this.#runner.submit(pending.shift()!));
-      }
-      if (flight.length === 0) {
-        this.#loop = undefined; // at once: the next request may come before the caller goes on
-        return;
-      }
-      const [submitted] = flight;
-      const asked = performance.now();
-      if (!await succeeded({ ...submitted, count: 1 })) {
-        pending.unshift(...await this.#takeBack(flight));
-        sizer = new SubmissionSizer(undefined);
-        continue;
-      }
-      flight.shift();
-      const { step } = submitted;
-      sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
-      sizer.grow();
-      this.#scheduler.commit(step, this.#take(submitted));
-      this.#forget(step);
-    }
-  }
-
-  /** The steps on their way, of which the first one failed, to be submitted again. */
-  async #takeBack(flight: Submitted[]): Promise<readonly Step[]> {
-    const failed = flight.splice(0);
-    for (const later of failed.slice(1)) await succeeded({ ...later, count: 1 });
-    this.#runner.reset();
-    return failed.map(({ step }) => step);
-  }
-
-  /** Gives the tokens of a step to their callers; says what the step comes to for each of its rows. */
-  #take(submitted: Submitted): StepResult[] {
-    const { step } = submitted;
-    return stepRowsOf(step).map((row, i) => {
-      const { sequence } = row;
-      const job = this.#jobOf(sequence);
-      if (sequence.status === "ended" || job.ended) return { tokens: [], ended: true };
-      const expected = tokenCountOf(step, row);
-      if (expected === 0) return { tokens: [], ended: false };
-      if (job.generated === 0) {
-        this.#counts.promptTokens += sequence.promptLength;
-        this.#counts.cachedTokens += sequence.cached ?? 0;
-      }
-      const top = job.settings.logprobs;
-      const tokens: number[] = [];
-      for (const [j, token] of submitted.tokens(i).entries()) {
-        const ended = job.push(token, top === undefined ? undefined : submitted.logprobs(i, j, top));
-        if (token >= 0) tokens.push(token);
-        if (!ended) continue;
-        this.#counts.generationTokens += tokens.length;
-        return { tokens, ended: true };
-      }
-      this.#counts.generationTokens += tokens.length;
-      return { tokens, ended: false };
-    });
-  }
-
-  /** Forgets requests that have ended and that no step on its way concerns. */
-  #forget(step: Step): void {
-    for (const { sequence: { id, status, inFlight } } of stepRowsOf(step)) {
-      if (status === "ended" && inFlight === 0) this.#jobs.delete(id);
-    }
   }
 }

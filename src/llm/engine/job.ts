@@ -1,54 +1,49 @@
 /**
- * A request on its way: its sequence, how its tokens are chosen, and the responses that its caller has not taken yet.
+ * A request on its way: its sequence, how its tokens are chosen, and who takes its responses.
  *
  * @module
  */
 
 import { keyAfter } from "../../array/random/keys.ts";
 import type { Key } from "../../array/random/keys.ts";
-import { LlmError } from "../error.ts";
+import { logitsError } from "../error.ts";
 import type { GenerationRequest } from "../generation/request.ts";
+import type { SamplerOptions } from "../sampling/options.ts";
 import type { Constraint } from "../structured/constraint.ts";
 import type { ChoiceSettings } from "./choice.ts";
-import type { EngineRequest, EngineResponse } from "./request.ts";
+import type { EngineResponse } from "./request.ts";
 import type { RunnerSequence } from "./runner.ts";
 import { Sequence } from "./sequence.ts";
 
-/** Values that one side puts in and the other takes out, in their order. */
-class Channel<T> {
-  readonly #values: T[] = [];
-  #wake: (() => void) | undefined;
-  #ended = false;
-  #error: unknown;
+/** Who takes the responses of a request. */
+export interface JobOutput {
+  /** Takes the response to the next token. */
+  push(response: EngineResponse): void;
+  /** No more come; with an error where that is why. */
+  end(error?: unknown): void;
+}
 
-  /** Puts a value in. */
-  push(value: T): void {
-    this.#values.push(value);
-    this.#wake?.();
-  }
+/** Options that say how a request chooses tokens. */
+type ChoiceOptions = Omit<SamplerOptions, "seed"> & Partial<Pick<ChoiceSettings, "logprobs">>;
 
-  /** No more values come; the taker gets an error after the last one, where there is one. */
-  end(error?: unknown): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.#error = error;
-    this.#wake?.();
-  }
-
-  /** Takes values out until the end. */
-  async *take(): AsyncGenerator<T, void, void> {
-    for (;;) {
-      while (this.#values.length > 0) yield this.#values.shift()!;
-      if (this.#ended) break;
-      await new Promise<void>((resolve) => this.#wake = resolve);
-      this.#wake = undefined;
-    }
-    if (this.#error !== undefined) throw this.#error;
-  }
+/** What a {@link Job} is made from. */
+export interface JobOptions {
+  /** Tells it apart from all others of a core. */
+  readonly id: number;
+  /** The request, which was checked. */
+  readonly request: GenerationRequest;
+  readonly choice: ChoiceOptions;
+  readonly output: JobOutput;
+  /** Higher ones first. Default 0. */
+  readonly priority?: number;
+  /** Named in errors, where the caller has several: " of sequence 3". */
+  readonly name?: string;
+  /** Called once, when it ends. */
+  readonly onEnd?: () => void;
 }
 
 /** How a request chooses tokens. */
-export function settingsOf(request: EngineRequest, contextSize: number): ChoiceSettings {
+function settingsOf(request: ChoiceOptions, contextSize: number): ChoiceSettings {
   // Of names of one token, such as 7 and "07", the last one counts.
   const bias = [...new Map(Object.entries(request.logitBias ?? {}).map(([id, value]) => [Number(id), value]))];
   return {
@@ -72,7 +67,8 @@ export class Job implements RunnerSequence {
   /** Resolves when it has ended. */
   readonly done: Promise<void>;
   readonly #request: GenerationRequest;
-  readonly #responses = new Channel<EngineResponse>();
+  readonly #output: JobOutput;
+  readonly #name: string;
   readonly #onEnd: () => void;
   #constraint: Constraint | undefined;
   /** Whether the mask of a step is being made: the constraint stays until it is there. */
@@ -80,12 +76,14 @@ export class Job implements RunnerSequence {
   #key: Key | undefined;
   #ended = false;
 
-  /** Begins a request that was checked. `onEnd` is called once, when it ends. */
-  constructor(id: number, request: GenerationRequest, asked: EngineRequest, onEnd: () => void) {
+  /** Begins a request that was checked. */
+  constructor({ id, request, choice, output, priority, name = "", onEnd = () => {} }: JobOptions) {
     const { ids, settings: { maxTokens, sampler, contextSize } } = request;
-    this.sequence = new Sequence({ id, prompt: ids, maxTokens, priority: asked.priority });
-    this.settings = settingsOf(asked, contextSize);
+    this.sequence = new Sequence({ id, prompt: ids, maxTokens, priority });
+    this.settings = settingsOf(choice, contextSize);
     this.#request = request;
+    this.#output = output;
+    this.#name = name;
     this.#key = sampler.key;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.done = promise;
@@ -154,28 +152,16 @@ export class Job implements RunnerSequence {
     return this.#ended;
   }
 
-  /** What its caller takes. */
-  responses(): AsyncGenerator<EngineResponse, void, void> {
-    return this.#responses.take();
-  }
-
   /** Takes the next token, and returns whether the answer ends with it. */
   push(token: number, logprobs: EngineResponse["logprobs"]): boolean {
     const { stopChecker, ids } = this.#request;
     if (token < 0) {
-      const at = ids.length + stopChecker.count;
-      this.end(
-        new LlmError(
-          "logits",
-          `The logits after ${at} tokens contain NaN or infinity, or no finite value. ` +
-            "Look for such values in the weights, or for an overflow in their dtype",
-        ),
-      );
+      this.end(logitsError(stopChecker.count + 1, ids.length + stopChecker.count, this.#name));
       return true;
     }
     if (this.#key) this.#key = keyAfter(this.#key, 1);
     const parts = stopChecker.push(token);
-    this.#responses.push({
+    this.#output.push({
       ...parts,
       token,
       ...(logprobs && { logprobs }),
@@ -195,7 +181,7 @@ export class Job implements RunnerSequence {
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#responses.end(error);
+    this.#output.end(error);
     this.#onEnd();
     if (!this.#masking) this.#releaseConstraint();
   }

@@ -7,6 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
+import { pageBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
@@ -65,19 +66,19 @@ export interface EngineSizes {
 }
 
 /** Sizes by options, device and model. */
-export function sizesOf(model: DecodingModel, bytesOfPage: number, options: EngineOptions): EngineSizes {
+export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSizes {
+  const bytesOfPage = pageBytes(model.poolSizes());
   const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
     const value = options[name] ?? otherwise;
     checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
     return value;
   };
   const { device, config: { maxPositionEmbeddings } } = model;
-  const defaults = device.concurrent ? DEFAULTS.gpu : DEFAULTS.cpu;
+  const defaults = defaultsOf(device.concurrent);
   const maxSequences = count("maxSequences", defaults.maxSequences);
   const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
   const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
-  const free = Math.floor(defaults.share * mx.deviceMemory(device.name).available);
-  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, free)), bytesOfPage);
+  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, freeBytes(model))), bytesOfPage);
   const pages = Math.floor(kvBytes / bytesOfPage);
   return {
     maxSequences,
@@ -87,4 +88,35 @@ export function sizesOf(model: DecodingModel, bytesOfPage: number, options: Engi
     pages: pages + 1,
     bytesOfPage,
   };
+}
+
+/** Most sequences of a batch that advance together. */
+const MAX_TOGETHER = 256;
+
+/** Sizes for requests that are all there, of which each needs so many positions at most. */
+export function batchSizesOf(
+  model: DecodingModel,
+  positions: readonly number[],
+): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages"> {
+  const bytesOfPage = pageBytes(model.poolSizes());
+  const maxSequences = Math.min(positions.length, MAX_TOGETHER);
+  const needs = positions.map((count) => Math.max(1, Math.ceil(count / PAGE))).sort((a, b) => b - a);
+  const all = needs.slice(0, maxSequences).reduce((sum, pages) => sum + pages, 0);
+  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor(freeBytes(model) / bytesOfPage)));
+  return { maxSequences, maxQueue: positions.length, pages: pages + 1 };
+}
+
+/** The next number of few: batches of about as many pages share traces. */
+function roundUp(pages: number): number {
+  const step = Math.max(1, 2 ** Math.floor(Math.log2(pages)) / 8);
+  return Math.ceil(pages / step) * step;
+}
+
+/** Default bytes of keys and values. */
+function freeBytes({ device: { name, concurrent } }: DecodingModel): number {
+  return Math.floor(defaultsOf(concurrent).share * mx.deviceMemory(name).available);
+}
+
+function defaultsOf(concurrent: boolean): typeof DEFAULTS["gpu" | "cpu"] {
+  return concurrent ? DEFAULTS.gpu : DEFAULTS.cpu;
 }

@@ -8,7 +8,7 @@ import type { GenerateOptions } from "../sampling/options.ts";
 import type { GenerationResponse } from "../sampling/response.ts";
 import type { Prompt } from "../generation/prompt.ts";
 
-/** Options that make sense for one stream alone: an engine decides them for all requests. */
+/** Options that make sense for one stream, or for all requests alike. */
 type StreamOptions = "cache" | "cachePrompt" | "sampler" | "logitsProcessors" | "prefillStepSize" | "onPrompt";
 
 /** A prompt, and the options of `streamGenerate` that hold for its answer alone. */

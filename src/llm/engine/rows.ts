@@ -13,7 +13,7 @@ import { writeState } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Key } from "../../array/random/keys.ts";
 import { maskWords } from "../../graph/token_mask.ts";
-import { type DecodeScalars, detach, fromLog, logOf, logprobsIn, logprobsLog, ring } from "../decode/state.ts";
+import { type DecodeScalars, detach, fromLog, logprobsIn, logprobsLog, ring, tokenLog } from "../decode/state.ts";
 import type { Logprobs } from "../sampling/logprobs_log.ts";
 import { type ChoiceArrays, type ChoiceKind, type ChoiceSettings, penaltiesRow, settingsRow } from "./choice.ts";
 
@@ -63,7 +63,7 @@ export class DeviceRows implements Disposable {
   constructor(sizes: RowSizes) {
     this.sizes = sizes;
     const { rows, columns, kind, masked, dtype } = sizes;
-    const { recent, bias, logprobs } = kind;
+    const { penalties, recent, bias, logprobs } = kind;
     const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
     const floats = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.float32));
     const words = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.uint32));
@@ -74,10 +74,10 @@ export class DeviceRows implements Disposable {
       key: kind.draws ? words([rows, 2]) : undefined,
       recent: recent > 0 ? ints([rows, recent]) : undefined,
       weights: undefined,
-      log: logOf(Array.from({ length: rows }, () => [])),
+      log: tokenLog(rows),
       logprobs: logprobsLog(logprobs < 0 ? undefined : logprobs, rows),
       settings: kind.draws ? floats([rows, 4]) : undefined,
-      penalties: recent > 0 ? floats([rows, 4]) : undefined,
+      penalties: penalties ? floats([rows, 4]) : undefined,
       biasIds: bias > 0 ? ints([rows, bias]) : undefined,
       biasValues: bias > 0 ? floats([rows, bias]) : undefined,
       table: ints([rows, columns]),

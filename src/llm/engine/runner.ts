@@ -21,9 +21,18 @@ import type { Buffers } from "../kv/cache.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { Logprobs } from "../sampling/logprobs_log.ts";
+import type { LogitsProcessor } from "../sampling/options.ts";
 import { everyToken } from "../structured/constraint.ts";
 import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./choice.ts";
-import { chooseStep, type CopyState, copyStep, decodeStep, type PromptState, promptStep } from "./device_steps.ts";
+import {
+  chooseStep,
+  type CopyState,
+  copyStep,
+  decodeStep,
+  forwardStep,
+  type PromptState,
+  promptStep,
+} from "./device_steps.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, PageCopy, PrefillStep, Step, StepRow } from "./step.ts";
@@ -46,11 +55,16 @@ export interface Submitted {
   readonly submitted: number;
   /** Resolves when the device has done it. */
   done(): Promise<void>;
+  /** Leaves out the rest of it, where the device can; nothing of it may be read then. */
+  drop(): void;
   /** The tokens that were chosen for a row of the step, afterwards; -1 where logits had NaN or infinity in them. */
   tokens(row: number): Int32Array;
   /** The log probabilities of token `i` of those. */
   logprobs(row: number, i: number, top: number): Logprobs;
 }
+
+/** The reading of a prompt's part on its way. */
+type Read = Pick<Submitted, "step" | "submitted" | "drop">;
 
 /** Fewest pages in a table, so that short sequences share traces. */
 const MIN_COLUMNS = 4;
@@ -65,6 +79,9 @@ export class Runner implements Disposable {
   readonly #model: DecodingModel;
   readonly #pool: KvPool;
   readonly #of: (sequence: Sequence) => RunnerSequence;
+  readonly #processors: readonly LogitsProcessor[];
+  /** Names the graphs of the processors; undefined where one has no name, so that its steps are not kept. */
+  readonly #graphs: string | undefined;
   readonly #dtype: mx.Dtype;
   #rows: DeviceRows | undefined;
   /** The row of each sequence that has one, and the position that it feeds next. */
@@ -79,11 +96,19 @@ export class Runner implements Disposable {
   /** What steps on their way still use, with the number of them. */
   readonly #ended: Disposable[] = [];
 
-  /** Over the pages of a pool; `of` tells about sequences. */
-  constructor(model: DecodingModel, pool: KvPool, of: (sequence: Sequence) => RunnerSequence) {
+  /** Over the pages of a pool; `of` tells about sequences, and `processors` change the logits of all of them. */
+  constructor(
+    model: DecodingModel,
+    pool: KvPool,
+    of: (sequence: Sequence) => RunnerSequence,
+    processors: readonly LogitsProcessor[],
+  ) {
     this.#model = model;
     this.#pool = pool;
     this.#of = of;
+    this.#processors = processors;
+    const graphs = processors.map(({ graph }) => graph);
+    this.#graphs = graphs.includes(undefined) ? undefined : graphs.join(" ");
     this.#dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   }
 
@@ -137,10 +162,11 @@ export class Runner implements Disposable {
     const traced = await this.#traced(kind, state, (now) => promptStep(this.#model, now), keeps);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
-    loop.run(1);
+    const ticket = loop.run(1);
+    const read = { step, submitted, drop: () => void loop.drop(ticket) };
     free.push(loop, { [Symbol.dispose]: () => mx.dispose(arrays) });
-    if (!last) return this.#reading(step, submitted, loop, free);
-    return await this.#chooseFirst(step, submitted, arrays.logits!, free);
+    if (!last) return this.#reading(read, loop, free);
+    return await this.#chooseFirst(step, read, arrays.logits!, free);
   }
 
   /** Submits the copy of a page: its first positions count, the others are written before they are read. */
@@ -157,18 +183,18 @@ export class Runner implements Disposable {
     };
   }
 
-  #reading(step: Step, submitted: number, loop: DeviceLoop<PromptState>, free: readonly Disposable[]): Submitted {
+  #reading(read: Read, loop: DeviceLoop<PromptState>, free: readonly Disposable[]): Submitted {
     const done = once(async () => {
       await loop.done();
       for (const one of free) one[Symbol.dispose]();
     });
-    return { step, submitted, done, tokens: () => new Int32Array(0), logprobs: noLogprobs };
+    return { ...read, done, tokens: () => new Int32Array(0), logprobs: noLogprobs };
   }
 
   /** Chooses the token after a prompt, from its logits. */
   async #chooseFirst(
     step: PrefillStep,
-    submitted: number,
+    read: Read,
     logits: Tensor,
     free: readonly Disposable[],
   ): Promise<Submitted> {
@@ -178,7 +204,7 @@ export class Runner implements Disposable {
     const { settings, key } = job;
     const mask = await job.mask();
     const masked = mask ? this.#model.config.vocabSize : undefined;
-    const rows = this.#newRows({ rows: 1, columns: 1, kind: kindOf([settings]), masked, dtype: this.#dtype });
+    const rows = this.#newRows({ rows: 1, columns: 1, kind: this.#kindOf([settings]), masked, dtype: this.#dtype });
     rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
     if (mask) rows.allow(0, mask);
     const chooser = await this.#choosing(rows, { ...rows.state, logits });
@@ -189,9 +215,12 @@ export class Runner implements Disposable {
       this.#ended.push(rows); // its log is read until the next step
     });
     return {
-      step,
-      submitted,
+      ...read,
       done,
+      drop: () => {
+        read.drop();
+        chooser.drop(ticket);
+      },
       tokens: () => rows.tokens(0, position + 1, 1),
       logprobs: (_, i, top) => rows.logprobs(0, position + 1 + i, top),
     };
@@ -225,6 +254,7 @@ export class Runner implements Disposable {
       step,
       submitted,
       done,
+      drop: () => void (choosing ?? loop).drop(ticket),
       tokens: (i) => rows.tokens(at[i], step.rows[i].from + 1, step.rows[i].count),
       logprobs: (i, j, top) => rows.logprobs(at[i], step.rows[i].from + 1 + j, top),
     };
@@ -240,7 +270,7 @@ export class Runner implements Disposable {
     if (!this.#rows) return false;
     const { rows, columns, kind, masked } = this.#rows.sizes;
     const needed = this.#needed(step);
-    const cheap = (kind.recent > 0) === (needed.kind.recent > 0) && (kind.bias > 0) === (needed.kind.bias > 0) &&
+    const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
       (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
     return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
       rows >= needed.rows && rows <= (this.#model.device.tiled ? 2 : 1) * needed.rows;
@@ -253,10 +283,14 @@ export class Runner implements Disposable {
     return {
       rows: bucketOf(rows.length, this.#model.device.tiled),
       columns: columnsFor(Math.max(...rows.map(({ sequence }) => sequence.pages.length))),
-      kind: kindOf(all.map(({ settings }) => settings)),
+      kind: this.#kindOf(all.map(({ settings }) => settings)),
       masked: constrained ? this.#model.config.vocabSize : undefined,
       dtype: this.#dtype,
     };
+  }
+
+  #kindOf(all: readonly ChoiceSettings[]): ChoiceKind {
+    return kindOf(all, this.#processors.length > 0);
   }
 
   /** Rows on the model's device, which need not be the default one. */
@@ -312,9 +346,10 @@ export class Runner implements Disposable {
     if (this.#loop) return this.#loop;
     const { state, sizes: { kind } } = this.#rows!;
     const all = { ...state, ...this.#pool.buffers };
-    const name = masked ? "engine forward" : `engine step ${nameOf(kind)}`;
-    const step = (now: RowState & Buffers): RowState & Buffers => decodeStep(this.#model, kind, now, masked);
-    return this.#loop = new DeviceLoop(all, await this.#traced(name, all, step));
+    const name = masked ? "engine forward" : `engine step ${this.#nameOf(kind)}`;
+    const step = (now: RowState & Buffers): RowState & Buffers =>
+      masked ? forwardStep(this.#model, now) : decodeStep(this.#model, kind, now, this.#processors);
+    return this.#loop = new DeviceLoop(all, await this.#traced(name, all, step, masked || this.#graphs !== undefined));
   }
 
   /** A loop that chooses tokens from logits. */
@@ -322,8 +357,9 @@ export class Runner implements Disposable {
     { sizes: { kind, masked } }: Pick<DeviceRows, "sizes">,
     state: RowState,
   ): Promise<DeviceLoop<RowState>> {
-    const name = `engine choose ${nameOf(kind)} ${masked !== undefined}`;
-    return new DeviceLoop(state, await this.#traced(name, state, (now) => chooseStep(kind, now)));
+    const name = `engine choose ${this.#nameOf(kind)} ${masked !== undefined}`;
+    const step = (now: RowState): RowState => chooseStep(kind, now, this.#processors);
+    return new DeviceLoop(state, await this.#traced(name, state, step, this.#graphs !== undefined));
   }
 
   /** A step, its pipelines made, or the trace of it where that is kept. */
@@ -333,6 +369,10 @@ export class Runner implements Disposable {
     const traced = traces.trace(name, state, step);
     if (!traced.ready) await traces.prepare(traced as TracedStep<unknown>);
     return traced;
+  }
+
+  #nameOf(kind: ChoiceKind): string {
+    return `${Object.values(kind).join(" ")} ${this.#graphs}`;
   }
 
   #releaseRows(): void {
@@ -362,10 +402,6 @@ function bucketOf(count: number, tiled: boolean): number {
 /** Columns of a table of so many pages. */
 function columnsFor(pages: number): number {
   return Math.max(MIN_COLUMNS, powerOfTwo(pages));
-}
-
-function nameOf(kind: ChoiceKind): string {
-  return Object.values(kind).join(" ");
 }
 
 /** The same promise at every call. */

@@ -31,8 +31,10 @@ import { type PageCopy, type PrefillStep, type Step, type StepResult, stepRowsOf
 export interface SchedulerOptions extends PageOptions {
   /** Most sequences with pages at a time. */
   readonly maxSequences: number;
-  /** Most prompt tokens of a step, and of all steps between two decode steps. */
+  /** Most prompt tokens of all steps between two decode steps. With Infinity, all prompts that can be read go first. */
   readonly tokenBudget: number;
+  /** Most prompt tokens of a step; `tokenBudget` at most, which is the default. */
+  readonly prefillStepSize?: number;
   /** Most sequences that wait beside those for which a place is free. */
   readonly maxQueue: number;
 }
@@ -45,7 +47,7 @@ export interface Refusal {
 
 /** Orders the steps of many sequences. */
 export class Scheduler {
-  readonly #options: SchedulerOptions;
+  readonly #options: Required<Omit<SchedulerOptions, keyof PageOptions>>;
   readonly #pages: PageManager;
   /** In order, without pages. */
   readonly #waiting: Sequence[] = [];
@@ -63,7 +65,8 @@ export class Scheduler {
 
   /** Makes a scheduler with nothing to do. */
   constructor(options: SchedulerOptions) {
-    this.#options = options;
+    const { tokenBudget, prefillStepSize = tokenBudget, maxSequences, maxQueue } = options;
+    this.#options = { tokenBudget, prefillStepSize: Math.min(prefillStepSize, tokenBudget), maxSequences, maxQueue };
     this.#pages = new PageManager(options);
   }
 
@@ -117,9 +120,12 @@ export class Scheduler {
     return sequence !== undefined;
   }
 
-  /** The next step, with up to `maxSteps` tokens for each sequence; undefined where a commit has to come first, or all is done. */
-  schedule(maxSteps: number = 1): Step | undefined {
-    const step = this.#next(maxSteps);
+  /**
+   * The next step, with up to `maxSteps` tokens for each sequence; undefined where a commit has to come first, or all is done. With
+   * `promptsOnly` it reads a prompt, or there is none.
+   */
+  schedule(maxSteps: number = 1, promptsOnly: boolean = false): Step | undefined {
+    const step = promptsOnly ? this.#prefill() : this.#next(maxSteps);
     if (!step) return undefined;
     this.#read = step.kind === "prefill" ? this.#read + step.count : 0;
     for (const { sequence, from, count } of stepRowsOf(step)) {
@@ -215,14 +221,14 @@ export class Scheduler {
   #readOn(sequence: Sequence, copies: readonly PageCopy[]): PrefillStep | undefined {
     const { readLength, computed: from } = sequence;
     if (!this.#isAffordable(readLength - from)) return undefined;
-    const count = Math.min(readLength - from, this.#options.tokenBudget);
+    const count = Math.min(readLength - from, this.#options.prefillStepSize);
     return { kind: "prefill", sequence, from, count, last: from + count === readLength, copies };
   }
 
   /** Whether a part of so many tokens may be read before the next decode step. */
   #isAffordable(tokens: number): boolean {
-    const { tokenBudget } = this.#options;
-    return this.#read + Math.min(tokens, tokenBudget) <= tokenBudget || !this.#running.some(isDecoding);
+    const { tokenBudget, prefillStepSize } = this.#options;
+    return this.#read + Math.min(tokens, prefillStepSize) <= tokenBudget || !this.#running.some(isDecoding);
   }
 
   /** What the tree has of a waiting sequence, if it could be admitted now. */

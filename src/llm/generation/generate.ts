@@ -13,7 +13,7 @@ import { interruptibleStream } from "../host.ts";
 import { untilAborted } from "../abort.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
 import { GenerationSession } from "../decode/session.ts";
-import type { DecodedToken } from "../decode/sequences.ts";
+import type { DecodedToken } from "../decode/sequence.ts";
 import type { DecodeOptions } from "../decode/state.ts";
 import { untilIdle } from "../decode/submit.ts";
 import { LlmError } from "../error.ts";
@@ -21,7 +21,7 @@ import { GENERATE_OPTIONS, type GenerateOptions, STEP_OPTIONS, type StepOptions 
 import { requestsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import type { KvCache } from "../kv/cache.ts";
-import { decodingModel, type LanguageModel } from "../models/mod.ts";
+import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "./prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
 import { grammarOf } from "../structured/response_format.ts";
@@ -103,13 +103,22 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
   return prompt.length + Math.min(maxTokens, ROOM);
 }
 
+/** Most tokens of a forward pass over a prompt. Passes take long on slow devices, of which some cannot stop in the middle of one. */
+export function chunkLength(
+  model: DecodingModel,
+  { prefillStepSize, signal }: Pick<StepOptions, "prefillStepSize" | "signal">,
+): number {
+  const { drops, concurrent } = model.device;
+  return Math.min(prefillStepSize, signal && !drops && !concurrent ? MAX_ABORTABLE : Infinity);
+}
+
 /** A session that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
-export async function openPrompt(
+async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
   options: ConstrainedOptions,
 ): Promise<GenerationSession> {
-  const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
+  const { cache, maxTokens, signal, onPrompt } = options;
   signal?.throwIfAborted();
   if (signal) await untilIdle(model, signal); // before memory is taken
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
@@ -118,9 +127,7 @@ export async function openPrompt(
   });
   const session = new GenerationSession(model, cache, prompt, maxTokens, { ...options, ...(onRead && { onRead }) });
   try {
-    // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
-    const { drops, concurrent } = decodingModel(model).device;
-    const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MAX_ABORTABLE : Infinity);
+    const count = chunkLength(decodingModel(model), options);
     while (session.unread > count) {
       await session.read(count);
       await setImmediate();
@@ -135,7 +142,7 @@ export async function openPrompt(
 }
 
 /** The same values; timers, signals and other tasks get their turn between them. */
-export async function* yieldToEventLoop<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
+async function* yieldToEventLoop<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   let turn = performance.now();
   for await (const value of values) {
     yield value; // first: waiting for it gave them theirs

@@ -11,14 +11,7 @@
 import * as mx from "../../array/mod.ts";
 import { BUFFER_RANK, bufferShape, POSITIONS_AXIS } from "../../graph/kv_layout.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
-import {
-  allocateSlab,
-  asSlab,
-  positionsOf,
-  splitSlab,
-  uninitialised,
-  writePositions,
-} from "../../array/devices/kv_memory.ts";
+import { positionsOf, splitSlab, uninitialised, writePositions } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { StackedTensors } from "../../array/devices/stack.ts";
@@ -44,7 +37,7 @@ const MAX_BYTES = 2 ** 30;
 
 /** The buffers of all layers, of a number of positions. They are made when somebody asks for them. */
 export class LayerBuffers {
-  #sizes: LayerBufferSizes;
+  readonly #sizes: LayerBufferSizes;
   #positions = 0;
   /** Buffers of one layer each, or of several stacked along a first axis. */
   #arrays: Tensor[] = [];
@@ -53,41 +46,9 @@ export class LayerBuffers {
     this.#sizes = sizes;
   }
 
-  /** Makes buffers of `positions` positions of equal sizes lie so that {@link LayerBuffers.join} copies nothing unless one of them grows. */
-  static allocateSlab(all: readonly LayerBuffers[], positions: number): void {
-    const [{ dtype }] = all.map((buffers) => buffers.#sizes);
-    for (const buffers of all) buffers.#positions = positions;
-    for (const shape of all[0].#shapes(all.length)) {
-      allocateSlab(all.length, shape, 1, dtype).forEach((array, i) => all[i].#arrays.push(detach(array)));
-    }
-  }
-
-  /** The buffers of all sequences of buffers with as many positions, not evaluated; those go on until they are disposed. */
-  static join(all: readonly LayerBuffers[]): LayerBuffers {
-    const [first] = all;
-    const batch = all.reduce((sum, buffers) => sum + buffers.#sizes.batch, 0);
-    const joint = new LayerBuffers({ ...first.#sizes, batch });
-    const cut = (buffers: LayerBuffers): string =>
-      buffers.#made().map((array) => isStacked(array) ? array.shape[0] : 0).join();
-    const alike = all.every((buffers) => cut(buffers) === cut(first));
-    const lists = all.map((buffers) => alike ? buffers.#arrays : buffers.perLayer);
-    joint.#positions = first.#positions;
-    joint.#arrays = lists[0].map((_, i) => {
-      const arrays = lists.map((list) => list[i]);
-      const axis = stackAxes(arrays[0]);
-      return detach(asSlab(arrays, axis) ?? mx.concatenate(arrays, axis));
-    });
-    return joint;
-  }
-
   /** Positions of every buffer. */
   get positions(): number {
     return this.#positions;
-  }
-
-  /** The arrays that hold the buffers now. */
-  get arrays(): readonly Tensor[] {
-    return this.#arrays;
   }
 
   /** The buffers of all layers in as few arrays as may be, for the state of a loop. */
@@ -171,16 +132,6 @@ export class LayerBuffers {
     );
   }
 
-  /** Keeps the sequences of some numbers, int32. Nothing is evaluated. */
-  keep(sequences: Tensor): void {
-    this.#arrays = this.#arrays.map((array) => {
-      const next = detach(mx.take(array, sequences, stackAxes(array)));
-      array[Symbol.dispose]();
-      return next;
-    });
-    this.#sizes = { ...this.#sizes, batch: sequences.shape[0] };
-  }
-
   /** Frees the buffers; there are no positions any more. */
   dispose(): void {
     mx.dispose(this.#arrays);
@@ -190,7 +141,7 @@ export class LayerBuffers {
 
   #made(): readonly Tensor[] {
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = this.#shapes().map((shape) => detach(uninitialised(shape, this.#sizes.dtype)));
+      this.#arrays = this.#shapes.map((shape) => detach(uninitialised(shape, this.#sizes.dtype)));
     }
     return this.#arrays;
   }
@@ -200,11 +151,10 @@ export class LayerBuffers {
     return bufferShape({ ...this.#sizes, positions: this.#positions });
   }
 
-  /** Shapes of the arrays that hold all layers, where `sharers` share their memory. */
-  #shapes(sharers: number = 1): number[][] {
+  /** Shapes of the arrays that hold all layers. */
+  get #shapes(): number[][] {
     const { layers } = this.#sizes;
-    const perSlab = this.#layersPerSlab(sharers * this.#positions);
-    return cuts(layers, perSlab).map(([from, to]) => [to - from, ...this.#shape]);
+    return cuts(layers, this.#layersPerSlab(this.#positions)).map(([from, to]) => [to - from, ...this.#shape]);
   }
 
   /** Layers that may be one array where each has `positions` positions. */

@@ -10,7 +10,6 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { enqueue } from "../../array/compile/evaluate.ts";
 import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
@@ -63,7 +62,7 @@ export interface Buffers {
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
 export class KvCache implements Cache {
-  #options: KvCacheOptions;
+  readonly #options: KvCacheOptions;
   readonly #keys: LayerBuffers;
   readonly #values: LayerBuffers;
   #offset = 0;
@@ -71,37 +70,12 @@ export class KvCache implements Cache {
   #count = 0;
   #start: Tensor | undefined;
 
-  /** Makes an empty cache; buffers come with the first token, unless those of keys and of values are given. */
-  constructor(options: KvCacheOptions, buffers?: readonly LayerBuffers[]) {
+  /** Makes an empty cache; buffers come with the first token. */
+  constructor(options: KvCacheOptions) {
     const { blocks = plainLayout(options.headDim) } = options;
     this.#options = options;
-    [this.#keys, this.#values] = buffers ??
-      [blocks.keys, blocks.values].map((block) => new LayerBuffers({ ...options, block }));
-  }
-
-  /**
-   * Makes room for `positions` tokens in each of several empty caches of one shape. {@link KvCache.stack} then copies nothing until one
-   * of them grows. Throws an {@link LlmError} for other caches.
-   */
-  static allocateSlab(caches: readonly KvCache[], positions: number): void {
-    const [first] = caches;
-    if (!caches.every((cache) => cache.isLike(first) && cache.capacity === 0)) {
-      throw new LlmError("option", "KvCache.allocateSlab() takes caches of one model that hold nothing: make new ones");
-    }
-    LayerBuffers.allocateSlab(caches.map((cache) => cache.#keys), steps(positions));
-    LayerBuffers.allocateSlab(caches.map((cache) => cache.#values), steps(positions));
-  }
-
-  /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
-  static stack(caches: readonly KvCache[]): KvCache {
-    const capacity = Math.max(...caches.map((cache) => cache.capacity));
-    for (const cache of caches) cache.#resize(capacity);
-    const buffers = [caches.map((cache) => cache.#keys), caches.map((cache) => cache.#values)].map(LayerBuffers.join);
-    const stacked = new KvCache({ ...caches[0].#options, batch: caches.length }, buffers);
-    stacked.#offset = Math.max(...caches.map((cache) => cache.#offset));
-    stacked.#evaluate();
-    for (const cache of caches) cache.dispose();
-    return stacked;
+    this.#keys = new LayerBuffers({ ...options, block: blocks.keys });
+    this.#values = new LayerBuffers({ ...options, block: blocks.values });
   }
 
   /** Whether another cache is one for as many sequences of a model of the same sizes. */
@@ -260,16 +234,6 @@ export class KvCache implements Cache {
     return trimmed;
   }
 
-  /** Keeps some of the sequences, in the order of their numbers, evaluated; the longest of them has `offset` tokens. */
-  keep(sequences: readonly number[], offset: number): void {
-    using indices = mx.array([...sequences], mx.int32);
-    this.#keys.keep(indices);
-    this.#values.keep(indices);
-    this.#evaluate();
-    this.#offset = offset;
-    this.#options = { ...this.#options, batch: sequences.length };
-  }
-
   /** Forgets all tokens and keeps the buffers. */
   reset(): void {
     this.trim(this.#offset);
@@ -287,10 +251,6 @@ export class KvCache implements Cache {
     this.dispose();
   }
 
-  #evaluate(): void {
-    enqueue(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
-  }
-
   /** Appends positions to the buffer of a layer, and gives the new one. */
   #write(buffers: LayerBuffers, layer: number, positions: Tensor): Tensor {
     const next = appendPositions(buffers.perLayer[layer], positions, this.#start!);
@@ -304,11 +264,8 @@ export class KvCache implements Cache {
   }
 
   #grow(positions: number): void {
-    if (positions > this.capacity) this.#resize(this.#next(positions));
-  }
-
-  #resize(capacity: number): void {
-    if (capacity === this.capacity) return;
+    if (positions <= this.capacity) return;
+    const capacity = this.#next(positions);
     this.#keys.grow(capacity);
     this.#values.grow(capacity);
   }

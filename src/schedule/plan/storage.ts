@@ -98,7 +98,7 @@ export class SharedMemory {
   readonly #storages: Storage[] = [];
 
   /** Storage number `i` of at least `bytes`, the same for all if it is large enough; a reference for the caller. */
-  take(backend: Backend, bytes: number, i: number = 0): Storage {
+  take(backend: Backend, bytes: number, i: number): Storage {
     const there = this.#storages[i];
     if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();
     else this.#storages[i] = new Storage(backend, bytes);

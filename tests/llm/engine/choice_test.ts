@@ -3,7 +3,7 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { logOf } from "../../../src/llm/decode/state.ts";
+import { tokenLog } from "../../../src/llm/decode/state.ts";
 import { type ChoiceSettings, chooseRows, kindOf, penaltiesRow } from "../../../src/llm/engine/choice.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
@@ -40,7 +40,7 @@ function chosen(rows: readonly Row[]): unknown {
     key: undefined,
     recent: mx.array(rows.map(({ recent }) => recent.slice()), mx.int32),
     weights: undefined,
-    log: logOf(rows.map(() => [])),
+    log: tokenLog(rows.length),
     logprobs: undefined,
     settings: undefined,
     penalties: mx.array(all.map((settings) => Array.from(penaltiesRow(settings)))),
@@ -48,7 +48,7 @@ function chosen(rows: readonly Row[]): unknown {
     biasValues: undefined,
   };
   const logits = mx.array(rows.map((row) => row.logits.slice()));
-  const { token } = chooseRows(kindOf(all), now, logits, mx.add(now.position, 1));
+  const { token } = chooseRows(kindOf(all), now, logits);
   return token.reshape([-1]).tolist();
 }
 

@@ -33,7 +33,7 @@ type Counts = Record<
 /** One trace. */
 class Trace {
   readonly #random: Random;
-  readonly #options: SchedulerOptions;
+  readonly #options: Required<SchedulerOptions>;
   readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
   readonly #requests: Request[] = [];
@@ -52,7 +52,8 @@ class Trace {
       pages,
       pageSize: random.pick([1, 2, 4, 4, 4, 5]),
       maxSequences: 1 + random.below(6),
-      tokenBudget: 1 + random.below(16),
+      tokenBudget: random.once(6) ? Infinity : 1 + random.below(16),
+      prefillStepSize: 1 + random.below(16),
       maxQueue: random.below(6),
       maxPrefixPages: random.pick([0, random.below(pages), pages, pages, pages]),
     };
@@ -133,14 +134,19 @@ class Trace {
   #schedule(): Step | undefined {
     const running = this.#requests.map(({ sequence }) => sequence).filter(({ status }) => status === "running");
     const decoding = running.filter(isDecoding);
-    const step = this.#scheduler.schedule(this.#maxSteps);
+    const promptsOnly = this.#scheduler.inFlight > 0 && this.#random.once(4);
+    const step = this.#scheduler.schedule(this.#maxSteps, promptsOnly);
     const couldDecode = decoding.some(({ status }) => status === "running"); // the others were preempted
     if (step?.kind === "prefill") {
-      const { tokenBudget } = this.#options;
+      const { tokenBudget, prefillStepSize } = this.#options;
       this.#read += step.count;
-      assert(step.count > 0 && step.count <= tokenBudget, "a step reads more tokens than the budget has");
+      assert(
+        step.count > 0 && step.count <= Math.min(prefillStepSize, tokenBudget),
+        "a step reads more tokens than it may",
+      );
       assert(!couldDecode || this.#read <= tokenBudget, "a decode step is due");
     } else if (step) {
+      assert(!promptsOnly, "only a prompt was asked for");
       this.#read = 0;
       assert(step.steps >= 1 && step.steps <= this.#maxSteps);
       assert(step.rows.every(({ count }) => count >= 1 && count <= step.steps));
@@ -148,7 +154,7 @@ class Trace {
         assert(!stepwise || (inFlight === 1 && count === 1), "a token is chosen before the last one is known");
       }
       if (step.steps > 1) this.#counts.several++;
-    } else if (couldDecode) {
+    } else if (couldDecode && !promptsOnly) {
       this.#counts.waited++; // for a commit, before a preemption
     }
     if (step) this.#runner.submit(step);

@@ -3,7 +3,7 @@
  * others end. No memory stays in use.
  */
 
-import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../../support/devices/devices.ts";
@@ -14,11 +14,12 @@ import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../../src/schedule/ops/matmul/coopmat.ts";
 import { collect } from "../../../src/schedule/plan/garbage.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
+import { tinyPage } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { wrapped } from "../../support/models/wrapped_model.ts";
 
-const { batchGenerate, generate, KvCache, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
+const { batchGenerate, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
 /** Tokens of one prompt alone. */
@@ -203,44 +204,6 @@ const DEVICE = anyDevice();
 const { model, tokenizer } = await load(TINY_DIR, { device: DEVICE });
 const PROMPTS = GOLDEN.slice(0, 3).map((g) => g.prompt);
 
-/** Caches of three prompts beside each other in one buffer, with room for `rows` tokens, and what they hold. */
-async function held(rows: number): Promise<{ readonly caches: mx.lm.KvCache[]; readonly keys: unknown[][] }> {
-  const caches = PROMPTS.map(() => model.makeCache());
-  KvCache.allocateSlab(caches, rows);
-  for (const [i, cache] of caches.entries()) await generate(model, tokenizer, PROMPTS[i], { maxTokens: 2, cache });
-  return { caches, keys: caches.map((cache) => rowsIn(cache, 0, cache.offset)) };
-}
-
-/** The first `count` keys and values of a sequence, of all layers. */
-function rowsIn({ state }: mx.lm.KvCache, sequence: number, count: number): unknown[] {
-  return mx.tidy(() =>
-    state.map((buffer) =>
-      buffer.index(mx.Slice(sequence, sequence + 1), "...", mx.Slice(0, count), mx.Slice(null)).tolist()
-    )
-  );
-}
-
-Deno.test("KvCache.stack() copies nothing where caches lie side by side, and copies where one of them grew", async () => {
-  for (const cache of (await held(200)).caches) cache.dispose(); // weights in other layouts stay
-  const before = mx.getActiveMemory();
-  for (const grows of [false, true]) {
-    const { caches, keys } = await held(200);
-    const lengths = caches.map((cache) => cache.offset);
-    const { capacity } = caches[0];
-    if (grows) caches[1].reserve(capacity);
-    const memory = mx.getActiveMemory();
-    mx.resetPeakMemory();
-    const together = KvCache.stack(caches);
-    assertEquals(together.capacity, grows ? 2 * capacity : capacity);
-    // The peak is 0 until something is allocated, and a copy would lift it above what was there.
-    if (!grows) assertEquals([mx.getActiveMemory(), mx.getPeakMemory() <= memory], [memory, true]);
-    lengths.forEach((count, i) => assertEquals(rowsIn(together, i, count), keys[i]));
-    assertEquals(caches.map((cache) => cache.capacity), [0, 0, 0]);
-    together.dispose();
-    assertEquals(mx.getActiveMemory(), before);
-  }
-});
-
 for (const device of testDevices()) {
   Deno.test(`what steps keep of the caches that they ran over is no array's on ${device}`, async () => {
     const { model: own } = await load(TINY_DIR, { device });
@@ -259,27 +222,6 @@ for (const device of testDevices()) {
     own[Symbol.dispose]();
   });
 }
-
-Deno.test("KvCache.allocateSlab() takes new caches of one model only", () => {
-  using used = model.makeCache();
-  used.reserve(1);
-  for (const other of [used, model.makeCache(2)]) {
-    assertThrows(() => KvCache.allocateSlab([model.makeCache(), other], 1), LlmError, "make new ones");
-  }
-});
-
-Deno.test("caches that lie side by side live one by one", async () => {
-  const before = mx.getActiveMemory();
-  const { caches, keys } = await held(200);
-  caches[0].dispose();
-  assertEquals(rowsIn(caches[2], 0, caches[2].offset), keys[2]);
-  // In another order they cannot be joined without a copy.
-  const lengths = caches.map((cache) => cache.offset);
-  using both = KvCache.stack([caches[2], caches[1]]);
-  assertEquals([rowsIn(both, 0, lengths[2]), rowsIn(both, 1, lengths[1])], [keys[2], keys[1]]);
-  both.dispose();
-  assertEquals(mx.getActiveMemory(), before);
-});
 
 Deno.test("streamBatchGenerate() streams in steps, and a prompt of one token goes with others", async () => {
   const prompts = [[GOLDEN[0].ids[0]], GOLDEN[1].ids];
@@ -302,12 +244,8 @@ Deno.test("batchGenerate() ends each sequence at its stop string", async () => {
 });
 
 Deno.test("batchGenerate() goes on with others where the context ends for one", async () => {
-  const { layers, kvHeads: heads, headDim } = model.config as mx.lm.ModelConfig & Record<string, number>;
   const limit = 40;
-  const limited = wrapped(model, {
-    config: { ...model.config, maxPositionEmbeddings: limit },
-    makeCache: () => new mx.lm.KvCache({ layers, batch: 1, heads, headDim, dtype: mx.float32, limit }),
-  });
+  const limited = wrapped(model, { config: { ...model.config, maxPositionEmbeddings: limit } });
   const long = GOLDEN[0].ids;
   const prompt = Array.from({ length: limit - 3 }, (_, i) => long[i % long.length]);
   const options = { maxTokens: 12 };
@@ -384,15 +322,113 @@ Deno.test("a prompt of a batch is submitted while the one before is read, where 
     order.push("end");
   };
   try {
-    for (const ahead of [false, true]) {
-      Object.defineProperty(device, "tiled", { value: ahead, configurable: true });
+    /** Submissions before the first one that the host waits for. */
+    const first = async (tiled: boolean): Promise<number> => {
+      Object.defineProperty(device, "tiled", { value: tiled, configurable: true });
       order = [];
       await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 1 });
-      assertEquals(order.slice(0, 3), ahead ? ["run", "run", "end"] : ["run", "end", "run"]);
-    }
+      return order.indexOf("end");
+    };
+    await first(true); // its trace is kept
+    const [alone, ahead] = [await first(false), await first(true)];
+    assert(alone > 0 && ahead === 2 * alone, `${alone} submissions for a prompt, ${ahead} ahead`);
   } finally {
     Object.assign(backend, { run, waitAsync });
     Object.defineProperty(device, "tiled", { value: tiled, configurable: true });
+  }
+});
+
+Deno.test("processors of a caller change the logits of each sequence by its own tokens", async () => {
+  const [frequency] = mx.lm.makeLogitsProcessors({ frequencyPenalty: 9 });
+  const unnamed: mx.lm.LogitsProcessor = Object.assign(
+    (tokens: mx.Tensor, logits: mx.Tensor, weights?: mx.Tensor) => frequency(tokens, logits, weights),
+    { counts: true },
+  );
+  const prompts = [GOLDEN[0].ids.slice(0, 2), GOLDEN[1].ids, GOLDEN[2].ids]; // one is shorter than what processors see
+  const shared = { maxTokens: 25, repetitionContextSize: 9 };
+  const expected = await Promise.all(
+    prompts.map((prompt) => alone(model, tokenizer, prompt, { ...shared, frequencyPenalty: 9 })),
+  );
+  const plain = await Promise.all(prompts.map((prompt) => alone(model, tokenizer, prompt, shared)));
+  assert(expected.some((tokens, i) => String(tokens) !== String(plain[i])), "the penalty changes nothing");
+  for (const processor of [frequency, unnamed]) {
+    const { tokens } = await batchGenerate(model, tokenizer, prompts, { ...shared, logitsProcessors: [processor] });
+    assertEquals(tokens, expected);
+  }
+  // After the bias: what it forbids, this one allows.
+  const [bias] = mx.lm.makeLogitsProcessors({ logitBias: { 7: 1e4 } });
+  const options = { maxTokens: 2, logitBias: { 7: -1e3 }, logitsProcessors: [bias] };
+  assertEquals((await batchGenerate(model, tokenizer, prompts, options)).tokens, prompts.map(() => [7, 7]));
+  const broken = (): mx.Tensor => {
+    throw new Error("no logits");
+  };
+  const failing = batchGenerate(model, tokenizer, prompts, { logitsProcessors: [broken] });
+  await assertRejects(() => failing, Error, "no logits");
+});
+
+Deno.test("more prompts than are computed at a time wait for their turn", async () => {
+  const count = 270;
+  const prompts = Array.from({ length: count }, (_, i) => GOLDEN[i % GOLDEN.length].ids);
+  const read: number[] = [];
+  const order: number[] = [];
+  const tokens: number[][] = prompts.map(() => []);
+  const onPrompt = (done: number, total: number): void => void read.push(done, total);
+  for await (const r of streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 3, onPrompt })) {
+    if (r.generationTokens === 1) order.push(r.sequence);
+    tokens[r.sequence].push(r.token);
+  }
+  assertEquals(tokens, prompts.map((_, i) => GOLDEN[i % GOLDEN.length].greedy.slice(0, 3)));
+  assertEquals(order, prompts.map((_, i) => i));
+  assertEquals(read, prompts.flatMap((_, i) => [i + 1, count]));
+  // The first ones end within a token, and those that wait have none.
+  const controller = new AbortController();
+  const onToken = (done: number): void => done === 260 ? controller.abort() : undefined;
+  const { signal } = controller;
+  const settings = { maxTokens: prompts.map((_, i) => i < 250 ? 2 : 9), onPrompt: onToken, signal };
+  const aborted = await batchGenerate(model, tokenizer, prompts, settings);
+  assertEquals(aborted.finishReasons.slice(0, 250), Array.from({ length: 250 }, () => "length"));
+  assertEquals(aborted.finishReasons.slice(250), Array.from({ length: 20 }, () => "abort"));
+  assertEquals(aborted.tokens.slice(260), Array.from({ length: 10 }, () => []));
+});
+
+Deno.test("a batch takes the pages that its prompts and answers need, and frees them when it is left", async () => {
+  // Three prompts of 60 tokens: one page each for 4 more positions, two for 5. The last token takes none.
+  const prompts = [0, 1, 2].map((first) => Array.from({ length: 60 }, (_, i) => 1 + first + 3 * i));
+  const taken = async (maxTokens: number): Promise<number> => {
+    const before = mx.getActiveMemory();
+    let during = 0;
+    for await (const _ of streamBatchGenerate(model, tokenizer, prompts, { maxTokens })) {
+      during = mx.getActiveMemory() - before;
+      break;
+    }
+    assertEquals(mx.getActiveMemory(), before);
+    return during;
+  };
+  await taken(5); // traces that are kept
+  assertEquals(await taken(6) - await taken(5), 3 * tinyPage(DEVICE));
+});
+
+Deno.test("a batch computes no further than its caller reads", async () => {
+  const backend = getBackend(DEVICE);
+  const { run } = backend;
+  let runs = 0;
+  backend.run = (...args) => {
+    runs++;
+    return run.apply(backend, args);
+  };
+  const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
+  try {
+    let count = 0;
+    for await (const _ of streamBatchGenerate(model, tokenizer, PROMPTS, { maxTokens: 40 })) {
+      if (++count !== 12) continue;
+      await pause();
+      const before = runs;
+      await pause();
+      assertEquals(runs, before);
+    }
+    assert(count > 40, `${count} tokens`);
+  } finally {
+    backend.run = run;
   }
 });
 

@@ -9,6 +9,7 @@ import * as mx from "../../../mod.ts";
 import { modelFolder } from "../../../scripts/bench/compare.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { cacheOf, repeated } from "../../support/models/caches.ts";
 import { fullSizeGolden, IDS, keptLogits, PROMPT, STEPS } from "../../support/models/full_size.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 import { loopSteps } from "../../support/models/steps.ts";
@@ -36,16 +37,13 @@ for (const device of testDevices()) {
         const golden = fullSizeGolden();
         const split = golden.length * PROMPT / IDS.length;
         const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype });
-        const caches = Array.from({ length: SEQUENCES }, () => cacheOf(model, cached));
-        const [prompt] = caches.map((cache) => {
-          using logits = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
-          return keptLogits(floats(logits), 0);
-        });
-        const whole = nmse(prompt, golden.subarray(0, split));
+        using cache = cacheOf(model, { dtype: cached });
+        using logits = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
+        const whole = nmse(keptLogits(floats(logits), 0), golden.subarray(0, split));
         const steps = { ids: IDS, keep: keptLogits };
-        const [single] = await loopSteps(model, caches[0], steps);
-        caches[0].trim(STEPS);
-        const together = mx.lm.KvCache.stack(caches);
+        const [single] = await loopSteps(model, cache, steps);
+        cache.trim(STEPS);
+        const together = repeated(model, cache, SEQUENCES);
         const several = await loopSteps(model, together, { ...steps, sequences: SEQUENCES });
         together.dispose();
         model[Symbol.dispose]();
@@ -57,17 +55,6 @@ for (const device of testDevices()) {
       },
     });
   }
-}
-
-/** A cache like the model's own, of another dtype. */
-function cacheOf(model: mx.lm.LanguageModel, dtype: mx.Dtype): mx.lm.KvCache {
-  using own = model.makeCache();
-  own.reserve(1);
-  const [[batch, heads, blocks, , keys]] = own.keys.map(({ shape }) => shape);
-  const [[, , , , values]] = own.values.map(({ shape }) => shape);
-  const { maxPositionEmbeddings: limit } = model.config;
-  const options = { layers: own.keys.length, batch, heads, headDim: blocks * keys, blocks: { keys, values }, limit };
-  return new mx.lm.KvCache({ ...options, dtype });
 }
 
 function floats(x: mx.Tensor): Float32Array {

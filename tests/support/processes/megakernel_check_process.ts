@@ -12,6 +12,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
+import { cacheOf } from "../models/caches.ts";
 
 /** Has layers tested on a device, whatever it is, for the length of a scope. Workgroups of software devices do not run together and should not wait long. */
 export function tryOn(device: string): Disposable {
@@ -34,11 +35,8 @@ export async function withSteps(
   sequences: number,
   use: (trace: TracedStep<Greedy>, state: Greedy) => Promise<void>,
 ): Promise<void> {
-  using cache = mx.lm.KvCache.stack(Array.from({ length: sequences }, () => {
-    const cache = model.makeCache();
-    cache.reserve(1);
-    return cache;
-  }));
+  using cache = cacheOf(model, { batch: sequences });
+  cache.reserve(1);
   const { keys, values } = cache;
   using token = mx.full([sequences, 1], 11, mx.int32);
   using position = mx.zeros([sequences], mx.int32);

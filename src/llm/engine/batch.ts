@@ -1,28 +1,30 @@
 /**
- * Generation for several prompts at once. Their sequences advance together, each at its own position, so a step reads the weights
- * once for all of them.
+ * Generation for several prompts that are there together: an {@link EngineCore} of their own, whose steps read the weights once for all of
+ * them.
  *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
 import { interruptible, interruptibleStream } from "../host.ts";
-import { orAborted } from "../abort.ts";
 import type { ParsedToolCall } from "../answer/tool_calls.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
-import { GenerationSession } from "../decode/session.ts";
 import { LlmError } from "../error.ts";
-import { openPrompt, roomFor, yieldToEventLoop } from "./generate.ts";
+import { chunkLength } from "../generation/generate.ts";
+import { type GenerationRequest, requestsOf } from "../generation/request.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions } from "../sampling/options.ts";
-import { type GenerationRequest, requestsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
-import { KvCache } from "../kv/cache.ts";
-import { decodingModel, type LanguageModel } from "../models/mod.ts";
-import type { Prompt } from "./prompt.ts";
+import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
+import type { Prompt } from "../generation/prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
 import type { GrammarSource } from "../structured/protocol.ts";
 import { grammarOf, type ResponseFormat } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+import { Channel } from "./channel.ts";
+import { EngineCore } from "./core.ts";
+import { Job } from "./job.ts";
+import { batchSizesOf } from "./options.ts";
+import type { EngineResponse } from "./request.ts";
 
 /** One generated token of one sequence. */
 export interface BatchToken extends
@@ -52,19 +54,22 @@ export interface BatchResponse {
   readonly promptTps: number;
   /** Tokens of all sequences. */
   readonly generationTokens: number;
-  /** Tokens per second after the first ones. */
+  /** Tokens per second after the last prompt was read. */
   readonly generationTps: number;
   /** Highest use of device memory so far in GB. */
   readonly peakMemory: number;
 }
 
 /**
- * Continues several prompts together and yields one response for every token of every sequence. The last response of a sequence has
- * a `finishReason`. With the same seed a sequence gets the tokens that it would get alone, up to rounding. On matrix units several
- * sequences are multiplied in float16.
+ * Continues several prompts together and yields one response for every token of every sequence. They come step by step, and those of a
+ * step in the order of the prompts. The last response of a sequence has a `finishReason`. With the same seed a sequence gets
+ * the tokens that it would get alone, up to rounding. On matrix units several sequences are multiplied in float16.
+ *
+ * Up to 256 prompts are computed at a time, as many as there is memory for; the others follow when some have ended. What prompts have in
+ * common at their beginning is read once.
  *
  * Throws as `streamGenerate` does. Options out of range and prompts that do not fit throw before any work. An abort before the first
- * token throws the signal's reason.
+ * token throws the signal's reason. A later one ends all sequences, those that have tokens with a last response.
  *
  * @example
  * ```ts ignore
@@ -91,74 +96,116 @@ async function* streamRequests(
   model: LanguageModel,
   tokenizer: Tokenizer,
   requests: readonly BatchRequest[],
-  { signal, onPrompt }: BatchGenerateOptions,
+  options: BatchGenerateOptions,
 ): AsyncGenerator<BatchToken, void, void> {
-  const count = requests.length;
-  if (count === 0) return;
-
-  using constraints = new DisposableStack();
-  const constraintOf: (Constraint | undefined)[] = [];
-  for (const { grammar, ids, thinking } of requests) {
-    const opened = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
-    constraintOf.push(constraints.use(opened));
-    opened?.begin(ids, thinking);
-  }
-  const caches = requests.map(() => model.makeCache());
-  KvCache.allocateSlab(caches, Math.max(...requests.map(({ ids, settings }) => roomFor(ids, settings.maxTokens))));
-  const opened: GenerationSession[] = [];
-  const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
-    const { ids, settings } = requests[i];
-    const session = await openPrompt(ids, model, {
-      ...settings,
-      cache: caches[i],
-      constraint: constraintOf[i],
-    });
-    opened.push(session);
-    return session.open();
-  };
-  const reads: Promise<void>[] = [];
-  let reading = true;
+  if (requests.length === 0) return;
+  const { signal } = options;
+  signal?.throwIfAborted();
+  const constraints = await openConstraints(tokenizer, model.config.vocabSize, requests, signal);
+  const batch = new Batch(decodingModel(model), requests, constraints, options);
+  let count = 0;
   try {
-    const end = async (i: number): Promise<void> => {
-      await orAborted(reads[i], signal);
-      onPrompt?.(i + 1, count);
-      signal?.throwIfAborted();
-    };
-    // The host prepares a prompt while the device reads the one before, where an abort does not waste long work on it.
-    const ahead = decodingModel(model).device.tiled ? 1 : 0;
-    for (let i = 0; i < count; i++) {
-      const submitted = open(i);
-      reads.push(submitted.then(({ read }) => read));
-      reads[i].catch(() => {}); // the code that awaits this read gets the error
-      await orAborted(submitted, signal);
-      if (i >= ahead) await end(i - ahead);
-    }
-    if (ahead > 0) await end(count - 1);
-    reading = false;
-    using session = GenerationSession.join(opened);
-    for await (const tokens of yieldToEventLoop(session.tokens())) {
-      for (const { sequence, token, logprobs } of tokens) {
-        const { stopChecker } = requests[sequence];
-        const parts = stopChecker.push(token);
-        if (parts.finishReason !== null) session.end(sequence);
-        yield {
-          sequence,
-          ...parts,
-          token,
-          ...(logprobs && { logprobs }),
-          generationTokens: stopChecker.count,
-        };
-      }
+    for await (const responses of batch.responses()) {
+      count++;
+      yield* responses;
     }
   } finally {
-    const free = (): void => {
-      for (const session of opened) session[Symbol.dispose]();
-      for (const cache of caches) cache.dispose();
-    };
-    // Memory that the device still reads for aborted prompts lives until the device is done, but no caller waits for that.
-    if (reading) Promise.allSettled(reads).then(free);
-    else free();
+    const closed = batch[Symbol.asyncDispose]();
+    // Memory that the device still uses for aborted prompts lives until the device is done, but no caller waits for that.
+    if (count > 0 || !signal?.aborted) await closed;
   }
+}
+
+/** What the tokens of each sequence may be. */
+async function openConstraints(
+  tokenizer: Tokenizer,
+  size: number,
+  requests: readonly BatchRequest[],
+  signal: AbortSignal | undefined,
+): Promise<readonly (Constraint | undefined)[]> {
+  using opened = new DisposableStack();
+  const constraints: (Constraint | undefined)[] = [];
+  for (const { grammar, ids, thinking } of requests) {
+    const constraint = opened.use(await Constraint.open(tokenizer, size, grammar, signal));
+    constraint?.begin(ids, thinking);
+    constraints.push(constraint);
+  }
+  opened.move();
+  return constraints;
+}
+
+/** Sequences that advance together. */
+class Batch implements AsyncDisposable {
+  readonly #core: EngineCore;
+  readonly #jobs: readonly Job[];
+  readonly #responses = new Channel<BatchToken>();
+  readonly #options: BatchGenerateOptions;
+  /** Prompts that were read, and sequences that have not ended. */
+  #read = 0;
+  #left: number;
+
+  /** Begins to read the prompts; the constraints belong to the batch. */
+  constructor(
+    model: DecodingModel,
+    requests: readonly BatchRequest[],
+    constraints: readonly (Constraint | undefined)[],
+    options: BatchGenerateOptions,
+  ) {
+    this.#options = options;
+    this.#left = requests.length;
+    this.#core = new EngineCore(model, {
+      ...batchSizesOf(model, requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1)),
+      tokenBudget: Infinity,
+      prefillStepSize: chunkLength(model, requests[0].settings),
+      processors: options.logitsProcessors,
+      pace: () => this.#responses.drained(),
+    });
+    this.#jobs = requests.map((request, sequence) => {
+      const output = {
+        push: (response: EngineResponse): void => this.#push(sequence, response),
+        end: (error?: unknown): void => this.#end(error),
+      };
+      const name = requests.length > 1 ? ` of sequence ${sequence}` : "";
+      const job = new Job({ id: sequence, request, choice: options, output, name });
+      const constraint = constraints[sequence];
+      if (constraint) job.constrain(constraint);
+      return job;
+    });
+    for (const job of this.#jobs) this.#core.add(job);
+    options.signal?.addEventListener("abort", this.#abort);
+    if (options.signal?.aborted) this.#abort(); // while the grammars opened
+  }
+
+  /** The responses, in the lists in which they come. */
+  async *responses(): AsyncGenerator<readonly BatchToken[], void, void> {
+    for (let list = await this.#responses.next(); list; list = await this.#responses.next()) yield list;
+  }
+
+  /** Ends all sequences and frees what they used. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#options.signal?.removeEventListener("abort", this.#abort);
+    this.#responses.end();
+    for (const job of this.#jobs) this.#core.end(job);
+    await this.#core[Symbol.asyncDispose]();
+  }
+
+  #push(sequence: number, { promptTokens: _, cachedTokens: _cached, ...response }: EngineResponse): void {
+    if (response.generationTokens === 1) {
+      this.#read++;
+      this.#options.onPrompt?.(this.#read, this.#jobs.length);
+    }
+    this.#responses.push({ sequence, ...response });
+  }
+
+  #end(error: unknown): void {
+    if (--this.#left === 0 || error !== undefined) this.#responses.end(error);
+  }
+
+  /** Ends the sequences without a token; the others end with their next one. Without any token, the reason is thrown. */
+  readonly #abort = (): void => {
+    if (this.#read === 0) this.#responses.end(this.#options.signal!.reason);
+    for (const job of this.#jobs) if (!job.isExpected) this.#core.end(job);
+  };
 }
 
 /** What a prompt of a batch comes to. */
@@ -213,14 +260,15 @@ async function generateAll(
   const reasonings = prompts.map(() => "");
   const toolCalls = prompts.map((): ParsedToolCall[] => []);
   const tokens = prompts.map((): number[] => []);
-  const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
+  const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "abort"); // of those that never had a token
   const promptTokens = requests.reduce((n, { ids }) => n + ids.length, 0);
   const started = performance.now();
-  let first = 0;
+  /** When the last prompt was read, and the tokens that there were then. */
+  let read = { at: started, count: 0 };
   let count = 0;
   for await (const response of streamRequests(model, tokenizer, requests, options)) {
-    if (response.generationTokens === 1) first = performance.now();
     count++;
+    if (response.generationTokens === 1) read = { at: performance.now(), count };
     texts[response.sequence] += response.text;
     reasonings[response.sequence] += response.reasoning;
     toolCalls[response.sequence].push(...response.toolCalls);
@@ -234,9 +282,9 @@ async function generateAll(
     tokens,
     finishReasons,
     promptTokens,
-    promptTps: perSecond(promptTokens, first - started),
+    promptTps: perSecond(promptTokens, read.at - started),
     generationTokens: count,
-    generationTps: perSecond(count - prompts.length, performance.now() - first),
+    generationTps: perSecond(count - read.count, performance.now() - read.at),
     peakMemory: mx.getPeakMemory() / 1e9,
   };
 }

@@ -1,0 +1,246 @@
+/**
+ * Requests that were checked, on one model: they share the device step by step and the memory page by page.
+ *
+ * A {@link Scheduler} orders steps, a {@link Runner} runs them, and this file moves tokens from them to the requests. While the device
+ * does a step, the host takes the tokens of the one before and schedules the next. An `Engine` adds requests at any time;
+ * `batchGenerate` adds all of them at once.
+ *
+ * @module
+ */
+
+import { setImmediate } from "node:timers/promises";
+import { PAGE } from "../../graph/kv_layout.ts";
+import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
+import { LlmError } from "../error.ts";
+import { KvPool } from "../kv/paged.ts";
+import type { DecodingModel } from "../models/mod.ts";
+import type { LogitsProcessor } from "../sampling/options.ts";
+import type { Job } from "./job.ts";
+import { Runner, type Submitted } from "./runner.ts";
+import { Scheduler, type SchedulerOptions } from "./scheduler.ts";
+import type { Sequence } from "./sequence.ts";
+import { type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
+
+/** Milliseconds after which other tasks of the event loop get their turn. */
+const TURN_MS = 2;
+/** Most submissions on their way. */
+const MAX_DEPTH = 2;
+
+/** What a core may use, and what its requests have in common. */
+export interface CoreOptions extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages"> {
+  /** Change logits after bias and penalties, of all requests, which then have one context size. Default none. */
+  readonly processors?: readonly LogitsProcessor[];
+  /** Resolves when the callers want the next tokens. Default at once. */
+  readonly pace?: () => Promise<void>;
+}
+
+/** Tokens of prompts, those of them that were not read again, and tokens that were generated. */
+interface TokenCounts {
+  promptTokens: number;
+  cachedTokens: number;
+  generationTokens: number;
+}
+
+/** Runs requests. */
+export class EngineCore implements AsyncDisposable {
+  readonly #model: DecodingModel;
+  readonly #scheduler: Scheduler;
+  readonly #pool: KvPool;
+  readonly #runner: Runner;
+  readonly #pace: (() => Promise<void>) | undefined;
+  /** Requests that a step may still concern, by the number of their sequence. */
+  readonly #jobs = new Map<number, Job>();
+  /** Steps on their way. */
+  readonly #flight: Submitted[] = [];
+  readonly #counts: TokenCounts = { promptTokens: 0, cachedTokens: 0, generationTokens: 0 };
+  #sizer = new SubmissionSizer(undefined);
+  /** Requests with a grammar that steps may concern. */
+  #constrained = 0;
+  #loop: Promise<void> | undefined;
+  #failure: unknown;
+
+  /** Takes no memory before the first request. */
+  constructor(model: DecodingModel, { processors = [], pace, ...options }: CoreOptions) {
+    this.#model = model;
+    this.#scheduler = new Scheduler({ ...options, pageSize: PAGE });
+    this.#pool = new KvPool({ ...model.poolSizes(), pages: options.pages });
+    this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
+    this.#pace = pace;
+  }
+
+  /** Requests that have pages, and those that wait for some. */
+  get running(): number {
+    return this.#scheduler.running;
+  }
+
+  /** Requests that wait for pages. */
+  get waiting(): number {
+    return this.#scheduler.waiting;
+  }
+
+  /** Pages in use by requests and kept prefixes. */
+  get usedPages(): number {
+    return this.#scheduler.usedPages;
+  }
+
+  /** Tokens so far, and how often a request gave up its pages. */
+  get counts(): Readonly<TokenCounts> & { readonly preemptions: number } {
+    return { ...this.#counts, preemptions: this.#scheduler.preemptions };
+  }
+
+  /** What ended the core, so that it takes no more requests; undefined while it works. */
+  get failure(): unknown {
+    return this.#failure;
+  }
+
+  /** Takes a request. Throws an {@link LlmError} where too many wait, or where its prompt never fits. */
+  add(job: Job): void {
+    const refusal = this.#scheduler.add(job.sequence);
+    if (refusal) throw new LlmError(refusal.code === "queue" ? "busy" : "memory", refusal.message);
+    this.#jobs.set(job.sequence.id, job);
+    if (job.constrained) {
+      this.#constrained++;
+      void job.done.then(() => this.#constrained--);
+    }
+    this.#loop ??= this.#run();
+  }
+
+  /** Ends a request before its time, with an error where its caller is to get one. */
+  end(job: Job, error?: unknown): void {
+    if (job.ended) return;
+    job.end(error);
+    const { id, inFlight } = job.sequence;
+    this.#scheduler.abort(id);
+    if (inFlight === 0) this.#jobs.delete(id);
+  }
+
+  /** Ends all requests and frees what they used. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const job of this.#jobs.values()) this.end(job);
+    for (const submitted of this.#flight) submitted.drop();
+    await this.#loop;
+    this.#runner[Symbol.dispose]();
+    this.#pool[Symbol.dispose]();
+  }
+
+  #jobOf({ id }: Sequence): Job {
+    return this.#jobs.get(id)!;
+  }
+
+  /** Runs steps until no request is left. */
+  async #run(): Promise<void> {
+    try {
+      await setImmediate(); // requests that come together are scheduled together
+      await this.#runSteps();
+    } catch (error) {
+      this.#failure ??= error;
+      await Promise.allSettled(this.#flight.splice(0).map((submitted) => submitted.done()));
+      for (const job of this.#jobs.values()) this.end(job, error);
+      this.#jobs.clear();
+      this.#loop = undefined;
+    }
+  }
+
+  async #runSteps(): Promise<void> {
+    const flight = this.#flight;
+    /** Scheduled, but not submitted. */
+    const pending: Step[] = [];
+    this.#sizer = new SubmissionSizer(undefined);
+    let turn = performance.now();
+    for (;;) {
+      for (;;) {
+        if (performance.now() - turn > TURN_MS) {
+          await setImmediate();
+          turn = performance.now();
+        }
+        if (pending.length === 0) {
+          const next = this.#schedule();
+          if (!next) break;
+          pending.push(next);
+        }
+        const [step] = pending;
+        if (flight.length > 0 && !(this.#hasPlace(step.kind) && this.#runner.canSubmit(step))) break;
+        flight.push(await this.#runner.submit(pending.shift()!));
+      }
+      if (flight.length === 0) {
+        this.#loop = undefined; // at once: the next request may come before the caller goes on
+        return;
+      }
+      const [submitted] = flight;
+      const asked = performance.now();
+      if (!await succeeded({ ...submitted, count: 1 })) {
+        pending.unshift(...await this.#takeBack());
+        this.#sizer = new SubmissionSizer(undefined);
+        continue;
+      }
+      flight.shift();
+      const { step } = submitted;
+      this.#sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
+      this.#sizer.grow();
+      this.#scheduler.commit(step, await this.#take(submitted));
+      this.#forget(step);
+    }
+  }
+
+  /** Whether another step may be on its way. */
+  #hasPlace(kind: Step["kind"]): boolean {
+    // Where rows cost little, the host prepares a prompt while the device reads the one before.
+    if (kind === "prefill" && this.#model.device.tiled) return this.#flight.length < MAX_DEPTH;
+    // What a grammar allows next, the host has to know before.
+    return this.#flight.length < (this.#constrained > 0 ? 1 : Math.min(MAX_DEPTH, this.#sizer.depth));
+  }
+
+  /** The next step that may be on its way beside the others. */
+  #schedule(): Step | undefined {
+    const promptsOnly = !this.#hasPlace("decode");
+    if (promptsOnly && !this.#hasPlace("prefill")) return undefined;
+    return this.#scheduler.schedule(this.#constrained > 0 ? 1 : this.#sizer.size, promptsOnly);
+  }
+
+  /** The steps on their way, of which the first one failed, to be submitted again. */
+  async #takeBack(): Promise<readonly Step[]> {
+    const failed = this.#flight.splice(0);
+    for (const later of failed.slice(1)) await succeeded({ ...later, count: 1 });
+    this.#runner.reset();
+    return failed.map(({ step }) => step);
+  }
+
+  /**
+   * Gives the tokens of a step to their requests: the first one of each, then the second ones. Says what the step comes to for each of its
+   * rows.
+   */
+  async #take(submitted: Submitted): Promise<readonly StepResult[]> {
+    const { step } = submitted;
+    const rows = stepRowsOf(step).map((row, i) => {
+      const job = this.#jobOf(row.sequence);
+      const isWanted = !job.ended && tokenCountOf(step, row) > 0;
+      return { job, chosen: isWanted ? submitted.tokens(i) : [], tokens: [] as number[] };
+    });
+    const most = Math.max(...rows.map(({ chosen }) => chosen.length));
+    for (let j = 0; j < most; j++) {
+      for (const [i, { job, chosen, tokens }] of rows.entries()) {
+        if (job.ended || j >= chosen.length) continue;
+        if (job.generated === 0) this.#countPrompt(job);
+        const { logprobs: top } = job.settings;
+        job.push(chosen[j], top === undefined ? undefined : submitted.logprobs(i, j, top));
+        if (chosen[j] < 0) continue;
+        tokens.push(chosen[j]);
+        this.#counts.generationTokens++;
+      }
+      if (this.#pace) await this.#pace();
+    }
+    return rows.map(({ job, tokens }) => ({ tokens, ended: job.ended }));
+  }
+
+  #countPrompt({ sequence: { promptLength, cached } }: Job): void {
+    this.#counts.promptTokens += promptLength;
+    this.#counts.cachedTokens += cached ?? 0;
+  }
+
+  /** Forgets requests that have ended and that no step on its way concerns. */
+  #forget(step: Step): void {
+    for (const { sequence: { id, status, inFlight } } of stepRowsOf(step)) {
+      if (status === "ended" && inFlight === 0) this.#jobs.delete(id);
+    }
+  }
+}
