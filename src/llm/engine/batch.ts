@@ -105,9 +105,9 @@ async function* streamRequests(
   const batch = new Batch(decodingModel(model), requests, constraints, options);
   let count = 0;
   try {
-    for await (const responses of batch.responses()) {
-      count++;
-      yield* responses;
+    for (let list = await batch.responses.next(); list; list = await batch.responses.next()) {
+      count += list.length;
+      for (const response of list) yield response;
     }
   } finally {
     const closed = batch[Symbol.asyncDispose]();
@@ -136,9 +136,10 @@ async function openConstraints(
 
 /** Sequences that advance together. */
 class Batch implements AsyncDisposable {
+  /** What the sequences give, for the caller to take. */
+  readonly responses = new Channel<BatchToken>();
   readonly #core: EngineCore;
   readonly #jobs: readonly Job[];
-  readonly #responses = new Channel<BatchToken>();
   readonly #options: BatchGenerateOptions;
   /** Prompts that were read, and sequences that have not ended. */
   #read = 0;
@@ -158,7 +159,7 @@ class Batch implements AsyncDisposable {
       tokenBudget: Infinity,
       prefillStepSize: chunkLength(model, requests[0].settings),
       processors: options.logitsProcessors,
-      pace: () => this.#responses.drained(),
+      pace: () => this.responses.drained(),
     });
     this.#jobs = requests.map((request, sequence) => {
       const output = {
@@ -176,15 +177,10 @@ class Batch implements AsyncDisposable {
     if (options.signal?.aborted) this.#abort(); // while the grammars opened
   }
 
-  /** The responses, in the lists in which they come. */
-  async *responses(): AsyncGenerator<readonly BatchToken[], void, void> {
-    for (let list = await this.#responses.next(); list; list = await this.#responses.next()) yield list;
-  }
-
   /** Ends all sequences and frees what they used. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#options.signal?.removeEventListener("abort", this.#abort);
-    this.#responses.end();
+    this.responses.end();
     for (const job of this.#jobs) this.#core.end(job);
     await this.#core[Symbol.asyncDispose]();
   }
@@ -194,16 +190,16 @@ class Batch implements AsyncDisposable {
       this.#read++;
       this.#options.onPrompt?.(this.#read, this.#jobs.length);
     }
-    this.#responses.push({ sequence, ...response });
+    this.responses.push({ sequence, ...response });
   }
 
   #end(error: unknown): void {
-    if (--this.#left === 0 || error !== undefined) this.#responses.end(error);
+    if (--this.#left === 0 || error !== undefined) this.responses.end(error);
   }
 
   /** Ends the sequences without a token; the others end with their next one. Without any token, the reason is thrown. */
   readonly #abort = (): void => {
-    if (this.#read === 0) this.#responses.end(this.#options.signal!.reason);
+    if (this.#read === 0) this.responses.end(this.#options.signal!.reason);
     for (const job of this.#jobs) if (!job.isExpected) this.#core.end(job);
   };
 }

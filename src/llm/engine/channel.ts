@@ -45,7 +45,9 @@ export class Channel<T> {
 
   /** The values one by one, until the end. */
   async *take(): AsyncGenerator<T, void, void> {
-    for (let values = await this.next(); values; values = await this.next()) yield* values;
+    for (let values = await this.next(); values; values = await this.next()) {
+      for (const value of values) yield value;
+    }
   }
 
   /** Resolves when the taker has all values and waits for others, or at the end. */

@@ -11,20 +11,13 @@ import type { Tensor } from "../../array/mod.ts";
 import { sampleRows } from "../../array/fast/sample.ts";
 import { choose, type DecodeScalars } from "../decode/state.ts";
 import type { LogitsProcessor, Sampler } from "../sampling/options.ts";
+import { countTokens, penalizeCounted, penalizeRepeated, placesOf } from "../sampling/penalties.ts";
+import type { LogitsSettings, SamplerSettings } from "../sampling/settings.ts";
 
-/** What a request says about the choice of its tokens, with the defaults filled in. */
-export interface ChoiceSettings {
-  readonly temperature: number;
-  readonly topP: number;
-  readonly minP: number;
-  readonly topK: number;
-  readonly repetitionPenalty: number;
-  readonly presencePenalty: number;
-  readonly frequencyPenalty: number;
+/** What a request says about the choice of its tokens. */
+export interface ChoiceSettings extends SamplerSettings, LogitsSettings {
   /** Recent tokens that penalties look at. */
   readonly contextSize: number;
-  /** Token ids and what is added to their logits. */
-  readonly bias: readonly (readonly [number, number])[];
   /** How many of the most probable tokens are reported; undefined without log probabilities. */
   readonly logprobs: number | undefined;
 }
@@ -129,13 +122,6 @@ export function chooseRows(
   return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, mx.add(position, 1), mask);
 }
 
-/** Where tokens (B, n) are among the logits (B, V) in a row. A row without finite logits has the token -1, and stays in its own place. */
-function placesOf(tokens: Tensor, vocabulary: number): Tensor {
-  const [rows] = tokens.shape;
-  return mx.add(mx.maximum(tokens, 0), mx.multiply(mx.arange(rows), vocabulary).astype(mx.int32).reshape(rows, 1))
-    .reshape(-1);
-}
-
 /** Logits with a bias added to those of some tokens; unused places add 0 to the first one. */
 function addBias(logits: Tensor, ids: Tensor, values: Tensor): Tensor {
   const at = placesOf(ids, logits.shape[1]);
@@ -158,19 +144,11 @@ function filled(ages: Tensor, last: Tensor): Tensor {
  * at as many of them as its penalties say.
  */
 function penalize(logits: Tensor, recent: Tensor, penalties: Tensor, last: Tensor): Tensor {
-  const [rows, vocabulary] = logits.shape;
   const [repetition, presence, frequency, context] = mx.split(penalties, 4, 1);
   const ages = agesOf(recent, last);
-  const counted = mx.multiply(mx.less(ages, context), filled(ages, last));
-  const counts = mx.zeros([rows * vocabulary]).at(placesOf(recent, vocabulary)).add(counted.reshape(-1))
-    .reshape(rows, vocabulary);
-  const seen = mx.greater(counts, 0);
-  const of = (penalty: Tensor): Tensor => penalty.astype(logits.dtype);
-  const scaled = mx.where(
-    mx.less(logits, 0),
-    mx.multiply(logits, of(repetition)),
-    mx.divide(logits, of(repetition)),
-  );
-  const present = mx.where(seen, mx.subtract(scaled, of(presence)), logits);
-  return mx.subtract(present, mx.multiply(counts, frequency).astype(logits.dtype)) as Tensor;
+  const weights = mx.multiply(mx.less(ages, context), filled(ages, last));
+  const counts = countTokens(recent, weights, logits.shape[1]);
+  const repeated = penalizeRepeated(logits, repetition.astype(logits.dtype));
+  const present = mx.where(mx.greater(counts, 0), mx.subtract(repeated, presence.astype(logits.dtype)), logits);
+  return penalizeCounted(present, counts, frequency);
 }

@@ -91,7 +91,7 @@ export class Engine implements AsyncDisposable {
    * requests wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
-    const closed = this.#closed ?? this.#core.failure;
+    const closed = this.#core.failure ?? this.#closed;
     if (closed !== undefined) throw closed;
     checkOptions("Engine.add", request, REQUEST_OPTIONS);
     const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;

@@ -9,6 +9,7 @@ import type { Key } from "../../array/random/keys.ts";
 import { logitsError } from "../error.ts";
 import type { GenerationRequest } from "../generation/request.ts";
 import type { SamplerOptions } from "../sampling/options.ts";
+import { logitsSettings, samplerSettings } from "../sampling/settings.ts";
 import type { Constraint } from "../structured/constraint.ts";
 import type { ChoiceSettings } from "./choice.ts";
 import type { EngineResponse } from "./request.ts";
@@ -42,24 +43,6 @@ export interface JobOptions {
   readonly onEnd?: () => void;
 }
 
-/** How a request chooses tokens. */
-function settingsOf(request: ChoiceOptions, contextSize: number): ChoiceSettings {
-  // Of names of one token, such as 7 and "07", the last one counts.
-  const bias = [...new Map(Object.entries(request.logitBias ?? {}).map(([id, value]) => [Number(id), value]))];
-  return {
-    temperature: request.temp ?? 0,
-    topP: request.topP ?? 1,
-    minP: request.minP ?? 0,
-    topK: request.topK ?? 0,
-    repetitionPenalty: request.repetitionPenalty ?? 1,
-    presencePenalty: request.presencePenalty ?? 0,
-    frequencyPenalty: request.frequencyPenalty ?? 0,
-    contextSize,
-    bias,
-    logprobs: request.logprobs,
-  };
-}
-
 /** A request on its way. */
 export class Job implements RunnerSequence {
   readonly sequence: Sequence;
@@ -80,7 +63,7 @@ export class Job implements RunnerSequence {
   constructor({ id, request, choice, output, priority, name = "", onEnd = () => {} }: JobOptions) {
     const { ids, settings: { maxTokens, sampler, contextSize } } = request;
     this.sequence = new Sequence({ id, prompt: ids, maxTokens, priority });
-    this.settings = settingsOf(choice, contextSize);
+    this.settings = { ...samplerSettings(choice), ...logitsSettings(choice), contextSize, logprobs: choice.logprobs };
     this.#request = request;
     this.#output = output;
     this.#name = name;
