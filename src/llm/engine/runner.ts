@@ -12,7 +12,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { DeviceLoop, hostVisible, type TracedStep } from "../../array/compile/loop.ts";
+import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Key } from "../../array/random/keys.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
@@ -68,8 +68,10 @@ type Read = Pick<Submitted, "step" | "submitted" | "drop">;
 
 /** Fewest pages in a table, so that short sequences share traces. */
 const MIN_COLUMNS = 4;
-/** Steps of a loop after which a faster form is looked for. */
+/** Steps of a loop after which a faster form is looked for, and then one of what read prompts. */
 const IMPROVE_AFTER = 32;
+/** Most traces of prompts of which a faster form is looked for then. */
+const MAX_IMPROVED = 8;
 
 /** A step over a state, or its trace where that is kept. */
 type Traced<S> = TracedStep<S> | ((state: S) => S);
@@ -92,6 +94,8 @@ export class Runner implements Disposable {
   #loop: DeviceLoop<RowState & Buffers> | undefined;
   #chooser: DeviceLoop<RowState> | undefined;
   #steps = 0;
+  /** Traces that read prompts since a faster form was looked for, the last one last. */
+  readonly #prompts = new Set<TracedStep<unknown>>();
   #every: Int32Array | undefined;
   /** What steps on their way still use, with the number of them. */
   readonly #ended: Disposable[] = [];
@@ -126,6 +130,7 @@ export class Runner implements Disposable {
   /** Forgets what is on the device but the pool, after steps that failed; nothing may be on its way. */
   reset(): void {
     this[Symbol.dispose]();
+    this.#prompts.clear();
     this.#model.traces[Symbol.dispose]();
   }
 
@@ -160,6 +165,7 @@ export class Runner implements Disposable {
     // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
     const keeps = this.#model.device.tiled || !last;
     const traced = await this.#traced(kind, state, (now) => promptStep(this.#model, now), keeps);
+    if (traced instanceof TracedStep) this.#noteUse(traced as TracedStep<unknown>);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
     const ticket = loop.run(1);
@@ -245,7 +251,7 @@ export class Runner implements Disposable {
     }
     for (const { sequence } of step.rows) this.#held.get(sequence)!.next += step.steps;
     this.#steps += step.steps;
-    if (this.#steps >= IMPROVE_AFTER && this.#steps - step.steps < IMPROVE_AFTER) this.#model.traces.improve(loop);
+    if (this.#steps >= IMPROVE_AFTER && this.#steps - step.steps < IMPROVE_AFTER) this.#improve(loop);
     const done = async (): Promise<void> => {
       await (choosing ?? loop).done(ticket, true);
       if (choosing) await loop.done(ticket);
@@ -258,6 +264,19 @@ export class Runner implements Disposable {
       tokens: (i) => rows.tokens(at[i], step.rows[i].from + 1, step.rows[i].count),
       logprobs: (i, j, top) => rows.logprobs(at[i], step.rows[i].from + 1 + j, top),
     };
+  }
+
+  /** Has a faster form looked for of the loop, then of what read prompts. */
+  #improve(loop: DeviceLoop<RowState & Buffers>): void {
+    for (const what of [loop, ...this.#prompts]) this.#model.traces.improve(what);
+    this.#prompts.clear();
+  }
+
+  /** Notes that a trace reads a prompt. */
+  #noteUse(traced: TracedStep<unknown>): void {
+    this.#prompts.delete(traced);
+    this.#prompts.add(traced);
+    if (this.#prompts.size > MAX_IMPROVED) this.#prompts.delete(this.#prompts.values().next().value!);
   }
 
   /** Whether a row of a step is on the device as the step needs it. */
