@@ -1,6 +1,5 @@
 /**
- * Generation for several prompts that are there together: an {@link EngineCore} of their own, whose steps read the weights once for all of
- * them.
+ * Generation for several prompts that are there together: what callers give and get.
  *
  * @module
  */
@@ -10,31 +9,14 @@ import { interruptible, interruptibleStream } from "../host.ts";
 import type { ParsedToolCall } from "../answer/tool_calls.ts";
 import { checkModel, checkOptions } from "../arguments.ts";
 import { LlmError } from "../error.ts";
-import { chunkLength } from "../generation/generate.ts";
-import { type GenerationRequest, requestsOf } from "../generation/request.ts";
+import { requestsOf } from "../generation/request.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions } from "../sampling/options.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
-import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
+import type { LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "../generation/prompt.ts";
-import { Constraint } from "../structured/constraint.ts";
-import type { GrammarSource } from "../structured/protocol.ts";
 import { grammarOf, type ResponseFormat } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
-import { Channel } from "./channel.ts";
-import { EngineCore } from "./core.ts";
-import { Job } from "./job.ts";
-import { batchSizesOf } from "./options.ts";
-import type { EngineResponse } from "./request.ts";
-
-/** One generated token of one sequence. */
-export interface BatchToken extends
-  Pick<
-    GenerationResponse,
-    "text" | "reasoning" | "toolCalls" | "raw" | "token" | "logprobs" | "generationTokens" | "finishReason"
-  > {
-  /** Number of the prompt. */
-  readonly sequence: number;
-}
+import { type BatchRequest, type BatchToken, streamRequests } from "./batch_stream.ts";
 
 /** What {@link batchGenerate} returns: an entry for each prompt, in their order, and figures of the whole batch. */
 export interface BatchResponse {
@@ -89,124 +71,6 @@ export function streamBatchGenerate(
     checkOptions("batchGenerate", heeding, BATCH_OPTIONS);
     yield* streamRequests(model, tokenizer, batchRequestsOf(model, tokenizer, prompts, heeding), heeding);
   });
-}
-
-/** The responses to some requests. */
-async function* streamRequests(
-  model: LanguageModel,
-  tokenizer: Tokenizer,
-  requests: readonly BatchRequest[],
-  options: BatchGenerateOptions,
-): AsyncGenerator<BatchToken, void, void> {
-  if (requests.length === 0) return;
-  const { signal } = options;
-  signal?.throwIfAborted();
-  const constraints = await openConstraints(tokenizer, model.config.vocabSize, requests, signal);
-  const batch = new Batch(decodingModel(model), requests, constraints, options);
-  let count = 0;
-  try {
-    for (let list = await batch.responses.next(); list; list = await batch.responses.next()) {
-      count += list.length;
-      for (const response of list) yield response;
-    }
-  } finally {
-    const closed = batch[Symbol.asyncDispose]();
-    // Memory that the device still uses for aborted prompts lives until the device is done, but no caller waits for that.
-    if (count > 0 || !signal?.aborted) await closed;
-  }
-}
-
-/** What the tokens of each sequence may be. */
-async function openConstraints(
-  tokenizer: Tokenizer,
-  size: number,
-  requests: readonly BatchRequest[],
-  signal: AbortSignal | undefined,
-): Promise<readonly (Constraint | undefined)[]> {
-  using opened = new DisposableStack();
-  const constraints: (Constraint | undefined)[] = [];
-  for (const { grammar, ids, thinking } of requests) {
-    const constraint = opened.use(await Constraint.open(tokenizer, size, grammar, signal));
-    constraint?.begin(ids, thinking);
-    constraints.push(constraint);
-  }
-  opened.move();
-  return constraints;
-}
-
-/** Sequences that advance together. */
-class Batch implements AsyncDisposable {
-  /** What the sequences give, for the caller to take. */
-  readonly responses = new Channel<BatchToken>();
-  readonly #core: EngineCore;
-  readonly #jobs: readonly Job[];
-  readonly #options: BatchGenerateOptions;
-  /** Prompts that were read, and sequences that have not ended. */
-  #read = 0;
-  #left: number;
-
-  /** Begins to read the prompts; the constraints belong to the batch. */
-  constructor(
-    model: DecodingModel,
-    requests: readonly BatchRequest[],
-    constraints: readonly (Constraint | undefined)[],
-    options: BatchGenerateOptions,
-  ) {
-    this.#options = options;
-    this.#left = requests.length;
-    this.#core = new EngineCore(model, {
-      ...batchSizesOf(model, requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1)),
-      tokenBudget: Infinity,
-      prefillStepSize: chunkLength(model, requests[0].settings),
-      processors: options.logitsProcessors,
-      pace: () => this.responses.drained(),
-    });
-    this.#jobs = requests.map((request, sequence) => {
-      const output = {
-        push: (response: EngineResponse): void => this.#push(sequence, response),
-        end: (error?: unknown): void => this.#end(error),
-      };
-      const name = requests.length > 1 ? ` of sequence ${sequence}` : "";
-      const job = new Job({ id: sequence, request, choice: options, output, name });
-      const constraint = constraints[sequence];
-      if (constraint) job.constrain(constraint);
-      return job;
-    });
-    for (const job of this.#jobs) this.#core.add(job);
-    options.signal?.addEventListener("abort", this.#abort);
-    if (options.signal?.aborted) this.#abort(); // while the grammars opened
-  }
-
-  /** Ends all sequences and frees what they used. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#options.signal?.removeEventListener("abort", this.#abort);
-    this.responses.end();
-    for (const job of this.#jobs) this.#core.end(job);
-    await this.#core[Symbol.asyncDispose]();
-  }
-
-  #push(sequence: number, { promptTokens: _, cachedTokens: _cached, ...response }: EngineResponse): void {
-    if (response.generationTokens === 1) {
-      this.#read++;
-      this.#options.onPrompt?.(this.#read, this.#jobs.length);
-    }
-    this.responses.push({ sequence, ...response });
-  }
-
-  #end(error: unknown): void {
-    if (--this.#left === 0 || error !== undefined) this.responses.end(error);
-  }
-
-  /** Ends the sequences without a token; the others end with their next one. Without any token, the reason is thrown. */
-  readonly #abort = (): void => {
-    if (this.#read === 0) this.responses.end(this.#options.signal!.reason);
-    for (const job of this.#jobs) if (!job.isExpected) this.#core.end(job);
-  };
-}
-
-/** What a prompt of a batch comes to. */
-interface BatchRequest extends GenerationRequest {
-  readonly grammar: GrammarSource | undefined;
 }
 
 /** A request for each prompt of a batch. Checks everything that can be wrong before any work is done. */

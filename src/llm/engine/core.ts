@@ -16,10 +16,10 @@ import { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
 import type { Job } from "./job.ts";
-import { Runner, type Submitted } from "./runner.ts";
+import { Runner } from "./runner.ts";
 import { Scheduler, type SchedulerOptions } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
-import { type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
+import { type Step, type StepResult, stepRowsOf, type Submitted, tokenCountOf } from "./step.ts";
 
 /** Milliseconds after which other tasks of the event loop get their turn. */
 const TURN_MS = 2;

@@ -13,7 +13,7 @@ import { logitsSettings, samplerSettings } from "../sampling/settings.ts";
 import type { Constraint } from "../structured/constraint.ts";
 import type { ChoiceSettings } from "./choice.ts";
 import type { EngineResponse } from "./request.ts";
-import type { RunnerSequence } from "./runner.ts";
+import type { RunnerSequence } from "./runner_context.ts";
 import { Sequence } from "./sequence.ts";
 
 /** Who takes the responses of a request. */

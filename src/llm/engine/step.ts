@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Logprobs } from "../sampling/logprobs_log.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Positions to copy from the beginning of a page to that of another, in all layers. */
@@ -51,6 +52,21 @@ export interface StepResult {
   readonly tokens: readonly number[];
   /** Whether the sequence ends with them, by a stop token, a stop string or an error. The scheduler knows the limit itself. */
   readonly ended: boolean;
+}
+
+/** A step on its way. */
+export interface Submitted {
+  readonly step: Step;
+  /** When it was submitted, in milliseconds. */
+  readonly submitted: number;
+  /** Resolves when the device has done it. */
+  done(): Promise<void>;
+  /** Leaves out the rest of it, where the device can; nothing of it may be read then. */
+  drop(): void;
+  /** The tokens that were chosen for a row of the step, afterwards; -1 where logits had NaN or infinity in them. */
+  tokens(row: number): Int32Array;
+  /** The log probabilities of token `i` of those. */
+  logprobs(row: number, i: number, top: number): Logprobs;
 }
 
 /** The rows of a step. */

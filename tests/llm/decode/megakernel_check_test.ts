@@ -129,7 +129,7 @@ for (const device of DEVICES) {
       }
       assertEquals(tokens, [greedy.slice(0, 36), greedy.slice(0, 36)]);
       await model.traces.idle();
-      const found = verdicts(folder).filter(({ question }) => question.endsWith(" of 8 tokens"));
+      const found = verdicts(folder).filter(({ question }) => question.endsWith(" of 8 tokens in pages of 64"));
       assertEquals(found.map(({ answer }) => answer), [expected]);
     });
     model[Symbol.dispose]();

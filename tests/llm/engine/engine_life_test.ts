@@ -182,6 +182,17 @@ for (const device of DEVICES) {
     assertEquals(await settle(model), before);
   });
 
+  Deno.test(`requests of one token, which no decode step follows, leave nothing behind on ${device}`, async () => {
+    const { model, tokenizer } = await load();
+    await using engine = new mx.lm.Engine(model, tokenizer, { ...small(device), prefillStepSize: 32 });
+    const serve = async (from: number): Promise<number> => {
+      for (let i = from; i < from + 5; i++) await take(engine.add({ prompt: [1 + i, 5, 6], maxTokens: 1 }));
+      return mx.getActiveMemory();
+    };
+    const first = await serve(0);
+    assertEquals(await serve(10), first);
+  });
+
   Deno.test(`an engine whose model was disposed says so on ${device}`, async () => {
     await shared.loaded?.model.traces.idle();
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });

@@ -1,0 +1,106 @@
+/**
+ * What the parts of a runner have in common: the model and its pool, how tokens are chosen, and the traces of steps.
+ *
+ * @module
+ */
+
+import { DeviceLoop, type TracedStep } from "../../array/compile/loop.ts";
+import * as mx from "../../array/mod.ts";
+import type { Key } from "../../array/random/keys.ts";
+import type { KvPool } from "../kv/paged.ts";
+import type { DecodingModel } from "../models/mod.ts";
+import type { LogitsProcessor } from "../sampling/options.ts";
+import { type ChoiceKind, type ChoiceSettings, kindOf, powerOfTwo } from "./choice.ts";
+import { chooseStep } from "./device_steps.ts";
+import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** What a runner asks about a sequence. */
+export interface RunnerSequence {
+  readonly settings: ChoiceSettings;
+  /** Whether masks say what its tokens may be. */
+  readonly constrained: boolean;
+  /** What its next token may be; undefined where it may be any, or none is wanted because it has ended meanwhile. */
+  mask(): Promise<Int32Array | undefined>;
+  /** State of its random numbers before the next token that the host does not know. */
+  readonly key: Key | undefined;
+}
+
+/** Fewest pages in a table, so that short sequences share traces. */
+const MIN_COLUMNS = 4;
+
+/** Columns of a table of so many pages. */
+export function columnsFor(pages: number): number {
+  return Math.max(MIN_COLUMNS, powerOfTwo(pages));
+}
+
+/** A step over a state, or its trace where that is kept. */
+type Traced<S> = TracedStep<S> | ((state: S) => S);
+
+/** The context of a runner's parts. */
+export class RunnerContext {
+  readonly model: DecodingModel;
+  readonly pool: KvPool;
+  /** Tells about a sequence. */
+  readonly of: (sequence: Sequence) => RunnerSequence;
+  /** Change the logits of all sequences. */
+  readonly processors: readonly LogitsProcessor[];
+  /** Of logits. */
+  readonly dtype: mx.Dtype;
+  /** Names the graphs of the processors; undefined where one has no name, so that its steps are not kept. */
+  readonly #graphs: string | undefined;
+
+  constructor(
+    model: DecodingModel,
+    pool: KvPool,
+    of: (sequence: Sequence) => RunnerSequence,
+    processors: readonly LogitsProcessor[],
+  ) {
+    this.model = model;
+    this.pool = pool;
+    this.of = of;
+    this.processors = processors;
+    this.dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
+    const graphs = processors.map(({ graph }) => graph);
+    this.#graphs = graphs.includes(undefined) ? undefined : graphs.join(" ");
+  }
+
+  /** Whether steps that choose tokens are traced once for all. */
+  get keepsChoices(): boolean {
+    return this.#graphs !== undefined;
+  }
+
+  /** The kind that serves all of some rows. */
+  kindOf(all: readonly ChoiceSettings[]): ChoiceKind {
+    return kindOf(all, this.processors.length > 0);
+  }
+
+  /** Names the choice of tokens. */
+  nameOf(kind: ChoiceKind): string {
+    return `${Object.values(kind).join(" ")} ${this.#graphs}`;
+  }
+
+  /** Rows on the model's device, which need not be the default one. */
+  newRows(sizes: Omit<RowSizes, "dtype">): DeviceRows {
+    return mx.withDevice(this.model.device.name, () => new DeviceRows({ ...sizes, dtype: this.dtype }));
+  }
+
+  /** A loop that chooses tokens from logits. */
+  async choosing(
+    { sizes: { kind, masked } }: Pick<DeviceRows, "sizes">,
+    state: RowState,
+  ): Promise<DeviceLoop<RowState>> {
+    const name = `engine choose ${this.nameOf(kind)} ${masked !== undefined}`;
+    const step = (now: RowState): RowState => chooseStep(kind, now, this.processors);
+    return new DeviceLoop(state, await this.traced(name, state, step, this.keepsChoices));
+  }
+
+  /** A step, its pipelines made, or the trace of it where that is kept. */
+  async traced<S>(name: string, state: S, step: (state: S) => S, keeps: boolean = true): Promise<Traced<S>> {
+    if (!keeps) return step;
+    const { traces } = this.model;
+    const traced = traces.trace(name, state, step);
+    if (!traced.ready) await traces.prepare(traced as TracedStep<unknown>);
+    return traced;
+  }
+}
