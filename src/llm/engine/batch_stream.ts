@@ -100,16 +100,18 @@ class Batch implements AsyncDisposable {
       ...batchSizesOf(model, requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1)),
       tokenBudget: Infinity,
       prefillStepSize: chunkLength(model, requests[0].settings),
-      processors: options.logitsProcessors,
+      processors: requests[0].settings.processors, // with bias and penalties, which all have in common
       pace: () => this.responses.drained(),
     });
+    const { temp, topP, topK, minP, logprobs } = options;
+    const choice = { temp, topP, topK, minP, logprobs };
     this.#jobs = requests.map((request, sequence) => {
       const output = {
         push: (response: EngineResponse): void => this.#push(sequence, response),
         end: (error?: unknown): void => this.#end(error),
       };
       const name = requests.length > 1 ? ` of sequence ${sequence}` : "";
-      const job = new Job({ id: sequence, request, choice: options, output, name });
+      const job = new Job({ id: sequence, request, choice, output, name });
       const constraint = constraints[sequence];
       if (constraint) job.constrain(constraint);
       return job;

@@ -60,7 +60,7 @@ function hasPenalties({ repetitionPenalty, presencePenalty, frequencyPenalty }: 
 /** Numbers of most probable tokens that kinds report: a request takes the first ones of the next larger number. */
 const LOGPROBS = [-1, 0, 5, 20];
 
-/** The kind that serves all of some rows. Where processors of a caller `look` at recent tokens, these are as many as the rows ask for. */
+/** The kind that serves all of some rows. Where further processors `look` at recent tokens, these are as many as the rows ask for. */
 export function kindOf(all: readonly ChoiceSettings[], look: boolean = false): ChoiceKind {
   const most = (of: (settings: ChoiceSettings) => number): number => Math.max(0, ...all.map(of));
   const context = most((s) => look || hasPenalties(s) ? s.contextSize : 0);
@@ -94,7 +94,7 @@ export function penaltiesRow(settings: ChoiceSettings): Float32Array {
   return Float32Array.of(repetitionPenalty, presencePenalty, frequencyPenalty, contextSize);
 }
 
-/** Chooses the tokens after `now.position` as {@link choose} does, with the settings of each row; the processors of a caller come last. */
+/** Chooses the tokens after `now.position` as {@link choose} does, with the settings of each row; further processors come last. */
 export function chooseRows(
   kind: ChoiceKind,
   now: DecodeScalars & ChoiceArrays,
@@ -116,7 +116,9 @@ export function chooseRows(
   if (biasIds) processors.push((_, x) => addBias(x, biasIds, biasValues!));
   if (penalties) processors.push((recent, x) => penalize(x, recent, penalties, position));
   for (const process of own) {
-    processors.push((recent, x) => process(recent, x, filled(agesOf(recent, position), position)));
+    const weightsOf = (recent: Tensor): Tensor | undefined =>
+      process.counts ? filled(agesOf(recent, position), position) : undefined;
+    processors.push((recent, x) => process(recent, x, weightsOf(recent)));
   }
   const logprobs = kind.logprobs < 0 ? undefined : kind.logprobs;
   return choose({ sampler, processors, contextSize: kind.recent, logprobs }, now, logits, mx.add(position, 1), mask);

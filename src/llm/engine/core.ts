@@ -28,7 +28,7 @@ const MAX_DEPTH = 2;
 
 /** What a core may use, and what its requests have in common. */
 export interface CoreOptions extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages"> {
-  /** Change logits after bias and penalties, of all requests, which then have one context size. Default none. */
+  /** Change the logits of all requests, which then have one context size, after bias and penalties of their own. Default none. */
   readonly processors?: readonly LogitsProcessor[];
   /** Resolves when the callers want the next tokens. Default at once. */
   readonly pace?: () => Promise<void>;
