@@ -43,8 +43,15 @@ export async function* streamRequests(
   if (requests.length === 0) return;
   const { signal } = options;
   signal?.throwIfAborted();
-  const constraints = await openConstraints(tokenizer, model.config.vocabSize, requests, signal);
+  using opened = new DisposableStack();
+  const constraints: (Constraint | undefined)[] = [];
+  for (const { grammar, ids, thinking } of requests) {
+    const constraint = opened.use(await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal));
+    constraint?.begin(ids, thinking);
+    constraints.push(constraint);
+  }
   const batch = new Batch(decodingModel(model), requests, constraints, options);
+  opened.move(); // they are the batch's now
   let count = 0;
   try {
     for (let list = await batch.responses.next(); list; list = await batch.responses.next()) {
@@ -58,24 +65,6 @@ export async function* streamRequests(
   }
 }
 
-/** What the tokens of each sequence may be. */
-async function openConstraints(
-  tokenizer: Tokenizer,
-  size: number,
-  requests: readonly BatchRequest[],
-  signal: AbortSignal | undefined,
-): Promise<readonly (Constraint | undefined)[]> {
-  using opened = new DisposableStack();
-  const constraints: (Constraint | undefined)[] = [];
-  for (const { grammar, ids, thinking } of requests) {
-    const constraint = opened.use(await Constraint.open(tokenizer, size, grammar, signal));
-    constraint?.begin(ids, thinking);
-    constraints.push(constraint);
-  }
-  opened.move();
-  return constraints;
-}
-
 /** Sequences that advance together. */
 class Batch implements AsyncDisposable {
   /** What the sequences give, for the caller to take. */
@@ -87,7 +76,7 @@ class Batch implements AsyncDisposable {
   #read = 0;
   #left: number;
 
-  /** Begins to read the prompts; the constraints belong to the batch. */
+  /** Begins to read the prompts. Each sequence owns its constraint. */
   constructor(
     model: DecodingModel,
     requests: readonly BatchRequest[],
