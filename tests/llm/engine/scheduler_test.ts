@@ -65,6 +65,24 @@ Deno.test("a prompt is read in parts, and then decoded up to its limit", () => {
   assertEquals([sequence.status, sequence.tokens.slice(23)], ["ended", [7, 7, 7, 7]]);
 });
 
+Deno.test("with an endless budget all prompts go first, in parts of the size of a step", () => {
+  const scheduler = schedulerWith({ tokenBudget: Infinity, prefillStepSize: 10 });
+  addAll(scheduler, sequenceOf(1, 4, 2), sequenceOf(2, 25, 2));
+  assertEquals(run(scheduler, 5, 4), ["read 1: 0+4", "read 2: 0+10", "read 2: 10+10", "read 2: 20+5", "decode 1 2 x1"]);
+  const small = schedulerWith({ tokenBudget: 10, prefillStepSize: 100 });
+  addAll(small, sequenceOf(1, 15));
+  assertEquals(run(small, 2), ["read 1: 0+10", "read 1: 10+5"]);
+});
+
+Deno.test("a prompt may be scheduled where a decode step may not", () => {
+  const scheduler = schedulerWith({ tokenBudget: Infinity });
+  addAll(scheduler, sequenceOf(1, 4), sequenceOf(2, 5));
+  const steps = [scheduler.schedule(), scheduler.schedule(4, true), scheduler.schedule(4, true)];
+  assertEquals(steps.map(brief), ["read 1: 0+4", "read 2: 0+5", "none"]);
+  for (const step of steps.slice(0, 2)) commit(scheduler, step!);
+  assertEquals([brief(scheduler.schedule(4, true)), brief(scheduler.schedule(4))], ["none", "decode 1 2 x4"]);
+});
+
 Deno.test("a running sequence gets a decode step between the parts of a long prompt", () => {
   const scheduler = schedulerWith();
   addAll(scheduler, sequenceOf(1, 4));
