@@ -12,7 +12,7 @@
 // How long a wait for a GPU looks before the host sleeps, from which it takes 50 microseconds and more to come back. A driver on
 // the CPU needs the processor itself.
 #define LOOK_MICROSECONDS 2000
-#define EARLY_NANOSECONDS 100000 // how often an event is looked at, which nobody can wait for
+#define EARLY_NANOSECONDS 100000 // how often an event is looked at, for which there is no wait
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 

@@ -4,7 +4,7 @@
 // same addresses are the same places. A recording is self-contained. It begins with a barrier against everything
 // submitted before. It ends with a barrier for the host if the host can see a slot. So recordings may be replayed in
 // any order, even while they are still running. A GPU idles for longer between two buffers than at a barrier, up to 20
-// microseconds, so many runs are few buffers of 1, 2, 4 … runs. Where the first dispatches of a Plan open many runs in a
+// microseconds. So many runs are few buffers of 1, 2, 4 … runs. Where the first dispatches of a Plan open many runs in a
 // row, these have a buffer of their own.
 
 #include "plan/recording.h"

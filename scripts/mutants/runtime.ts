@@ -14,7 +14,7 @@ export const RUNTIME = [
   },
   {
     name: "two slots of one place are tracked apart, so that a barrier is missing",
-    file: "runtime-c/plan/recording.c",
+    file: "runtime-c/plan/record.c",
     find: "bindings[i].hazard = table[at] - 1;",
     replace: "bindings[i].hazard = i;",
     tests: ["tests/runtime/ffi_plan_test.ts", "tests/ops/tensor/in_place_test.ts"],

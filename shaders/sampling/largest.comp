@@ -1,7 +1,7 @@
 #version 460
-// The token of each row where none is drawn: the first largest logit; see sample.glsl. One dispatch, since a choice between two
-// steps is waited for. Each workgroup leaves the largest logit of its slice, and the one that is done last takes the
-// largest of those and ends the step as leave.glsl says. No workgroup waits.
+// The token of each row where none is drawn: the first largest logit; see sample.glsl. It is one dispatch, since a choice between
+// two steps is waited for. Each workgroup leaves the largest logit of its slice. The one that is done last takes the
+// largest of those, and ends the step as leave.glsl says. No workgroup waits.
 //
 // best[row][slice] = (index, ordered key). done[row] counts workgroups, and is 0 before and after. Grid: (slices, rows).
 

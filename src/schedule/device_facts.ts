@@ -59,8 +59,8 @@ export class DeviceFacts {
   }
 
   /**
-   * Dtype of the activations of a model whose weights have `stored`: that one where matrix units multiply it, which is as fast alone and
-   * up to four times as fast in batches. Otherwise float32.
+   * Dtype of the activations of a model whose weights have `stored`. It is `stored` where matrix units multiply that, which is as fast
+   * alone and up to four times as fast in batches. Otherwise it is float32.
    */
   activationDtype(stored: Dtype): Dtype {
     return hasMatrixKernels(this.#backend, stored) ? stored : float32;

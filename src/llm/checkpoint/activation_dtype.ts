@@ -12,8 +12,8 @@ import type { Dtype } from "../../array/mod.ts";
 const DTYPES: Readonly<Record<string, Dtype>> = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 };
 
 /**
- * Dtype of activations on the default device, of a model whose floats have `stored`: what VKMX_DTYPE names, else that one where the device
- * has matrix units for it, else float32.
+ * Dtype of activations on the default device, of a model whose floats have `stored`. It is what VKMX_DTYPE names, else `stored` where the
+ * device has matrix units for it, else float32.
  */
 export function activationDtype(stored: Dtype): Dtype {
   const wished = environment("VKMX_DTYPE");
