@@ -9,6 +9,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { assertAlike, errorOf, type Loaded, take, takeAlone, tinyPage } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
+import { idleAfter } from "../../support/models/idle_after.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -42,9 +43,11 @@ async function settle(model: mx.lm.LanguageModel): Promise<number> {
 
 for (const device of DEVICES) {
   const shared: { loaded?: Loaded } = {};
+  const test = (name: string, work: () => Promise<void>): void =>
+    Deno.test(name, idleAfter(() => shared.loaded?.model, work));
   const load = async (): Promise<Loaded> => shared.loaded ??= await mx.lm.load(TINY_DIR, { device });
 
-  Deno.test(`requests are aborted and left at any time on ${device}`, async () => {
+  test(`requests are aborted and left at any time on ${device}`, async () => {
     const loaded = await load();
     await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
       ...small(device),
@@ -95,7 +98,7 @@ for (const device of DEVICES) {
     await assertServes(engine, loaded);
   });
 
-  Deno.test(`a request that follows another at once is served on ${device}`, async () => {
+  test(`a request that follows another at once is served on ${device}`, async () => {
     const { model, tokenizer } = await load();
     await using engine = new mx.lm.Engine(model, tokenizer, small(device));
     for (let i = 0; i < 8; i++) {
@@ -113,7 +116,7 @@ for (const device of DEVICES) {
     await engine.drain();
   });
 
-  Deno.test(`an engine is disposed while requests run, and takes no others, on ${device}`, async () => {
+  test(`an engine is disposed while requests run, and takes no others, on ${device}`, async () => {
     const { model, tokenizer } = await load();
     const before = await settle(model);
     const engine = new mx.lm.Engine(model, tokenizer, { ...small(device), maxSequences: 2 });
@@ -139,7 +142,7 @@ for (const device of DEVICES) {
     assertEquals(await settle(model), before);
   });
 
-  Deno.test(`engines and streams share a model on ${device}`, async () => {
+  test(`engines and streams share a model on ${device}`, async () => {
     const loaded = await load();
     const { model, tokenizer } = loaded;
     await using one = new mx.lm.Engine(model, tokenizer, small(device));
@@ -161,7 +164,7 @@ for (const device of DEVICES) {
     }
   });
 
-  Deno.test(`memory stays flat over many requests on ${device}`, async () => {
+  test(`memory stays flat over many requests on ${device}`, async () => {
     const { model, tokenizer } = await load();
     const before = await settle(model);
     {
@@ -182,7 +185,7 @@ for (const device of DEVICES) {
     assertEquals(await settle(model), before);
   });
 
-  Deno.test(`requests of one token, which no decode step follows, leave nothing behind on ${device}`, async () => {
+  test(`requests of one token, which no decode step follows, leave nothing behind on ${device}`, async () => {
     const { model, tokenizer } = await load();
     await using engine = new mx.lm.Engine(model, tokenizer, { ...small(device), prefillStepSize: 32 });
     const serve = async (from: number): Promise<number> => {
@@ -193,7 +196,7 @@ for (const device of DEVICES) {
     assertEquals(await serve(10), first);
   });
 
-  Deno.test(`an engine whose model was disposed says so on ${device}`, async () => {
+  test(`an engine whose model was disposed says so on ${device}`, async () => {
     await shared.loaded?.model.traces.idle();
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
     const engine = new mx.lm.Engine(model, tokenizer, small(device));

@@ -22,6 +22,7 @@ import { generator } from "../../support/oracles/oracle.ts";
 import { Tokenizer } from "../../../src/llm/tokenizer/tokenizer.ts";
 import { SEED } from "../../support/tier.ts";
 import { hashOf } from "../../../scripts/test/seed.ts";
+import { idleAfter } from "../../support/models/idle_after.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -160,10 +161,12 @@ async function serve(
 
 for (const device of DEVICES) {
   const shared: { loaded?: Loaded } = {};
+  const test = (name: string, work: () => Promise<void>): void =>
+    Deno.test(name, idleAfter(() => shared.loaded?.model, work));
   const load = async (): Promise<Loaded> =>
     shared.loaded ??= { model: (await mx.lm.load(TINY_DIR, { device })).model, tokenizer: await loadTokenizer() };
 
-  Deno.test(`requests with all options get beside each other what they get alone on ${device}`, async () => {
+  test(`requests with all options get beside each other what they get alone on ${device}`, async () => {
     const loaded = await load();
     const tolerance = TOLERANCE[hasMatrices(device) ? "matrices" : "exact"];
     const names = drawSome(device, "requests with all options", Object.keys(REQUESTS), 2);
@@ -210,7 +213,7 @@ for (const device of DEVICES) {
     assert(engine.metrics.kvBytesUsed <= engine.metrics.kvBytes);
   });
 
-  Deno.test(`prompts that begin alike are read once on ${device}`, async () => {
+  test(`prompts that begin alike are read once on ${device}`, async () => {
     const loaded = await load();
     await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
       kvBytes: 40 * tinyPage(device),
@@ -232,7 +235,7 @@ for (const device of DEVICES) {
     assertEquals(again[0].cachedTokens, first.length - 1);
   });
 
-  Deno.test(`the model of the engine's tests is freed on ${device}`, async () => {
+  test(`the model of the engine's tests is freed on ${device}`, async () => {
     await shared.loaded?.model.traces.idle();
     shared.loaded?.model[Symbol.dispose]();
   });

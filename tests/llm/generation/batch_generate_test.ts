@@ -18,6 +18,7 @@ import { tinyPage } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { wrapped } from "../../support/models/wrapped_model.ts";
+import { idleAfter } from "../../support/models/idle_after.ts";
 
 const { batchGenerate, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -64,6 +65,7 @@ for (const device of testDevices()) {
     assertEquals(rest.promptTokens, some.reduce((n, { ids }) => n + ids.length, 0));
     assertEquals(rest.generationTokens, tokens.flat().length);
     assert(rest.promptTps > 0 && rest.generationTps > 0);
+    await model.traces.idle();
     model[Symbol.dispose]();
     assertEquals(mx.getActiveMemory(), before);
   });
@@ -80,6 +82,7 @@ for (const device of testDevices()) {
         assertEquals(tokens[i], await alone(model, tokenizer, prompt, { ...draws, seed: own }), `prompt ${i}`);
       }
     }
+    await model.traces.idle();
     model[Symbol.dispose]();
   };
 
@@ -116,6 +119,7 @@ for (const device of testDevices()) {
         const { model, tokenizer } = await load(TINY_DIR, { device });
         const { tokens } = await batchGenerate(model, tokenizer, prompts.slice(0, 3), { maxTokens: 3 });
         assertEquals(tokens, GOLDEN.slice(0, 3).map(({ greedy }) => greedy.slice(0, 3)));
+        await model.traces.idle();
         model[Symbol.dispose]();
       }, "off");
       assert(kernels.includes("decode_mlp_i32") && !kernels.includes("batch_begin"), String(kernels));
@@ -146,8 +150,10 @@ for (const device of testDevices()) {
         other.model.traces[Symbol.dispose]();
         const added = backend.memory().active - read;
         assert(added < (read - loaded), `${added} bytes more than the ${read - loaded} of a prompt`);
+        await other.model.traces.idle();
         other.model[Symbol.dispose]();
       }
+      await model.traces.idle();
       model[Symbol.dispose]();
     });
 
@@ -173,6 +179,7 @@ for (const device of testDevices()) {
               onPrompt,
             });
             assertEquals(tokens, some.map(({ greedy }) => greedy.slice(0, 4)));
+            await model.traces.idle();
             model[Symbol.dispose]();
           });
           assert(kernels.includes("batch_layers"), String(kernels));
@@ -192,6 +199,7 @@ for (const device of testDevices()) {
           const { tokens } = await batchGenerate(model, tokenizer, prompts, { maxTokens: limits });
           assertEquals(tokens, limits.map((limit, i) => GOLDEN[i].greedy.slice(0, limit)));
         }
+        await model.traces.idle();
         model[Symbol.dispose]();
       });
       assert(kernels.some((kernel) => kernel.startsWith("batch_layers")), String(kernels));
@@ -202,6 +210,7 @@ for (const device of testDevices()) {
 // The rest is about the loop and not the device.
 const DEVICE = anyDevice();
 const { model, tokenizer } = await load(TINY_DIR, { device: DEVICE });
+const test = (name: string, work: () => Promise<void>): void => Deno.test(name, idleAfter(() => model, work));
 const PROMPTS = GOLDEN.slice(0, 3).map((g) => g.prompt);
 
 for (const device of testDevices()) {
@@ -223,7 +232,7 @@ for (const device of testDevices()) {
   });
 }
 
-Deno.test("streamBatchGenerate() streams in steps, and a prompt of one token goes with others", async () => {
+test("streamBatchGenerate() streams in steps, and a prompt of one token goes with others", async () => {
   const prompts = [[GOLDEN[0].ids[0]], GOLDEN[1].ids];
   const order: number[] = [];
   for await (const { sequence, generationTokens } of streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4 })) {
@@ -232,7 +241,7 @@ Deno.test("streamBatchGenerate() streams in steps, and a prompt of one token goe
   assertEquals(order, [10, 11, 20, 21, 30, 31, 40, 41]);
 });
 
-Deno.test("batchGenerate() ends each sequence at its stop string", async () => {
+test("batchGenerate() ends each sequence at its stop string", async () => {
   const whole = await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 30 });
   const stop = whole.texts[1].slice(12, 20);
   const { texts, finishReasons } = await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 30, stop });
@@ -243,7 +252,7 @@ Deno.test("batchGenerate() ends each sequence at its stop string", async () => {
   });
 });
 
-Deno.test("batchGenerate() goes on with others where the context ends for one", async () => {
+test("batchGenerate() goes on with others where the context ends for one", async () => {
   const limit = 40;
   const limited = wrapped(model, { config: { ...model.config, maxPositionEmbeddings: limit } });
   const long = GOLDEN[0].ids;
@@ -254,7 +263,7 @@ Deno.test("batchGenerate() goes on with others where the context ends for one", 
   assertEquals(tokens.slice(1), GOLDEN.slice(1, 3).map((g) => g.greedy.slice(0, 12)));
 });
 
-Deno.test("batchGenerate() encodes each prompt once", async () => {
+test("batchGenerate() encodes each prompt once", async () => {
   const encoded: string[] = [];
   const counting: typeof tokenizer = Object.assign(Object.create(tokenizer), {
     encode: (text: string, options?: Parameters<typeof tokenizer.encode>[1]): number[] => {
@@ -269,7 +278,7 @@ Deno.test("batchGenerate() encodes each prompt once", async () => {
   assertEquals(promptTokens, PROMPTS.reduce((n, prompt) => n + tokenizer.encode(prompt).length, 0));
 });
 
-Deno.test("an abort ends all sequences within a token", async () => {
+test("an abort ends all sequences within a token", async () => {
   const controller = new AbortController();
   const ended: mx.lm.BatchToken[] = [];
   for await (const r of streamBatchGenerate(model, tokenizer, PROMPTS, { signal: controller.signal })) {
@@ -282,7 +291,7 @@ Deno.test("an abort ends all sequences within a token", async () => {
   await assertRejects(() => batchGenerate(model, tokenizer, PROMPTS, { signal: aborted }), Error, "no");
 });
 
-Deno.test("an abort ends the wait for a batch's prompts at once, and their memory goes when the device is done", async () => {
+test("an abort ends the wait for a batch's prompts at once, and their memory goes when the device is done", async () => {
   const backend = getBackend(DEVICE);
   const before = mx.getActiveMemory();
   const controller = new AbortController();
@@ -307,7 +316,7 @@ Deno.test("an abort ends the wait for a batch's prompts at once, and their memor
   assert(mx.getActiveMemory() <= before);
 });
 
-Deno.test("a prompt of a batch is submitted while the one before is read, where rows cost little", async () => {
+test("a prompt of a batch is submitted while the one before is read, where rows cost little", async () => {
   const backend = getBackend(DEVICE);
   const { device } = decodingModel(model);
   const { tiled } = device;
@@ -338,7 +347,7 @@ Deno.test("a prompt of a batch is submitted while the one before is read, where 
   }
 });
 
-Deno.test("processors of a caller change the logits of each sequence by its own tokens", async () => {
+test("processors of a caller change the logits of each sequence by its own tokens", async () => {
   const [frequency] = mx.lm.makeLogitsProcessors({ frequencyPenalty: 9 });
   const unnamed: mx.lm.LogitsProcessor = Object.assign(
     (tokens: mx.Tensor, logits: mx.Tensor, weights?: mx.Tensor) => frequency(tokens, logits, weights),
@@ -366,7 +375,7 @@ Deno.test("processors of a caller change the logits of each sequence by its own 
   await assertRejects(() => failing, Error, "no logits");
 });
 
-Deno.test("more prompts than are computed at a time wait for their turn", async () => {
+test("more prompts than are computed at a time wait for their turn", async () => {
   const count = 270;
   const prompts = Array.from({ length: count }, (_, i) => GOLDEN[i % GOLDEN.length].ids);
   const read: number[] = [];
@@ -391,7 +400,7 @@ Deno.test("more prompts than are computed at a time wait for their turn", async 
   assertEquals(aborted.tokens.slice(260), Array.from({ length: 10 }, () => []));
 });
 
-Deno.test("a batch takes the pages that its prompts and answers need, and frees them when it is left", async () => {
+test("a batch takes the pages that its prompts and answers need, and frees them when it is left", async () => {
   // Three prompts of 60 tokens: one page each for 4 more positions, two for 5. The last token takes none.
   const prompts = [0, 1, 2].map((first) => Array.from({ length: 60 }, (_, i) => 1 + first + 3 * i));
   const taken = async (maxTokens: number): Promise<number> => {
@@ -408,7 +417,7 @@ Deno.test("a batch takes the pages that its prompts and answers need, and frees 
   assertEquals(await taken(6) - await taken(5), 3 * tinyPage(DEVICE));
 });
 
-Deno.test("a batch computes no further than its caller reads", async () => {
+test("a batch computes no further than its caller reads", async () => {
   const backend = getBackend(DEVICE);
   const { run } = backend;
   let runs = 0;
@@ -432,7 +441,7 @@ Deno.test("a batch computes no further than its caller reads", async () => {
   }
 });
 
-Deno.test("batchGenerate() takes no prompts and refuses lists of another length", async () => {
+test("batchGenerate() takes no prompts and refuses lists of another length", async () => {
   assertEquals((await batchGenerate(model, tokenizer, [])).texts, []);
   const wrong = batchGenerate(model, tokenizer, PROMPTS, { maxTokens: [1, 2] });
   await assertRejects(() => wrong, LlmError, "maxTokens has 2 values for 3 prompts");
