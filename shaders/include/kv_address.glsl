@@ -10,10 +10,12 @@
 // form above whose capacity is PAGE. PAGE_TABLE is the address of int32 (sequence, pages of one), and pc.p.pages counts the pages there are.
 // pc.p.capacity then is PAGE more than a table has room for. Positions of that last page are never written.
 //
+// Elements are floats, or with DTYPE_KV DTYPE_U8 bytes of the words of kv_codes.glsl, four features each.
+//
 // Kernels that take keys and values of any strides define KV_STRIDES and have DTYPE_KV alone. They get other functions. With KV_PAGES they
 // have PAGE too. Where that is not 0, positions are in pages of so many, and the first stride is from page to page.
 
-const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
+const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : DTYPE_KV == DTYPE_U8 ? 1u : 2u;
 
 #ifdef KV_STRIDES
 

@@ -215,8 +215,8 @@ struct AttentionPush {
     int mask_strides[4];
 };
 
-// Positions of sequences into a pool of pages; see append_pages.comp. Sizes and strides count units of the elements that
-// move at once.
+// Positions of sequences into a pool of pages, or out of one; see append_pages.comp. Sizes and strides count units of the elements that
+// move at once. Of codes the units are words, and the strides are those of elements outside of the pool.
 struct AppendPagesPush {
     uint batch;
     uint heads;

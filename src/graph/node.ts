@@ -186,12 +186,13 @@ export interface OpAttrs {
   };
   /**
    * inputs (pool, update (B, H, T, D), table int32 (B, P), start int32 (B,)). The result is the pool of pages with position start[b] + t of
-   * each sequence written where its table says. Positions outside of the table are left out. See kv_layout.ts. `donate` as of `sliceUpdate`.
+   * each sequence written where its table says. Positions outside of the table are left out. See kv_layout.ts. A pool of uint8 gets the codes
+   * of kv_codes.ts, and the update has floats. `donate` as of `sliceUpdate`.
    */
   appendPages: { readonly donate: boolean };
   /** inputs (pool, from int32 (n,), to int32 (n,)): the pool of pages with page from[i] copied to page to[i]. `donate` as of `sliceUpdate`. */
   copyPages: { readonly donate: boolean };
-  /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D). */
+  /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D), floats out of codes. */
   gatherPages: Record<never, never>;
   /**
    * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y; the result is float32 (B, Hq, Tq, 2). The first

@@ -5,11 +5,12 @@
 // pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
 // a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions are in pages of so many.
-// Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask.
+// Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask. Pages of uint8 have codes (kv_codes.h).
 
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"
 #include "attention/kv_address.h"
+#include "attention/kv_codes.h"
 
 enum { FEW_ROWS = 4 };
 
@@ -45,6 +46,7 @@ static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, u
     uint32_t keys = padded(count);
     for (uint32_t j = 0; j < keys; j++, from += strides[2] * bytes) {
         if (j < count && b->split) b->magnitudes = load_split(scratch[j], (const uint16_t *)from, dim, b->magnitudes);
+        else if (j < count && dtype == DTYPE_U8) kv_decode_run(scratch[j], from, dim);
         else if (j < count) load_run(scratch[j], from, 0, dim, dtype);
         for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
     }

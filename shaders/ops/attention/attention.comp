@@ -8,7 +8,7 @@
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
 // clamped to 0..kv_len. Where PAGE is not 0, positions are in pages of so many. Then the
 // kv_len / PAGE pages of each batch row are in the place of a mask. Features may lie in blocks of K_BLOCK and V_BLOCK,
-// multiples of 4.
+// multiples of 4. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).
@@ -35,6 +35,7 @@ layout(constant_id = 11) const uint V_BLOCK = 0;
 #define KV_STRIDES
 #define KV_PAGES
 #include "include/kv_address.glsl"
+#include "include/kv_codes.glsl"
 
 const uint QUERIES = 8u;
 const uint EIGHTS = (HEAD_DIM + 7u) / 8u;
@@ -86,7 +87,10 @@ uint in_blocks(uint d, uint block) {
 }
 
 void load_k(uint64_t k, uint d, out vec4 first, out vec4 second) {
-    if (K_BLOCK != 0) {
+    if (DTYPE_KV == DTYPE_U8) {
+        first = kv_decode(U32s(k + in_blocks(d, K_BLOCK)).v[0]);
+        second = kv_decode(U32s(k + in_blocks(min(d + 4, HEAD_DIM - 4), K_BLOCK)).v[0]);
+    } else if (K_BLOCK != 0) {
         first = load_quad(k + in_blocks(d, K_BLOCK) * KV_BYTES, 0, DTYPE_KV);
         second = load_quad(k + in_blocks(min(d + 4, HEAD_DIM - 4), K_BLOCK) * KV_BYTES, 0, DTYPE_KV);
     } else if (k_wide) {
@@ -97,6 +101,11 @@ void load_k(uint64_t k, uint d, out vec4 first, out vec4 second) {
             second[j] = load_float(k, min(d + j + 4, HEAD_DIM - 1), DTYPE_KV);
         }
     }
+}
+
+float load_v(uint64_t v, uint d) {
+    if (DTYPE_KV == DTYPE_U8) return kv_feature(U32s(v + in_blocks(d & ~3u, V_BLOCK)).v[0], d & 3u);
+    return load_float(v, in_blocks(d, V_BLOCK), DTYPE_KV);
 }
 
 // Scores of key first + thread; those beyond the end are LOWEST.
@@ -169,7 +178,7 @@ void attention(uint queries) {
                     bool inside = key + step * SLICES < count;
                     uint64_t v = kv_address(v_address, pc.p.v_strides, first + j, 0);
                     [[unroll]] for (uint f = 0; f < FEATURES; f++) {
-                        float value = load_float(v, in_blocks(min(feature + f * THREADS, V_DIM - 1), V_BLOCK), DTYPE_KV);
+                        float value = load_v(v, min(feature + f * THREADS, V_DIM - 1));
                         [[unroll]] for (uint i = 0; i < queries; i++) {
                             float weight = inside ? weights[i * THREADS + j] : 0.0;
                             outputs[i * FEATURES + f] = fma(weight, value, outputs[i * FEATURES + f]);

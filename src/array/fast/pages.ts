@@ -5,8 +5,9 @@
  * @module
  */
 
-import { int32 } from "../../graph/dtype.ts";
+import { type Dtype, int32 } from "../../graph/dtype.ts";
 import { ShapeError } from "../../graph/error.ts";
+import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
 import { bufferSizes, toPositions } from "../../graph/kv_layout.ts";
 import { formatShape, sameShape } from "../../graph/shape.ts";
 import * as op from "../ops/binary.ts";
@@ -17,18 +18,22 @@ import { astype, reshape, transpose } from "../ops/movement.ts";
 import { makeNode } from "../../graph/node.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { defineFused } from "./fused.ts";
+import { decodeKv, encodeKv } from "./kv_codes.ts";
 
 /**
  * The pool (pages, H, D / block, PAGE, block) with positions (B, H, T, D) written in place. Position p = start[b] + t of sequence b goes to
  * page table[b, p / PAGE]. `table` is int32 (B, P), and `start` int32 (B,). Positions outside of the table are left out.
- * Entries that name no page count as the nearest one. No two sequences may write into one page.
+ * Entries that name no page count as the nearest one. No two sequences may write into one page. A pool of uint8 gets the codes of
+ * src/graph/kv_codes.ts; its blocks are multiples of 4.
  */
 export function appendPages(pool: Tensor, positions: Tensor, table: Tensor, start: Tensor): Tensor {
-  const { heads, headDim } = bufferSizes(pool.shape);
+  const { heads, headDim, block } = bufferSizes(pool.shape);
   const [batch, ...rest] = positions.shape;
-  const fits = rest[0] === heads && rest[2] === headDim && table.shape[0] === batch && sameShape(start.shape, [batch]);
+  const coded = isCoded(pool.dtype);
+  const fits = rest[0] === heads && rest[2] === headDim && table.shape[0] === batch &&
+    sameShape(start.shape, [batch]) && !(coded && block % CODED_FEATURES !== 0);
   if (!fits) throw pagesError("appendPages", { pool, positions, table, start });
-  const inputs = [pool, astype(positions, pool.dtype), table, start].map(nodeOf);
+  const inputs = [pool, coded ? positions : astype(positions, pool.dtype), table, start].map(nodeOf);
   return appendNode(inputs, pool.shape, pool.dtype, { donate: true }) as Tensor;
 }
 
@@ -41,12 +46,12 @@ export function copyPages(pool: Tensor, from: Tensor, to: Tensor): Tensor {
   return copyNode([pool, from, to].map(nodeOf), pool.shape, pool.dtype, { donate: true }) as Tensor;
 }
 
-/** The positions (B, H, P * PAGE, D) of the pages of each sequence, by a table int32 (B, P). */
-export function gatherPages(pool: Tensor, table: Tensor): Tensor {
+/** The positions (B, H, P * PAGE, D) of the pages of each sequence, by a table int32 (B, P). Codes become floats of `dtype`. */
+export function gatherPages(pool: Tensor, table: Tensor, dtype: Dtype = pool.dtype): Tensor {
   const { heads, headDim, positions } = bufferSizes(pool.shape);
   const [batch, columns] = table.shape;
   const shape = [batch, heads, columns * positions, headDim];
-  return gatherNode([pool, table].map(nodeOf), shape, pool.dtype, {}) as Tensor;
+  return gatherNode([pool, table].map(nodeOf), shape, isCoded(pool.dtype) ? dtype : pool.dtype, {}) as Tensor;
 }
 
 function pagesError(name: string, arrays: Readonly<Record<string, Tensor>>): ShapeError {
@@ -59,7 +64,7 @@ const copyNode = defineFused("copyPages", (_, pool, from, to) => {
   return wrap(makeNode("scatter", inputs, pool.shape, pool.dtype, { axis: 0, fn: "assign", donate: false })) as Tensor;
 });
 
-const gatherNode = defineFused("gatherPages", (_, pool, table) => {
+const gatherNode = defineFused("gatherPages", ({ dtype }, pool, table) => {
   const { heads, headDim, positions, block } = bufferSizes(pool.shape);
   const [batch, columns] = table.shape;
   const pages = reshape(take(pool, reshape(table, [-1]), 0), [
@@ -70,10 +75,12 @@ const gatherNode = defineFused("gatherPages", (_, pool, table) => {
     positions,
     block,
   ]);
-  return reshape(transpose(pages, [0, 2, 1, 4, 3, 5]), [batch, heads, columns * positions, headDim]);
+  const all = reshape(transpose(pages, [0, 2, 1, 4, 3, 5]), [batch, heads, columns * positions, headDim]);
+  return isCoded(pool.dtype) ? decodeKv(all, dtype) : all;
 });
 
-const appendNode = defineFused("appendPages", (_, pool, update, table, start) => {
+const appendNode = defineFused("appendPages", (_, pool, given, table, start) => {
+  const update = isCoded(pool.dtype) ? encodeKv(given) : given;
   const { batch: pages, heads, headDim, positions: page, block } = bufferSizes(pool.shape);
   const [batch, , count] = update.shape;
   const columns = table.shape[1];

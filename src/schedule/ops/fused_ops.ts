@@ -9,6 +9,7 @@ import type { Backend } from "../../backend/backend.ts";
 import * as k from "../../backend/kernels.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { float32 } from "../../graph/dtype.ts";
+import { isCoded } from "../../graph/kv_codes.ts";
 import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -175,9 +176,9 @@ export const FUSED_OPS = {
     },
     rule: logprobs,
   },
-  appendPages: { kernel: () => "append_pages", rule: appendPages },
+  appendPages: { kernel: ({ dtype }) => isCoded(dtype) ? "append_codes" : "append_pages", rule: appendPages },
   copyPages: { kernel: () => "scatter", rule: copyPages },
-  gatherPages: { kernel: () => "gather", rule: gatherPages },
+  gatherPages: { kernel: ({ inputs: [{ dtype }] }) => isCoded(dtype) ? "gather_codes" : "gather", rule: gatherPages },
   randomNormal: {
     kernel: () => "random_normal",
     rule: (l, node, [key]) => randomWords(l, "random_normal", node, key),

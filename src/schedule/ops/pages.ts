@@ -6,6 +6,7 @@
 
 import { uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
+import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
 import { bufferSizes } from "../../graph/kv_layout.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -33,9 +34,11 @@ export function appendPages(l: Lowering, node: Node, [base, update, table, start
   const [batch, heads, count, headDim] = update.shape;
   const { batch: pages, block, positions } = bufferSizes(pool.shape);
   const rows = l.rows(update);
-  const unit = unitOf(rows, block, pool.offset);
-  l.emit("append_pages", [rows, l.contiguous(table), l.contiguous(start), pool], {
-    spec: { ELEMENT_BYTES: unit * pool.dtype.bytes, PAGE: positions },
+  const coded = isCoded(pool.dtype);
+  const unit = coded ? CODED_FEATURES : unitOf(rows, block, pool.offset);
+  const from = rows.strides.slice(0, 3);
+  l.emit(coded ? "append_codes" : "append_pages", [rows, l.contiguous(table), l.contiguous(start), pool], {
+    spec: { ...(coded ? { DTYPE: rows.dtype.code } : { ELEMENT_BYTES: unit * pool.dtype.bytes }), PAGE: positions },
     push: {
       batch,
       heads,
@@ -44,7 +47,7 @@ export function appendPages(l: Lowering, node: Node, [base, update, table, start
       block: block / unit,
       pages,
       columns: table.shape[1],
-      strides: rows.strides.slice(0, 3).map((stride) => stride / unit),
+      strides: coded ? from : from.map((stride) => stride / unit),
     },
     workgroups: l.groups(batch * heads * count * headDim / unit),
   });
@@ -86,6 +89,6 @@ export function gatherPages(l: Lowering, node: Node, [pool, table]: Inputs): Val
     shape: node.shape,
     strides: [page, head, position, 1],
     ...(block < headDim && { blocks: { size: block, stride: ofBlock } }),
-    pages: { size: positions, table: l.contiguous(table), pool: whole },
+    pages: { size: positions, table: l.contiguous(table), pool: whole, dtype: node.dtype },
   };
 }

@@ -11,6 +11,7 @@ import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { type Dtype, float64, isWide, uint32 } from "../../graph/dtype.ts";
 import { DtypeError } from "../../graph/error.ts";
+import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
 import type { Node, OpName, Packing } from "../../graph/node.ts";
 import {
   broadcastStrides,
@@ -349,9 +350,28 @@ export class Lowering {
   }
 
   /** Positions (B, H, P * size, D) out of their pages. */
-  #joinPages(shape: Shape, { size, table, pool }: Pages): Value {
+  #joinPages(shape: Shape, { size, table, pool, dtype }: Pages): Value {
     const [batch, columns] = table.shape;
     const [pages, heads, blocks, , block] = pool.shape;
+    if (isCoded(pool.dtype)) {
+      const floats = this.temporary(shape, dtype);
+      const [, , count, headDim] = shape;
+      this.emit("gather_codes", [this.contiguous(pool), this.contiguous(table), floats], {
+        spec: { DTYPE: dtype.code, PAGE: size },
+        push: {
+          batch,
+          heads,
+          count,
+          units: headDim / CODED_FEATURES,
+          block: block / CODED_FEATURES,
+          pages,
+          columns,
+          strides: floats.strides.slice(0, 3),
+        },
+        workgroups: this.groups(sizeOf(shape) / CODED_FEATURES),
+      });
+      return floats;
+    }
     const inner = sizeOf(pool.shape.slice(1));
     const gathered = this.temporary([batch, columns, heads, blocks, size, block], pool.dtype);
     const wide = inner * pool.dtype.bytes % 4 === 0 ? 4 : pool.dtype.bytes;

@@ -24,6 +24,8 @@ export interface Pages {
   readonly table: Value;
   /** The pool (pages, H, D / block, size, block) that they are of. */
   readonly pool: Value;
+  /** What they have once they are joined: another dtype than the pool's where that has codes. */
+  readonly dtype: Dtype;
 }
 
 /** Where elements lie. Offset and strides count elements. */

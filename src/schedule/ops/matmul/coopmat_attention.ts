@@ -8,6 +8,7 @@
 import type { Backend } from "../../../backend/backend.ts";
 import type { KernelName } from "../../../backend/kernels.ts";
 import { type Dtype, float16, float32 } from "../../../graph/dtype.ts";
+import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
@@ -93,7 +94,7 @@ function queriesOf(backend: Backend, { q, keys }: MatrixAttention): number {
   const [batch, heads, queries] = q.shape;
   const kvHeads = keys.shape[1];
   const grouped = queries * heads / kvHeads >= minRows && batch * kvHeads >= minKeyHeads;
-  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes === 2 ? Math.max(queries, minQueries) : queries;
+  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes <= 2 ? Math.max(queries, minQueries) : queries;
 }
 
 /**
@@ -112,8 +113,9 @@ export function emitMatrixAttention(
 ): Value | undefined {
   const [batch, heads, queries, dim] = a.q.shape;
   const [, kvHeads, rows, kDim] = a.keys.shape;
-  const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
-  if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
+  const known = [a.q, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype &&
+    [a.keys, a.values].every(({ dtype, pages }) => FLOATS.has(dtype) || (pages && isCoded(dtype)));
+  if (!choice || !known || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
   if (!runsOn(l.backend, choice) || !matrixMap(l.backend).attention) return undefined;
   const inPages = readsPages(choice, a.keys, a.values);
   const readable = (x: Value): Value => {

@@ -7,6 +7,7 @@
 import type { Backend } from "../../../backend/backend.ts";
 import * as k from "../../../backend/kernels.ts";
 import { float32 } from "../../../graph/dtype.ts";
+import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
@@ -216,7 +217,7 @@ function sharedPages(
 function readsBlocks(backend: Backend, { dtype, offset, strides, blocks }: Value): boolean {
   const isGpu = !backend.has("packed_matvec");
   const aligned = [offset, ...strides.slice(0, 3), blocks!.stride].every((n) => n % 4 === 0);
-  return isGpu && aligned && blocks!.size % 4 === 0 && dtype.kind === "float";
+  return isGpu && aligned && blocks!.size % 4 === 0 && (dtype.kind === "float" || isCoded(dtype));
 }
 
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
