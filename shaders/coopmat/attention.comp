@@ -15,7 +15,7 @@
 // queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
 // Where PAGE is not 0, positions are in pages of so many. `pages` has the kv_len / PAGE of each batch row,
-// and the first stride of keys and values is from page to page.
+// and the first stride of keys and values is from page to page. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8.
 // THREADS must be 32
 // * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 
@@ -41,6 +41,8 @@ layout(constant_id = 10) const uint PAGE = 0; // positions of a page, a multiple
 #define KV_STRIDES
 #define KV_PAGES
 #include "include/kv_address.glsl"
+#include "half_codes.glsl"
+#include "include/kv_codes.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 
@@ -64,7 +66,7 @@ shared uvec4 beside[KEY_GROUPS > 1 ? WORKERS : 64];
 
 MATRIX_A queries[BLOCKS];
 MATRIX_SUM outputs[BLOCKS];
-uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits
+uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits, or two words of codes
 uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
 uint64_t k_address, v_address;
 uint page_ahead; // of the keys that are loaded next
@@ -105,8 +107,10 @@ int feature_at(uint d, uint block, int block_stride) { return int(d / block) * b
 uvec4 load_eight(uint64_t head, int strides[3], uint position, uint d, uint block, int block_stride) {
     int row = int(position) * strides[2];
     uint64_t near = element_address(head, row + feature_at(d, block, block_stride), KV_BYTES);
+    if (DTYPE_KV == DTYPE_U8 && block >= 8) return uvec4(U32x2s(near).v[0], 0, 0);
     if (DTYPE_KV != DTYPE_F32 && block >= 8) return U32x4s(near).v[0];
     uint64_t far = element_address(head, row + feature_at(d + 4, block, block_stride), KV_BYTES);
+    if (DTYPE_KV == DTYPE_U8) return uvec4(U32s(near).v[0], U32s(far).v[0], 0, 0);
     if (DTYPE_KV != DTYPE_F32) return uvec4(U32x2s(near).v[0], U32x2s(far).v[0]);
     return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
 }
@@ -137,6 +141,7 @@ void load_keys(uint first) {
 
 // Converted only now: the loads had time until here.
 uvec4 loaded(uvec4 x) {
+    if (DTYPE_KV == DTYPE_U8) return uvec4(kv_halves(x.x), kv_halves(x.y));
     if (DTYPE_KV != DTYPE_BF16) return x;
     return halves(pair_values(x.xy, DTYPE_BF16), pair_values(x.zw, DTYPE_BF16));
 }

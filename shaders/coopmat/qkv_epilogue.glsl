@@ -6,7 +6,8 @@
 //
 // m = batch * seq rows. They enter the caches from position start[0] on, clamped so that all fit; caches may be
 // absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
-// Where PAGE is not 0, positions are in pages; rows for which a sequence has none are left out of the caches.
+// Where PAGE is not 0, positions are in pages; rows for which a sequence has none are left out of the caches. Pages may have
+// codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8.
 // 16 or 32 rows at a time go through shared memory. Eight threads share a row; each has quad i of both halves of one
 // head, twice.
 
@@ -31,6 +32,7 @@ const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, 
 #define OWN_BLOCKS
 #define PAGE_TABLE pc.address[PAGES]
 #include "include/kv_address.glsl"
+#include "include/kv_codes.glsl"
 
 // A row: its sequence, and its place in it.
 uvec2 place_of(uint row) {
@@ -66,8 +68,9 @@ Quad quad_of(uint at) {
 
 // Brings four features of a head to a cache whose blocks have `block` features.
 void append(uint64_t cache, uint block, uvec2 place, uint head, uint feature, vec4 x) {
-    uint64_t to = kv_address(cache, block, place, head, feature / block);
-    store_quad(to + feature % block * KV_BYTES, 0, DTYPE_KV, x);
+    uint64_t to = kv_address(cache, block, place, head, feature / block) + feature % block * KV_BYTES;
+    if (DTYPE_KV == DTYPE_U8) U32s(to).v[0] = kv_encode(x);
+    else store_quad(to, 0, DTYPE_KV, x);
 }
 
 // The first row of a sequence in the caches. In pages, negative ones become the largest ones.

@@ -24,7 +24,7 @@ void load_values(uint round, uint last, inout Values v) {
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint64_t eight = value_address(cached, kv_place(SEQUENCE, position_of(round, u, last)), kv_head(), slice());
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++)
-            v.v[u * QUAD_WORDS + i] = Weights4(eight).v[i];
+            v.v[u * QUAD_WORDS + i] = cached_eight(eight, i);
     }
 }
 
@@ -277,7 +277,11 @@ void attention() {
     }
     residual_add(state_after(LAYER), rows, carry);
     IF_POLLING(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
-    if (HEAD_NORM != 0u && thread() < 8u) {
-        store_key(ADDRESS(KEYS), thread() >> 2, own, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
-    }
+    if (HEAD_NORM == 0u) return;
+    float key = uintBitsToFloat(key_bits) * key_scale;
+    if (CODED) {
+        float second = lane_xor(key, 1u);
+        uint word = kv_encode(vec4(key, second, lane_xor(key, 2u), lane_xor(second, 2u)));
+        if (thread() < 8u && (thread() & 3u) == 0u) store_key_codes(ADDRESS(KEYS), thread() >> 2, own, word);
+    } else if (thread() < 8u) store_key(ADDRESS(KEYS), thread() >> 2, own, thread() & 3u, key);
 }

@@ -49,6 +49,7 @@
 #define ADDRESS(which) pc.address[which]
 #endif
 #include "include/common.glsl"
+#include "include/kv_codes.glsl"
 
 layout(constant_id = 1) const uint HIDDEN = 1024;
 layout(constant_id = 2) const uint INTERMEDIATE = 3072;
@@ -182,6 +183,8 @@ vec2 pair_value(uint w, uint dtype) {
     return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
 }
 
+const bool CODED = DTYPE_KV == DTYPE_U8; // the cache, see include/kv_codes.glsl
+
 float rounded_as(float x, uint dtype) {
     if (dtype == DTYPE_F16) return f16_value(f16_bits(x));
     if (dtype == DTYPE_BF16) return bf16_value(bf16_bits(x));
@@ -195,9 +198,16 @@ vec4 load_quad(uint64_t address, uint i, uint dtype) {
     return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
 }
 
-// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits.
+// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits. Of codes it is a word and an unused one.
 const uint QUAD_WORDS = DTYPE_KV == DTYPE_F32 ? 2u : 1u;
+uvec2 cached_quad(uint64_t quad, uint i) { return CODED ? uvec2(Weights1(quad).v[0], 0u) : Weights2(quad).v[i]; }
+uvec4 cached_eight(uint64_t eight, uint i) {
+    if (!CODED) return Weights4(eight).v[i];
+    uvec2 words = Weights2(eight).v[0];
+    return uvec4(words.x, 0u, words.y, 0u);
+}
 vec4 quad_value(uvec2 w, uvec2 next) {
+    if (CODED) return kv_decode(w.x);
     if (DTYPE_KV == DTYPE_F32) return uintBitsToFloat(uvec4(w, next));
     return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
 }

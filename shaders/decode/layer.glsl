@@ -11,6 +11,12 @@ void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
     store_float(key_address(keys, kv_place(SEQUENCE, now), kv_head(), block), i, DTYPE_KV, key);
 }
 
+// All four of them, in codes.
+void store_key_codes(uint64_t keys, uint partner, uint now, uint word) {
+    if (!kv_has_room(now)) return;
+    U32s(key_address(keys, kv_place(SEQUENCE, now), kv_head(), partner * (HEAD_DIM / 8u) + slice())).v[0] = word;
+}
+
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------
 
 // If q is still to be divided by its rms, which may be small, steps are finer. If scores are only scaled, they are

@@ -66,8 +66,8 @@ void load_keys(uint round, uint last, inout Keys k) {
         uint64_t first = key_address(cached, place, kv_head(), slice());
         uint64_t partner = key_address(cached, place, kv_head(), HEAD_DIM / 8u + slice());
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
-            k.first[u * QUAD_WORDS + i] = Weights2(first).v[i];
-            k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[i];
+            k.first[u * QUAD_WORDS + i] = cached_quad(first, i);
+            k.partner[u * QUAD_WORDS + i] = cached_quad(partner, i);
         }
     }
 }
@@ -137,20 +137,30 @@ void qkv() {
         float partner = lane_xor(y, 8u);
         y = fma(y, rope_angle.x, partner * ((r & 1u) != 0u ? rope_angle.y : -rope_angle.y));
         if (HEAD_NORM == 0u && type == HEADS) y = rounded_as(y, DTYPE_KV); // as other keys are that it is compared with
+        // The codes of four values: those of row 0 have them in their order.
+        uint word;
+        if (CODED) {
+            float second = lane_xor(x, 8u);
+            word = kv_encode(vec4(x, second, lane_xor(x, 16u), lane_xor(second, 16u)));
+        }
         if (there && (lane() & 7u) == 0u) {
             if (type <= HEADS) {
                 uint partner_ = r & 1u, at = 2u * (task & 1u) + (r >> 1);
                 slice_of[2u * type + partner_][at] = y;
                 if (type == HEADS) {
                     if (HEAD_NORM != 0u) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
-                    else store_key(ADDRESS(KEYS), partner_, own, at, y);
+                    else if (!CODED) store_key(ADDRESS(KEYS), partner_, own, at, y);
                 }
             } else {
                 uint at = 4u * (task & 1u) + r;
-                if (kv_has_room(own))
-                    store_float(value_address(ADDRESS(VALUES), kv_place(SEQUENCE, own), kv_head(), slice()), at, DTYPE_KV, x);
+                uint64_t to = value_address(ADDRESS(VALUES), kv_place(SEQUENCE, own), kv_head(), slice());
+                if (kv_has_room(own)) {
+                    if (!CODED) store_float(to, at, DTYPE_KV, x);
+                    else if (r == 0u) U32s(to).v[task & 1u] = word;
+                }
 #ifdef POLL
-                Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
+                float rounded = CODED ? kv_feature(word, 0u) : rounded_as(x, DTYPE_KV);
+                Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded);
 #endif
             }
         }
@@ -160,6 +170,12 @@ void qkv() {
     // Scores. The new key is not in the cache yet. Where it is not normalised either, an eighth of it keeps within the range.
     float part = HEAD_NORM != 0u ? 0.125 : 1.0;
     vec4 key_first = slice_of[2u * HEADS] * part, key_partner = slice_of[2u * HEADS + 1u] * part;
+    if (CODED && HEAD_NORM == 0u) {
+        uvec2 words = uvec2(kv_encode(key_first), kv_encode(key_partner));
+        if (thread() < 2u) store_key_codes(ADDRESS(KEYS), thread(), own, thread() == 0u ? words.x : words.y);
+        key_first = kv_decode(words.x); // as other keys are that it is compared with
+        key_partner = kv_decode(words.y);
+    }
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
         Keys next;
         bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;

@@ -6,10 +6,12 @@
 //
 // Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights. So
 // what leaves one product enters the next one. A lane of keys has four neighbouring features of the cache's blocks. A
-// lane of values has eight features of its four positions.
+// lane of values has eight features of its four positions. Four features have two words, or one word of codes and an
+// unused one.
 
 #include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
+#include "include/kv_codes.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
 const uint KEY_STEPS = HEAD_DIM / 16u;
@@ -43,20 +45,30 @@ struct Values {
 // Positions of columns r and r + 8 of a block of keys: the second is 8 after the first.
 uint key_position(uint base) { return base + (lane_row() >> 1) + 4u * (lane_row() & 1u); }
 
+const bool CODED = DTYPE_KV == DTYPE_U8;
+
 uint halves(uint w) { return DTYPE_KV == DTYPE_BF16 ? half_pair(pair_value(w, DTYPE_KV)) : w; }
+uvec2 halves(uvec2 four) { return CODED ? kv_halves(four.x) : uvec2(halves(four.x), halves(four.y)); }
 uint cached(vec2 x) { return DTYPE_KV == DTYPE_BF16 ? bf16_bits(x.x) | bf16_bits(x.y) << 16 : half_pair(x); }
+uvec2 cached(vec4 x) { return CODED ? uvec2(kv_encode(x), 0u) : uvec2(cached(x.xy), cached(x.zw)); }
 
 // Neighbouring features of a position: four or eight. Those of 32 bits become float16 at once.
 uvec2 cached_four(uint64_t at) {
+    if (CODED) return uvec2(Weights1(at).v[0], 0u);
     if (DTYPE_KV == DTYPE_F32) return half_four(uintBitsToFloat(Weights4(at).v[0]));
     return Weights2(at).v[0];
 }
 uvec4 cached_eight(uint64_t at) {
+    if (CODED) {
+        uvec2 words = Weights2(at).v[0];
+        return uvec4(words.x, 0u, words.y, 0u);
+    }
     if (DTYPE_KV == DTYPE_F32) return uvec4(cached_four(at), cached_four(at + 16u));
     return Weights4(at).v[0];
 }
 void keep_four(uint64_t at, uvec2 x) {
-    if (DTYPE_KV == DTYPE_F32) F32x4s(at).v[0] = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
+    if (CODED) U32s(at).v[0] = x.x;
+    else if (DTYPE_KV == DTYPE_F32) F32x4s(at).v[0] = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
     else Plain2(at).v[0] = x;
 }
 
@@ -146,7 +158,7 @@ void take_fresh() {
             keep_raw(four, x);
             if (HEAD_NORM != 0u && (four & 3u) == 0u) raw_squares[four / 4u] = square;
         } else {
-            keep_fresh(four, uvec2(cached(x.xy), cached(x.zw)));
+            keep_fresh(four, cached(x));
         }
     }
     barrier();
@@ -169,7 +181,7 @@ void take_fresh() {
                 square += raw_squares[type * (FOURS / 4u) + j];
             x *= inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
         } else x = within_half(x);
-        keep_fresh(four, type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw)));
+        keep_fresh(four, type < HEADS ? half_four(x) : cached(x));
     }
     barrier();
 }
@@ -202,8 +214,7 @@ vec4 scores(inout Keys k) {
     sums[1] = no_sum();
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
         uvec2 q = lane_row() < HEADS ? fresh(min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()) : uvec2(0);
-        uvec4 key = uvec4(halves(k.first[m].x), halves(k.first[m].y), halves(k.second[m].x), halves(k.second[m].y));
-        sums[m % 2u] = multiply(uvec4(q, 0u, 0u), key, sums[m % 2u]);
+        sums[m % 2u] = multiply(uvec4(q, 0u, 0u), uvec4(halves(k.first[m]), halves(k.second[m])), sums[m % 2u]);
     }
     return vec4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]) + vec4(sums[1][0], sums[1][1], sums[1][2], sums[1][3]);
 }
@@ -212,7 +223,7 @@ vec4 scores(inout Keys k) {
 uvec4 values_of(inout Values v, uint part, uint j) {
     uint w[4];
     [[unroll]] for (uint i = 0; i < 4u; i++)
-        w[i] = halves(v.v[part * 4u + i][j]);
+        w[i] = CODED ? kv_halves(v.v[part * 4u + i][j & 2u])[j & 1u] : halves(v.v[part * 4u + i][j]);
     return uvec4(w[0] & 0xffffu | w[1] << 16, w[2] & 0xffffu | w[3] << 16, w[0] >> 16 | w[1] & 0xffff0000u,
                  w[2] >> 16 | w[3] & 0xffff0000u);
 }

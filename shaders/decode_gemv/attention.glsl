@@ -50,7 +50,7 @@ void load_keys(uint now, uint base) {
         [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
             uint64_t four = key_address(cached, place, attention_head(), key_four(i));
             [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-                tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = Weights2(four).v[w];
+                tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = cached_quad(four, w);
         }
     }
 }
@@ -65,13 +65,14 @@ void load_values(uint now, uint base, uint from_strip, uint to_strip) {
         if (base + value_place(r) >= count) continue;
         uint64_t eight = value_address(cached, kv_place(SEQUENCE, first + value_place(r)), attention_head(), warp() % EIGHTS);
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-            tile_values[r * QUAD_WORDS + w] = Weights4(eight).v[w];
+            tile_values[r * QUAD_WORDS + w] = cached_eight(eight, w);
     }
 }
 
 // Brings four neighbouring features to the cache, which are rounded as it does.
 void store_four(uint64_t at, vec4 x) {
-    if (DTYPE_KV == DTYPE_F32) U32x4s(at).v[0] = floatBitsToUint(x);
+    if (CODED) U32s(at).v[0] = kv_encode(x);
+    else if (DTYPE_KV == DTYPE_F32) U32x4s(at).v[0] = floatBitsToUint(x);
     else if (DTYPE_KV == DTYPE_F16) U32x2s(at).v[0] = uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
     else {
         uvec4 w = floatBitsToUint(x);
@@ -107,6 +108,7 @@ void take_own(uint now) {
         if (type < HEADS) y *= pc.p.score_scale * 1.4426950408889634;
         else {
             if (type > HEADS) y = x;
+            if (CODED) y = kv_decode(kv_encode(y));
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
             if (now / part_size(now) == attention_part() && kv_has_room(now)) {

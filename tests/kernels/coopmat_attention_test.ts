@@ -4,9 +4,11 @@
 
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
-import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { bfloat16, type Dtype, float16, float32, type HostArray } from "../../src/graph/dtype.ts";
+import { isCoded, KV_CODES } from "../../src/graph/kv_codes.ts";
 import { kernelTest, runKernel } from "../support/devices/harness.ts";
 import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import { numbersOf, wordsOf } from "../support/oracles/kv_codes.ts";
 import { generator } from "../support/oracles/oracle.ts";
 
 const next = generator(13);
@@ -38,11 +40,20 @@ interface AttentionCase {
   readonly splits?: number;
 }
 
+/** Keys or values as a cache has them: of uint8 as codes, where NaN is as large as a code can be. */
+function cached(dtype: Dtype, values: readonly number[]): HostArray {
+  if (!isCoded(dtype)) return pack(dtype, values);
+  return new Uint8Array(Uint32Array.from(wordsOf(values.map((x) => Number.isNaN(x) ? 2016 : x))).buffer);
+}
+
 function attention(backend: Backend, kernel: KernelName, dim: number, rows: number, c: AttentionCase): void {
   const { batch = 1, heads, kvHeads, qLen, kvLen, capacity, causal = true, blocks = [dim, dim], splits = 1 } = c;
   const { q: qDtype = float16, kv: kvDtype = float16, out: outDtype = float16 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, q: qDtype.name, kv: kvDtype.name, out: outDtype.name })}`;
-  const values = (dtype: Dtype, n: number, scale: number): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+  const values = (dtype: Dtype, n: number, scale: number): number[] => {
+    const given = random(n, scale);
+    return isCoded(dtype) ? wordsOf(given).flatMap(numbersOf) : unpack(dtype, pack(dtype, given));
+  };
   const held = capacity ?? kvLen;
   const q = values(qDtype, batch * heads * qLen * dim, 2);
   const { page = held } = c;
@@ -100,8 +111,8 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
     },
     buffers: {
       q: pack(qDtype, q),
-      k: pack(kvDtype, k),
-      v: pack(kvDtype, v),
+      k: cached(kvDtype, k),
+      v: cached(kvDtype, v),
       ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
       ...(splits > 1 ? { out: parts, stats } : { out }),
       ...(c.page ? { pages: tables } : {}),
@@ -192,6 +203,15 @@ for (const dim of [64, 128]) {
       }
       run(backend, { batch: 2, heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, page: 64 });
       run(backend, { batch: 2, heads: 4, kvHeads: 2, qLen: 17, kvLen: 700, capacity: 768, page: 64, splits: 3 });
+    }, [...needs, "attention_merge"]);
+    kernelTest(`${kernel}() reads codes in pages`, (backend) => {
+      const kv = KV_CODES;
+      for (const blocks of [[4, 8], [8, 4], [dim, dim]] as const) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 64, capacity: 128, page: 64, kv, blocks });
+        run(backend, { batch: 3, heads: 4, kvHeads: 2, qLen: 1, kvLen: 130, capacity: 192, page: 64, kv, blocks });
+      }
+      run(backend, { batch: 2, heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, page: 64, kv, q: float32 });
+      run(backend, { batch: 2, heads: 4, kvHeads: 2, qLen: 17, kvLen: 700, capacity: 768, page: 64, kv, splits: 3 });
     }, [...needs, "attention_merge"]);
     kernelTest(`${kernel}() shares keys among workgroups`, (backend) => {
       for (const splits of [2, 3, 8]) {

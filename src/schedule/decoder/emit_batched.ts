@@ -101,7 +101,7 @@ export function batchedUnsupportedReason(
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, s, mode), `${what} are faster that way`],
     [
-      forced || !isDense(s) || d.layers[0].keys.dtype.bytes === 2,
+      forced || !isDense(s) || d.layers[0].keys.dtype.bytes <= 2,
       "dense weights keep the digits of float32 activations",
     ],
     [

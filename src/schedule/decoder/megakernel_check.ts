@@ -9,6 +9,7 @@
 import type { LaunchMode } from "./launch_mode.ts";
 import { setImmediate } from "node:timers/promises";
 import { type Dtype, int32, uint32 } from "../../graph/dtype.ts";
+import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
 import type { Node } from "../../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
@@ -98,10 +99,11 @@ class Layers implements Disposable {
         for (let at = 0; at < bytes; at += pattern.length) content.set(pattern.subarray(0, bytes - at), at);
         return own.keep(bytes, false, content);
       };
-      // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
+      // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16, float32 or codes, whose exponents are in the last byte of a word.
       const numbers = (count: number, dtype: Dtype): Value => {
-        const number = (at: number): number =>
-          at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
+        const bytes = isCoded(dtype) ? CODED_FEATURES : dtype.bytes;
+        const last = (at: number): number => isCoded(dtype) ? 0x40 | at >> 2 & 31 : at & 16 ? 0x3c : 0xbc;
+        const number = (at: number): number => at % bytes === bytes - 1 ? last(at) : at * 37 & 255;
         return { ...filled(count * dtype.bytes, number), dtype };
       };
       const rows = sequences * sizes.kvHeads * sizes.headDim * capacity;

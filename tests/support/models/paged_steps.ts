@@ -8,6 +8,8 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { decodeKv, encodeKv } from "../../../src/array/fast/kv_codes.ts";
+import { isCoded } from "../../../src/graph/kv_codes.ts";
 import { bufferShape, type KvLayout, PAGE } from "../../../src/graph/kv_layout.ts";
 import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
@@ -76,7 +78,8 @@ function pagedState(model: LanguageModel, batch: PagedBatch) {
   const pool = (side: keyof KvLayout, layer: number): mx.Tensor => {
     const shape = bufferShape({ batch: pages, heads, positions: PAGE, headDim, block: batch.layout[side] });
     const key = mx.random.key(2 * layer + (side === "keys" ? 0 : 1));
-    return mx.random.normal(shape, mx.float32, 0, 1, key).astype(batch.dtype);
+    const numbers = mx.random.normal(shape, mx.float32, 0, 1, key);
+    return isCoded(batch.dtype) ? encodeKv(numbers) : numbers.astype(batch.dtype);
   };
   const of = (side: keyof KvLayout): mx.Tensor[] => Array.from({ length: layers }, (_, layer) => pool(side, layer));
   const state = { ...stateOf(batch), table: mx.array(tables, mx.int32), keys: of("keys"), values: of("values") };
@@ -150,6 +153,29 @@ export async function comparePaged(model: LanguageModel, batch: PagedBatch): Pro
     }
   });
   return found;
+}
+
+/** What steps over pages of codes gave: logits of each step, and the numbers of each pool before and after. */
+export interface CodedRun {
+  readonly logits: readonly Float32Array[];
+  readonly before: readonly Float32Array[];
+  readonly after: readonly Float32Array[];
+}
+
+/** Runs the steps of a batch over pages of codes. */
+export async function codedRun(model: LanguageModel, batch: PagedBatch): Promise<CodedRun> {
+  const { state } = pagedState(model, batch);
+  const numbers = (): Float32Array[] =>
+    [...state.keys, ...state.values].map((pool) => mx.tidy(() => bits(decodeKv(pool, mx.float32))));
+  const before = numbers();
+  using loop = loopOf(model, batch, state, (now) => new PagedCache(now, now.position, now.table));
+  const logits: Float32Array[] = [];
+  for (let step = 0; step < batch.steps; step++) {
+    loop.run();
+    await loop.done();
+    logits.push(bits(state.logits));
+  }
+  return { logits, before, after: numbers() };
 }
 
 /** Runs the steps of a batch over pages: the sequences and positions, in order, that were written. */

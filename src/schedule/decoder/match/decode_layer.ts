@@ -6,6 +6,7 @@
  */
 
 import { isFloat } from "../../../graph/dtype.ts";
+import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { expect, type Matrix, type Product, Walk } from "../../plan/pattern.ts";
@@ -242,7 +243,8 @@ function updated(walk: Walk, node: Node, kind: "keys" | "values", chunks: boolea
   expect(shown !== undefined, `the ${kind} are not those of a cache`);
   const { update, count, sequences, views } = shown;
   expect(count === 1 || sequences === 1, `${count} rows of several sequences are cached at once`);
-  expect(isFloat(update.dtype) && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
+  const isKnown = isFloat(update.dtype) || (shown.place.kind === "paged" && isCoded(update.dtype));
+  expect(isKnown && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
   for (const n of count === 1 || chunks ? [...views, update] : views) walk.inside.add(n);
   return shown;
 }

@@ -11,6 +11,7 @@
  */
 
 import { isFloat } from "../../../graph/dtype.ts";
+import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import {
@@ -265,8 +266,8 @@ function findAttentionPrologue(
   const appends = [keys, values].map((source) => findAppend(walk, written.get(source), kvHeads, headDim));
   const updates = appends.filter((a) => a !== undefined);
   checkAppends(updates, k.angles.perSequence ? batch : 1);
-  const floats = [x, weight, ...ofHeads, ...updates.map((a) => a.update)];
-  expect(floats.every((n) => isFloat(n.dtype)), "the rows are no floats");
+  expect([x, weight, ...ofHeads].every((n) => isFloat(n.dtype)), "the rows are no floats");
+  expect(updates.every(isKnownCache), "the cache has neither floats nor codes");
   const results = [...(queries ? [queries] : []), keys, read, ...updates.map((a) => a.update)];
   const { position, freqs } = k.angles;
   const needs = [
@@ -340,6 +341,11 @@ function findAppend(
     }
   }
   return found;
+}
+
+/** Whether the kernels write numbers as a cache has them. */
+function isKnownCache({ update: { dtype }, place }: Append): boolean {
+  return isFloat(dtype) || (place.kind === "paged" && isCoded(dtype));
 }
 
 /** Keys and values go into like caches, at so many positions. */
