@@ -32,6 +32,7 @@ const FLAGS = {
   "requests": { value: "N", help: "requests of the load (256)", range: [1, 100000], whole: true },
   "repeats": { value: "N", help: "runs of a figure (3)", range: [1, 100], whole: true },
   "kv-bytes": { value: "N", help: "bytes of keys and values (the engine's default)", whole: true, range: [1, 2 ** 50] },
+  "kv-bits": { value: "N", help: "8: keys and values of 8 bits (as the model computes)" },
 } as const satisfies Flags;
 const PROGRAM = { name: "bench:serve", about: "Measures many requests on one model.", flags: FLAGS };
 
@@ -217,10 +218,13 @@ await runMain(PROGRAM, async (options) => {
   const loaded = await mx.lm.load(await modelFolder(shape), { device, ...(dtypeName && { dtype: mx[dtypeName] }) });
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
+  const bits = options["kv-bits"];
+  if (bits !== undefined) checkOneOf("--kv-bits", bits, ["8"]);
   await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
     maxSequences: most,
     maxQueue: 1e5,
     ...(kvBytes && { kvBytes }),
+    ...(bits !== undefined && { kvBits: 8 as const }),
   });
   print(
     `${device}: ${shape}, ${loaded.dtype.name}, ${

@@ -12,7 +12,7 @@ import { quoted } from "../graph/error.ts";
 import { type LogEntry, Server } from "../server/server.ts";
 import type { Served } from "../server/served.ts";
 import { useDevice } from "./device.ts";
-import { type Flags, UsageError, type Values } from "./flags.ts";
+import { checkOneOf, type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
 import { DEVICE_FLAG, MODEL_FLAG } from "./model_flags.ts";
 import { note } from "./output.ts";
@@ -62,6 +62,11 @@ const FLAGS = {
     range: [1, Number.MAX_SAFE_INTEGER],
     whole: true,
     meant: ["cache-ram", "kv-cache-memory-bytes"],
+  },
+  "kv-bits": {
+    value: "N",
+    help: "8 keeps keys and values in half of the bytes of float16 (default: as the model computes)",
+    meant: ["cache-type-k", "cache-type-v", "kv-cache-dtype"],
   },
   "context": {
     value: "N",
@@ -117,6 +122,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   if (apiKey !== undefined && !/^[!-~]+$/.test(apiKey)) {
     throw new UsageError("The API key may have only visible ASCII characters, of which there must be one at least");
   }
+  const engine = engineOptions(values, models.size);
   const unloadAfter = values["unload-after"];
   await useDevice(device, { json, quiet: json });
   const stopped = onSignals();
@@ -134,7 +140,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
         json ? { ...device !== undefined && { device } } : loadOptions(device),
       );
       deviceName = loaded.device;
-      return { ...loaded, id, engine: openEngine(loaded, engineOptions(values, models.size)) };
+      return { ...loaded, id, engine: openEngine(loaded, engine) };
     },
     onRequest: (entry) => json && logJson({ event: "request", ...rounded(entry) }),
     onError: (error) => {
@@ -190,10 +196,13 @@ function openEngine({ model, tokenizer }: lm.Loaded, options: lm.EngineOptions):
 /** Options of one of `count` engines, which share the memory for keys and values. */
 function engineOptions(values: Values<typeof FLAGS>, count: number): lm.EngineOptions {
   const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bytes": kvBytes } = values;
+  const bits = values["kv-bits"];
+  if (bits !== undefined) checkOneOf("--kv-bits", bits, ["8"]);
   return {
     ...(maxSequences !== undefined && { maxSequences }),
     ...(maxQueue !== undefined && { maxQueue }),
     ...(kvBytes !== undefined && { kvBytes: Math.floor(kvBytes / count) }),
+    ...(bits !== undefined && { kvBits: 8 as const }),
     ...(contextSize !== undefined && { contextSize }),
   };
 }

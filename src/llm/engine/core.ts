@@ -9,6 +9,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
+import type { Dtype } from "../../array/mod.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { SubmissionSizer, succeeded } from "../decode/submission_sizer.ts";
 import { LlmError } from "../error.ts";
@@ -28,6 +29,8 @@ const MAX_DEPTH = 2;
 
 /** What a core may use, and what its requests have in common. */
 export interface CoreOptions extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages"> {
+  /** The dtype of the pages; default that of the model. */
+  readonly kvDtype?: Dtype;
   /** Change the logits of all requests, which then have one context size, after bias and penalties of their own. Default none. */
   readonly processors?: readonly LogitsProcessor[];
   /** Resolves when the callers want the next tokens. Default at once. */
@@ -60,10 +63,11 @@ export class EngineCore implements AsyncDisposable {
   #failure: unknown;
 
   /** Takes no memory before the first request. */
-  constructor(model: DecodingModel, { processors = [], pace, ...options }: CoreOptions) {
+  constructor(model: DecodingModel, { kvDtype, processors = [], pace, ...options }: CoreOptions) {
+    const sizes = model.poolSizes();
     this.#model = model;
     this.#scheduler = new Scheduler({ ...options, pageSize: PAGE });
-    this.#pool = new KvPool({ ...model.poolSizes(), pages: options.pages });
+    this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages: options.pages });
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
     this.#pace = pace;
   }

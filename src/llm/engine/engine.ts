@@ -60,8 +60,8 @@ export class Engine implements AsyncDisposable {
     this.#model = decodingModel(model);
     this.#tokenizer = tokenizer;
     this.#sizes = sizesOf(this.#model, options);
-    const { pages, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
-    this.#core = new EngineCore(this.#model, { pages, maxSequences, maxQueue, tokenBudget });
+    const { pages, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
+    this.#core = new EngineCore(this.#model, { pages, kvDtype, maxSequences, maxQueue, tokenBudget });
   }
 
   /** Most tokens of a prompt and its answer. */

@@ -13,7 +13,7 @@ import { type KvLayout, PAGE } from "../../graph/kv_layout.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
 import type { Buffers, Cache, KeysValues } from "./cache.ts";
 
-/** Sizes of a pool. */
+/** Sizes of a pool. Its dtype is that of the numbers, or `KV_CODES` where they have 8 bits. */
 export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch"> {
   /** Features of keys and of values that lie beside each other. */
   readonly blocks: KvLayout;
@@ -92,7 +92,9 @@ export class PagedCache implements Cache {
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
     this.keys[layer] = appendPages(this.keys[layer], keys, this.#table, this.#position);
     this.values[layer] = appendPages(this.values[layer], values, this.#table, this.#position);
-    const [all, allValues] = [this.keys[layer], this.values[layer]].map((pool) => gatherPages(pool, this.#table));
+    const [all, allValues] = [this.keys[layer], this.values[layer]].map((pool) =>
+      gatherPages(pool, this.#table, keys.dtype)
+    );
     return { keys: all, values: allValues, lengths: this.#lengths };
   }
 }

@@ -65,6 +65,8 @@ const WRONG_OPTIONS: readonly (readonly [options: unknown, message: string])[] =
   [{ maxQueue: -1 }, "maxQueue"],
   [{ kvBytes: tinyPage("wasm") - 1 }, "kvBytes"],
   [{ kvBytes: Infinity }, "kvBytes"],
+  [{ kvBits: 4 }, "kvBits"],
+  [{ kvBits: "8" }, "kvBits"],
   [{ contextSize: 0 }, "contextSize"],
   [{ prefillStepSize: "128" }, "prefillStepSize"],
   [{ kvbytes: 1 }, "kvbytes"],

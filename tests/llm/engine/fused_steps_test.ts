@@ -15,7 +15,11 @@ import { shapeOf } from "../../support/models/decode_steps.ts";
 const LAYERS = 3;
 
 /** The dispatches of each Plan of an engine that answers so many requests. */
-async function plansOf(requests: number, options: Partial<mx.lm.EngineRequest>): Promise<readonly Dispatched[][]> {
+async function plansOf(
+  requests: number,
+  options: Partial<mx.lm.EngineRequest>,
+  pages: Pick<mx.lm.EngineOptions, "kvBits">,
+): Promise<readonly Dispatched[][]> {
   const folder = await Deno.makeTempDir();
   const plans: Uint32Array[] = [];
   using _options = withOptions({ launchMode: "persistent" });
@@ -25,7 +29,7 @@ async function plansOf(requests: number, options: Partial<mx.lm.EngineRequest>):
     withoutRunning(H200_LIMITS.maxThreads, (words) => plans.push(words));
     Object.assign(getBackend("wasm"), { limits: H200_LIMITS });
     const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
-    const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024 });
+    const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024, ...pages });
     const answers = Array.from({ length: requests }, (_, i) => {
       const prompt = Array.from({ length: 40 }, (_, t) => t + i);
       return Array.fromAsync(engine.add({ prompt, maxTokens: 8, ...options }));
@@ -48,6 +52,7 @@ const CASES: readonly (readonly [
   options: Partial<mx.lm.EngineRequest>,
   kernel: string,
   calls: number,
+  pages?: Pick<mx.lm.EngineOptions, "kvBits">,
 ])[] = [
   [1, {}, "decode_layers_prefetch", 1],
   [1, SAMPLED, "decode_layers_prefetch", 1],
@@ -55,20 +60,27 @@ const CASES: readonly (readonly [
   [4, SAMPLED, "batch_layers", 1],
   [40, {}, "coopmat_qkv", LAYERS],
   [40, SAMPLED, "coopmat_qkv", LAYERS],
+  [1, {}, "decode_layers_prefetch", 1, { kvBits: 8 }],
+  [4, {}, "batch_layers", 1, { kvBits: 8 }],
+  [40, SAMPLED, "coopmat_qkv", LAYERS, { kvBits: 8 }],
 ];
 
-for (const [requests, options, kernel, calls] of CASES) {
+for (const [requests, options, kernel, calls, pages = {}] of CASES) {
   const how = Object.keys(options).length > 0 ? "sampled" : "greedy";
-  Deno.test(`steps of an engine with ${requests} ${how} requests are fused`, async () => {
-    const plans = await plansOf(requests, options);
+  const bits = pages.kvBits ? ` over pages of ${pages.kvBits} bits` : "";
+  Deno.test(`steps of an engine with ${requests} ${how} requests are fused${bits}`, async () => {
+    const plans = await plansOf(requests, options, pages);
     const of = (plan: readonly Dispatched[], name: string): readonly Dispatched[] =>
       plan.filter((dispatch) => dispatch.kernel.startsWith(name));
-    assertEquals(plans.flatMap((plan) => of(plan, "append_pages")), []);
+    const written = ["append_pages", "append_codes", "gather_codes"];
+    assertEquals(plans.flatMap((plan) => written.flatMap((name) => of(plan, name))), []);
     const steps = plans.filter((plan) => of(plan, kernel).length > 0);
     assertEquals(of(steps.at(-1)!, kernel).length, calls);
     for (const plan of steps) {
       for (const name of [kernel, "coopmat_attention", "attention"]) {
-        for (const { spec } of of(plan, name)) assertEquals(spec.PAGE, PAGE);
+        for (const { spec } of of(plan, name)) {
+          assertEquals([spec.PAGE, spec.DTYPE_KV], [PAGE, (pages.kvBits ? mx.uint8 : mx.float16).code]);
+        }
       }
     }
     const prompts = plans.filter((plan) => of(plan, "coopmat_qkv").length > 0);
