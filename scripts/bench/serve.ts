@@ -13,10 +13,11 @@
  * @module
  */
 
-import { checkOneOf, type Flags, type Values } from "../../src/cli/flags.ts";
+import { checkOneOf, type Flags, UsageError, type Values } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import { median, readCounts } from "../../src/cli/bench/figures.ts";
+import { quoted } from "../../src/graph/error.ts";
 import { promptOf } from "../../src/cli/bench/tokens.ts";
 import * as mx from "../../mod.ts";
 import { modelFolder } from "./compare.ts";
@@ -219,7 +220,7 @@ await runMain(PROGRAM, async (options) => {
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
   const bits = options["kv-bits"];
-  if (bits !== undefined) checkOneOf("--kv-bits", bits, ["8"]);
+  if (bits !== undefined && bits !== "8") throw new UsageError(`--kv-bits is ${quoted(bits)}, expected 8`);
   await using engine = new mx.lm.Engine(loaded.model, loaded.tokenizer, {
     maxSequences: most,
     maxQueue: 1e5,

@@ -79,4 +79,11 @@ export const GLSL = [
     replace: "uint block = 0, blocks = pc.p.units / pc.p.block;",
     tests: ["tests/llm/kv/pages_test.ts"],
   },
+  {
+    name: "codes of the second two features of four are read from the first two",
+    file: "shaders/include/kv_codes.glsl",
+    find: "kv_pair((word >> 14 & 0x7fu) | (word >> 5 & 0x7f0000u), exponent)",
+    replace: "kv_pair((word & 0x7fu) | (word << 9 & 0x7f0000u), exponent)",
+    tests: ["tests/llm/decode/coded_pages_test.ts"],
+  },
 ] as const satisfies readonly Mutant[];

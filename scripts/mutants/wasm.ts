@@ -63,4 +63,11 @@ export const WASM = [
     replace: "if (position < 0 || position / size > p->columns) continue;",
     tests: ["tests/llm/kv/pages_test.ts"],
   },
+  {
+    name: "a feature of 63.5 steps gets a code that there is not",
+    file: "runtime-c/wasm/attention/kv_codes.h",
+    find: "(int32_t)((most + 0x20000u) >> 23) - 122",
+    replace: "(int32_t)(most >> 23) - 122",
+    tests: ["tests/llm/kv/kv_codes_test.ts"],
+  },
 ] as const satisfies readonly Mutant[];

@@ -12,7 +12,7 @@ import { quoted } from "../graph/error.ts";
 import { type LogEntry, Server } from "../server/server.ts";
 import type { Served } from "../server/served.ts";
 import { useDevice } from "./device.ts";
-import { checkOneOf, type Flags, UsageError, type Values } from "./flags.ts";
+import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
 import { DEVICE_FLAG, MODEL_FLAG } from "./model_flags.ts";
 import { note } from "./output.ts";
@@ -197,7 +197,7 @@ function openEngine({ model, tokenizer }: lm.Loaded, options: lm.EngineOptions):
 function engineOptions(values: Values<typeof FLAGS>, count: number): lm.EngineOptions {
   const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bytes": kvBytes } = values;
   const bits = values["kv-bits"];
-  if (bits !== undefined) checkOneOf("--kv-bits", bits, ["8"]);
+  if (bits !== undefined && bits !== "8") throw new UsageError(`--kv-bits is ${quoted(bits)}, expected 8`);
   return {
     ...(maxSequences !== undefined && { maxSequences }),
     ...(maxQueue !== undefined && { maxQueue }),

@@ -53,10 +53,14 @@ async function start(args: readonly string[], env: Record<string, string> = {}):
 }
 
 Deno.test("a line says where it serves, and SIGTERM lets answers end", { ignore }, async () => {
-  const { child, lines, ended, url } = await start([], { VKMX_API_KEY: "secret" });
+  const kvBytes = 3 * 2 * 64 * 8 * 2 * 128; // three pages of 8 bits, or one of 16
+  const args = ["--kv-bits", "8", "--kv-bytes", String(kvBytes)];
+  const { child, lines, ended, url } = await start(args, { VKMX_API_KEY: "secret" });
   assertEquals(lines, [`vkmx serves tiny-qwen3 on wasm at ${url}`]);
   const refused = await fetch(`${url}/v1/models`);
   assertEquals([refused.status, (await refused.json()).error.code], [401, "invalid_api_key"]);
+  const metrics = await fetch(`${url}/metrics`, { headers: { authorization: "Bearer secret" } });
+  assert(new RegExp(`^vkmx_kv_bytes(\\{.*\\})? ${kvBytes}$`, "m").test(await metrics.text()));
   const body = { prompt: "Once upon a time", max_tokens: 60, temperature: 0, stream: true };
   const response = await fetch(`${url}/v1/completions`, {
     method: "POST",
@@ -115,6 +119,7 @@ testTable("serve", [
     code: 2,
     stderr: 'error: --model names "org/a" twice: names must differ\n',
   },
+  { args: ["serve", "--kv-bits", "16"], code: 2, stderr: 'error: --kv-bits is "16", expected 8\n' },
   { args: ["serve", "--model", "./nothing"], code: 1, stderr: "error: {text}nothing{text}\n" },
   {
     args: ["serve", "--host", "203.0.113.1"],
