@@ -2,15 +2,15 @@
 //
 // Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
 // in pieces. Each piece of k and v is converted to float32 once and used by all rows. Running maxima and sums keep one
-// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
+// pass exact. A few rows read float16 keys and values, and codes, in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
 // a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions are in pages of so many.
 // Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask. Pages of uint8 have codes (kv_codes.h).
 
+#include "attention/attention_codes.h"
 #include "attention/attention_half.h"
 #include "attention/attention_tiles.h"
 #include "attention/kv_address.h"
-#include "attention/kv_codes.h"
 
 enum { FEW_ROWS = 4 };
 
@@ -19,6 +19,7 @@ typedef struct Block {
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
     Pages pages;      // of the batch row, a multiple of KEYS positions each
+    bool coded;       // codes as attention_codes.h takes them
     bool split;       // float16 keys and values as attention_half.h takes them,
     f4 factor;        // the factor that they lack then,
     u16x8 magnitudes; // and the largest that were read so
@@ -46,6 +47,7 @@ static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, u
     uint32_t keys = padded(count);
     for (uint32_t j = 0; j < keys; j++, from += strides[2] * bytes) {
         if (j < count && b->split) b->magnitudes = load_split(scratch[j], (const uint16_t *)from, dim, b->magnitudes);
+        else if (j < count && b->coded) load_codes(scratch[j], from, dim);
         else if (j < count && dtype == DTYPE_U8) kv_decode_run(scratch[j], from, dim);
         else if (j < count) load_run(scratch[j], from, 0, dim, dtype);
         for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
@@ -90,6 +92,7 @@ static bool run_block(Block *b, bool split) {
     uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5];
     uint32_t last_query = 0;
     b->split = split && spec[4] == DTYPE_F16 && dim % 8 == 0 && v_dim % 8 == 0;
+    b->coded = spec[4] == DTYPE_U8 && dim % CODE_DIMS == 0 && v_dim % CODE_DIMS == 0;
     b->factor = f4_splat(b->split ? HALF_FACTOR : 1);
     b->magnitudes = (u16x8){0};
     __builtin_memset(b->q, 0, (b->rows + 1) / 2 * 2 * sizeof b->q[0]);
@@ -100,6 +103,7 @@ static bool run_block(Block *b, bool split) {
         load_run(b->q[i], b->call->buffer[0] + element * (ptrdiff_t)DTYPE_BYTES(dtype_q), 0, dim, dtype_q);
         for (uint32_t d = 0; d < dim; d++) b->q[i][d] *= p->scale;
         if (b->split) to_split_order(b->q[i], dim);
+        if (b->coded) swap_code_order(b->q[i], dim);
         b->most[i] = NEGATIVE_INFINITY;
         b->sum[i] = 0;
         last_query = b->query[i] > last_query ? b->query[i] : last_query;
@@ -109,8 +113,11 @@ static bool run_block(Block *b, bool split) {
     if (spec[6] == MASK_CAUSAL && causal_end < end) end = causal_end;
     for (uint32_t first = 0; (int64_t)first < end; first += KEYS) {
         uint32_t count = min_u32(KEYS, (uint32_t)end - first);
-        bool here = b->split && b->rows <= FEW_ROWS && count == KEYS;
-        if (here) {
+        bool here = (b->split || b->coded) && b->rows <= FEW_ROWS && count == KEYS;
+        if (here && b->coded) {
+            const uint8_t *k = row_of(b, b->call->buffer[1], p->k_strides, first);
+            for (uint32_t i = 0; i < b->rows; i += 2) score_codes(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS);
+        } else if (here) {
             const uint16_t *k = (const uint16_t *)row_of(b, b->call->buffer[1], p->k_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
                 b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS, b->magnitudes);
@@ -124,7 +131,10 @@ static bool run_block(Block *b, bool split) {
                       b->scores[i]);
             softmax_row(b, i, v_dim);
         }
-        if (here) {
+        if (here && b->coded) {
+            const uint8_t *v = row_of(b, b->call->buffer[2], p->v_strides, first);
+            for (uint32_t i = 0; i < b->rows; i += 2) add_codes(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS);
+        } else if (here) {
             const uint16_t *v = (const uint16_t *)row_of(b, b->call->buffer[2], p->v_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
                 b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS, b->magnitudes);
@@ -139,6 +149,7 @@ static bool run_block(Block *b, bool split) {
         float inverse = b->sum[i] > 0 || b->sum[i] != b->sum[i] ? 1 / b->sum[i] : 0;
         for (uint32_t d = 0; d < v_dim; d += 4) f4_store(b->out[i] + d, f4_load(b->out[i] + d) * inverse);
         if (b->split) from_split_order(b->out[i], v_dim);
+        if (b->coded) swap_code_order(b->out[i], v_dim);
         store_floats(b->call->buffer[5], at, b->out[i], v_dim, dtype_out);
     }
     return true;

@@ -350,28 +350,11 @@ export class Lowering {
   }
 
   /** Positions (B, H, P * size, D) out of their pages. */
-  #joinPages(shape: Shape, { size, table, pool, dtype }: Pages): Value {
+  #joinPages(shape: Shape, all: Pages): Value {
+    const { size, table, pool } = all;
+    if (isCoded(pool.dtype)) return this.#decodePages(shape, all);
     const [batch, columns] = table.shape;
     const [pages, heads, blocks, , block] = pool.shape;
-    if (isCoded(pool.dtype)) {
-      const floats = this.temporary(shape, dtype);
-      const [, , count, headDim] = shape;
-      this.emit("gather_codes", [this.contiguous(pool), this.contiguous(table), floats], {
-        spec: { DTYPE: dtype.code, PAGE: size },
-        push: {
-          batch,
-          heads,
-          count,
-          units: headDim / CODED_FEATURES,
-          block: block / CODED_FEATURES,
-          pages,
-          columns,
-          strides: floats.strides.slice(0, 3),
-        },
-        workgroups: this.groups(sizeOf(shape) / CODED_FEATURES),
-      });
-      return floats;
-    }
     const inner = sizeOf(pool.shape.slice(1));
     const gathered = this.temporary([batch, columns, heads, blocks, size, block], pool.dtype);
     const wide = inner * pool.dtype.bytes % 4 === 0 ? 4 : pool.dtype.bytes;
@@ -385,6 +368,28 @@ export class Lowering {
     const turned = order.map((axis) => gathered.shape[axis]);
     const from = view(gathered, turned, order.map((axis) => gathered.strides[axis]));
     this.copy(from, view(out, turned, contiguousStrides(turned)));
+    return out;
+  }
+
+  /** The same of pages that have codes. */
+  #decodePages(shape: Shape, { size, table, pool, dtype }: Pages): Value {
+    const [batch, heads, count, headDim] = shape;
+    const [pages, , , , block] = pool.shape;
+    const out = this.temporary(shape, dtype);
+    this.emit("gather_codes", [this.contiguous(pool), this.contiguous(table), out], {
+      spec: { DTYPE: dtype.code, PAGE: size },
+      push: {
+        batch,
+        heads,
+        count,
+        units: headDim / CODED_FEATURES,
+        block: block / CODED_FEATURES,
+        pages,
+        columns: table.shape[1],
+        strides: out.strides.slice(0, 3),
+      },
+      workgroups: this.groups(sizeOf(shape) / CODED_FEATURES),
+    });
     return out;
   }
 

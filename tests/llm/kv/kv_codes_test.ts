@@ -181,6 +181,18 @@ for (const device of testDevices()) {
     });
   });
 
+  Deno.test(`codes of normally distributed numbers are off by a hundredth of their deviation on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      for (const deviation of [0.1, 1, 100]) {
+        const numbers = values(mx.random.normal([40000], mx.float32, 0, deviation, mx.random.key(5)));
+        const squares = byKernel(numbers, mx.float32).back.map((x, i) => (x - numbers[i]) ** 2);
+        const error = Math.sqrt(squares.reduce((a, b) => a + b) / squares.length) / deviation;
+        assert(Math.abs(error - 0.0105) < 2e-4, `${error}`);
+      }
+    });
+  });
+
   Deno.test(`every code is its own in float16, bfloat16 and float32 on ${device}`, () => {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
