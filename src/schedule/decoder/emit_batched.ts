@@ -28,7 +28,8 @@ import type { LaunchMode } from "./launch_mode.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { DENSE } from "../../graph/quantization.ts";
-import { uint32 } from "../../graph/dtype.ts";
+import { type Dtype, uint32 } from "../../graph/dtype.ts";
+import { isCoded } from "../../graph/kv_codes.ts";
 import type { Node } from "../../graph/node.ts";
 import { type DecoderSizes, type DecoderSpec, headTokensOf, isDense, MAX_SEQUENCES, tokensOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
@@ -101,7 +102,7 @@ export function batchedUnsupportedReason(
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, s, mode), `${what} are faster that way`],
     [
-      forced || !isDense(s) || d.layers[0].keys.dtype.bytes <= 2,
+      forced || !isDense(s) || activationsOf(d).bytes === 2,
       "dense weights keep the digits of float32 activations",
     ],
     [
@@ -124,6 +125,11 @@ export function batchedUnsupportedReason(
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [s.hidden <= MAX_HIDDEN, `${s.hidden} hidden features are more than ${MAX_HIDDEN}`],
   ]);
+}
+
+/** The dtype of the activations: that of the cache, unless it has codes. */
+function activationsOf({ layers: [{ keys }], x }: DecoderSpec): Dtype {
+  return isCoded(keys.dtype) ? x.dtype : keys.dtype;
 }
 
 function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, mode: "persistent" | "barriers"): number {

@@ -8,6 +8,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
+import { KV_CODES } from "../../../src/graph/kv_codes.ts";
 import { batchedUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
 import { type DecoderSpec, MAX_SEQUENCES } from "../../../src/schedule/decoder/spec.ts";
 import { H200 } from "../../../src/schedule/tuning/h200.ts";
@@ -334,6 +335,7 @@ for (const device of DEVICES) {
       dtype: mx.Dtype = float16,
       mode: "persistent" | "barriers" = "persistent",
       chunk?: { readonly count: number; readonly capacity: number },
+      activations: mx.Dtype = dtype,
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
       const position = { shape: [chunk ? 1 : sequences] };
@@ -341,6 +343,7 @@ for (const device of DEVICES) {
         sizes: { ...served, ...sizes },
         position,
         layers,
+        x: { dtype: activations },
         chunk,
         cache: { kind: "contiguous", capacity: chunk?.capacity },
       };
@@ -367,6 +370,8 @@ for (const device of DEVICES) {
     using _auto = withOptions({ batched: "auto" });
     assertMatch(reason({ bits: 16 }, 2, float32)!, /digits of float32/);
     assertEquals(reason({ bits: 16 }, 2, bfloat16, "barriers")?.match(/faster|digits/) ?? null, null);
+    assertMatch(reason({ bits: 16 }, 2, KV_CODES, "barriers", undefined, float32)!, /digits of float32/);
+    assertEquals(reason({ bits: 16 }, 2, KV_CODES, "barriers", undefined, bfloat16)?.match(/digits/) ?? null, null);
     assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way after 8192 positions/);
     assertEquals(ofChunk(2, 4096)?.includes("faster") ?? false, false);
     for (const [mode, least] of [["persistent", 3], ["barriers", 6]] as const) {

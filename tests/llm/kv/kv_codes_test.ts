@@ -193,6 +193,17 @@ for (const device of testDevices()) {
     });
   });
 
+  Deno.test(`large biases of two features of a head cost a seventh of the others' deviation on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const numbers = values(mx.random.normal([40000], mx.float32, 0, 1, mx.random.key(6)))
+        .map((x, i) => Math.fround(x + (i % 128 === 5 || i % 128 === 69 ? 100 : 0)));
+      const squares = byKernel(numbers, mx.float32).back.map((x, i) => (x - numbers[i]) ** 2);
+      const error = Math.sqrt(squares.reduce((a, b) => a + b) / squares.length);
+      assert(Math.abs(error - 0.144) < 0.004, `${error}`);
+    });
+  });
+
   Deno.test(`every code is its own in float16, bfloat16 and float32 on ${device}`, () => {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
