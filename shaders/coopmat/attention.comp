@@ -59,6 +59,8 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec
 #define VALUES (KEYS * STRIDE)          // where values begin
 #define PART_STRIDE (EIGHTS + 1)        // from row to row of half of the outputs, float32
 const float LOWEST = -1e30;
+const bool CODED = DTYPE_KV == DTYPE_U8;
+const uint AHEAD = CODED ? 2u : 1u; // tiles of keys on their way: two of codes are as many bytes as one of 16 bits
 
 shared uvec4 tile[2 * KEYS * STRIDE]; // keys and values; before them the queries, after them the outputs
 // First the numbers of a matrix's elements; at the end, with 2 groups of keys, of each lane's rows the largest scores and the sums.
@@ -66,7 +68,8 @@ shared uvec4 beside[KEY_GROUPS > 1 ? WORKERS : 64];
 
 MATRIX_A queries[BLOCKS];
 MATRIX_SUM outputs[BLOCKS];
-uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits, or two words of codes
+// As they lie in memory where that is in 16 bits. Of codes it is two words each of two tiles, which take turns.
+uvec4 keys_next[LOADS], values_next[LOADS];
 uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
 uint64_t k_address, v_address;
 uint page_ahead; // of the keys that are loaded next
@@ -107,10 +110,10 @@ int feature_at(uint d, uint block, int block_stride) { return int(d / block) * b
 uvec4 load_eight(uint64_t head, int strides[3], uint position, uint d, uint block, int block_stride) {
     int row = int(position) * strides[2];
     uint64_t near = element_address(head, row + feature_at(d, block, block_stride), KV_BYTES);
-    if (DTYPE_KV == DTYPE_U8 && block >= 8) return uvec4(U32x2s(near).v[0], 0, 0);
+    if (CODED && block >= 8) return uvec4(U32x2s(near).v[0], 0, 0);
     if (DTYPE_KV != DTYPE_F32 && block >= 8) return U32x4s(near).v[0];
     uint64_t far = element_address(head, row + feature_at(d + 4, block, block_stride), KV_BYTES);
-    if (DTYPE_KV == DTYPE_U8) return uvec4(U32s(near).v[0], U32s(far).v[0], 0, 0);
+    if (CODED) return uvec4(U32s(near).v[0], U32s(far).v[0], 0, 0);
     if (DTYPE_KV != DTYPE_F32) return uvec4(U32x2s(near).v[0], U32x2s(far).v[0]);
     return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
 }
@@ -121,7 +124,8 @@ uint page_of(uint position) {
     return uint(clamp(I32s(kv_pages).v[min(position, pc.p.kv_len - 1) / PAGE], 0, int(pc.p.pages) - 1));
 }
 
-void load_keys(uint first) {
+// Asks for a tile, in the place of the one before of the same turn.
+void load_keys(uint first, uint turn) {
     uint last = pc.p.kv_len - 1; // those that do not count are left out later: loads need not wait for the length
     uint64_t keys = k_address, values = v_address;
     if (PAGE != 0) { // one has all of these positions
@@ -134,26 +138,42 @@ void load_keys(uint first) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
               v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
-        keys_next[i] = load_eight(keys, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride);
-        values_next[i] = load_eight(values, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
+        uvec4 key = load_eight(keys, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride),
+              value = load_eight(values, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
+        if (!CODED) {
+            keys_next[i] = key;
+            values_next[i] = value;
+        } else if (turn == 0) {
+            keys_next[i].xy = key.xy;
+            values_next[i].xy = value.xy;
+        } else {
+            keys_next[i].zw = key.xy;
+            values_next[i].zw = value.xy;
+        }
     }
 }
 
+// Asks for the first tiles. One after the end is never used.
+void load_first(uint first) {
+    load_keys(first, 0);
+    if (CODED) load_keys(first + KEYS, 1);
+}
+
 // Converted only now: the loads had time until here.
-uvec4 loaded(uvec4 x) {
-    if (DTYPE_KV == DTYPE_U8) return uvec4(kv_halves(x.x), kv_halves(x.y));
+uvec4 loaded(uvec4 x, uint turn) {
+    if (CODED) return turn == 0 ? uvec4(kv_halves(x.x), kv_halves(x.y)) : uvec4(kv_halves(x.z), kv_halves(x.w));
     if (DTYPE_KV != DTYPE_BF16) return x;
     return halves(pair_values(x.xy, DTYPE_BF16), pair_values(x.zw, DTYPE_BF16));
 }
 
 // Past the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must
 // be finite.
-void store_keys(uint first) {
+void store_keys(uint first, uint turn) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
               v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
-        tile[k.x * STRIDE + k.y] = loaded(keys_next[i]);
-        tile[VALUES + v.x * STRIDE + v.y] = first + v.x < kv_length ? loaded(values_next[i]) : uvec4(0);
+        tile[k.x * STRIDE + k.y] = loaded(keys_next[i], turn);
+        tile[VALUES + v.x * STRIDE + v.y] = first + v.x < kv_length ? loaded(values_next[i], turn) : uvec4(0);
     }
 }
 
@@ -272,6 +292,60 @@ void store_half(uint part) {
     subgroupBarrier();
 }
 
+// Scores, weights and values of a tile of keys. `own` has the lane's elements of a sum matrix (spread_queries), and `limit` the keys that its two
+// rows see. All rows of the subgroup see `least` of them. `most` are the largest scores so far, `sum` the weights.
+void attend(uint first, uint end, uint turn, uvec3 own, uint least, uvec2 limit, inout vec2 most, inout vec2 sum) {
+    barrier();
+    store_keys(first, turn);
+    barrier();
+    if (first + AHEAD * KEYS < end) load_keys(first + AHEAD * KEYS, turn);
+    uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
+
+    MATRIX_SUM scores[SCORES];
+    [[unroll]] for (uint j = 0; j < SCORES; j++)
+        scores[j] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
+        [[unroll]] for (uint j = 0; j < SCORES; j++) {
+            MATRIX_B key;
+            coopMatLoad(key, tile, place + j * 16 * STRIDE + i * 2, STRIDE, COLUMN_MAJOR);
+            scores[j] = coopMatMulAdd(queries[i], key, scores[j]);
+        }
+    }
+    if (from + KEYS_EACH > least) {
+        [[unroll]] for (uint j = 0; j < SCORES; j++) {
+            [[unroll]] for (uint e = 0; e < 8; e++) {
+                uint column = own.z >> (e % 4 * 8) & 255u, side = e / 4;
+                if (from + j * 16 + column >= limit[side]) scores[j][e] = LOWEST;
+            }
+        }
+    }
+    vec2 now = most;
+    [[unroll]] for (uint j = 0; j < SCORES; j++) {
+        [[unroll]] for (uint e = 0; e < 8; e++)
+            now[e / 4] = max(now[e / 4], scores[j][e]);
+    }
+    now = vec2(row_max(now.x), row_max(now.y));
+    vec2 shrink = exp2(most - now);
+    most = now;
+    sum *= shrink;
+    MATRIX_SUM factor = by_row(shrink);
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+        outputs[i] = outputs[i] * factor;
+    [[unroll]] for (uint j = 0; j < SCORES; j++) {
+        MATRIX_A weights;
+        [[unroll]] for (uint e = 0; e < 8; e++) {
+            float weight = exp2(scores[j][e] - most[e / 4]);
+            sum[e / 4] += weight;
+            weights[e] = float16_t(weight);
+        }
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
+            MATRIX_B value;
+            coopMatLoad(value, tile, VALUES + place + j * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
+            outputs[i] = coopMatMulAdd(weights, value, outputs[i]);
+        }
+    }
+}
+
 void main() {
     rows = pc.p.q_len * GROUP;
     uint batches = gl_NumWorkGroups.z / SPLITS;
@@ -294,7 +368,7 @@ void main() {
     uvec4 raw[QUERY_LOADS];
     page_ahead = page_of(0);
     load_queries(raw);
-    if (SPLITS == 1) load_keys(0); // waits for no length, as the share of a split does
+    if (SPLITS == 1) load_first(0); // waits for no length, as the share of a split does
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     uint end = row_limit(row0 + ROWS - 1), first = 0;
     if (SPLITS > 1) {
@@ -302,7 +376,7 @@ void main() {
         first = steps * split / SPLITS * KEYS;
         end = min(end, steps * (split + 1) / SPLITS * KEYS);
         page_ahead = page_of(first);
-        load_keys(first);
+        load_first(first);
     }
     uvec3 own = spread_queries(raw);
     uint first_row = row0 + row_group * 16;
@@ -312,56 +386,9 @@ void main() {
     [[unroll]] for (uint i = 0; i < BLOCKS; i++)
         outputs[i] = MATRIX_SUM(0.0);
 
-    [[dont_unroll]] for (; first < end; first += KEYS) {
-        barrier();
-        store_keys(first);
-        barrier();
-        if (first + KEYS < end) load_keys(first + KEYS);
-        uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
-
-        MATRIX_SUM scores[SCORES];
-        [[unroll]] for (uint j = 0; j < SCORES; j++)
-            scores[j] = MATRIX_SUM(0.0);
-        [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
-            [[unroll]] for (uint j = 0; j < SCORES; j++) {
-                MATRIX_B key;
-                coopMatLoad(key, tile, place + j * 16 * STRIDE + i * 2, STRIDE, COLUMN_MAJOR);
-                scores[j] = coopMatMulAdd(queries[i], key, scores[j]);
-            }
-        }
-        if (from + KEYS_EACH > least) {
-            [[unroll]] for (uint j = 0; j < SCORES; j++) {
-                [[unroll]] for (uint e = 0; e < 8; e++) {
-                    uint column = own.z >> (e % 4 * 8) & 255u, side = e / 4;
-                    if (from + j * 16 + column >= limit[side]) scores[j][e] = LOWEST;
-                }
-            }
-        }
-        vec2 now = most;
-        [[unroll]] for (uint j = 0; j < SCORES; j++) {
-            [[unroll]] for (uint e = 0; e < 8; e++)
-                now[e / 4] = max(now[e / 4], scores[j][e]);
-        }
-        now = vec2(row_max(now.x), row_max(now.y));
-        vec2 shrink = exp2(most - now);
-        most = now;
-        sum *= shrink;
-        MATRIX_SUM factor = by_row(shrink);
-        [[unroll]] for (uint i = 0; i < BLOCKS; i++)
-            outputs[i] = outputs[i] * factor;
-        [[unroll]] for (uint j = 0; j < SCORES; j++) {
-            MATRIX_A weights;
-            [[unroll]] for (uint e = 0; e < 8; e++) {
-                float weight = exp2(scores[j][e] - most[e / 4]);
-                sum[e / 4] += weight;
-                weights[e] = float16_t(weight);
-            }
-            [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
-                MATRIX_B value;
-                coopMatLoad(value, tile, VALUES + place + j * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
-                outputs[i] = coopMatMulAdd(weights, value, outputs[i]);
-            }
-        }
+    [[dont_unroll]] for (; first < end; first += AHEAD * KEYS) {
+        attend(first, end, 0, own, least, limit, most, sum);
+        if (CODED && first + KEYS < end) attend(first + KEYS, end, 1, own, least, limit, most, sum);
     }
 #if KEY_GROUPS > 1
     merge(most, sum);
