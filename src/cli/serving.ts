@@ -7,10 +7,10 @@
 import { basename } from "node:path";
 import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { lm } from "../../mod.ts";
+import { deviceMemory, lm, withDevice } from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
+import { openModel } from "../server/open.ts";
 import { type LogEntry, Server } from "../server/server.ts";
-import type { Served } from "../server/served.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
@@ -122,8 +122,8 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   if (apiKey !== undefined && !/^[!-~]+$/.test(apiKey)) {
     throw new UsageError("The API key may have only visible ASCII characters, of which there must be one at least");
   }
-  const engine = engineOptions(values, models.size);
-  const unloadAfter = values["unload-after"];
+  const engine = engineOptions(values);
+  const { "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;
   await useDevice(device, { json, quiet: json });
   const stopped = onSignals();
   let deviceName = "";
@@ -134,13 +134,15 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
     apiKey,
     cors: values.cors ?? [],
     unloadAfterMs: unloadAfter === undefined ? undefined : 1000 * unloadAfter,
-    open: async (id): Promise<Served> => {
-      const loaded = await lm.load(
-        models.get(id)!,
-        json ? { ...device !== undefined && { device } } : loadOptions(device),
-      );
-      deviceName = loaded.device;
-      return { ...loaded, id, engine: openEngine(loaded, engine) };
+    memoryBytes: withDevice(device, deviceMemory).available,
+    open: async (id, room) => {
+      const opened = await openModel(id, models.get(id)!, room, {
+        load: json ? { ...device !== undefined && { device } } : loadOptions(device),
+        engine,
+        kvBytes: kvBytes && Math.floor(kvBytes / models.size),
+      });
+      deviceName = opened.device;
+      return opened;
     },
     onRequest: (entry) => json && logJson({ event: "request", ...rounded(entry) }),
     onError: (error) => {
@@ -183,25 +185,13 @@ function isFolder(path: string): boolean {
   }
 }
 
-/** The engine of a loaded model, which is freed if its engine cannot be had. */
-function openEngine({ model, tokenizer }: lm.Loaded, options: lm.EngineOptions): lm.Engine {
-  try {
-    return new lm.Engine(model, tokenizer, options);
-  } catch (error) {
-    model[Symbol.dispose]();
-    throw error;
-  }
-}
-
-/** Options of one of `count` engines, which share the memory for keys and values. */
-function engineOptions(values: Values<typeof FLAGS>, count: number): lm.EngineOptions {
-  const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bytes": kvBytes } = values;
-  const bits = values["kv-bits"];
+/** Options of each engine, but for its memory. */
+function engineOptions(values: Values<typeof FLAGS>): Omit<lm.EngineOptions, "kvBytes" | "memoryBytes"> {
+  const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bits": bits } = values;
   if (bits !== undefined && bits !== "8") throw new UsageError(`--kv-bits is ${quoted(bits)}, expected 8`);
   return {
     ...(maxSequences !== undefined && { maxSequences }),
     ...(maxQueue !== undefined && { maxQueue }),
-    ...(kvBytes !== undefined && { kvBytes: Math.floor(kvBytes / count) }),
     ...(bits !== undefined && { kvBits: 8 as const }),
     ...(contextSize !== undefined && { contextSize }),
   };

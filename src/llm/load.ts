@@ -10,7 +10,7 @@ import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/quantized/packed.ts";
 import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
-import { checkOptions } from "./arguments.ts";
+import { checkOptions, type OptionKind } from "./arguments.ts";
 import { TOOL_TEMPLATE } from "./chat/template.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
@@ -59,6 +59,8 @@ export interface LoadOptions {
    * checksum; other files are compared if they have one. About a gigabyte a second.
    */
   readonly verify?: Verify;
+  /** Most bytes of the device for the weights and a short context, where other models are to fit too. Default what is free. */
+  readonly memoryBytes?: number;
   /** Ends loading. */
   readonly signal?: AbortSignal;
 }
@@ -67,12 +69,13 @@ const LOAD_OPTIONS = {
   adapterPath: true,
   device: true,
   dtype: true,
+  memoryBytes: "number",
   onDownload: true,
   onProgress: true,
   revision: true,
   signal: true,
   verify: true,
-} as const satisfies Record<keyof LoadOptions, true>;
+} as const satisfies Record<keyof LoadOptions, OptionKind>;
 
 /** A loaded model directory. */
 export interface Loaded {
@@ -188,7 +191,7 @@ async function loadFrom(
   try {
     const model = architecture.build(weights);
     weights.finish();
-    mx.withDevice(options.device, () => checkMemory(path, model, weights));
+    mx.withDevice(options.device, () => checkMemory(path, model, weights, options.memoryBytes));
     await read(weights, options);
     sums?.finish();
     options.signal?.throwIfAborted();
@@ -263,11 +266,12 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** Refuses what cannot fit on the default device, before the first byte is read. */
-function checkMemory(dir: string, model: LanguageModel, weights: Weights): void {
+/** Refuses what cannot fit on the default device, or in `most` bytes of it, before the first byte is read. */
+function checkMemory(dir: string, model: LanguageModel, weights: Weights, most = Infinity): void {
   const cache = model.makeCache().byteLength(MIN_CONTEXT);
   const need = weights.byteLength + cache;
-  const { name, available } = mx.deviceMemory();
+  const { name, ...memory } = mx.deviceMemory();
+  const available = Math.max(0, Math.min(memory.available, most));
   if (need <= available) return;
   const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
   throw new LlmError(

@@ -1,20 +1,31 @@
 /**
  * The models of a server: loaded when a request asks for one, unloaded when none has for a while.
  *
- * All share the memory of one device. A model that does not fit has idle ones unloaded, the one used longest ago first.
+ * All share the memory of one device: weights and pages of all together stay within one budget. A model that does not fit has idle ones
+ * unloaded, the one used longest ago first. Models are loaded one after the other.
  *
  * @module
  */
 
-import { lm } from "../../mod.ts";
+import { clearCache, lm } from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { ApiError } from "./errors.ts";
 import type { Served } from "./served.ts";
 
+/** What the models in memory leave to one that is to be loaded. */
+export interface Room {
+  /** Bytes of the device for weights and pages. */
+  readonly bytes: number;
+  /** Models that may come to share them: those that are not loaded, this one among them. */
+  readonly models: number;
+}
+
 /** How models are loaded and kept. */
 export interface ModelsOptions {
-  /** Loads the model of a name. */
-  readonly open: (id: string) => Promise<Served>;
+  /** Loads the model of a name. Throws an LlmError with code "memory" if it needs more than there is room. */
+  readonly open: (id: string, room: Room) => Promise<Served>;
+  /** Bytes of the device for the weights and pages of all models. Default no limit. */
+  readonly memoryBytes?: number;
   /** Milliseconds after its last request when a model is unloaded. Default never. */
   readonly unloadAfterMs?: number;
   /** Called before the engine of a model ends. */
@@ -37,8 +48,8 @@ interface Entry {
   opening?: Promise<Served>;
   /** The loaded model. */
   served?: Served | undefined;
-  /** The end of its last unload. */
-  closing: Promise<void>;
+  /** The end of its last unload, which may have failed. */
+  closing: Promise<unknown>;
   leases: number;
   lastUsed: number;
   timer?: ReturnType<typeof setTimeout>;
@@ -49,6 +60,8 @@ export class Models implements AsyncDisposable {
   readonly #entries: ReadonlyMap<string, Entry>;
   readonly #options: ModelsOptions;
   #uses = 0;
+  /** The end of the last load that was asked for. */
+  #loads: Promise<unknown> = Promise.resolve();
 
   /** Offers models by name; the first is the one of requests that name none. None is loaded yet. */
   constructor(ids: readonly string[], options: ModelsOptions) {
@@ -79,14 +92,17 @@ export class Models implements AsyncDisposable {
     });
   }
 
-  /** A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws. */
+  /**
+   * A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws: an LlmError with code
+   * "memory" if it does not fit beside the models in use.
+   */
   async lease(id: string | undefined): Promise<Lease> {
     const name = this.resolve(id);
     const entry = this.#entries.get(name)!;
     entry.leases++;
     clearTimeout(entry.timer);
     try {
-      entry.opening ??= this.#open(name, entry);
+      entry.opening ??= this.#open(name, entry, this.#loads);
       const served = await entry.opening;
       return { served, [Symbol.dispose]: once(() => this.#release(entry)) };
     } catch (error) {
@@ -97,25 +113,50 @@ export class Models implements AsyncDisposable {
 
   /** Ends what runs and frees all. Resolves when every request has been answered. */
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#loads;
     await Promise.all(Array.from(this.#entries.values(), (entry) => this.#unload(entry)));
   }
 
-  async #open(id: string, entry: Entry): Promise<Served> {
-    try {
-      await entry.closing;
-      for (;;) {
-        try {
-          return entry.served = await this.#options.open(id);
-        } catch (error) {
-          const idle = error instanceof lm.LlmError && error.code === "memory" ? this.#longestIdle() : undefined;
-          if (idle === undefined) throw error;
-          await this.#unload(idle);
-        }
+  /** Loads a model after those that were asked for before: each finds the memory that the others leave. */
+  #open(id: string, entry: Entry, before: Promise<unknown>): Promise<Served> {
+    const opening = before.then(() => this.#load(id)).then(
+      (served) => entry.served = served,
+      (error) => {
+        delete entry.opening; // the next request tries again
+        throw error;
+      },
+    );
+    this.#loads = opening.catch(() => {});
+    return opening;
+  }
+
+  /** Loads a model, which takes the place of idle ones if it does not fit. */
+  async #load(id: string): Promise<Served> {
+    for (;;) {
+      await Promise.all(Array.from(this.#entries.values(), ({ closing }) => closing));
+      try {
+        return await this.#options.open(id, this.#room());
+      } catch (error) {
+        if (!(error instanceof lm.LlmError && error.code === "memory")) throw error;
+        const idle = this.#longestIdle();
+        if (idle === undefined) throw this.#besideBusy(error);
+        await this.#unload(idle);
       }
-    } catch (error) {
-      delete entry.opening; // the next request tries again
-      throw error;
     }
+  }
+
+  #room(): Room {
+    const { memoryBytes = Infinity } = this.#options;
+    const { loaded } = this;
+    const used = loaded.reduce((sum, { bytes }) => sum + bytes, 0);
+    return { bytes: Math.max(0, memoryBytes - used), models: this.#entries.size - loaded.length };
+  }
+
+  /** The error of a model that does not fit beside those in use. */
+  #besideBusy(error: lm.LlmError): lm.LlmError {
+    const busy = this.loaded.map(({ id }) => quoted(id)).join(", ");
+    if (busy === "") return error;
+    return new lm.LlmError("memory", `${error.message}, or try again when ${busy} answers no request`);
   }
 
   #longestIdle(): Entry | undefined {
@@ -130,14 +171,15 @@ export class Models implements AsyncDisposable {
   }
 
   /** Unloads a model; requests that come meanwhile wait and load it again. */
-  #unload(entry: Entry): Promise<void> {
+  async #unload(entry: Entry): Promise<void> {
     clearTimeout(entry.timer);
-    const { opening } = entry;
-    if (opening === undefined) return entry.closing;
+    const { served } = entry;
+    if (served === undefined) return;
     delete entry.opening;
     entry.served = undefined;
-    entry.closing = opening.then((served) => this.#close(served), () => {});
-    return entry.closing;
+    const closing = this.#close(served);
+    entry.closing = closing.catch(() => {});
+    await closing;
   }
 
   /** Frees a model after its last request. */
@@ -147,6 +189,7 @@ export class Models implements AsyncDisposable {
     this.#options.onUnload?.(served);
     await engine[Symbol.asyncDispose]();
     model[Symbol.dispose]();
+    clearCache(); // the next model may need what the device would keep
   }
 }
 

@@ -23,6 +23,8 @@ export interface ServedEngine extends AsyncDisposable {
 export interface Served extends Pick<lm.Loaded, "model" | "tokenizer" | "generationConfig"> {
   /** The name that clients ask for. */
   readonly id: string;
+  /** Bytes of the device that its weights and pages take. */
+  readonly bytes: number;
   /** Computes its answers. */
   readonly engine: ServedEngine;
 }

@@ -15,7 +15,7 @@ import { checkKey, corsHeaders } from "./access.ts";
 import { type Context, jsonReply, readJson } from "./context.ts";
 import { ApiError, toApiError } from "./errors.ts";
 import { Metrics } from "./metrics.ts";
-import { Models } from "./models.ts";
+import { Models, type Room } from "./models.ts";
 import { ResponseStore } from "./openai/response_store.ts";
 import { findRoute } from "./routes.ts";
 import type { Served } from "./served.ts";
@@ -37,8 +37,10 @@ export interface ServerOptions {
   readonly port: number;
   /** Names of the models. The first is loaded at once, and the one of requests that name none. */
   readonly models: readonly string[];
-  /** Loads the model of a name. */
-  readonly open: (id: string) => Promise<Served>;
+  /** Loads the model of a name. Throws an LlmError with code "memory" if it needs more than there is room. */
+  readonly open: (id: string, room: Room) => Promise<Served>;
+  /** Bytes of the device for the weights and pages of all models. Default no limit. */
+  readonly memoryBytes?: number | undefined;
   /** Milliseconds without a request after which a model is unloaded. Default never. */
   readonly unloadAfterMs?: number | undefined;
   /** The key that requests must have, in visible ASCII characters. */
@@ -65,10 +67,11 @@ export class Server {
 
   private constructor(options: ServerOptions) {
     this.#options = options;
-    const { open, unloadAfterMs, onError } = options;
+    const { open, memoryBytes, unloadAfterMs, onError } = options;
     this.#models = new Models(options.models, {
       open,
       onUnload: (served) => this.#metrics.keep(served),
+      ...(memoryBytes !== undefined && { memoryBytes }),
       ...(unloadAfterMs !== undefined && { unloadAfterMs }),
       ...(onError && { onError }),
     });

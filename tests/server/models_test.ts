@@ -2,13 +2,16 @@
  * Models that come and go: loaded on demand, shared, unloaded when idle or when another one needs their memory.
  */
 
-import { assertEquals, assertRejects } from "@std/assert";
-import { lm } from "../../mod.ts";
-import { Models } from "../../src/server/models.ts";
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { deviceMemory, lm } from "../../mod.ts";
+import { Models, type Room } from "../../src/server/models.ts";
+import { openModel } from "../../src/server/open.ts";
 import type { Served } from "../../src/server/served.ts";
+import { tinyPage } from "../support/models/engine_requests.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
+import { TestServer } from "../support/server/served.ts";
 
-/** Models of which one fits at a time, and what happens to them. */
+/** Models of which so many fit at a time, and what happens to them. */
 function modelsOf(
   options: { readonly room?: number; readonly unloadAfterMs?: number; readonly fail?: Set<string> } = {},
 ) {
@@ -29,6 +32,7 @@ function modelsOf(
     };
     return {
       id,
+      bytes: 1,
       engine: new ScriptedEngine(() => []),
       model,
       tokenizer: {},
@@ -85,4 +89,97 @@ Deno.test("a load that fails is tried again by the next request", async () => {
   assertEquals(events, ["load a"]);
   await models[Symbol.asyncDispose]();
   assertEquals(events, ["load a", "free a"]);
+});
+
+Deno.test("models are loaded one after the other, each into the room that the others leave", async () => {
+  const rooms: (readonly [id: string, room: Room])[] = [];
+  let loading = 0;
+  const open = async (id: string, room: Room): Promise<Served> => {
+    assertEquals(++loading, 1);
+    rooms.push([id, room]);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    loading--;
+    if (room.bytes < 40) throw new lm.LlmError("memory", `${id} does not fit`);
+    const engine = new ScriptedEngine(() => []);
+    return { id, bytes: 40, engine, model: { [Symbol.dispose]() {} } } as unknown as Served;
+  };
+  const models = new Models(["a", "b", "c"], { open, memoryBytes: 100 });
+  const leases = await Promise.all([models.lease("a"), models.lease("b")]);
+  await assertRejects(() => models.lease("c"), lm.LlmError, 'c does not fit, or try again when "a", "b" answers no');
+  leases[1][Symbol.dispose]();
+  leases.push(await models.lease("c"));
+  assertEquals(rooms, [
+    ["a", { bytes: 100, models: 3 }],
+    ["b", { bytes: 60, models: 2 }],
+    ["c", { bytes: 20, models: 1 }],
+    ["c", { bytes: 20, models: 1 }],
+    ["c", { bytes: 60, models: 2 }],
+  ]);
+  for (const lease of leases) lease[Symbol.dispose]();
+  await models[Symbol.asyncDispose]();
+});
+
+const DEVICE = "wasm";
+const PAGES = 8;
+const KV_BYTES = PAGES * tinyPage(DEVICE);
+
+/** Opens the embedded model with few pages. */
+const openTiny = (id: string, room: Room): Promise<Served> =>
+  openModel(id, lm.EMBEDDED_MODEL, room, { load: { device: DEVICE }, kvBytes: KV_BYTES });
+
+Deno.test("an opened model takes the bytes of the device that it says", async () => {
+  const before = deviceMemory(DEVICE).active;
+  const { bytes, model, engine } = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  const weights = deviceMemory(DEVICE).active - before; // pages are taken by the first request
+  assertEquals(bytes, weights + KV_BYTES);
+  for await (const _ of engine.add({ prompt: "Once", maxTokens: 1 }));
+  assert(deviceMemory(DEVICE).active >= before + bytes);
+  await engine[Symbol.asyncDispose]();
+  model[Symbol.dispose]();
+  assertEquals(deviceMemory(DEVICE).active, before);
+});
+
+Deno.test("without a number of bytes, models that may come share what the weights leave", async () => {
+  const whole = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  const weights = whole.bytes - KV_BYTES;
+  await whole.engine[Symbol.asyncDispose]();
+  whole.model[Symbol.dispose]();
+  const free = 2 * 8 * 5 * tinyPage(DEVICE); // for two models; an eighth of each half is five pages
+  const { bytes, model, engine } = await openModel("tiny", lm.EMBEDDED_MODEL, { bytes: weights + free, models: 2 }, {
+    load: { device: DEVICE },
+  });
+  assertEquals(bytes, weights + 5 * tinyPage(DEVICE));
+  await engine[Symbol.asyncDispose]();
+  model[Symbol.dispose]();
+});
+
+Deno.test("two models in the memory of one take turns; one in use stays, and the request for the other is told so", async () => {
+  const { bytes, engine, model } = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  await engine[Symbol.asyncDispose]();
+  model[Symbol.dispose]();
+  const engines = { one: () => engine, two: () => engine };
+  await using server = await TestServer.start({ engines, open: openTiny, memoryBytes: 1.5 * bytes });
+  const ask = (model: string) => ({ model, prompt: "Once upon a time", max_tokens: 3, temperature: 0 });
+  for (const name of ["one", "two", "one"]) {
+    assertEquals((await server.ask("/v1/completions", ask(name))).choices[0].text, ", there was");
+    const metrics = await (await fetch(`${server.url}/metrics`)).text();
+    assertEquals([...metrics.matchAll(/^vkmx_requests_running\{model="(.*)"\}/gm)].map(([, id]) => id), [name]);
+  }
+  const long = { ...ask("one"), max_tokens: 200, logit_bias: { 4089: -100, 4091: -100 } }; // no EOS token
+  const stream = await server.post("/v1/completions", { ...long, stream: true });
+  const refused = await server.post("/v1/completions", ask("two"));
+  const { error } = await refused.json();
+  assertEquals([refused.status, error.code, refused.headers.get("retry-after")], [503, "out_of_memory", "1"]);
+  assertMatch(error.message, /needs .* or try again when "one" answers no request$/);
+  assert((await stream.text()).endsWith("data: [DONE]\n\n"));
+  assertEquals((await server.ask("/v1/completions", ask("two"))).choices[0].text, ", there was");
+});
+
+Deno.test("a model that no unload makes room for is refused before its weights are read", async () => {
+  const engines = { one: () => new ScriptedEngine(() => []) };
+  await assertRejects(
+    () => TestServer.start({ engines, open: openTiny, memoryBytes: KV_BYTES + 1000 }),
+    lm.LlmError,
+    "has only 0.00 GB free",
+  );
 });

@@ -31,6 +31,8 @@ export interface EngineOptions {
    * reads half as much. Default those that the model computes in, or 16 on the CPU.
    */
   readonly kvBits?: 8;
+  /** Bytes of the device that are free, where other models are to fit too: `kvBytes` has its default by them. Default as the device says. */
+  readonly memoryBytes?: number;
   /** Most tokens of a prompt and its answer. Default the model's context, or what `kvBytes` holds. */
   readonly contextSize?: number;
   /** Most prompt tokens of one forward pass: other requests wait so long for their next token. Default 2048 on a GPU, 128 on the CPU. */
@@ -43,6 +45,7 @@ export const ENGINE_OPTIONS = {
   maxQueue: "number",
   kvBytes: "number",
   kvBits: "number",
+  memoryBytes: "number",
   contextSize: "number",
   prefillStepSize: "number",
 } as const satisfies Record<keyof EngineOptions, OptionKind>;
@@ -100,7 +103,8 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   const maxSequences = count("maxSequences", defaults.maxSequences);
   const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
   const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
-  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, freeBytes(model))), bytesOfPage);
+  const memory = count("memoryBytes", mx.deviceMemory(device.name).available, 0);
+  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, defaultBytes(model, memory))), bytesOfPage);
   const pages = Math.floor(kvBytes / bytesOfPage);
   return {
     maxSequences,
@@ -125,7 +129,7 @@ export function batchSizesOf(
   const maxSequences = Math.min(positions.length, MAX_TOGETHER);
   const needs = positions.map((count) => Math.max(1, Math.ceil(count / PAGE))).sort((a, b) => b - a);
   const all = needs.slice(0, maxSequences).reduce((sum, pages) => sum + pages, 0);
-  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor(freeBytes(model) / bytesOfPage)));
+  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor(defaultBytes(model) / bytesOfPage)));
   return { maxSequences, maxQueue: positions.length, pages: pages + 1 };
 }
 
@@ -135,9 +139,12 @@ function roundUp(pages: number): number {
   return Math.ceil(pages / step) * step;
 }
 
-/** Default bytes of keys and values. */
-function freeBytes({ device: { name, concurrent } }: DecodingModel): number {
-  return Math.floor(defaultsOf(concurrent).share * mx.deviceMemory(name).available);
+/** Default bytes of keys and values, where so much memory is free. */
+function defaultBytes(
+  { device: { name, concurrent } }: DecodingModel,
+  memory: number = mx.deviceMemory(name).available,
+): number {
+  return Math.floor(defaultsOf(concurrent).share * memory);
 }
 
 function defaultsOf(concurrent: boolean): typeof DEFAULTS["gpu" | "cpu"] {

@@ -16,7 +16,7 @@ export const TINY = "tiny-qwen3";
 export const ENGINE = ({ model, tokenizer }: mx.lm.Loaded): ServedEngine => new mx.lm.Engine(model, tokenizer);
 
 /** How a test's server differs. */
-export interface TestServerOptions extends Partial<Omit<ServerOptions, "open">> {
+export interface TestServerOptions extends Partial<ServerOptions> {
   /** Models by name, default the embedded one alone. */
   readonly engines?: Readonly<Record<string, (loaded: mx.lm.Loaded) => ServedEngine>>;
   /** Directory of the models, default that of the embedded one. */
@@ -45,7 +45,7 @@ export class TestServer implements AsyncDisposable {
       models: Object.keys(engines),
       open: async (id) => {
         const loaded = await mx.lm.load(directory, { device: "cpu" });
-        return { ...loaded, id, engine: engines[id](loaded) };
+        return { ...loaded, id, bytes: 0, engine: engines[id](loaded) };
       },
       onError: (error) => errors.push(error),
       ...rest,
