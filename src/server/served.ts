@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { lm } from "../../mod.ts";
+import type { lm, Tensor } from "../../mod.ts";
 
 /** What computes answers: many at once, or one after the other. */
 export interface ServedEngine extends AsyncDisposable {
@@ -15,6 +15,8 @@ export interface ServedEngine extends AsyncDisposable {
    * signal of the request ends the answer within a step, as does the end of the iteration.
    */
   add(request: lm.EngineRequest): AsyncGenerator<lm.EngineResponse, void, void>;
+  /** Vectors of texts, float32 (texts, hidden size), in turn with the answers. Rejects as `add` throws. */
+  embed(texts: readonly string[], options: { readonly signal: AbortSignal }): Promise<Tensor<"float32", 2>>;
   /** Resolves when no request is left. */
   drain(): Promise<void>;
 }

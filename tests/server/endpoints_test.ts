@@ -67,6 +67,20 @@ Deno.test("embeddings are those of the library, as numbers and in base64", async
   assertEquals([long.status, (await long.json()).error.code], [400, "context_length_exceeded"]);
 });
 
+Deno.test("embeddings count in the queue", async () => {
+  const engine = ({ model, tokenizer }: mx.lm.Loaded): mx.lm.Engine =>
+    new mx.lm.Engine(model, tokenizer, { maxSequences: 1, maxQueue: 0 });
+  await using server = await TestServer.start({ engines: { [TINY]: engine } });
+  const gone = new AbortController();
+  const endless = { prompt: "Hi", max_tokens: 4000, logit_bias: { 4089: -100, 4091: -100 }, stream: true };
+  const stream = await server.post("/v1/completions", endless, { signal: gone.signal });
+  const full = await server.post("/v1/embeddings", { input: "a" });
+  const { error } = await full.json();
+  assertEquals([full.status, error.code, full.headers.get("retry-after")], [503, "server_busy", "1"]);
+  gone.abort();
+  await stream.text().catch(() => {});
+});
+
 Deno.test("texts become ids and back, and a conversation its prompt", async () => {
   await using server = await TestServer.start();
   const { prompt, ids } = GOLDEN[3];

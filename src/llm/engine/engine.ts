@@ -5,8 +5,10 @@
  * @module
  */
 
+import type { Tensor } from "../../array/mod.ts";
 import { checkModel, checkNumber, checkOptions } from "../arguments.ts";
 import { LlmError } from "../error.ts";
+import type { EmbedOptions } from "../generation/embed.ts";
 import { requestsOf } from "../generation/request.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import { Constraint } from "../structured/constraint.ts";
@@ -14,6 +16,7 @@ import { grammarOf } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { Channel } from "./channel.ts";
 import { EngineCore } from "./core.ts";
+import { Embeddings } from "./embeddings.ts";
 import { Job } from "./job.ts";
 import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
@@ -49,6 +52,7 @@ export class Engine implements AsyncDisposable {
   readonly #live = new Set<Job>();
   /** Grammars that are being made ready. */
   readonly #opening = new Set<Promise<void>>();
+  readonly #embeddings: Embeddings;
   #ids = 0;
   #requests = 0;
   #closed: LlmError | undefined;
@@ -62,6 +66,7 @@ export class Engine implements AsyncDisposable {
     this.#sizes = sizesOf(this.#model, options);
     const { pages, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
     this.#core = new EngineCore(this.#model, { pages, kvDtype, maxSequences, maxQueue, tokenBudget });
+    this.#embeddings = new Embeddings(model, tokenizer);
   }
 
   /** Most tokens of a prompt and its answer. */
@@ -74,7 +79,7 @@ export class Engine implements AsyncDisposable {
     const { bytesOfPage, pages } = this.#sizes;
     return {
       running: this.#core.running,
-      waiting: this.#core.waiting + this.#opening.size,
+      waiting: this.#core.waiting + this.#opening.size + this.#embeddings.size,
       kvBytes: (pages - 1) * bytesOfPage,
       kvBytesUsed: this.#core.usedPages * bytesOfPage,
       requests: this.#requests,
@@ -96,10 +101,8 @@ export class Engine implements AsyncDisposable {
     checkOptions("Engine.add", request, REQUEST_OPTIONS);
     const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
     checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
-    const { maxSequences, maxQueue, contextSize } = this.#sizes;
-    if (this.#core.running + this.#core.waiting + this.#opening.size >= maxSequences + maxQueue) {
-      throw new LlmError("busy", `${maxQueue} requests wait already: try again later`);
-    }
+    this.#checkQueue();
+    const { contextSize } = this.#sizes;
     const grammar = grammarOf(responseFormat);
     const own = [{ prompt, maxTokens, seed, contextSize }];
     const [checked] = requestsOf(this.#model, this.#tokenizer, own, shared);
@@ -124,17 +127,53 @@ export class Engine implements AsyncDisposable {
     return taken;
   }
 
+  /**
+   * Vectors of texts as `embed` gives them, float32 (texts, hidden size). A call counts as a request that waits, and calls go one after the
+   * other. At most `prefillStepSize` tokens, or as much work in some layers of a longer text, come between two steps of other requests.
+   *
+   * Throws an {@link LlmError} as `embed` does, and with code "busy" where too many requests wait.
+   *
+   * @example
+   * ```ts
+   * import * as mx from "@vkmx/vkmx";
+   *
+   * const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+   * await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 8, kvBytes: 2 ** 24 });
+   * const vectors = await engine.embed(["a cat", "a kitten"]);
+   * console.log(vectors.shape); // [2, 256]
+   * ```
+   */
+  async embed(
+    texts: readonly string[],
+    options: Omit<EmbedOptions, "batchTokens"> = {},
+  ): Promise<Tensor<"float32", 2>> {
+    if (this.#closed !== undefined) throw this.#closed;
+    this.#checkQueue();
+    try {
+      return await this.#embeddings.add(texts, { ...options, batchTokens: this.#sizes.prefillStepSize });
+    } finally {
+      this.#requests++;
+    }
+  }
+
   /** Resolves when all requests that were added so far have ended. */
   async drain(): Promise<void> {
-    await Promise.all(Array.from(this.#live, (job) => job.done));
+    await Promise.all([...Array.from(this.#live, (job) => job.done), this.#embeddings.drain()]);
   }
 
   /** Ends all requests and frees the memory of keys and values. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed ??= new LlmError("option", "The engine was disposed: make a new one");
     for (const job of this.#live) this.#core.end(job, this.#closed);
-    await Promise.all(this.#opening);
+    await Promise.all([this.#embeddings.close(this.#closed), ...this.#opening]);
     await this.#core[Symbol.asyncDispose]();
+  }
+
+  #checkQueue(): void {
+    const { maxSequences, maxQueue } = this.#sizes;
+    const { running, waiting } = this.metrics;
+    if (running + waiting < maxSequences + maxQueue) return;
+    throw new LlmError("busy", `${maxQueue} requests wait already: try again later`);
   }
 
   /** The responses of a request, which ends where they are left. */

@@ -2,13 +2,14 @@
  * Embeddings: one vector for a text, made of the hidden states of its tokens.
  *
  * Texts of similar lengths go through the model together, padded at their ends. Attention is causal, so padding changes nothing
- * before it.
+ * before it. A long text goes layer by layer, so that other work of the device and the event loop get their turns.
  *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { yieldToEventLoop } from "../../../ffi/turn.ts";
 import { interruptible } from "../host.ts";
 import { checkSignal } from "../abort.ts";
 import { checkModel, checkOptions, type OptionKind } from "../arguments.ts";
@@ -35,9 +36,9 @@ export interface EmbedOptions {
   readonly maxTokens?: number;
   /** Cut texts that are too long; what the tokenizer puts around them stays. Default false. */
   readonly truncate?: boolean;
-  /** Most tokens that go through the model together. Default 4096. */
+  /** Most tokens that go through the model together. Default 4096. Of a longer text, only some layers are computed at a time. */
   readonly batchTokens?: number;
-  /** Ends the work between two batches. */
+  /** Ends the work between two batches, or between layers of a long text. */
   readonly signal?: AbortSignal;
 }
 
@@ -97,8 +98,11 @@ async function embedAll(
   try {
     for (const group of batches(all.map((ids) => ids.length), batchTokens)) {
       signal?.throwIfAborted();
-      using pooled = mx.tidy(() => pool(model, group.map((i) => all[i]), pooling));
+      const texts = group.map((i) => all[i]);
+      using states = await lastStates(model, texts, batchTokens, signal);
+      using pooled = mx.tidy(() => pool(states, texts.map((ids) => ids.length), pooling));
       await mx.asyncEval(pooled);
+      await yieldToEventLoop();
       group.forEach((text, row) => vectors[text] = pooled.index(row));
     }
     const result = mx.tidy(() => {
@@ -158,17 +162,48 @@ function batches(lengths: readonly number[], most: number): number[][] {
   return groups;
 }
 
-/** The vectors of a batch, float32 (texts, hidden size). */
-function pool(model: LanguageModel, texts: readonly (readonly number[])[], pooling: Pooling): Tensor {
+/**
+ * The last hidden states of a batch, (B, T, H). Of more than `most` tokens, only so many layers are computed at a time that they are as much
+ * work as `most` tokens in all layers.
+ */
+async function lastStates(
+  model: LanguageModel,
+  texts: readonly (readonly number[])[],
+  most: number,
+  signal?: AbortSignal,
+): Promise<Tensor> {
   const longest = Math.max(...texts.map((ids) => ids.length));
   const filled = texts.map((ids) => [...ids, ...new Array<number>(longest - ids.length).fill(0)]);
-  const states = model.hiddenStates(mx.array(filled, mx.int32)).at(-1)!.astype(mx.float32); // (B, T, H)
-  const lengths = mx.array(texts.map((ids) => ids.length), mx.int32).reshape(-1, 1, 1);
+  const states = mx.tidy(() => model.hiddenStates(mx.array(filled, mx.int32)));
+  const last = states.length - 1;
+  const layers = Math.max(1, Math.floor(states.length * most / (texts.length * longest)));
+  const [turns, between] = [true, false].map((wanted) =>
+    states.filter((_, i) => wanted === (i === last || i > 0 && i % layers === 0))
+  );
+  mx.dispose(between);
+  try {
+    for (let i = 0; i < turns.length - 1; i++) {
+      await mx.asyncEval(turns[i]);
+      turns[i - 1]?.[Symbol.dispose]();
+      await yieldToEventLoop();
+      signal?.throwIfAborted();
+    }
+    return turns.pop()!;
+  } finally {
+    mx.dispose(turns);
+  }
+}
+
+/** The vectors of a batch, float32 (texts, hidden size), of its states (B, T, H) and the lengths of its texts. */
+function pool(given: Tensor, counts: readonly number[], pooling: Pooling): Tensor {
+  const states = given.astype(mx.float32);
+  const lengths = mx.array(counts, mx.int32).reshape(-1, 1, 1);
+  const [batch, longest, size] = states.shape;
   if (pooling === "mean") {
     const within = mx.less(mx.arange(longest, null, null, mx.int32).reshape(1, -1, 1), lengths);
     return mx.divide(mx.sum(mx.where(within, states, 0), 1), lengths.reshape(-1, 1));
   }
   if (pooling === "cls") return mx.take(states, 0, 1);
-  const at = mx.broadcastTo(mx.subtract(lengths, 1), [texts.length, 1, states.shape[2]]);
+  const at = mx.broadcastTo(mx.subtract(lengths, 1), [batch, 1, size]);
   return mx.takeAlongAxis(states, at, 1).squeeze(1);
 }

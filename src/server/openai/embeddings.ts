@@ -5,7 +5,6 @@
  */
 
 import type { HttpReply } from "../../../ffi/http/server.ts";
-import { lm } from "../../../mod.ts";
 import { type Context, jsonReply } from "../context.ts";
 import { fieldError } from "../errors.ts";
 import { type Kind, list, object, oneOf, required, text, whole } from "../fields.ts";
@@ -39,7 +38,7 @@ export async function embeddings(context: Context): Promise<HttpReply> {
   const counts = input.map((one) => served.tokenizer.encode(one).length);
   const empty = counts.findIndex((count) => count === 0);
   if (empty >= 0) throw fieldError("input", `input[${empty}] is empty`);
-  using vectors = await lm.embed(served.model, served.tokenizer, input, { signal: context.request.signal });
+  using vectors = await served.engine.embed(input, { signal: context.request.signal });
   const size = vectors.shape[1];
   if (dimensions !== undefined && dimensions !== size) {
     throw fieldError("dimensions", `dimensions is ${dimensions}, and the model has ${size}`, "unsupported_parameter");

@@ -62,6 +62,10 @@ export class ScriptedEngine implements ServedEngine {
     }
   }
 
+  embed(): Promise<never> {
+    return Promise.reject(new Error("a scripted engine has no vectors"));
+  }
+
   async drain(): Promise<void> {}
 
   async [Symbol.asyncDispose](): Promise<void> {}
