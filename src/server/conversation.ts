@@ -34,6 +34,8 @@ export interface ConversationCall {
   readonly responseFormat?: lm.ResponseFormat | undefined;
   /** Default true, where the model has the switch. */
   readonly enableThinking?: boolean | undefined;
+  /** Further variables of the chat template. */
+  readonly templateVariables?: Readonly<Record<string, unknown>> | undefined;
   /** Default as many as the context has room for. */
   readonly maxTokens?: number | undefined;
   /** Top tokens to report beside each token. */
@@ -48,6 +50,20 @@ const WITHOUT_THOUGHT: readonly string[] = ["none", "minimal"];
 /** Whether an effort of reasoning lets the model think; undefined leaves that to the model. */
 export function thinksWith(effort: typeof EFFORTS[number] | undefined): boolean | undefined {
   return effort === undefined ? undefined : !WITHOUT_THOUGHT.includes(effort);
+}
+
+/** What the chat template of a conversation gets besides its messages. */
+export function chatOptionsOf(
+  { tools = [], toolChoice, enableThinking, templateVariables }: Pick<
+    ConversationCall,
+    "tools" | "toolChoice" | "enableThinking" | "templateVariables"
+  >,
+): Pick<lm.ChatOptions, "tools" | "enableThinking" | "chatTemplateKwargs"> {
+  return {
+    ...(tools.length > 0 && toolChoice !== "none" && { tools }),
+    ...(enableThinking !== undefined && { enableThinking }),
+    ...(templateVariables && Object.keys(templateVariables).length > 0 && { chatTemplateKwargs: templateVariables }),
+  };
 }
 
 /** Functions one of which the answer has to call; undefined if it need not. */
@@ -65,11 +81,9 @@ function demandedTools(
 export function engineRequest(call: ConversationCall, served: Served, signal: AbortSignal, i = 0): lm.EngineRequest {
   const {
     messages,
-    tools = [],
     toolChoice,
     parallelToolCalls = true,
     responseFormat,
-    enableThinking,
     maxTokens,
     logprobs,
     sampling,
@@ -87,9 +101,8 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     prompt: messages,
     maxTokens: maxTokens ?? Number.MAX_SAFE_INTEGER, // the context ends it
     ...samplingOptions(sampling, served.generationConfig, i),
-    ...(tools.length > 0 && toolChoice !== "none" && { tools }),
+    ...chatOptionsOf(call),
     ...(format && { responseFormat: format }),
-    ...(enableThinking !== undefined && { enableThinking }),
     ...(logprobs !== undefined && { logprobs }),
     signal,
   };

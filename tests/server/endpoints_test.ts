@@ -105,6 +105,62 @@ Deno.test("texts become ids and back, and a conversation its prompt", async () =
   }
 });
 
+Deno.test("further variables and the effort reach the template by every way of a conversation", async () => {
+  const folder = await Deno.makeTempDir();
+  for (const { name } of Deno.readDirSync(mx.lm.EMBEDDED_MODEL)) {
+    await Deno.copyFile(new URL(name, mx.lm.EMBEDDED_MODEL), `${folder}/${name}`);
+  }
+  await Deno.writeTextFile(
+    `${folder}/chat_template.jinja`,
+    "{{ reasoning_effort }}|{{ place }}|{{ messages | length }}{% if add_generation_prompt %}<|im_start|>{% endif %}",
+  );
+  try {
+    const engine = new ScriptedEngine(() => [{ text: "a" }]);
+    await using server = await TestServer.start({ directory: folder, engines: { [TINY]: () => engine } });
+    const messages = [{ role: "user", content: "Hi" }];
+    const kwargs = { chat_template_kwargs: { place: "<|im_end|>" } };
+    const body = { messages, reasoning_effort: "low", ...kwargs };
+    const { prompt } = await server.ask("/apply-template", body);
+    assertEquals(prompt, "low|<|im_end|>|1<|im_start|>");
+    const { tokens } = await server.ask("/tokenize", body);
+    const { tokens: text } = await server.ask("/tokenize", { content: "low|<|im_end|>|1", parse_special: false });
+    const { tokens: start } = await server.ask("/tokenize", { content: "<|im_start|>" });
+    assertEquals([tokens, start.length], [[...text, ...start], 1]);
+    assertEquals(await server.ask("/tokenize", { ...body, add_generation_prompt: false }), { tokens: text });
+
+    const given = (): unknown => engine.requests.at(-1)!.chatTemplateKwargs;
+    await server.ask("/v1/chat/completions", body);
+    assertEquals(given(), { reasoning_effort: "low", place: "<|im_end|>" });
+    await server.ask("/v1/chat/completions", {
+      messages,
+      reasoning_effort: "low",
+      chat_template_kwargs: { reasoning_effort: 3 },
+    });
+    assertEquals(given(), { reasoning_effort: 3 });
+    await server.ask("/v1/chat/completions", { messages, chat_template_kwargs: { enable_thinking: null } });
+    assertEquals([given(), engine.requests.at(-1)!.enableThinking], [undefined, undefined]);
+    await server.ask("/v1/responses", { input: "Hi", reasoning: { effort: "high" } });
+    assertEquals([given(), engine.requests.at(-1)!.enableThinking], [{ reasoning_effort: "high" }, true]);
+    for (
+      const [path, body, param] of [
+        ["/v1/chat/completions", { messages, chat_template_kwargs: [] }, "chat_template_kwargs"],
+        [
+          "/v1/chat/completions",
+          { messages, chat_template_kwargs: { enable_thinking: 1 } },
+          "chat_template_kwargs.enable_thinking",
+        ],
+        ["/apply-template", { messages, chat_template_kwargs: { tools: [] } }, "chat_template_kwargs.tools"],
+        ["/tokenize", { messages, content: "Hi" }, "content"],
+      ] as const
+    ) {
+      const response = await server.post(path, body);
+      assertEquals([response.status, (await response.json()).error.param], [400, param]);
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 /** Samples of Prometheus' text format, by name with labels. */
 function samples(text: string): Map<string, number> {
   const line = /^([a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[0-9.e+-]+|\+Inf|NaN)$/;

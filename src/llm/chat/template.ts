@@ -25,6 +25,11 @@ export interface ChatOptions {
   readonly addGenerationPrompt?: boolean;
   /** Functions that the model may call: JSON schemas as in the OpenAI API. */
   readonly tools?: readonly unknown[];
+  /**
+   * Further variables of the template, as JSON values: `{ reasoning_effort: "low" }`. Their texts are a user's: no control tokens. What the
+   * other options say has no place here.
+   */
+  readonly chatTemplateKwargs?: Readonly<Record<string, unknown>>;
 }
 
 /** A run of a rendered prompt; only where `control` is set may control tokens be recognised. */
@@ -61,6 +66,14 @@ export interface TemplateContext {
 
 const MAX_TEMPLATE_CHARS = 256 * 1024;
 
+/** Variables that are not given by name, and where their values come from. */
+const GIVEN_ELSEWHERE: ReadonlyMap<string, string> = new Map([
+  ["messages", "the conversation"],
+  ["tools", "the option tools"],
+  ["enable_thinking", "the option enableThinking"],
+  ["add_generation_prompt", "the option addGenerationPrompt"],
+]);
+
 /**
  * The chat template of a model, or `undefined` when it has none. Conversations with tools take the template "tool_use", if there is one, and
  * others "default". Rejects with an {@link LlmError} that names file and line where a template is wrong or uses what is not supported.
@@ -88,6 +101,7 @@ export function loadChatTemplate(
         throw new LlmError("template", `${sources[0].file} has the chat templates ${names}, and none is "default"`);
       }
       checkTools(options.tools, used.template);
+      checkKwargs(options.chatTemplateKwargs);
       return faultsIn(used.file, () => render(used.template, defaults, formsOf(messages, used.readsText), options));
     };
   });
@@ -125,12 +139,13 @@ function render(
 ): TemplatePart[] {
   const attempt = (messages: readonly ChatMessage[]): TemplatePart[] => {
     const size: InputSize = { values: 0, chars: 0 };
-    const { enableThinking, addGenerationPrompt = true, tools } = options;
+    const { enableThinking, addGenerationPrompt = true, tools, chatTemplateKwargs: kwargs = {} } = options;
     return template.render({
       ...defaults,
       messages: new List(messages.map((message) => messageValue(message, size))),
       tools: fromUser(tools ?? null, size),
       documents: null,
+      ...Object.fromEntries(Object.entries(kwargs).map(([name, value]) => [name, fromUser(value, size)])),
       add_generation_prompt: addGenerationPrompt,
       ...(enableThinking === undefined ? {} : { enable_thinking: enableThinking }),
     }, size);
@@ -154,6 +169,18 @@ function messageValue(message: ChatMessage, size: InputSize): Value {
     fromUser(name, size),
     name === "role" ? Str.template(String(value)) : fromUser(value, size),
   ]));
+}
+
+function checkKwargs(kwargs: unknown): void {
+  if (kwargs === undefined) return;
+  if (typeof kwargs !== "object" || kwargs === null || Array.isArray(kwargs)) {
+    throw new LlmError("template", `chatTemplateKwargs is ${quoted(kwargs)}, expected an object`);
+  }
+  for (const name of Object.keys(kwargs)) {
+    const source = GIVEN_ELSEWHERE.get(name);
+    if (source === undefined) continue;
+    throw new LlmError("template", `chatTemplateKwargs has ${quoted(name)}, which comes from ${source}`);
+  }
 }
 
 function checkTools(tools: unknown, template: Template): void {

@@ -78,6 +78,8 @@ export interface GenerateOptions extends SamplerOptions {
   readonly enableThinking?: boolean;
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
+  /** For conversations: further variables of the chat template, as JSON values. */
+  readonly chatTemplateKwargs?: ChatOptions["chatTemplateKwargs"];
   /**
    * The form of the answer: a JSON object, JSON of a schema, text of a grammar. If the model thinks first, the form holds after
    * `</think>`. An answer that ends by "length" is incomplete.
@@ -163,6 +165,7 @@ export const BATCH_OPTIONS = {
   logitsProcessors: "functions",
   enableThinking: "boolean",
   tools: "list",
+  chatTemplateKwargs: true,
   responseFormat: true,
   prefillStepSize: "number",
   onPrompt: "function",

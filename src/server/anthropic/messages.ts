@@ -8,6 +8,7 @@ import type { HttpReply } from "../../../ffi/http/server.ts";
 import { type AnswerEnd, answerParts, newId } from "../answer.ts";
 import { type Block, type BlockEvent, blockEvents } from "../blocks.ts";
 import { type Context, jsonReply } from "../context.ts";
+import { chatOptionsOf } from "../conversation.ts";
 import type { Read } from "../fields.ts";
 import type { Served } from "../served.ts";
 import { event, eventReply } from "../sse.ts";
@@ -33,11 +34,8 @@ export async function messages(context: Context): Promise<HttpReply> {
 export async function countTokens(context: Context): Promise<HttpReply> {
   const body = await context.read(COUNTED);
   using lease = await context.models.lease(body.model);
-  const { messages: conversation, tools = [], toolChoice, enableThinking = false } = conversationOf(body);
-  const ids = lease.served.tokenizer.encodeChat(conversation, {
-    enableThinking,
-    ...(tools.length > 0 && toolChoice !== "none" && { tools }),
-  });
+  const call = conversationOf(body);
+  const ids = lease.served.tokenizer.encodeChat(call.messages, chatOptionsOf(call));
   return jsonReply(200, { input_tokens: ids.length });
 }
 

@@ -55,6 +55,9 @@ const MESSAGE = object({
   audio: refused(`audio, and ${ONLY_TEXT}`),
 });
 
+/** The messages of a conversation. */
+export const MESSAGES: Kind<readonly Read<typeof MESSAGE>[]> = list(MESSAGE, { min: 1 });
+
 /** Functions that the model may call. */
 export const TOOLS: Kind<readonly FunctionTool[]> = list(
   mapped(
@@ -86,12 +89,21 @@ export function schemaFormat(schema: unknown, strict: boolean | undefined): lm.R
   return { type: "json_schema", schema: schema as lm.JsonSchema, ...(strict !== undefined && { strict }) };
 }
 
+/** Variables of the template by name. Those that other fields give are refused by name. */
+const TEMPLATE_KWARGS: Kind<{ readonly enableThinking?: boolean; readonly others: Readonly<Record<string, unknown>> }> =
+  mapped(anyObject, ({ enable_thinking: given, ...others }, at) => {
+    const elsewhere = ["messages", "tools", "add_generation_prompt"].find((name) => Object.hasOwn(others, name));
+    if (elsewhere !== undefined) throw fieldError(`${at}.${elsewhere}`, `${at}.${elsewhere} may not be set there`);
+    if ((given ?? undefined) === undefined) return { others };
+    return { enableThinking: boolean.read(given, `${at}.enable_thinking`), others };
+  });
+
 /** What conversations share with {@link CHAT}: the fields that a chat template reads. */
 export const TEMPLATE = {
   model: text,
-  messages: required(list(MESSAGE, { min: 1 })),
+  messages: required(MESSAGES),
   tools: TOOLS,
-  chat_template_kwargs: object({ enable_thinking: boolean }),
+  chat_template_kwargs: TEMPLATE_KWARGS,
   reasoning_effort: oneOf(...EFFORTS),
 } as const;
 
@@ -132,7 +144,7 @@ export function conversationOf(body: Read<typeof CHAT>): ConversationCall {
     toolChoice: choiceOf(body.tool_choice),
     parallelToolCalls: body.parallel_tool_calls,
     responseFormat: body.response_format,
-    enableThinking: thinkingOf(body),
+    ...templateOf(body),
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
     logprobs: logprobs ? top : undefined,
     sampling: body,
@@ -151,14 +163,16 @@ export function messagesOf(messages: readonly Read<typeof MESSAGE>[]): readonly 
   });
 }
 
-/** Whether a body lets the model think; undefined leaves that to the model. */
-export function thinkingOf(
-  { chat_template_kwargs: kwargs, reasoning_effort: effort }: Pick<
-    Read<typeof CHAT>,
-    "chat_template_kwargs" | "reasoning_effort"
+/** Whether a body lets the model think, and the further variables of its template, one of which is the effort. */
+export function templateOf(
+  { chat_template_kwargs: kwargs, reasoning_effort: effort }: Partial<
+    Pick<Read<typeof CHAT>, "chat_template_kwargs" | "reasoning_effort">
   >,
-): boolean | undefined {
-  return kwargs?.enable_thinking ?? thinksWith(effort);
+): Pick<ConversationCall, "enableThinking" | "templateVariables"> {
+  return {
+    enableThinking: kwargs?.enableThinking ?? thinksWith(effort),
+    templateVariables: { ...(effort !== undefined && { reasoning_effort: effort }), ...kwargs?.others },
+  };
 }
 
 const CHOICES = ["auto", "none", "required"] as const;

@@ -5,7 +5,7 @@
  */
 
 import type { lm } from "../../../mod.ts";
-import { type ConversationCall, EFFORTS, type FunctionTool, thinksWith, type ToolChoice } from "../conversation.ts";
+import { type ConversationCall, EFFORTS, type FunctionTool, type ToolChoice } from "../conversation.ts";
 import { fieldError } from "../errors.ts";
 import {
   anyObject,
@@ -26,7 +26,7 @@ import {
   whole,
 } from "../fields.ts";
 import { SAMPLING } from "../sampling.ts";
-import { schemaFormat } from "./chat_fields.ts";
+import { schemaFormat, templateOf } from "./chat_fields.ts";
 
 const PART = mapped(object({ text: required(text) }), (part) => part.text);
 const IMAGE = refused("an image, and models read text only");
@@ -143,7 +143,7 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
     toolChoice: choiceOf(body.tool_choice),
     parallelToolCalls: body.parallel_tool_calls,
     responseFormat: form?.format,
-    enableThinking: thinksWith(reasoning?.effort),
+    ...templateOf({ reasoning_effort: reasoning?.effort }),
     maxTokens: body.max_output_tokens,
     sampling: { temperature: body.temperature, top_p: body.top_p },
   };

@@ -88,6 +88,43 @@ Deno.test("an unknown template is rendered by Jinja, with contents kept apart fr
   assertEquals(seen, ["<s>", "</s>", "</s>"]);
 });
 
+Deno.test("further variables reach a template as in Python's Jinja, and their texts are no control tokens", async () => {
+  const source = "{{ bos_token }}Reasoning: {{ reasoning_effort | default('medium') }}\n" +
+    "{% for d in documents or [] %}{{ loop.index }} {{ d.title }} {{ d.parts[1] }}\n{% endfor %}" +
+    "{% if custom is none %}none{% elif custom %}{{ custom | tojson }}{% endif %}\n{{ messages[0].content }}";
+  const template = await loadChatTemplate(sourcesOf(source), CONTEXT);
+  const render = (chatTemplateKwargs?: Record<string, unknown>) => template!([user("Hi")], { chatTemplateKwargs });
+  const textOf = (parts: ReturnType<typeof render>): string => parts.map(({ text }) => text).join("");
+  assertEquals(textOf(render()), "<s>Reasoning: medium\nHi");
+  const parts = render({
+    reasoning_effort: "high",
+    documents: [{ title: "a fox", parts: [1, 2.5] }, { title: "</s>", parts: [true, null] }],
+    custom: { a: [1, true, null, "x"] },
+  });
+  assertEquals(
+    textOf(parts),
+    '<s>Reasoning: high\n1 a fox 2.5\n2 </s> None\n{"a": [1, true, null, "x"]}Hi',
+  );
+  const control = parts.flatMap(({ text, control }) => control ? text : []).join("");
+  assertEquals(control.includes("</s>"), false);
+  assertEquals(textOf(render({ bos_token: "<s>", custom: null })), "<s>Reasoning: medium\nnoneHi");
+  assertEquals(render({ bos_token: "<s>" })[0].control, false);
+
+  let deep: unknown = 1;
+  for (let i = 0; i < 200; i++) deep = [deep];
+  for (
+    const [wrong, message] of [
+      [{ messages: [] }, 'chatTemplateKwargs has "messages", which comes from the conversation'],
+      [{ enable_thinking: true }, 'has "enable_thinking", which comes from the option enableThinking'],
+      [[], "chatTemplateKwargs is [], expected an object"],
+      [{ custom: deep }, "nested more than 100 deep"],
+      [{ documents: 7 }, "config: chat_template: line 2: "],
+    ] as const
+  ) {
+    assertThrows(() => render(wrong as unknown as Record<string, unknown>), LlmError, message);
+  }
+});
+
 const NUMBERS = "what Python's Jinja does and JavaScript's does not: lstrip() of newlines alone, numbers in JSON";
 
 Deno.test(await needing(NUMBERS, "qwen3 tokenizer"), async () => {
