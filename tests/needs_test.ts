@@ -23,7 +23,7 @@ Deno.test("a test of what is missing is skipped, and its name says why", async (
 });
 
 /** Parts that a machine may lack, as tests ask for them. */
-const NEEDED = /\bfindZig\(|\bprovideNbclient\(|\bqwen3Source\b|\bvulkanKernel\(/;
+const NEEDED = /\bfindZig\(|\bprovideNbclient\(|\bprovidePythonClients\(|\bqwen3Source\b|\bvulkanKernel\(/;
 
 Deno.test("tests that need what a machine may lack ask tests/support/needs.ts", async () => {
   const found: string[] = [];

@@ -8,6 +8,7 @@ import { CLANG_FORMAT_VERSION } from "../scripts/clang_format.ts";
 import { PEERS } from "../scripts/bench/compare.ts";
 import { PACKAGES } from "../scripts/setup/glslc.ts";
 import { NBCLIENT } from "../scripts/setup/nbclient.ts";
+import { PYTHON_CLIENTS } from "../scripts/setup/python_clients.ts";
 import { APT } from "../scripts/setup/packages.ts";
 import { FILES } from "../scripts/synthetic/qwen3_tokenizer.ts";
 import { ROOT, ZIG_VERSION } from "../scripts/tools.ts";
@@ -41,12 +42,13 @@ Deno.test("THIRD_PARTY.md lists every package of a registry in its exact version
     })),
     { name: "ziglang", version: ZIG_VERSION, from: "PyPI" },
     { name: "clang-format", version: CLANG_FORMAT_VERSION, from: "PyPI" },
-    ...NBCLIENT.map((row) => ({ ...row, from: "PyPI" })),
+    ...[...NBCLIENT, ...PYTHON_CLIENTS].map((row) => ({ ...row, from: "PyPI" })),
   ];
   for (const { name, version } of used) assertMatch(version, /^\d+(\.\d+)+$/, `${name} has no exact version`);
   const listed = table("Packages of registries").map(([name, version, , from]) => ({ name, version, from }));
   const sorted = (rows: typeof listed): typeof listed => rows.toSorted((a, b) => a.name < b.name ? -1 : 1);
-  assertEquals(sorted(listed), sorted(used));
+  const unique = [...new Map(used.map((row) => [`${row.from} ${row.name}@${row.version}`, row])).values()];
+  assertEquals(sorted(listed), sorted(unique));
   for (const row of table("Packages of registries")) assert(row.every((cell) => cell !== ""), row[0]);
 });
 

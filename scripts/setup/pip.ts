@@ -15,8 +15,49 @@ const FLAGS = [
   "--only-binary=:all:",
 ];
 
+/** A package in one version. */
+export interface Pinned {
+  readonly name: string;
+  readonly version: string;
+}
+
+/** A Python that finds certain packages. */
+export interface Python {
+  readonly command: string;
+  /** What its environment must have for that. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** The packages that `scripts/setup/<requirements>` pins. */
+export function pinnedIn(requirements: string): readonly Pinned[] {
+  const text = Deno.readTextFileSync(`${ROOT}scripts/setup/${requirements}`);
+  return Array.from(text.matchAll(/^([\w-]+)==(\S+)/gm), ([, name, version]) => ({ name, version }));
+}
+
 /**
- * Installs what `scripts/<requirements>` pins into `.tools/<folder>`, whole or not at all. False, after a line that says why, when
+ * A Python that imports `modules`, from what `scripts/setup/<requirements>` pins in `.tools/<folder>`. Installs it where it is missing.
+ * Undefined, after a line that says why, if it cannot be had.
+ */
+export async function providePackages(
+  title: string,
+  requirements: string,
+  folder: string,
+  modules: readonly string[],
+): Promise<Python | undefined> {
+  const command = await findPip();
+  if (command !== undefined) {
+    const python = { command, env: { PYTHONPATH: `${TOOLS}/${folder}` } };
+    const works = async (): Promise<boolean> => (await run([command, "-c", `import ${modules.join(", ")}`], python)).ok;
+    if (await works()) return python;
+    if (await installFromPip(title, requirements, folder) && await works()) return python;
+    return undefined;
+  }
+  await installFromPip(title, requirements, folder); // says that there is no pip
+  return undefined;
+}
+
+/**
+ * Installs what `scripts/setup/<requirements>` pins into `.tools/<folder>`, whole or not at all. False, after a line that says why, when
  * it could not be.
  */
 export async function installFromPip(title: string, requirements: string, folder: string): Promise<boolean> {

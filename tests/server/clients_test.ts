@@ -4,45 +4,9 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { ROOT } from "../../scripts/tools.ts";
 import { CLIENTS, needing } from "../support/needs.ts";
-import { ScriptedEngine } from "../support/server/scripted_engine.ts";
-import { ENGINE, TestServer, TINY } from "../support/server/served.ts";
-
-const DOCUMENT = await Deno.readTextFile(`${ROOT}docs/server.md`);
-const LOCAL = "http://127.0.0.1:8080";
-
-/** Blocks of a language in the document. */
-function blocks(language: string): string[] {
-  return Array.from(DOCUMENT.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, "gm")), ([, text]) => text);
-}
-
-/** A server of the embedded model, and of one that calls a function and then says what it got. */
-function start(): Promise<TestServer> {
-  const weather = { function: { name: "weather", arguments: { city: "Paris" } } };
-  const engine = new ScriptedEngine(({ prompt }) => {
-    const last = (prompt as readonly { readonly role: string; readonly content: unknown }[]).at(-1)!;
-    return last.role === "tool" ? [{ text: "It is " }, { text: `${last.content}.` }] : [{ toolCalls: [weather] }];
-  });
-  return TestServer.start({ engines: { [TINY]: ENGINE, caller: () => engine } });
-}
-
-/** What a program prints. */
-async function runProgram(code: string, server: TestServer): Promise<string> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await Deno.writeTextFile(`${folder}/program.ts`, code.replaceAll(LOCAL, server.url));
-    const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", "--quiet", "--no-check", "--no-lock", "--no-config", "program.ts"],
-      cwd: folder,
-      env: { NO_COLOR: "1" },
-    }).output();
-    assert(success, new TextDecoder().decode(stderr));
-    return new TextDecoder().decode(stdout);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
+import { blocks, DOCUMENT, LOCAL, runProgram, startCaller as start } from "../support/server/client_programs.ts";
+import { TINY } from "../support/server/served.ts";
 
 Deno.test("the document names the clients that run here", () => {
   const named = new Set(DOCUMENT.match(/npm:@?[\w./-]+@[\d.]+/g));

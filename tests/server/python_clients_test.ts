@@ -1,0 +1,125 @@
+/**
+ * Official clients for Python: the snippets of docs/server.md, and programs with openai and anthropic that use what users do.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { PYTHON_CLIENTS } from "../../scripts/setup/python_clients.ts";
+import { needing } from "../support/needs.ts";
+import { blocks, DOCUMENT, LOCAL, runPython, startCaller } from "../support/server/client_programs.ts";
+import { TINY } from "../support/server/served.ts";
+
+Deno.test("the document names the clients for Python that run here", () => {
+  for (const name of ["openai", "anthropic"]) {
+    const { version } = PYTHON_CLIENTS.find((one) => one.name === name)!;
+    assert(DOCUMENT.includes(`PyPI's \`${name}\`, ${version}:`), `${name} ${version}`);
+  }
+});
+
+Deno.test({
+  ...await needing("the snippets of the document for Python answer", "python clients"),
+  fn: async () => {
+    await using server = await startCaller();
+    const snippets = blocks("python");
+    assertEquals(snippets.length, 2);
+    for (const snippet of snippets) assert((await runPython(snippet, server)).trim() !== "", snippet);
+  },
+});
+
+Deno.test({
+  ...await needing(
+    "openai for Python streams, calls functions, embeds, parses and raises its errors",
+    "python clients",
+  ),
+  fn: async () => {
+    await using server = await startCaller();
+    const output = await runPython(
+      `
+import json
+import openai
+client = openai.OpenAI(base_url="${LOCAL}/v1", api_key="none", max_retries=0)
+say = lambda value: print(json.dumps(value))
+sum = dict(model="${TINY}", messages=[{"role": "user", "content": "What is 17 + 25?"}], temperature=0, reasoning_effort="none")
+say("".join(chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(**sum, stream=True)))
+tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+messages = [{"role": "user", "content": "Weather?"}]
+first = client.chat.completions.create(model="caller", messages=messages, tools=tools).choices[0]
+call = first.message.tool_calls[0]
+say([first.finish_reason, call.function.name, json.loads(call.function.arguments)])
+messages += [first.message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+say(client.chat.completions.create(model="caller", messages=messages, tools=tools).choices[0].message.content)
+say(len(client.embeddings.create(model="${TINY}", input="a").data[0].embedding))
+say(client.completions.create(model="${TINY}", prompt="Once upon a time", max_tokens=3, temperature=0).choices[0].text)
+answer = dict(model="${TINY}", input="What is 17 + 25?", temperature=0, reasoning={"effort": "none"})
+say(client.responses.create(**answer).output_text)
+with client.responses.stream(**answer) as stream:
+    for event in stream:
+        pass
+    say(stream.get_final_response().output_text)
+say([model.id for model in client.models.list()])
+for body in [{**sum, "model": "gpt-9"}, {**sum, "temperature": "hot"}]:
+    try:
+        client.chat.completions.create(**body)
+    except openai.APIStatusError as error:
+        say([type(error).__name__, error.status_code, error.code, error.param])
+`,
+      server,
+    );
+    assertEquals(output.trimEnd().split("\n").map((line) => JSON.parse(line)), [
+      "The answer is 42.",
+      ["tool_calls", "weather", { city: "Paris" }],
+      "It is rain.",
+      256,
+      ", there was",
+      "The answer is 42.",
+      "The answer is 42.",
+      [TINY, "caller"],
+      ["NotFoundError", 404, "model_not_found", "model"],
+      ["BadRequestError", 400, "invalid_type", "temperature"],
+    ]);
+  },
+});
+
+Deno.test({
+  ...await needing("anthropic for Python streams, thinks, calls tools, counts and raises its errors", "python clients"),
+  fn: async () => {
+    await using server = await startCaller();
+    const output = await runPython(
+      `
+import json
+import anthropic
+client = anthropic.Anthropic(base_url="${LOCAL}", api_key="none", max_retries=0)
+say = lambda value: print(json.dumps(value))
+sum = dict(model="${TINY}", extra_body={"temperature": 0}, messages=[{"role": "user", "content": "What is 17 + 25?"}])
+with client.messages.stream(**sum, max_tokens=99) as stream:
+    say("".join(stream.text_stream))
+with client.messages.stream(**sum, max_tokens=400, thinking={"type": "enabled", "budget_tokens": 1024}) as stream:
+    say([block.type for block in stream.get_final_message().content])
+say(client.messages.count_tokens(model=sum["model"], messages=sum["messages"]).input_tokens > 5)
+tools = [{"name": "weather", "input_schema": {"type": "object"}}]
+messages = [{"role": "user", "content": "Weather?"}]
+with client.messages.stream(model="caller", max_tokens=99, tools=tools, messages=messages) as stream:
+    first = stream.get_final_message()
+use = first.content[0]
+say([first.stop_reason, use.name, use.input])
+messages += [
+    {"role": "assistant", "content": first.content},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "rain"}]},
+]
+say(client.messages.create(model="caller", max_tokens=99, tools=tools, messages=messages).content[0].text)
+try:
+    client.messages.create(**{**sum, "model": "claude"}, max_tokens=9)
+except anthropic.APIStatusError as error:
+    say([type(error).__name__, error.status_code, error.body["error"]["type"]])
+`,
+      server,
+    );
+    assertEquals(output.trimEnd().split("\n").map((line) => JSON.parse(line)), [
+      "The answer is 42.",
+      ["thinking", "text"],
+      true,
+      ["tool_use", "weather", { city: "Paris" }],
+      "It is rain.",
+      ["NotFoundError", 404, "not_found_error"],
+    ]);
+  },
+});
