@@ -6,7 +6,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { lm } from "../../mod.ts";
 import { Server } from "../../src/server/server.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
-import { TestServer, TINY } from "../support/server/served.ts";
+import { KV_BYTES, TestServer, TINY } from "../support/server/served.ts";
 
 const CHAT = "/v1/chat/completions";
 const HI = [{ role: "user", content: "Hi" }];
@@ -172,7 +172,7 @@ Deno.test("input that is no HTTP is refused, and the server goes on", async () =
 });
 
 Deno.test("slow headers, slow bodies and idle connections are closed", async () => {
-  await using server = (await endless({ limits: { headersMs: 300, requestMs: 600, idleMs: 500 } })).server;
+  await using server = (await endless({ limits: { headersMs: 100, requestMs: 200, idleMs: 150 } })).server;
   const slow = [
     "",
     "GET /health HTTP/1.1\r\nHos",
@@ -207,7 +207,7 @@ Deno.test("a client that goes ends its answer, streamed or not", async () => {
 
 Deno.test("the engine's slot of a client that goes is free for the next one", async () => {
   const engine = ({ model, tokenizer }: lm.Loaded): lm.Engine =>
-    new lm.Engine(model, tokenizer, { maxSequences: 1, maxQueue: 0 });
+    new lm.Engine(model, tokenizer, { maxSequences: 1, maxQueue: 0, kvBytes: KV_BYTES });
   await using server = await TestServer.start({ engines: { [TINY]: engine } });
   // Without its EOS tokens the answer goes on to the end of the context.
   const endless = { messages: HI, max_tokens: 4000, logit_bias: { 4089: -100, 4091: -100 } };
@@ -236,7 +236,7 @@ Deno.test("a client that reads nothing stops its answer, and its connection ends
   const engine = new ScriptedEngine(function* () {
     for (;;) yield { text: "a".repeat(10_000) };
   });
-  await using server = await TestServer.start({ engines: { fast: () => engine }, limits: { stalledMs: 500 } });
+  await using server = await TestServer.start({ engines: { fast: () => engine }, limits: { stalledMs: 100 } });
   const body = JSON.stringify({ messages: HI, stream: true });
   const connection = await connect(
     server,
@@ -248,16 +248,16 @@ Deno.test("a client that reads nothing stops its answer, and its connection ends
 });
 
 Deno.test("a drain answers what is there, takes no more, and closes idle connections", async () => {
-  const { server } = await endless();
+  const { server, engine } = await endless();
   const idle = await connect(server, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-  const answer = server.events(CHAT, { messages: HI, max_tokens: 50 });
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  const answer = server.events(CHAT, { messages: HI, max_tokens: 20 });
+  await until(() => engine.running === 1);
   const { url } = server;
   const drained = server.server.drain();
   await assertRejects(() => fetch(`${url}/health`));
   const events = await answer;
   assertEquals(events.at(-1)!.data, "[DONE]");
-  assertEquals(events.filter(({ data }) => data.choices?.[0].delta.content).length, 50);
+  assertEquals(events.filter(({ data }) => data.choices?.[0].delta.content).length, 20);
   await drained;
   assert((await readAll(idle)).startsWith("HTTP/1.1 200"));
 });
@@ -293,7 +293,7 @@ Deno.test("500 clients at once each get their own answer, whole", async () => {
     }
   });
   await using server = await TestServer.start({ engines: { echo: () => engine } });
-  const texts = Array.from({ length: 500 }, (_, i) => `client ${i} ${String.fromCodePoint(0x4e00 + i)}`);
+  const texts = Array.from({ length: 500 }, (_, i) => `${i} ${String.fromCodePoint(0x4e00 + i)}`);
   const answers = await Promise.all(texts.map(async (content) => {
     const events = await server.events(CHAT, { messages: [{ role: "user", content }] });
     return events.map(({ data }) => data.choices?.[0].delta.content ?? "").join("");

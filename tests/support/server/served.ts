@@ -12,12 +12,32 @@ import type { ServedEngine } from "../../../src/server/served.ts";
 /** The name of the embedded model. */
 export const TINY = "tiny-qwen3";
 
+/** Bytes of keys and values of two whole contexts. The default, a share of the memory, takes long to make. */
+export const KV_BYTES = 2 ** 26;
+
 /** The engine of a loaded model. */
-export const ENGINE = ({ model, tokenizer }: mx.lm.Loaded): ServedEngine => new mx.lm.Engine(model, tokenizer);
+export const ENGINE = ({ model, tokenizer }: mx.lm.Loaded): ServedEngine =>
+  new mx.lm.Engine(model, tokenizer, { kvBytes: KV_BYTES });
+
+const load = (directory: string | URL): Promise<mx.lm.Loaded> => mx.lm.load(directory, { device: "cpu" });
+
+/** What models have that compute nothing, by their directory: loaded once, and never freed. */
+const tokenizers = new Map<string, Promise<mx.lm.Loaded>>();
+
+/** A model that is not there, with the tokenizer of one that is. */
+function shared(directory: string | URL): Promise<mx.lm.Loaded> {
+  const key = String(directory);
+  const found = tokenizers.get(key) ?? load(directory).then((loaded) => {
+    loaded.model[Symbol.dispose]();
+    return { ...loaded, model: { [Symbol.dispose]() {} } as mx.lm.LanguageModel };
+  });
+  tokenizers.set(key, found);
+  return found;
+}
 
 /** How a test's server differs. */
 export interface TestServerOptions extends Partial<ServerOptions> {
-  /** Models by name, default the embedded one alone. */
+  /** Engines of models by name, default the embedded one alone. One that takes no model has the tokenizer only. */
   readonly engines?: Readonly<Record<string, (loaded: mx.lm.Loaded) => ServedEngine>>;
   /** Directory of the models, default that of the embedded one. */
   readonly directory?: string | URL;
@@ -44,7 +64,7 @@ export class TestServer implements AsyncDisposable {
       port: 0,
       models: Object.keys(engines),
       open: async (id) => {
-        const loaded = await mx.lm.load(directory, { device: "cpu" });
+        const loaded = engines[id].length > 0 ? await load(directory) : await shared(directory);
         return { ...loaded, id, bytes: 0, engine: engines[id](loaded) };
       },
       onError: (error) => errors.push(error),
