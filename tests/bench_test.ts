@@ -16,7 +16,9 @@ import {
   runSide,
   sideLines,
 } from "../scripts/bench/compare.ts";
-import { ROOT } from "../scripts/tools.ts";
+import { draws, percentile, poissonArrivals } from "../scripts/bench/arrivals.ts";
+import { importArguments } from "../scripts/imports.ts";
+import { ROOT, run } from "../scripts/tools.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { matrixMap } from "../src/schedule/ops/matmul/coopmat.ts";
@@ -81,6 +83,59 @@ Deno.test("readCounts() reads whole numbers and refuses all else with the flag's
       `--sequences is "${text}", expected whole numbers`,
     );
   }
+});
+
+Deno.test("requests arrive as a Poisson process of their rate, and again so with their seed", () => {
+  const [count, rate] = [20_000, 50];
+  const times = poissonArrivals(count, rate, draws(3));
+  assertEquals(times, poissonArrivals(count, rate, draws(3)));
+  assert(times[1] !== poissonArrivals(2, rate, draws(4))[1]);
+  assertEquals([times.length, times[0]], [count, 0]);
+  const gaps = times.slice(1).map((at, i) => at - times[i]).sort((a, b) => a - b);
+  // Kolmogorov and Smirnov: the distance to the exponential distribution stays below 1.63 / sqrt(n) in 99 of 100 samples.
+  const distances = gaps.map((gap, i) => Math.abs((i + 0.5) / gaps.length - (1 - Math.exp(-gap * rate / 1000))));
+  assert(Math.max(...distances) < 1.63 / Math.sqrt(gaps.length), `${Math.max(...distances)}`);
+  // Gaps in a row do not depend on each other.
+  const own = times.slice(1).map((at, i) => (at - times[i]) * rate / 1000 - 1);
+  const together = own.slice(1).reduce((sum, gap, i) => sum + gap * own[i], 0) / own.length;
+  assert(Math.abs(together) < 0.03, `${together}`);
+});
+
+Deno.test("percentile() is the least value that so many are no greater than", () => {
+  const values = [5, 1, 4, 2, 3, 10, 9, 8, 7, 6];
+  assertEquals([0, 10, 11, 50, 95, 100].map((percent) => percentile(values, percent)), [1, 1, 2, 5, 10, 10]);
+  assertEquals(percentile([], 95), NaN);
+});
+
+Deno.test("bench:serve measures a load, times to the first token and long prompts in small sizes", async () => {
+  const sizes = [
+    "--requests",
+    "6",
+    "--lengths",
+    "4,12",
+    "--long",
+    "2,100,4",
+    "--repeats",
+    "1",
+    "--kv-bytes",
+    "20000000",
+  ];
+  const serve = async (...args: string[]) =>
+    await run([
+      ...[Deno.execPath(), "run", "-A", "--no-check", ...await importArguments(), `${ROOT}scripts/bench/serve.ts`],
+      ...["--device", "wasm", "--dtype", "float32", "--shape", "tiny", ...args],
+    ]);
+  const { ok, stdout, stderr } = await serve("--rows", "load,ttft,long", ...sizes);
+  assert(ok, stderr);
+  const [, load, ttft, long] = stdout.trimEnd().split("\n");
+  const [, perSecond] = /^load of 6: \d+ tok\/s out, ([\d.]+) requests\/s, 0 preemptions$/.exec(load)!;
+  const [, rate, middle, high] = /^ttft of 6 at ([\d.]+) requests\/s: median ([\d.]+) ms, 95th percentile ([\d.]+) ms$/
+    .exec(ttft)!;
+  assert(Math.abs(Number(rate) - Number(perSecond) / 2) < 0.011, `${ttft} of ${load}`);
+  assert(0 < Number(middle) && Number(middle) <= Number(high));
+  assertMatch(long, /^long of 2, 100 in and 4 out: \d+ tok\/s out, \d+ in, 0 preemptions$/);
+  const wrong = await serve("--rows", "long", "--long", "2,3");
+  assertMatch(wrong.stderr, /--long is "2,3", expected 3 numbers/);
 });
 
 Deno.test("variantOf() tells by the kernels of a step how it was computed", () => {

@@ -6,13 +6,15 @@
  *     deno task bench:serve --rows load --requests 256             requests of random lengths at once
  *
  * Rows: "decode" has prompts of equal length that start together, beside `batchGenerate`, or `streamGenerate` for one. "prefix" reads a
- * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out. "stream" has one answer beside seven others, and
- * "http" one through `vkmx serve`.
+ * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out, all at once. "ttft" has the same ones arrive at
+ * half of the rate that "load" sustains, as a Poisson process, and tells the times to the first token. "long" has 64 requests of 8,192 tokens in
+ * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
  */
 
+import { setTimeout } from "node:timers/promises";
 import { checkOneOf, type Flags, UsageError, type Values } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
@@ -20,17 +22,20 @@ import { median, readCounts } from "../../src/cli/bench/figures.ts";
 import { quoted } from "../../src/graph/error.ts";
 import { promptOf } from "../../src/cli/bench/tokens.ts";
 import * as mx from "../../mod.ts";
+import { draws, percentile, poissonArrivals } from "./arrivals.ts";
 import { modelFolder } from "./compare.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
   "shape": { value: "NAME", help: "shape of the model (qwen3-0.6b)" },
   "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
-  "rows": { value: "LIST", help: "decode, prefix, load, stream, http (all)" },
+  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http (all)" },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
-  "requests": { value: "N", help: "requests of the load (256)", range: [1, 100000], whole: true },
+  "requests": { value: "N", help: "requests of load and ttft (256)", range: [1, 100000], whole: true },
+  "lengths": { value: "LIST", help: "least and most tokens of their prompts and of their answers (100,1024)" },
+  "long": { value: "LIST", help: "requests of long, tokens of each prompt and of each answer (64,8192,1024)" },
   "repeats": { value: "N", help: "runs of a figure (3)", range: [1, 100], whole: true },
   "kv-bytes": { value: "N", help: "bytes of keys and values (the engine's default)", whole: true, range: [1, 2 ** 50] },
   "kv-bits": { value: "N", help: "8: keys and values of 8 bits (as the model computes)" },
@@ -38,9 +43,6 @@ const FLAGS = {
 const PROGRAM = { name: "bench:serve", about: "Measures many requests on one model.", flags: FLAGS };
 
 const DTYPES = ["float16", "bfloat16", "float32"] as const;
-/** Lengths of prompts and answers of the load. */
-const LOAD = [100, 1024] as const;
-
 type Loaded = Awaited<ReturnType<typeof mx.lm.load>>;
 type Options = Values<typeof FLAGS>;
 
@@ -121,22 +123,84 @@ async function prefix({ model }: Loaded, engine: mx.lm.Engine, { repeats = 3 }: 
   print(`prefix of ${length}: ${fresh.toFixed(1)} ms to the first token, again ${again.toFixed(1)} ms\n`);
 }
 
-async function load({ model }: Loaded, engine: mx.lm.Engine, { requests = 256, repeats = 3 }: Options): Promise<void> {
-  let state = 1;
-  const next = (): number => {
-    state = (state * 48271) % 2147483647;
-    return LOAD[0] + state % (LOAD[1] - LOAD[0] + 1);
-  };
-  const rate = await measure(Math.min(repeats, 2), async () => {
+/** So many numbers of a flag. */
+function readList(flag: string, text: string, count: number): readonly number[] {
+  const numbers = readCounts(flag, text, 1);
+  if (numbers.length === count) return numbers;
+  throw new UsageError(`--${flag} is "${text}", expected ${count} numbers`);
+}
+
+const draw = draws(1);
+
+/** Requests of the load. */
+function loadRequests(
+  model: mx.lm.LanguageModel,
+  { requests = 256, lengths = "100,1024" }: Options,
+): mx.lm.EngineRequest[] {
+  const [least, most] = readList("lengths", lengths, 2);
+  const length = (): number => least + Math.floor(draw() * (most - least + 1));
+  return Array.from({ length: requests }, () => ({ prompt: ownPrompt(model, length(), seeds++), maxTokens: length() }));
+}
+
+/** Tokens and requests a second that are sustained, measured at the first call. */
+let sustained: Promise<{ readonly tokens: number; readonly requests: number }> | undefined;
+
+async function sustain(
+  { model }: Loaded,
+  engine: mx.lm.Engine,
+  options: Options,
+): Promise<Awaited<typeof sustained & object>> {
+  const rates: number[] = [];
+  const tokens = await measure(Math.min(options.repeats ?? 3, 2), async () => {
+    const asked = loadRequests(model, options);
     const begin = performance.now();
-    const asked = Array.from(
-      { length: requests },
-      () => ({ prompt: ownPrompt(model, next(), seeds++), maxTokens: next() }),
-    );
     const answers = await Promise.all(asked.map((request) => take(engine.add(request))));
-    return answers.reduce((sum, { tokens }) => sum + tokens, 0) * 1000 / (performance.now() - begin);
+    const seconds = (performance.now() - begin) / 1000;
+    rates.push(asked.length / seconds);
+    return answers.reduce((sum, { tokens }) => sum + tokens, 0) / seconds;
   });
-  print(`load of ${requests}: ${rate.toFixed(0)} tok/s out, ${engine.metrics.preemptions} preemptions\n`);
+  return { tokens, requests: median(rates.slice(1))! };
+}
+
+async function load(loaded: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { tokens, requests } = await (sustained ??= sustain(loaded, engine, options));
+  print(
+    `load of ${options.requests ?? 256}: ${tokens.toFixed(0)} tok/s out, ${
+      requests.toFixed(2)
+    } requests/s, ${engine.metrics.preemptions} preemptions\n`,
+  );
+}
+
+async function ttft(loaded: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { requests } = await (sustained ??= sustain(loaded, engine, options));
+  const rate = requests / 2;
+  const asked = loadRequests(loaded.model, options);
+  const begin = performance.now();
+  const times = await Promise.all(
+    poissonArrivals(asked.length, rate, draw).map(async (at, i) => {
+      await setTimeout(Math.max(0, begin + at - performance.now()));
+      return (await take(engine.add(asked[i]))).first - begin - at;
+    }),
+  );
+  const [middle, high] = [50, 95].map((percent) => percentile(times, percent).toFixed(1));
+  print(`ttft of ${asked.length} at ${rate.toFixed(2)} requests/s: median ${middle} ms, 95th percentile ${high} ms\n`);
+}
+
+async function long({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const [requests, positions, tokens] = readList("long", options.long ?? "64,8192,1024", 3);
+  let seconds = 0;
+  const rate = await measure(1, async () => {
+    const prompts = Array.from({ length: requests }, () => ownPrompt(model, positions, seeds++));
+    const begin = performance.now();
+    const answers = await Promise.all(prompts.map((prompt) => take(engine.add({ prompt, maxTokens: tokens }))));
+    seconds = (performance.now() - begin) / 1000;
+    return answers.reduce((sum, { tokens }) => sum + tokens, 0) / seconds;
+  });
+  print(
+    `long of ${requests}, ${positions} in and ${tokens} out: ${rate.toFixed(0)} tok/s out, ${
+      (requests * positions / seconds).toFixed(0)
+    } in, ${engine.metrics.preemptions} preemptions\n`,
+  );
 }
 
 async function stream({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
@@ -209,7 +273,7 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
   model[Symbol.dispose]();
 }
 
-const MEASURES = { decode, prefix, load, stream, http };
+const MEASURES = { decode, prefix, load, ttft, long, stream, http };
 
 await runMain(PROGRAM, async (options) => {
   const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype } = options;
