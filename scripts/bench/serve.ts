@@ -7,7 +7,7 @@
  *
  * Rows: "decode" has prompts of equal length that start together, beside `batchGenerate`, or `streamGenerate` for one. "prefix" reads a
  * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out, all at once. "ttft" has the same ones arrive at
- * half of the rate that "load" sustains, as a Poisson process, and tells the times to the first token. "long" has 64 requests of 8,192 tokens in
+ * half of the rate that "load" sustains, as a Poisson process. It tells the times to the first token. "long" has 64 requests of 8,192 tokens in
  * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`.
  * Every figure is the median of several runs after warming up, with the host in it.
  *

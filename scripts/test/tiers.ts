@@ -48,7 +48,7 @@ interface Entry {
 
 const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
-  { files: /^tests\/(cli\/npm_package|server\/(chat_page|python_clients))_test/, cpu: "full" },
+  { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
   { files: /^tests\/(cli\/|docs_commands_test)/, cpu: "gate", oneThread: true },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
   { files: /^tests\/notebook\//, cpu: "gate" },

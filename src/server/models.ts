@@ -93,8 +93,8 @@ export class Models implements AsyncDisposable {
   }
 
   /**
-   * A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws: an LlmError with code
-   * "memory" if it does not fit beside the models in use.
+   * A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws. That is an LlmError with
+   * code "memory" if it does not fit beside the models in use.
    */
   async lease(id: string | undefined): Promise<Lease> {
     const name = this.resolve(id);

@@ -42,6 +42,7 @@ const NEEDS = {
   "chromium": { reason: "Chromium was not found", isThere: async () => await findChromium() !== undefined },
   "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
   "npm clients": { reason: "npm:openai and others cannot be had", isThere: () => all(CLIENTS.map(loads)) },
+  "node": { reason: "Node.js was not found", isThere: () => starts("node") },
   "python clients": {
     reason: "openai and anthropic cannot be had from PyPI",
     isThere: async () => await providePythonClients() !== undefined,

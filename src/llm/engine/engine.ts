@@ -128,7 +128,7 @@ export class Engine implements AsyncDisposable {
   }
 
   /**
-   * Vectors of texts as `embed` gives them, float32 (texts, hidden size). A call counts as a request that waits, and calls go one after the
+   * Vectors of texts as `embed` gives them, float32 (texts, hidden size). A call has a place in the queue as a request, and calls go one after the
    * other. At most `prefillStepSize` tokens, or as much work in some layers of a longer text, come between two steps of other requests.
    *
    * Throws an {@link LlmError} as `embed` does, and with code "busy" where too many requests wait.
@@ -149,11 +149,7 @@ export class Engine implements AsyncDisposable {
   ): Promise<Tensor<"float32", 2>> {
     if (this.#closed !== undefined) throw this.#closed;
     this.#checkQueue();
-    try {
-      return await this.#embeddings.add(texts, { ...options, batchTokens: this.#sizes.prefillStepSize });
-    } finally {
-      this.#requests++;
-    }
+    return await this.#embeddings.add(texts, { ...options, batchTokens: this.#sizes.prefillStepSize });
   }
 
   /** Resolves when all requests that were added so far have ended. */

@@ -163,8 +163,8 @@ function batches(lengths: readonly number[], most: number): number[][] {
 }
 
 /**
- * The last hidden states of a batch, (B, T, H). Of more than `most` tokens, only so many layers are computed at a time that they are as much
- * work as `most` tokens in all layers.
+ * The last hidden states of a batch, (B, T, H). Of more than `most` tokens, some layers are computed at a time: as much work as `most`
+ * tokens in all layers.
  */
 async function lastStates(
   model: LanguageModel,

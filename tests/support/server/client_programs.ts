@@ -1,5 +1,5 @@
 /**
- * Programs of users: blocks of docs/server.md, and clients that run in a process of their own, so that no client is a part of the tests.
+ * Programs of users: blocks of docs/server.md, and clients. Each runs in a process of its own, so that no client is a part of the tests.
  *
  * @module
  */
@@ -34,6 +34,33 @@ export function startCaller(): Promise<TestServer> {
 export async function runProgram(code: string, server?: TestServer): Promise<string> {
   const args = ["run", "-A", "--quiet", "--no-check", "--no-lock", "--no-config"];
   return await runFile(Deno.execPath(), args, "program.ts", code, server);
+}
+
+/** What a program of Deno prints in Node.js, with its packages from npm. */
+export async function runInNode(code: string, server: TestServer): Promise<string> {
+  const packages = Array.from(code.matchAll(/"npm:(@?[^@"]+@[\d.]+)"/g), ([, name]) => name);
+  const install = ["npm", "install", "--silent", "--no-audit", "--no-fund", ...packages].join(" ");
+  const program = code.replaceAll(/"npm:(@?[^@"]+)@[\d.]+"/g, '"$1"').replaceAll(LOCAL, server.url);
+  const script = `${install} >&2 && cat > program.mjs && node program.mjs`;
+  const folder = await Deno.makeTempDir();
+  try {
+    const child = new Deno.Command("sh", {
+      args: ["-c", script],
+      cwd: folder,
+      stdin: "piped",
+      stdout: "piped",
+      stderr: "piped",
+    })
+      .spawn();
+    const writer = child.stdin.getWriter();
+    await writer.write(new TextEncoder().encode(program));
+    await writer.close();
+    const { success, stdout, stderr } = await child.output();
+    assert(success, new TextDecoder().decode(stderr));
+    return new TextDecoder().decode(stdout);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 }
 
 /** What a program of Python prints; its requests go to `server`. */

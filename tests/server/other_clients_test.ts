@@ -1,11 +1,11 @@
 /**
- * Official clients for Python: the snippets of docs/server.md, and programs with openai and anthropic that use what users do.
+ * Official clients for Python and in Node.js: the snippets of docs/server.md, and programs for Python that use what users do.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { PYTHON_CLIENTS } from "../../scripts/setup/python_clients.ts";
 import { needing } from "../support/needs.ts";
-import { blocks, DOCUMENT, LOCAL, runPython, startCaller } from "../support/server/client_programs.ts";
+import { blocks, DOCUMENT, LOCAL, runInNode, runPython, startCaller } from "../support/server/client_programs.ts";
 import { TINY } from "../support/server/served.ts";
 
 Deno.test("the document names the clients for Python that run here", () => {
@@ -22,6 +22,14 @@ Deno.test({
     const snippets = blocks("python");
     assertEquals(snippets.length, 2);
     for (const snippet of snippets) assert((await runPython(snippet, server)).trim() !== "", snippet);
+  },
+});
+
+Deno.test({
+  ...await needing("the snippets of the document for npm's clients answer in Node.js", "node", "npm clients"),
+  fn: async () => {
+    await using server = await startCaller();
+    for (const snippet of blocks("ts ignore")) assert((await runInNode(snippet, server)).trim() !== "", snippet);
   },
 });
 
