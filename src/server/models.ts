@@ -101,6 +101,7 @@ export class Models implements AsyncDisposable {
     const entry = this.#entries.get(name)!;
     entry.leases++;
     clearTimeout(entry.timer);
+    if (entry.served?.engine.failure !== undefined) this.#replace(entry);
     try {
       entry.opening ??= this.#open(name, entry, this.#loads);
       const served = await entry.opening;
@@ -157,6 +158,11 @@ export class Models implements AsyncDisposable {
     const busy = this.loaded.map(({ id }) => quoted(id)).join(", ");
     if (busy === "") return error;
     return new lm.LlmError("memory", `${error.message}, or try again when ${busy} answers no request`);
+  }
+
+  /** Unloads a model whose engine failed; it is loaded again. */
+  #replace(entry: Entry): void {
+    void this.#unload(entry).catch(this.#options.onError);
   }
 
   #longestIdle(): Entry | undefined {

@@ -8,6 +8,8 @@ import type { lm, Tensor } from "../../mod.ts";
 
 /** What computes answers: many at once, or one after the other. */
 export interface ServedEngine extends AsyncDisposable {
+  /** Why it takes no requests any more; undefined if it does. */
+  readonly failure?: unknown;
   /** What it has done and does. */
   readonly metrics: lm.EngineMetrics;
   /**

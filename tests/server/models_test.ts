@@ -91,6 +91,18 @@ Deno.test("a load that fails is tried again by the next request", async () => {
   assertEquals(events, ["load a", "free a"]);
 });
 
+Deno.test("a model whose engine failed is loaded again by the next request, once", async () => {
+  const { models, events } = modelsOf();
+  const lease = await models.lease("a");
+  Object.assign(lease.served.engine, { failure: new Error("the device was lost") });
+  const next = await Promise.all([models.lease("a"), models.lease("a")]);
+  assertEquals(events, ["load a", "free a", "load a"]);
+  assert(next.every(({ served }) => served === next[0].served && served !== lease.served));
+  for (const one of [lease, ...next]) one[Symbol.dispose]();
+  await models[Symbol.asyncDispose]();
+  assertEquals(events, ["load a", "free a", "load a", "free a"]);
+});
+
 Deno.test("models are loaded one after the other, each into the room that the others leave", async () => {
   const rooms: (readonly [id: string, room: Room])[] = [];
   let loading = 0;

@@ -74,6 +74,11 @@ export class Engine implements AsyncDisposable {
     return this.#sizes.contextSize;
   }
 
+  /** The error of a step that ended all requests, such as that of a lost device; undefined if there is none. The engine takes no others. */
+  get failure(): unknown {
+    return this.#core.failure;
+  }
+
   /** What it has done and does. */
   get metrics(): EngineMetrics {
     const { bytesOfPage, pages } = this.#sizes;
@@ -96,8 +101,7 @@ export class Engine implements AsyncDisposable {
    * requests wait.
    */
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
-    const closed = this.#core.failure ?? this.#closed;
-    if (closed !== undefined) throw closed;
+    this.#checkOpen();
     checkOptions("Engine.add", request, REQUEST_OPTIONS);
     const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
     checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
@@ -147,7 +151,7 @@ export class Engine implements AsyncDisposable {
     texts: readonly string[],
     options: Omit<EmbedOptions, "batchTokens"> = {},
   ): Promise<Tensor<"float32", 2>> {
-    if (this.#closed !== undefined) throw this.#closed;
+    this.#checkOpen();
     this.#checkQueue();
     return await this.#embeddings.add(texts, { ...options, batchTokens: this.#sizes.prefillStepSize });
   }
@@ -163,6 +167,11 @@ export class Engine implements AsyncDisposable {
     for (const job of this.#live) this.#core.end(job, this.#closed);
     await Promise.all([this.#embeddings.close(this.#closed), ...this.#opening]);
     await this.#core[Symbol.asyncDispose]();
+  }
+
+  #checkOpen(): void {
+    const closed = this.failure ?? this.#closed;
+    if (closed !== undefined) throw closed;
   }
 
   #checkQueue(): void {

@@ -202,10 +202,16 @@ for (const device of DEVICES) {
     const engine = new mx.lm.Engine(model, tokenizer, small(device));
     await take(engine.add({ prompt: "Hi", maxTokens: 1 }));
     await model.traces.idle();
+    assertEquals(engine.failure, undefined);
     model[Symbol.dispose]();
     const error = await errorOf(() => take(engine.add({ prompt: "Hi", maxTokens: 1 })));
     assert(error.includes("disposed"), error);
     assert(!error.includes("\n"), error);
+    const { failure } = engine;
+    assert(failure instanceof Error && error.includes(failure.message));
+    for (const work of [() => engine.add({ prompt: "Hi" }), () => engine.embed(["a"])]) {
+      assertEquals(await errorOf(work), error);
+    }
     await engine[Symbol.asyncDispose]();
     shared.loaded?.model[Symbol.dispose]();
   });
