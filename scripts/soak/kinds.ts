@@ -6,6 +6,9 @@
 
 import * as mx from "../../mod.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
+import { openModel } from "../../src/server/open.ts";
+import { Server } from "../../src/server/server.ts";
+import { askAlone, askTogether } from "./clients.ts";
 
 const MODEL = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
 
@@ -17,8 +20,8 @@ export interface SoakKind {
   /** The unit of work, and its number in a round on the CPU, by Vulkan, and in a quick run. */
   readonly each: string;
   readonly units: { readonly wasm: number; readonly vulkan: number; readonly quick: number };
-  /** Prepares and returns a round, which does so many units. */
-  readonly start: (device: string) => Promise<(units: number) => Promise<void>>;
+  /** Prepares and returns a round, which does so many units. What it holds beyond memory ends when it is disposed. */
+  readonly start: (device: string) => Promise<((units: number) => Promise<void>) & Partial<AsyncDisposable>>;
 }
 
 /** Most tokens of a prompt and of an answer of an engine's requests: they cross pages of 64 positions. */
@@ -105,6 +108,27 @@ export const KINDS: readonly SoakKind[] = [
         await Promise.all(Array.from({ length: units }, (_, i) => sendRequest(engine, from + i)));
         await engine.drain();
       };
+    },
+  },
+  {
+    name: "server",
+    check: 20,
+    each: "clients",
+    units: { wasm: 100, vulkan: 50, quick: 10 },
+    start: async (device) => {
+      const server = await Server.start({
+        hostname: "127.0.0.1",
+        port: 0,
+        models: ["tiny-qwen3"],
+        open: (id, room) => openModel(id, MODEL, room, { load: { device } }),
+        onError: (error) => {
+          throw error;
+        },
+      });
+      let alone: readonly string[] | undefined;
+      const round = async (units: number): Promise<void> =>
+        await askTogether(server.url, alone ??= await askAlone(server.url, units));
+      return Object.assign(round, { [Symbol.asyncDispose]: () => server.drain() });
     },
   },
   {

@@ -26,8 +26,8 @@ Deno.test("soak finds memory that the process or the device loses", async () => 
   assertEquals(lines.at(-2), "1 passed, 2 failed");
 });
 
-Deno.test("nothing grows while tokens are decoded, requests come and go, models loaded and devices opened", async () => {
+Deno.test("nothing grows while tokens are decoded, requests come and go, clients ask, models loaded and devices opened", async () => {
   const { code, lines } = await soak();
   assertEquals(code, 0, lines.join("\n"));
-  assertMatch(lines.at(-2)!, /^[48] passed, 0 failed$/);
+  assertMatch(lines.at(-2)!, /^(5|10) passed, 0 failed$/);
 });
