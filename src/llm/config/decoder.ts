@@ -8,7 +8,7 @@
 import { quoted } from "../../graph/error.ts";
 import type { Fields } from "./fields.ts";
 import { MAX_POSITION, type ModelConfig, readModelConfig } from "./model.ts";
-import { readRope, type RopeConfig } from "./rope.ts";
+import { checkFactors, readRope, type RopeConfig } from "./rope.ts";
 
 /** Sizes of a model. */
 export interface ModelSizes {
@@ -29,7 +29,32 @@ export interface ModelSizes {
 /** The function between the two products of a feed-forward part. */
 export type GateActivation = "silu" | "gelu" | "geluTanh";
 
-/** A pre-norm decoder with rotary positions and a gated feed-forward part. */
+/** Attention of one layer where layers are not alike. */
+export interface LayerAttention {
+  /** How many positions a query sees, its own the last of them; undefined for the whole context. */
+  readonly window: number | undefined;
+  /** Rotary positions; undefined for a layer without positions. */
+  readonly rope: RopeConfig | undefined;
+}
+
+/** Queries at a position p are multiplied by 1 + beta * log(1 + floor(p / context)). */
+export interface QueryGrowth {
+  /** The rate. */
+  readonly beta: number;
+  /** The positions that a model was trained with. */
+  readonly context: number;
+}
+
+/**
+ * Where a layer has norms: "pre" before attention and the feed-forward part, "post" after them, "both" before and after. After always
+ * means before the residual is added.
+ */
+export type NormPlacement = "pre" | "post" | "both";
+
+/**
+ * A decoder with rotary positions and a gated feed-forward part. Fields that may be absent are so in the plain form: a pre-norm decoder
+ * whose layers are alike and attend to the whole context.
+ */
 export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   /** Added to the mean square of the input of a norm. */
   readonly rmsNormEps: number;
@@ -43,6 +68,26 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly outputBias: boolean;
   /** Whether the three products of the feed-forward part have. */
   readonly mlpBias: boolean;
+  /** Whether the norms of queries and keys are over all heads together; absent where each head has its own. */
+  readonly qkNormWhole?: boolean;
+  /** Attention of each layer; absent where all see the whole context and rotate by the positions of {@link RopeConfig}. */
+  readonly layerAttention?: readonly LayerAttention[];
+  /** Features of a head that are rotated, the first ones; absent for all. */
+  readonly ropeDims?: number;
+  /** The factor of scores; absent for 1 / sqrt(headDim). */
+  readonly scoreScale?: number;
+  /** How queries grow with their position; absent where they do not. */
+  readonly queryGrowth?: QueryGrowth;
+  /** Where a layer has norms; absent for "pre". */
+  readonly norms?: NormPlacement;
+  /** The factor of the vectors of tokens. */
+  readonly embeddingScale?: number;
+  /** The factor of what attention and the feed-forward part add to the residual. */
+  readonly residualScale?: number;
+  /** What logits are divided by. */
+  readonly logitDivisor?: number;
+  /** Whether one matrix projects to queries, keys and values, and one to gate and up. */
+  readonly joinedProjections?: boolean;
 }
 
 /** Defaults of a family for missing fields of config.json; a field without a default must be there. */
@@ -55,6 +100,8 @@ export interface DecoderDefaults {
   readonly ropeTheta?: number;
   /** max_position_embeddings */
   readonly context?: number;
+  /** Whether it is so that "layer_types" names layers with a window, of "sliding_window". Other families see the whole context. */
+  readonly windows?: boolean;
 }
 
 // Far above any model; more would fill the memory before the first missing tensor is noticed.
@@ -73,20 +120,49 @@ const ACTIVATIONS: Readonly<Record<string, GateActivation>> = {
   gelu_pytorch_tanh: "geluTanh",
 };
 
+/** Kinds of attention by the names that transformers has for them, and whether they have a window. */
+const LAYER_TYPES: Readonly<Record<string, boolean>> = { full_attention: false, sliding_attention: true };
+
 /** The fields that a family does not set itself: all of {@link DecoderConfig} but its norms of queries and keys and its biases. */
 export type CommonConfig = Omit<DecoderConfig, "qkNorm" | "qkvBias" | "outputBias" | "mlpBias">;
 
 /** Reads the fields that decoders share. {@link checkDecoder} follows when the family has read its own. */
 export function readDecoder(fields: Fields, defaults: DecoderDefaults = {}): CommonConfig {
   fields.refuse("rope_traditional"); // pairs of neighbours, in a few conversions by mlx-lm
-  readLayerTypes(fields);
-  return {
+  const common = {
     ...readModelConfig(fields, defaults.context),
     ...readSizes(fields, defaults),
     ...readRope(fields, defaults.ropeTheta),
     rmsNormEps: fields.positive("rms_norm_eps", 1),
     activation: readActivation(fields),
   };
+  const slides = readLayerTypes(fields, common.layers);
+  return defaults.windows && slides ? { ...common, ...slidingLayers(fields, common, slides) } : common;
+}
+
+/**
+ * Layers of which some have the window of "sliding_window" and rotary positions of their own, if `slidingRope` gives those. Nothing if
+ * layers are alike then.
+ */
+export function slidingLayers(
+  fields: Fields,
+  common: CommonConfig,
+  slides: readonly boolean[],
+  slidingRope?: RopeConfig,
+): Pick<DecoderConfig, "layerAttention"> {
+  if (!slides.includes(true)) return {};
+  const { ropeTheta, ropeScaling, maxPositionEmbeddings } = common;
+  const given = fields.count("sliding_window", MAX_POSITION);
+  const window = given < maxPositionEmbeddings ? given : undefined;
+  if (window === undefined && slidingRope === undefined) return {};
+  const whole: LayerAttention = { window: undefined, rope: { ropeTheta, ropeScaling } };
+  const sliding: LayerAttention = { window, rope: slidingRope ?? whole.rope };
+  return { layerAttention: slides.map((slides) => slides ? sliding : whole) };
+}
+
+/** Attention of a layer. */
+export function attentionOf({ layerAttention, ...rope }: DecoderConfig, layer: number): LayerAttention {
+  return layerAttention?.[layer] ?? { window: undefined, rope };
 }
 
 /** Throws an {@link LlmError} that names every problem of the fields, or else what does not fit together. */
@@ -99,15 +175,13 @@ export function checkDecoder<C extends DecoderConfig>(fields: Fields, config: C)
   if (headDim % 2 !== 0 || headDim > MAX_HEAD) {
     fields.problem(`"head_dim" is ${headDim}, expected an even number up to ${MAX_HEAD}`);
   }
+  const { ropeDims = headDim } = config;
+  if (ropeDims % 2 !== 0 || ropeDims < 2 || ropeDims > headDim) {
+    fields.problem(`${ropeDims} features of a head are rotated, expected an even number up to ${headDim}`);
+  }
+  checkFactors(fields, config, ropeDims / 2);
   fields.finish();
   return config;
-}
-
-/** Refuses "sliding_window" if it is shorter than the context: attention sees all of it. */
-export function refuseWindow(fields: Fields, context: number): void {
-  if (!fields.has("sliding_window")) return;
-  const window = fields.count("sliding_window", MAX_POSITION);
-  if (window < context) fields.problem(`"sliding_window" is ${window}, which is not supported`);
 }
 
 function readSizes(fields: Fields, defaults: DecoderDefaults): ModelSizes {
@@ -130,9 +204,16 @@ function readActivation(fields: Fields): GateActivation {
   return "silu";
 }
 
-/** "layer_types" may say of every layer that it attends to the whole context. */
-function readLayerTypes(fields: Fields): void {
-  const types = fields.values.layer_types ?? [];
-  const other = Array.isArray(types) ? types.find((type) => type !== "full_attention") : types;
-  if (other !== undefined) fields.problem(`"layer_types" has ${quoted(other)}: supported is "full_attention"`);
+/** Which layers "layer_types" gives a window; undefined where it is absent. */
+export function readLayerTypes(fields: Fields, layers: number): boolean[] | undefined {
+  const types = fields.values.layer_types ?? undefined;
+  if (types === undefined) return undefined;
+  const known = Object.keys(LAYER_TYPES).map(quoted).join(" and ");
+  const isKnown = (type: unknown): type is string => typeof type === "string" && Object.hasOwn(LAYER_TYPES, type);
+  const other = Array.isArray(types) ? types.find((type) => !isKnown(type)) : types;
+  if (other !== undefined) fields.problem(`"layer_types" has ${quoted(other)}: supported are ${known}`);
+  else if ((types as unknown[]).length !== layers) {
+    fields.problem(`"layer_types" has ${(types as unknown[]).length} layers, "num_hidden_layers" says ${layers}`);
+  } else return (types as string[]).map((type) => LAYER_TYPES[type]);
+  return undefined;
 }

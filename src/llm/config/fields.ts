@@ -67,6 +67,14 @@ export class Fields {
     return {};
   }
 
+  /** What is read of an object; its fields are named after it. */
+  nested<T>(name: string, read: (fields: Fields) => T): T {
+    const inner = new Fields(this.record(name), this.#file);
+    const found = read(inner);
+    for (const problem of inner.#problems) this.problem(problem.replace(/^"/, `"${name}.`));
+    return found;
+  }
+
   /** true or false. */
   flag(name: string, fallback?: boolean): boolean {
     const value = this.values[name] ?? fallback;

@@ -29,6 +29,13 @@ export type RopeScaling =
     readonly lowFreqFactor: number;
     readonly highFreqFactor: number;
     readonly originalMaxPositionEmbeddings: number;
+  }
+  | {
+    readonly type: "longrope";
+    /** The factor of each pair's wavelength, or one for all. */
+    readonly factors: readonly number[] | number;
+    /** The factor of the rotated features. */
+    readonly mscale: number;
   };
 
 /** The rotary positions of config.json. */
@@ -94,13 +101,45 @@ const SCALINGS = {
       originalMaxPositionEmbeddings: contextIn(fields, block, 8192),
     };
   },
-} as const satisfies { [T in RopeScaling["type"]]: (fields: Fields, block: RopeBlock) => RopeScaling };
+  longrope: readLongRope,
+  su: readLongRope, // its name in early configs
+} as const satisfies
+  & { [T in RopeScaling["type"]]: (fields: Fields, block: RopeBlock) => RopeScaling }
+  & Record<string, (fields: Fields, block: RopeBlock) => RopeScaling>;
+
+/**
+ * LongRoPE (arXiv 2402.13753) as mlx-lm computes it: the long factors at every length. The trained context may be a field of the config
+ * itself.
+ */
+function readLongRope(fields: Fields, block: RopeBlock): RopeScaling {
+  const { long_factor: given } = block.values;
+  const own = (block.values.original_max_position_embeddings ?? undefined) !== undefined;
+  const context = own
+    ? contextIn(fields, block, 4096)
+    : fields.count("original_max_position_embeddings", MAX_POSITION, 4096);
+  const longest = fields.count("max_position_embeddings", MAX_POSITION, context);
+  const mscale = longest <= context ? 1 : Math.sqrt(1 + Math.log(longest / context) / Math.log(context));
+  const valid = (value: unknown): value is number =>
+    typeof value === "number" && value >= 1 / MAX_SCALING && value <= MAX_SCALING;
+  if (valid(given)) return { type: "longrope", factors: given, mscale };
+  if (Array.isArray(given) && given.every(valid)) return { type: "longrope", factors: given, mscale };
+  const found = given === undefined ? "missing" : quoted(given);
+  fields.problem(`"${block.name}.long_factor" is ${found}, expected a positive number for each pair of features`);
+  return { type: "default" };
+}
+
+/** Notes a problem if a scaling has other factors than one for each of the `pairs` of rotated features. */
+export function checkFactors(fields: Fields, { ropeScaling }: RopeConfig, pairs: number): void {
+  if (ropeScaling.type !== "longrope" || typeof ropeScaling.factors === "number") return;
+  const { length } = ropeScaling.factors;
+  if (length !== pairs) fields.problem(`the scaling of positions has ${length} factors, expected ${pairs}`);
+}
 
 function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
   const { values } = block;
   const type = values.rope_type ?? values.type ?? "default";
   if (typeof type === "string" && Object.hasOwn(SCALINGS, type)) {
-    return SCALINGS[type as RopeScaling["type"]](fields, block);
+    return SCALINGS[type as keyof typeof SCALINGS](fields, block);
   }
   const known = Object.keys(SCALINGS).map(quoted).join(", ");
   fields.problem(`"${block.name}" has type ${quoted(type)}: supported are ${known}`);

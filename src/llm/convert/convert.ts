@@ -137,7 +137,7 @@ async function convertFolder(
 
   const { tableBytes, config: { quantization } } = architecture;
   const modules = architecture.modules(stored.has("lm_head.weight"));
-  const description = describeConversion(path, modules, options);
+  const description = describeConversion(path, modules, architecture, options);
   const { dtype, rows } = description;
   const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
     quantization && quantizationOf(path, shape.at(-1)!, quantization, (name) => stored.get(name));
@@ -156,7 +156,10 @@ async function convertFolder(
   const outputs = jobs.flatMap((job) => job.outputs);
   const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
   const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
-  const parameters = modules.reduce((sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? shape[0] : 0), 0);
+  const parameters = modules.reduce(
+    (sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? sizeOf(shape.slice(0, -1)) : 0),
+    0,
+  );
 
   const texts: Record<string, Uint8Array> = {
     "config.json": newConfig(description),

@@ -58,8 +58,9 @@ export function newConfig({ file, text, generation, base, rows, dense }: Descrip
   return encode(writePythonJson(sorted));
 }
 
-function quantizationBlock({ groupSize, bits, mode = "affine" }: QuantizationRow): PythonObject {
-  return new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits], ["mode", mode]]);
+function quantizationBlock({ groupSize, bits, mode = "affine", withoutMode }: QuantizationRow): PythonObject {
+  const block = new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits]]);
+  return withoutMode ? block : block.set("mode", mode);
 }
 
 /** Whether a value is true in Python. */

@@ -54,11 +54,12 @@ export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, StoredT
   const rest = bias.map((tensor) => plain(tensor, wish.dtype));
   if (quantized !== undefined) {
     const { bits, groupSize, mode = "affine" } = quantized;
-    const [rows, cols] = weight.shape;
+    const rows = weight.shape.slice(0, -1);
+    const cols = weight.shape.at(-1)!;
     const dtype = mode === "affine" ? wish.dtype ?? weight.dtype : mx.uint8;
-    const shape = [rows, cols / groupSize];
+    const shape = [...rows, cols / groupSize];
     const outputs: Output[] = [
-      { name, dtype: mx.uint32, shape: [rows, cols * bits / 32] },
+      { name, dtype: mx.uint32, shape: [...rows, cols * bits / 32] },
       { name: `${path}.scales`, dtype, shape },
       ...(mode === "affine" ? [{ name: `${path}.biases`, dtype, shape }] : []),
     ];

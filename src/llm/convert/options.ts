@@ -19,7 +19,14 @@ import type { WeightModule } from "../layers/modules.ts";
 import type { Architecture } from "../models/mod.ts";
 import { readModelFile } from "../checkpoint/weights.ts";
 import type { Description } from "./files.ts";
-import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe } from "./recipes.ts";
+import {
+  chosen,
+  ofRecipe,
+  QUANT_RECIPES,
+  type QuantizationRow,
+  type QuantPredicate,
+  type QuantRecipe,
+} from "./recipes.ts";
 
 /** Options of `convert`; those that Python has are called as there. */
 export interface ConvertOptions {
@@ -66,6 +73,9 @@ const CONVERT_OPTIONS = {
   revision: true,
   signal: true,
 } as const satisfies Record<keyof ConvertOptions, true>;
+
+/** How mlx-lm quantizes the matrices that few bits would harm most. */
+const WIDE: QuantizationRow = { groupSize: 64, bits: 8, withoutMode: true };
 
 /** The dtypes that a model may be converted to. */
 const DTYPES: Readonly<Record<string, Dtype>> = { float16: mx.float16, bfloat16: mx.bfloat16, float32: mx.float32 };
@@ -132,6 +142,7 @@ function isFormat(said: Quantization | null | undefined): boolean {
 export function describeConversion(
   path: string,
   modules: readonly WeightModule[],
+  { widened }: Pick<Architecture, "widened">,
   options: ConvertOptions,
 ): Description {
   const text = readModelFile(path, "config.json")!;
@@ -145,7 +156,7 @@ export function describeConversion(
   };
   const layers = new Set(modules.map(({ path }) => /\.layers\.(\d+)\./.exec(path)?.[1])).size - 1;
   const rows = chosen(quantize ? modules : [], base, ({ path, shape }) => {
-    if (quantPredicate === undefined) return true;
+    if (quantPredicate === undefined) return widened(path) ? WIDE : true;
     if (typeof quantPredicate === "string") return ofRecipe(quantPredicate, path, layers, qGroupSize);
     const said = quantPredicate(path, shape);
     if (typeof said === "boolean" || isFormat(said)) return said;
@@ -155,7 +166,7 @@ export function describeConversion(
     );
   });
   for (const [module, { row: { groupSize } }] of rows) {
-    const cols = modules.find(({ path }) => path === module)!.shape[1];
+    const cols = modules.find(({ path }) => path === module)!.shape.at(-1)!;
     if (cols % (groupSize ?? base.groupSize) === 0) continue;
     throw new LlmError(
       "option",

@@ -45,10 +45,28 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks: layoutOf(model) ?? plainLayout(headDim) };
 }
 
+/** Fields of layers that fused steps do not compute. */
+const UNFUSED = [
+  "outputBias",
+  "mlpBias",
+  "qkNormWhole",
+  "norms",
+  "queryGrowth",
+  "residualScale",
+  "joinedProjections",
+] as const satisfies readonly (keyof DecoderConfig)[];
+
+/** Whether fused steps compute the layers of a config: all have positions and see the whole context. */
+function isFused(config: DecoderConfig): boolean {
+  const { layerAttention = [] } = config;
+  return !UNFUSED.some((name) => config[name]) &&
+    layerAttention.every(({ window, rope }) => window === undefined && rope !== undefined);
+}
+
 /** The layout that fused steps read; undefined where none is: of other architectures, or of weights in several formats. */
 function layoutOf({ config, device, format }: CachedModel): KvLayout | undefined {
-  const { qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
-  if (format === undefined || outputBias || mlpBias) return undefined;
+  const { qkNorm, qkvBias, activation, headDim, ropeDims = headDim } = config;
+  if (format === undefined || !isFused(config)) return undefined;
   const { groupSize, bits } = format;
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
   return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
@@ -56,6 +74,6 @@ function layoutOf({ config, device, format }: CachedModel): KvLayout | undefined
     qkvBias,
     activation,
     ropeForm: "half",
-    ropeDims: headDim,
+    ropeDims,
   });
 }

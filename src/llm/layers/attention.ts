@@ -9,65 +9,102 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig, type QueryGrowth } from "../config/decoder.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
+import type { Pass } from "./pass.ts";
 import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 
 /** Attention of one layer, with or without biases and norms of queries and keys. */
 export class Attention extends Module {
   readonly #config: DecoderConfig;
+  readonly #layer: number;
+  readonly #window: number | undefined;
+  /** (…, hidden) → (…, (heads + 2 * kvHeads) * D), in families that have one matrix for q_proj, k_proj and v_proj. */
+  qkv_proj?: Layer;
   /** (…, hidden) → (…, heads * D) */
-  q_proj: Layer;
+  q_proj?: Layer;
   /** (…, hidden) → (…, kvHeads * D) */
-  k_proj: Layer;
+  k_proj?: Layer;
   /** (…, hidden) → (…, kvHeads * D) */
-  v_proj: Layer;
+  v_proj?: Layer;
   /** (…, heads * D) → (…, hidden) */
   o_proj: Layer;
-  /** The norm of each head of the queries; not there in families without one. */
+  /** The norm of the queries, of each head or of all together; not there in families without one. */
   q_norm?: Layer;
   /** The same of the keys. */
   k_norm?: Layer;
-  /** Rotary positions. */
-  rope: RoPE;
+  /** Rotary positions; not there in layers without positions. */
+  rope?: RoPE;
 
-  /** Takes q_proj, k_proj, v_proj and o_proj below `path`, and q_norm and k_norm if there are some. */
-  constructor(config: DecoderConfig, weights: Weights, path: string, rope: RoPE) {
+  /** Takes q_proj, k_proj, v_proj (or qkv_proj) and o_proj below `path`, and q_norm and k_norm if there are some. */
+  constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, heads, kvHeads, headDim, qkNorm, qkvBias, outputBias, rmsNormEps } = config;
+    const { hiddenSize, heads, kvHeads, headDim, qkNorm, qkNormWhole, qkvBias, outputBias } = config;
     this.#config = config;
-    this.q_proj = linear(weights, `${path}.q_proj`, hiddenSize, heads * headDim, qkvBias);
-    this.k_proj = linear(weights, `${path}.k_proj`, hiddenSize, kvHeads * headDim, qkvBias);
-    this.v_proj = linear(weights, `${path}.v_proj`, hiddenSize, kvHeads * headDim, qkvBias);
+    this.#layer = layer;
+    this.#window = attentionOf(config, layer).window;
+    const project = (name: string, count: number): Layer =>
+      linear(weights, `${path}.${name}`, hiddenSize, count * headDim, qkvBias);
+    if (config.joinedProjections) this.qkv_proj = project("qkv_proj", heads + 2 * kvHeads);
+    else {
+      this.q_proj = project("q_proj", heads);
+      this.k_proj = project("k_proj", kvHeads);
+      this.v_proj = project("v_proj", kvHeads);
+    }
     this.o_proj = linear(weights, `${path}.o_proj`, heads * headDim, hiddenSize, outputBias);
     if (qkNorm) {
-      this.q_norm = rmsNorm(weights, `${path}.q_norm`, headDim, rmsNormEps);
-      this.k_norm = rmsNorm(weights, `${path}.k_norm`, headDim, rmsNormEps);
+      const norm = (name: string, count: number): Layer =>
+        rmsNorm(weights, `${path}.${name}`, qkNormWhole ? count * headDim : headDim, config);
+      this.q_norm = norm("q_norm", heads);
+      this.k_norm = norm("k_norm", kvHeads);
     }
-    this.rope = rope;
+    if (rope) this.rope = rope;
     weights.drop(`${path}.rotary_emb`); // frequencies, which early checkpoints hold
   }
 
-  /** (B, T, hidden) → (B, T, hidden); row t has the position offset + t. Without a cache it sees the rows up to its own. */
-  override forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
+  /** (B, T, hidden) → (B, T, hidden); row t has the position pass.offset + t. Without a cache it sees the rows up to its own. */
+  override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const [B, T] = x.shape;
-    const { heads, kvHeads, headDim } = this.#config;
-    // (B, T, H * D) → (B, H, T, D)
-    const split = (y: Tensor, H: number, norm?: Layer): Tensor => {
-      const each = y.reshape(B, T, H, headDim);
-      return (norm ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
-    };
-    const q = this.rope.forward(split(forwardInDtype(this.q_proj, x), heads, this.q_norm), offset);
-    const k = this.rope.forward(split(forwardInDtype(this.k_proj, x), kvHeads, this.k_norm), offset);
-    const v = split(forwardInDtype(this.v_proj, x), kvHeads);
-
-    const { keys, values, lengths } = cache?.update(layer, k, v) ?? { keys: k, values: v, lengths: undefined };
+    const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth } = this.#config;
+    const [rotated, k, v] = this.#heads(x, pass.offset);
+    const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
+    const { keys, values, lengths } = cache?.update(this.#layer, k, v) ?? { keys: k, values: v, lengths: undefined };
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
-      scale: headDim ** -0.5,
-      mask: T > 1 ? "causal" : null,
+      scale: scoreScale,
+      mask: pass.mask(this.#window, keys.shape[2]),
       lengths,
     });
     return forwardInDtype(this.o_proj, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
   }
+
+  /** (B, T, hidden) → queries, keys and values (B, H, T, D), queries and keys rotated. */
+  #heads(x: Tensor, offset: number | Tensor): [q: Tensor, k: Tensor, v: Tensor] {
+    const [B, T] = x.shape;
+    const { heads, kvHeads, headDim, qkNormWhole } = this.#config;
+    // (B, T, H * D) → (B, H, T, D)
+    const split = (y: Tensor, H: number, norm?: Layer): Tensor => {
+      const whole = norm && qkNormWhole ? forwardInDtype(norm, y) : y;
+      const each = whole.reshape(B, T, H, headDim);
+      return (norm && !qkNormWhole ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
+    };
+    const rotate = (y: Tensor): Tensor => this.rope?.forward(y, offset) ?? y;
+    const [q, k, v] = this.#projected(x);
+    return [rotate(split(q, heads, this.q_norm)), rotate(split(k, kvHeads, this.k_norm)), split(v, kvHeads)];
+  }
+
+  #projected(x: Tensor): Tensor[] {
+    const { heads, kvHeads, headDim } = this.#config;
+    if (this.qkv_proj) {
+      return mx.split(forwardInDtype(this.qkv_proj, x), [heads * headDim, (heads + kvHeads) * headDim], -1);
+    }
+    return [this.q_proj!, this.k_proj!, this.v_proj!].map((layer) => forwardInDtype(layer, x));
+  }
+}
+
+/** Queries (B, H, T, D) times the factors of their positions. */
+function grown(q: Tensor, { beta, context }: QueryGrowth, { positions }: Pass): Tensor {
+  const rounds = mx.floor(mx.divide(positions.astype(mx.float32), context));
+  const factors = mx.add(mx.multiply(mx.log(mx.add(rounds, 1)), beta), 1);
+  return mx.multiply(q, factors.astype(q.dtype));
 }

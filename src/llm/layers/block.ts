@@ -1,5 +1,5 @@
 /**
- * One layer of a decoder: attention and a feed-forward part, each after a norm and beside a residual connection.
+ * One layer of a decoder: attention and a feed-forward part, each between norms and beside a residual connection.
  *
  * @module
  */
@@ -7,37 +7,84 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import type { DecoderConfig, NormPlacement } from "../config/decoder.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
 import { Mlp } from "./mlp.ts";
+import type { Pass } from "./pass.ts";
 import { forwardInDtype, type Layer, rmsNorm } from "./stored.ts";
 
-/** A pre-norm layer. */
+/** The names that checkpoints have for the norms of a layer. */
+type NormName =
+  | "input_layernorm"
+  | "post_attention_layernorm"
+  | "pre_feedforward_layernorm"
+  | "post_feedforward_layernorm";
+
+/** The places of norms: before and after attention, before and after the feed-forward part. */
+interface NormPlaces {
+  readonly beforeAttention?: NormName;
+  readonly afterAttention?: NormName;
+  readonly beforeMlp?: NormName;
+  readonly afterMlp?: NormName;
+}
+
+const NORMS = {
+  pre: { beforeAttention: "input_layernorm", beforeMlp: "post_attention_layernorm" },
+  post: { afterAttention: "post_attention_layernorm", afterMlp: "post_feedforward_layernorm" },
+  both: {
+    beforeAttention: "input_layernorm",
+    afterAttention: "post_attention_layernorm",
+    beforeMlp: "pre_feedforward_layernorm",
+    afterMlp: "post_feedforward_layernorm",
+  },
+} as const satisfies Record<NormPlacement, NormPlaces>;
+
+/** A layer. */
 export class Block extends Module {
   /** Attention. */
   self_attn: Attention;
   /** The feed-forward part. */
   mlp: Mlp;
   /** The norm before attention. */
-  input_layernorm: Layer;
-  /** The norm before the feed-forward part. */
-  post_attention_layernorm: Layer;
+  input_layernorm?: Layer;
+  /** The norm after attention, or the one before the feed-forward part where that is the only other one. */
+  post_attention_layernorm?: Layer;
+  /** The norm before the feed-forward part, where there is one after attention. */
+  pre_feedforward_layernorm?: Layer;
+  /** The norm after the feed-forward part. */
+  post_feedforward_layernorm?: Layer;
+  readonly #places: NormPlaces;
+  readonly #residualScale: number;
 
-  /** Takes self_attn, mlp and the norms before them below `path`. */
-  constructor(config: DecoderConfig, weights: Weights, path: string, rope: RoPE) {
+  /** Takes self_attn, mlp and the norms around them below `path`, the path of layer number `layer`. */
+  constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, rmsNormEps } = config;
-    this.self_attn = new Attention(config, weights, `${path}.self_attn`, rope);
+    const { hiddenSize, norms = "pre", residualScale = 1 } = config;
+    this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
     this.mlp = new Mlp(config, weights, `${path}.mlp`);
-    this.input_layernorm = rmsNorm(weights, `${path}.input_layernorm`, hiddenSize, rmsNormEps);
-    this.post_attention_layernorm = rmsNorm(weights, `${path}.post_attention_layernorm`, hiddenSize, rmsNormEps);
+    this.#places = NORMS[norms];
+    this.#residualScale = residualScale;
+    for (const name of Object.values(NORMS[norms])) {
+      this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
+    }
   }
 
-  /** (B, T, hidden) → (B, T, hidden); row t has the position offset + t. Keys and values go to the place `layer` of the cache. */
-  override forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
-    const h = mx.add(x, this.self_attn.forward(forwardInDtype(this.input_layernorm, x), layer, cache, offset));
-    return mx.add(h, this.mlp.forward(forwardInDtype(this.post_attention_layernorm, h)));
+  /** (B, T, hidden) → (B, T, hidden); keys and values go to this layer's place of the cache. */
+  override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
+    const { beforeAttention, afterAttention, beforeMlp, afterMlp } = this.#places;
+    const attended = this.self_attn.forward(this.#normed(beforeAttention, x), cache, pass);
+    const h = this.#added(x, this.#normed(afterAttention, attended));
+    return this.#added(h, this.#normed(afterMlp, this.mlp.forward(this.#normed(beforeMlp, h))));
+  }
+
+  /** The result of a norm, or x where there is none. */
+  #normed(name: NormName | undefined, x: Tensor): Tensor {
+    return name === undefined ? x : forwardInDtype(this[name]!, x);
+  }
+
+  #added(residual: Tensor, x: Tensor): Tensor {
+    return mx.add(residual, this.#residualScale === 1 ? x : mx.multiply(x, this.#residualScale));
   }
 }

@@ -6,11 +6,13 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
-import { Module } from "../../nn/mod.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import { Module, type RoPE } from "../../nn/mod.ts";
+import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import type { RopeConfig } from "../config/rope.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Block } from "./block.ts";
+import { Pass } from "./pass.ts";
 import { initializeRope } from "./rope.ts";
 import { embedding, forwardInDtype, type Layer, rmsNorm, type Table } from "./stored.ts";
 
@@ -23,16 +25,21 @@ export class Decoder extends Module {
   /** The last norm. */
   norm: Layer;
   readonly #dtype: Dtype;
+  readonly #scale: number;
 
   /** Takes embed_tokens, layers and norm below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
     super();
-    const { vocabSize, hiddenSize, layers, headDim, ropeTheta, ropeScaling, rmsNormEps } = config;
+    const { vocabSize, hiddenSize, layers, embeddingScale = 1 } = config;
     this.#dtype = weights.dtype;
-    const rope = initializeRope(weights, headDim, ropeTheta, ropeScaling);
+    this.#scale = embeddingScale;
+    const ropes = ropesOf(config, weights);
     this.embed_tokens = embedding(weights, `${path}.embed_tokens`, vocabSize, hiddenSize);
-    this.layers = Array.from({ length: layers }, (_, i) => new Block(config, weights, `${path}.layers.${i}`, rope));
-    this.norm = rmsNorm(weights, `${path}.norm`, hiddenSize, rmsNormEps);
+    this.layers = Array.from(
+      { length: layers },
+      (_, i) => new Block(config, weights, `${path}.layers.${i}`, i, ropes[i]),
+    );
+    this.norm = rmsNorm(weights, `${path}.norm`, hiddenSize, config);
   }
 
   /**
@@ -40,20 +47,36 @@ export class Decoder extends Module {
    * With a cache, the tokens follow those that it holds.
    */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
-    const offset = cache?.begin(tokens.shape[1]) ?? 0;
+    const [, count] = tokens.shape;
+    const pass = new Pass(cache?.begin(count) ?? 0, count);
     let x = this.#embedded(tokens);
-    this.layers.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
+    for (const block of this.layers) x = block.forward(x, cache, pass);
     return forwardInDtype(this.norm, rows === undefined ? x : mx.take(x, rows, 1));
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
   hiddenStates(tokens: Tensor): Tensor[] {
     const states = [this.#embedded(tokens)];
-    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], layer, undefined, 0)));
+    const pass = new Pass(0, tokens.shape[1]);
+    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], undefined, pass)));
     return states.with(-1, forwardInDtype(this.norm, states[this.layers.length]));
   }
 
   #embedded(tokens: Tensor): Tensor {
-    return this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
+    const x = this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
+    return this.#scale === 1 ? x : mx.multiply(x, this.#scale);
   }
+}
+
+/** The rotary positions of each layer; layers that rotate alike share them. */
+function ropesOf(config: DecoderConfig, weights: Weights): (RoPE | undefined)[] {
+  const { layers, headDim, ropeDims = headDim } = config;
+  const made = new Map<string, RoPE>();
+  const ropeOf = ({ ropeTheta, ropeScaling }: RopeConfig): RoPE => {
+    const name = JSON.stringify([ropeTheta, ropeScaling]);
+    const rope = made.get(name) ?? initializeRope(weights, ropeDims, ropeTheta, ropeScaling);
+    made.set(name, rope);
+    return rope;
+  };
+  return Array.from({ length: layers }, (_, i) => attentionOf(config, i).rope).map((rope) => rope && ropeOf(rope));
 }

@@ -74,6 +74,12 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.logits}. Throws an {@link LlmError} if the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
+    const { logitDivisor = 1 } = this.#config;
+    const logits = this.#project(hidden);
+    return logitDivisor === 1 ? logits : mx.divide(logits, logitDivisor);
+  }
+
+  #project(hidden: Tensor): Tensor {
     if (this.lm_head !== undefined) return forwardInDtype(this.lm_head, hidden);
     if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);
     throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");

@@ -19,27 +19,34 @@ const ACTIVATIONS = {
 
 /** down_proj(activation(gate_proj(x)) * up_proj(x)) */
 export class Mlp extends Module {
+  /** (…, hidden) → (…, 2 * intermediate), in families that have one matrix for gate_proj and up_proj. */
+  gate_up_proj?: Layer;
   /** (…, hidden) → (…, intermediate) */
-  gate_proj: Layer;
+  gate_proj?: Layer;
   /** (…, intermediate) → (…, hidden) */
   down_proj: Layer;
   /** (…, hidden) → (…, intermediate) */
-  up_proj: Layer;
+  up_proj?: Layer;
   readonly #activation: (x: Tensor) => Tensor;
 
-  /** Takes gate_proj, up_proj and down_proj below `path`. */
+  /** Takes gate_proj, up_proj (or gate_up_proj) and down_proj below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
     super();
     const { hiddenSize, intermediateSize, activation, mlpBias } = config;
-    this.gate_proj = linear(weights, `${path}.gate_proj`, hiddenSize, intermediateSize, mlpBias);
+    const into = (name: string, outputs: number): Layer =>
+      linear(weights, `${path}.${name}`, hiddenSize, outputs, mlpBias);
+    if (config.joinedProjections) this.gate_up_proj = into("gate_up_proj", 2 * intermediateSize);
+    else this.gate_proj = into("gate_proj", intermediateSize);
     this.down_proj = linear(weights, `${path}.down_proj`, intermediateSize, hiddenSize, mlpBias);
-    this.up_proj = linear(weights, `${path}.up_proj`, hiddenSize, intermediateSize, mlpBias);
+    if (!config.joinedProjections) this.up_proj = into("up_proj", intermediateSize);
     this.#activation = ACTIVATIONS[activation];
   }
 
   /** (…, hidden) → (…, hidden) */
   override forward(x: Tensor): Tensor {
-    const gate = this.#activation(forwardInDtype(this.gate_proj, x));
-    return forwardInDtype(this.down_proj, mx.multiply(gate, forwardInDtype(this.up_proj, x)));
+    const [gate, up] = this.gate_up_proj
+      ? mx.split(forwardInDtype(this.gate_up_proj, x), 2, -1)
+      : [forwardInDtype(this.gate_proj!, x), forwardInDtype(this.up_proj!, x)];
+    return forwardInDtype(this.down_proj, mx.multiply(this.#activation(gate), up));
   }
 }

@@ -8,7 +8,8 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { namedLeaves } from "../../nn/tree.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import type { RopeScaling } from "../config/rope.ts";
 import { Weights } from "../checkpoint/weights.ts";
 import { DecoderModel } from "./decoder_model.ts";
 
@@ -21,6 +22,9 @@ export interface WeightModule {
   /** Whether it has a bias. */
   readonly bias: boolean;
 }
+
+/** Scalings of positions that need a table of wavelengths. */
+const TABLES: ReadonlySet<RopeScaling["type"]> = new Set(["llama3", "yarn", "longrope"]);
 
 /** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored. */
 export function decoderModules(config: DecoderConfig, hasHead: boolean): WeightModule[] {
@@ -35,6 +39,8 @@ export function decoderModules(config: DecoderConfig, hasHead: boolean): WeightM
 }
 
 /** Bytes of the float32 wavelengths that each layer of mlx-lm's model keeps where positions are stretched other than evenly. */
-export function ropeTableBytes({ ropeScaling, layers, headDim }: DecoderConfig): number {
-  return ["llama3", "yarn"].includes(ropeScaling.type) ? layers * headDim / 2 * 4 : 0;
+export function ropeTableBytes(config: DecoderConfig): number {
+  const { layers, headDim, ropeDims = headDim } = config;
+  const scalings = Array.from({ length: layers }, (_, i) => attentionOf(config, i).rope?.ropeScaling.type ?? "default");
+  return scalings.filter((type) => TABLES.has(type)).length * ropeDims / 2 * 4;
 }

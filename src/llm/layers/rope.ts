@@ -20,7 +20,7 @@ export function initializeRope(weights: Weights, dims: number, base: number, sca
   return new StretchedRoPE(dims, weights.adopt(mx.array(freqs, mx.float32)), mscale);
 }
 
-/** Rotary positions of wavelengths that are no powers of a base. */
+/** Rotary positions of wavelengths that are no powers of a base; of the first `dims` features. */
 export class StretchedRoPE extends RoPE {
   /** Wavelengths of the pairs (dims / 2,), divided by 2π. */
   readonly _freqs: Tensor;
@@ -37,8 +37,16 @@ export class StretchedRoPE extends RoPE {
   /** Rotates row t by position offset + t; the offset is a number or an int32 array. */
   override forward(x: Tensor, offset: number | Tensor = 0): Tensor {
     const { dims, traditional, _freqs: freqs } = this;
-    const input = this.mscale === 1 ? x : mx.multiply(x, this.mscale);
-    return mx.fast.rope(input, dims, { traditional, base: null, scale: 1, offset, freqs });
+    return mx.fast.rope(this.#scaled(x), dims, { traditional, base: null, scale: 1, offset, freqs });
+  }
+
+  /** x with the factor of the features that are rotated. */
+  #scaled(x: Tensor): Tensor {
+    const { dims, mscale } = this;
+    if (mscale === 1) return x;
+    if (dims === x.shape[x.ndim - 1]) return mx.multiply(x, mscale);
+    const [rotated, kept] = mx.split(x, [dims], -1);
+    return mx.concatenate([mx.multiply(rotated, mscale), kept], -1);
   }
 }
 
@@ -64,6 +72,8 @@ function stretched(dims: number, base: number, scaling: RopeScaling): Stretched 
       return yarn(dims, base, scaling);
     case "llama3":
       return llama3(dims, base, scaling);
+    case "longrope":
+      return longRope(dims, base, scaling);
   }
 }
 
@@ -102,4 +112,10 @@ function llama3(dims: number, base: number, scaling: Scaling<"llama3">): Stretch
     return wavelength / (kept + (1 - kept) / factor);
   });
   return { freqs };
+}
+
+/** LongRoPE (arXiv 2402.13753): a factor for each wavelength, found by search. */
+function longRope(dims: number, base: number, { factors, mscale }: Scaling<"longrope">): Stretched {
+  const factorOf = (pair: number): number => typeof factors === "number" ? factors : factors[pair];
+  return { freqs: wavelengths(dims, base).map((wavelength, pair) => factorOf(pair) * wavelength), mscale };
 }

@@ -8,6 +8,7 @@
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 
 /** A layer from arrays to arrays, such as a linear map or a norm; others may be put in its place. */
@@ -38,8 +39,8 @@ export function embedding(weights: Weights, path: string, count: number, size: n
 }
 
 /** Takes `<path>.weight` (size,). */
-export function rmsNorm(weights: Weights, path: string, size: number, eps: number): Layer {
-  return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, eps);
+export function rmsNorm(weights: Weights, path: string, size: number, { rmsNormEps }: DecoderConfig): Layer {
+  return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, rmsNormEps);
 }
 
 /** Takes `<path>.weight` (rows, cols), or its codes, scales and, if they are affine, biases. */

@@ -12,10 +12,17 @@ import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
 import type { Weights } from "../checkpoint/weights.ts";
+import { adviceFor } from "./absent.ts";
 import type { LanguageModel } from "./language_model.ts";
+import * as granite from "./granite.ts";
 import * as llama from "./llama.ts";
+import * as ministral3 from "./ministral3.ts";
+import * as olmo2 from "./olmo2.ts";
+import * as olmo3 from "./olmo3.ts";
+import * as phi3 from "./phi3.ts";
 import * as qwen2 from "./qwen2.ts";
 import * as qwen3 from "./qwen3.ts";
+import * as smollm3 from "./smollm3.ts";
 
 export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
 
@@ -27,28 +34,44 @@ export interface Architecture {
   modules(hasHead: boolean): readonly WeightModule[];
   /** Bytes of tables that mlx-lm computes when it loads the model, and counts as part of it; no file has them. */
   readonly tableBytes: number;
+  /** Whether a module of this path gets 8 bits where others get fewer, if no recipe and no function says how. */
+  widened(path: string): boolean;
   /** Builds the model from its tensors. */
   build(weights: Weights): LanguageModel;
 }
 
 /** A family whose model is a {@link DecoderModel}. */
-function decoder({ readArgs }: { readArgs(fields: Fields): DecoderConfig }): (fields: Fields) => Architecture {
+interface Family {
+  /** Reads and checks config.json. */
+  readArgs(fields: Fields): DecoderConfig;
+  /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
+  readonly WIDENED?: readonly string[];
+}
+
+function decoder({ readArgs, WIDENED = [] }: Family): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
     return {
       config,
       modules: (hasHead) => decoderModules(config, hasHead),
       tableBytes: ropeTableBytes(config),
+      widened: (path) => WIDENED.some((end) => path.endsWith(end)),
       build: (weights) => new DecoderModel(config, weights),
     };
   };
 }
 
 const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
+  granite: decoder(granite),
   llama: decoder(llama),
+  ministral3: decoder(ministral3),
   mistral: decoder(llama),
+  olmo2: decoder(olmo2),
+  olmo3: decoder(olmo3),
+  phi3: decoder(phi3),
   qwen2: decoder(qwen2),
   qwen3: decoder(qwen3),
+  smollm3: decoder(smollm3),
 };
 
 /** Reads config.json. Throws an {@link LlmError} that names every wrong field, or the known types when the type is not one. */
@@ -58,7 +81,8 @@ export function describeModel(fields: Fields, file: string): Architecture {
     if (type === "") fields.finish();
     throw new LlmError(
       "config",
-      `${shownPath(file)}: model_type ${quoted(type)} is not known: known are ${Object.keys(MODELS).join(", ")}`,
+      `${shownPath(file)}: model_type ${quoted(type)} is not known: known are ${Object.keys(MODELS).join(", ")}. ` +
+        adviceFor(type),
     );
   }
   return MODELS[type](fields);

@@ -1,6 +1,7 @@
 /**
  * Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115). They have pre-norm decoder blocks, grouped-query attention with biases of
- * queries, keys and values, rotary positions, and a SwiGLU feed-forward part.
+ * queries, keys and values, rotary positions, and a SwiGLU feed-forward part. As in mlx-lm, every layer sees the whole context, whatever
+ * "use_sliding_window" says.
  *
  * @module
  */
@@ -13,6 +14,5 @@ const DEFAULTS: DecoderDefaults = { headDim: true, ropeTheta: 1e6, context: 3276
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {
   const common = readDecoder(fields, DEFAULTS);
-  fields.refuse("use_sliding_window"); // "sliding_window" itself is there also where it is not used
   return checkDecoder(fields, { ...common, qkNorm: false, qkvBias: true, outputBias: false, mlpBias: false });
 }

@@ -1,6 +1,7 @@
 /**
  * Qwen3 (arXiv 2505.09388): pre-norm decoder blocks of grouped-query attention with normalised queries and keys, rotary
- * positions, and a SwiGLU feed-forward part. Dense models of every size, with a tied or an own head.
+ * positions, and a SwiGLU feed-forward part. Dense models of every size, with a tied or an own head. As in mlx-lm, every layer sees the
+ * whole context, whatever "use_sliding_window" says.
  *
  * @module
  */
@@ -11,6 +12,6 @@ import type { Fields } from "../config/fields.ts";
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {
   const common = readDecoder(fields);
-  for (const name of ["attention_bias", "use_sliding_window"]) fields.refuse(name);
+  fields.refuse("attention_bias");
   return checkDecoder(fields, { ...common, qkNorm: true, qkvBias: false, outputBias: false, mlpBias: false });
 }

@@ -7,9 +7,14 @@ import { Fields } from "../../../src/llm/config/fields.ts";
 import { readGenerationConfig } from "../../../src/llm/config/model.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
+import * as granite from "../../../src/llm/models/granite.ts";
 import * as llama from "../../../src/llm/models/llama.ts";
+import * as ministral3 from "../../../src/llm/models/ministral3.ts";
+import * as olmo3 from "../../../src/llm/models/olmo3.ts";
+import * as phi3 from "../../../src/llm/models/phi3.ts";
 import * as qwen2 from "../../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../../src/llm/models/qwen3.ts";
+import * as smollm3 from "../../../src/llm/models/smollm3.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
 
 const TINY: Record<string, unknown> = JSON.parse(Deno.readTextFileSync(new URL("config.json", TINY_DIR)));
@@ -224,14 +229,26 @@ Deno.test("readArgs() of Llama takes mlx-lm's defaults and says where biases are
   assertEquals(reads(llama, { rope_parameters: nested }).ropeScaling.type, "llama3");
 });
 
-Deno.test("readArgs() of Llama refuses windows, sliding layers and head sizes that do not come out even", () => {
-  assertEquals(reads(llama, { sliding_window: null, layer_types: ["full_attention", "full_attention"] }).layers, 2);
-  assertEquals(reads(llama, { sliding_window: 4096 }).layers, 2); // as long as the context
-  refused(llama, { sliding_window: 1024 }, 'config.json: "sliding_window" is 1024, which is not supported');
-  refused(llama, { sliding_window: "x" }, '"sliding_window" is "x", expected a whole number');
-  const types = ["full_attention", "sliding_attention"];
-  refused(llama, { layer_types: types }, '"layer_types" has "sliding_attention": supported is "full_attention"');
-  refused(llama, { layer_types: "x\n" }, '"layer_types" has "x\\n": supported is');
+Deno.test("readArgs() of Llama gives windows to the layers that layer_types names", () => {
+  const windows = (change: Record<string, unknown>) => reads(llama, change).layerAttention?.map(({ window }) => window);
+  const layer_types = ["full_attention", "sliding_attention"];
+  assertEquals(windows({ layer_types, sliding_window: 1024 }), [undefined, 1024]);
+  assertEquals(windows({ layer_types: ["full_attention", "full_attention"], sliding_window: null }), undefined);
+  assertEquals(windows({ layer_types, sliding_window: 4096 }), undefined); // as long as the context
+  assertEquals(windows({ sliding_window: 1024 }), undefined); // as mlx-lm reads it
+  refused(llama, { layer_types, sliding_window: "x" }, '"sliding_window" is "x", expected a whole number');
+  refused(llama, { layer_types }, 'config.json: "sliding_window" is missing');
+  refused(llama, { layer_types: ["full_attention"] }, '"layer_types" has 1 layers, "num_hidden_layers" says 2');
+  const supported = 'supported are "full_attention" and "sliding_attention"';
+  for (const type of ["linear_attention", "constructor", 5]) {
+    const message = `"layer_types" has ${JSON.stringify(type)}: ${supported}`;
+    refused(llama, { layer_types: ["full_attention", type] }, message);
+    refused(qwen2, { layer_types: ["full_attention", type] }, message);
+  }
+  refused(llama, { layer_types: "x\n" }, '"layer_types" has "x\\n": supported are');
+});
+
+Deno.test("readArgs() of Llama refuses other pairs and head sizes that do not come out even", () => {
   refused(llama, { rope_traditional: true }, '"rope_traditional" is true, which is not supported');
   refused(llama, { attention_bias: 1 }, '"attention_bias" is 1, expected true or false');
   refused(llama, { hidden_size: 100 }, '"head_dim" is 16.666666666666668, expected an even number');
@@ -246,12 +263,68 @@ Deno.test("readArgs() of Llama refuses windows, sliding layers and head sizes th
   refused(llama, { tie_word_embeddings: "many" }, '"tie_word_embeddings" is "many", expected true or false');
 });
 
-Deno.test("readArgs() of Qwen2 has biases of queries, keys and values and no window", () => {
-  const args = reads(qwen2, { sliding_window: 1024, use_sliding_window: false, max_position_embeddings: undefined });
+Deno.test("readArgs() of Qwen2 has biases of queries, keys and values and, as mlx-lm, no window", () => {
+  const args = reads(qwen2, { sliding_window: 1024, use_sliding_window: true, max_position_embeddings: undefined });
+  assertEquals(args.layerAttention, undefined);
   assertEquals([args.headDim, args.ropeTheta, args.maxPositionEmbeddings], [32, 1e6, 32768]);
   assertEquals([args.qkNorm, args.qkvBias, args.outputBias, args.mlpBias], [false, true, false, false]);
-  refused(qwen2, { use_sliding_window: true }, '"use_sliding_window" is true, which is not supported');
   refused(qwen2, { num_key_value_heads: undefined }, '"num_key_value_heads" is missing');
+});
+
+Deno.test("readArgs() of SmolLM3 says which layers have no positions", () => {
+  const rotated = (change: Record<string, unknown>) =>
+    reads(smollm3, change).layerAttention?.map(({ rope }) => rope !== undefined);
+  assertEquals(rotated({ num_hidden_layers: 5 }), [true, true, true, false, true]);
+  assertEquals(rotated({ num_hidden_layers: 3 }), undefined);
+  assertEquals(rotated({ no_rope_layer_interval: 2 }), [true, false]);
+  assertEquals(rotated({ no_rope_layers: [0, 1] }), [false, true]);
+  for (const no_rope_layers of [[1], [1, 2], "11"]) {
+    refused(smollm3, { no_rope_layers }, '"no_rope_layers" is not a list of 0 or 1 for each of 2 layers');
+  }
+});
+
+Deno.test("readArgs() of Granite wants its factors, and of Ministral 3 how queries grow", () => {
+  const factors = { embedding_multiplier: 12, attention_multiplier: 0.1, residual_multiplier: 0.2, logits_scaling: 8 };
+  const { embeddingScale, scoreScale, residualScale, logitDivisor } = reads(granite, factors);
+  assertEquals([embeddingScale, scoreScale, residualScale, logitDivisor], [12, 0.1, 0.2, 8]);
+  for (const name of Object.keys(factors)) refused(granite, { ...factors, [name]: undefined }, `"${name}" is missing`);
+  refused(granite, { ...factors, logits_scaling: 0 }, '"logits_scaling" is 0, expected a positive number');
+  const rope_parameters = { rope_theta: 1e6, llama_4_scaling_beta: 0.1, original_max_position_embeddings: 16384 };
+  const args = reads(ministral3, { rope_parameters });
+  assertEquals([args.queryGrowth, args.ropeTheta], [{ beta: 0.1, context: 16384 }, 1e6]);
+  refused(ministral3, {}, 'config.json: "rope_parameters.llama_4_scaling_beta" is missing');
+  refused(ministral3, { rope_parameters: 5 }, '"rope_parameters" is 5, expected an object');
+});
+
+Deno.test("readArgs() of Phi-3 reads factors of wavelengths and the part of a head that is rotated", () => {
+  const long_factor = Array(12).fill(1.5);
+  const change = { partial_rotary_factor: 0.75, rope_scaling: { type: "longrope", long_factor } };
+  const { ropeDims, ropeScaling, joinedProjections } = reads(phi3, change);
+  assertEquals([ropeDims, ropeScaling, joinedProjections], [
+    24,
+    { type: "longrope", factors: long_factor, mscale: 1 },
+    true,
+  ]);
+  const stretched = reads(phi3, { ...change, original_max_position_embeddings: 1024 }).ropeScaling;
+  assertEquals(stretched.type === "longrope" && stretched.mscale, Math.sqrt(1 + Math.log(4) / Math.log(1024)));
+  assertEquals(reads(phi3).ropeDims, undefined);
+  refused(phi3, { partial_rotary_factor: 0.1 }, "3 features of a head are rotated, expected an even number up to 32");
+  refused(phi3, { partial_rotary_factor: 2 }, '"partial_rotary_factor" is 2, expected a positive number up to 1');
+  refused(phi3, { rope_scaling: change.rope_scaling }, "the scaling of positions has 12 factors, expected 16");
+  refused(phi3, { rope_scaling: { type: "su" } }, '"rope_scaling.long_factor" is missing, expected a positive number');
+  refused(phi3, { rope_scaling: { type: "su", long_factor: [0] } }, '"rope_scaling.long_factor" is [0], expected');
+});
+
+Deno.test("readArgs() of OLMo 3 gives three of four layers a window and positions that are not stretched", () => {
+  const rope_scaling = { rope_type: "linear", factor: 4 };
+  const args = reads(olmo3, { num_hidden_layers: 4, sliding_window: 8, rope_theta: 5e5, rope_scaling });
+  assertEquals(args.layerAttention?.map(({ window }) => window), [8, 8, 8, undefined]);
+  assertEquals(args.layerAttention?.map(({ rope }) => rope?.ropeScaling.type), [
+    ...Array(3).fill("default"),
+    "linear",
+  ]);
+  assertEquals([args.norms, args.qkNorm, args.qkNormWhole], ["post", true, true]);
+  refused(olmo3, {}, 'config.json: "rope_theta" is missing');
 });
 
 Deno.test("describeModel() lists the known types when the type is not one", () => {
@@ -259,8 +332,19 @@ Deno.test("describeModel() lists the known types when the type is not one", () =
   assertThrows(
     () => describe('{"model_type": "llama5"}'),
     LlmError,
-    'dir/config.json: model_type "llama5" is not known: known are llama, mistral, qwen2, qwen3',
+    'dir/config.json: model_type "llama5" is not known: known are granite, llama, ministral3, mistral, olmo2, ',
   );
+  assertThrows(() => describe('{"model_type": "llama5"}'), LlmError, ". To ask for it, describe the model at https://");
+  for (
+    const [type, needs] of Object.entries({
+      qwen3_5_moe: "recurrent state beside keys and values",
+      glm4_moe_lite: "latent attention",
+      lfm2_moe: "the state of short convolutions",
+      qwen2_5_vl: "images; a checkpoint of its text part may be loaded",
+    })
+  ) {
+    assertThrows(() => describe(JSON.stringify({ model_type: type })), LlmError, `. It needs ${needs}. To ask for it`);
+  }
   assertThrows(() => describe('{"model_type": "constructor"}'), LlmError, "is not known");
   assertThrows(() => describe("{}"), LlmError, 'dir/config.json: "model_type" is missing');
   assertThrows(() => describe("{"), LlmError, "dir/config.json is not valid JSON");

@@ -7,14 +7,11 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { bufferShape, FUSED_LAYOUT } from "../../../src/graph/kv_layout.ts";
-import type { Node } from "../../../src/graph/node.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
 import { type DecoderRegion, findDecoder } from "../../../src/schedule/decoder/match/decode_step.ts";
 import { findPrompt } from "../../../src/schedule/decoder/match/prefill.ts";
 import type { DecoderFeatures } from "../../../src/schedule/decoder/spec.ts";
-import { inputsFirst } from "../../../src/schedule/plan/order.ts";
-import { pruneRows } from "../../../src/schedule/plan/row_pruning.ts";
-import type { GraphView } from "../../../src/schedule/plan/pattern.ts";
+import { viewOf } from "../../support/models/graph_view.ts";
 
 const [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, DIM, CAPACITY, VOCABULARY] = [2, 128, 192, 2, 1, 64, 256, 320];
 const PROMPT = 20;
@@ -118,17 +115,6 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   }
   if (variant.lastRow) x = mx.take(x, mx.array([rows - 1], mx.int32), 1);
   return [linear("head", rms(x), VOCABULARY), ...cache.keys, ...cache.values];
-}
-
-/** The graph of some arrays, as lowering sees it. */
-function viewOf(outputs: readonly Node[]): GraphView {
-  pruneRows(outputs);
-  const order = inputsFirst(outputs, ({ inputs }) => inputs);
-  const readers = new Map<Node, Node[]>();
-  for (const node of order) {
-    for (const input of new Set(node.inputs)) readers.set(input, [...readers.get(input) ?? [], node]);
-  }
-  return { order, readers, replaced: new Map() };
 }
 
 /** The match of a step: its features, and the biases and norms of each layer; or the reason. */

@@ -1,0 +1,50 @@
+/**
+ * One pass over tokens: where they stand, and the masks of attention, which layers share.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+
+/** The positions of a pass over T tokens of each sequence. */
+export class Pass {
+  /** The position of the first token: a number, or int32 (B,). */
+  readonly offset: number | Tensor;
+  readonly #rows: number;
+  readonly #masks = new Map<string, Tensor>();
+
+  /** Takes the position of the first token and how many there are. */
+  constructor(offset: number | Tensor, rows: number) {
+    this.offset = offset;
+    this.#rows = rows;
+  }
+
+  /**
+   * The mask of attention to `keys` positions from position 0 on. Each token sees the positions up to its own, or the last `window` of
+   * those.
+   */
+  mask(window: number | undefined, keys: number): Tensor | "causal" | null {
+    const { offset } = this;
+    const rows = this.#rows;
+    if (window === undefined || (typeof offset === "number" && offset + rows <= window)) {
+      return rows > 1 ? "causal" : null;
+    }
+    const name = `${window} ${keys}`;
+    const mask = this.#masks.get(name) ?? this.#windowMask(window, keys);
+    this.#masks.set(name, mask);
+    return mask;
+  }
+
+  /** The positions of the tokens, int32 (1 or B, 1, T, 1). */
+  get positions(): Tensor {
+    const row = mx.arange(0, this.#rows, 1, mx.int32).reshape(1, 1, -1, 1);
+    return mx.add(row, typeof this.offset === "number" ? this.offset : this.offset.reshape(-1, 1, 1, 1));
+  }
+
+  #windowMask(window: number, keys: number): Tensor {
+    const column = mx.arange(0, keys, 1, mx.int32);
+    const { positions } = this;
+    return mx.logicalAnd(mx.lessEqual(column, positions), mx.greater(column, mx.subtract(positions, window)));
+  }
+}

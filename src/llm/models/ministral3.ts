@@ -1,0 +1,21 @@
+/**
+ * Ministral 3 (Mistral AI): Llama whose queries grow with their position, beyond the context that the model was trained with.
+ *
+ * @module
+ */
+
+import { checkDecoder, type DecoderConfig } from "../config/decoder.ts";
+import type { Fields } from "../config/fields.ts";
+import { MAX_POSITION } from "../config/model.ts";
+import { readLlama } from "./llama.ts";
+
+/** Reads and checks config.json. */
+export function readArgs(fields: Fields): DecoderConfig {
+  return checkDecoder(fields, {
+    ...readLlama(fields),
+    queryGrowth: fields.nested("rope_parameters", (positions) => ({
+      beta: positions.within("llama_4_scaling_beta", 0, 100),
+      context: positions.count("original_max_position_embeddings", MAX_POSITION),
+    })),
+  });
+}

@@ -1,0 +1,126 @@
+/**
+ * Checkpoints of mlx-lm's families, as mlx-lm saves them, give its logits in float32 and its tokens. Prompts are longer than every
+ * window. They are read at once without a cache, in two parts with one, and tokens follow one by one, also in the generation loop. Dense
+ * ones are converted to the bytes that mlx-lm writes.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { withExactCpu } from "../../support/devices/exact.ts";
+import { hasMatrices } from "../../support/devices/matrices.ts";
+import {
+  CHECKPOINTS,
+  expectedLogits,
+  keptLogits,
+  PROMPTS,
+  STEPS,
+  writeCheckpoint,
+} from "../../support/models/mlx_lm_families.ts";
+import { sumsOf } from "../../support/models/conversions.ts";
+import { loopSteps } from "../../support/models/steps.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const LIMIT = 1e-7;
+/** Where the CPU rounds activations to integers and its cache to float16. */
+const ROUNDED = 1e-5;
+/** Where attention of a prompt multiplies in float16, on matrix units. */
+const HALF_ATTENTION = 1e-6;
+/** Tokens of the prompt that are read first; the others follow in a cache that is there. */
+const PART = 17;
+const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it
+
+/** Distances from mlx-lm of each way to compute logits. */
+async function errors(dir: string, device: string, golden: Float32Array): Promise<Record<string, number>> {
+  mx.setDefaultDevice(device);
+  const before = mx.getActiveMemory();
+  const { model } = await mx.lm.load(dir, { device });
+  const { vocabSize } = model.config;
+  const [prompt] = PROMPTS;
+  const keep = (logits: Float32Array, first: number): number[] => keptLogits(logits, first, vocabSize);
+  const logits = (ids: readonly number[], first: number, cache?: mx.lm.KvCache, rows?: mx.Tensor): number[] => {
+    using out = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32), cache, rows));
+    return keep(out.toTypedArray() as Float32Array, first);
+  };
+  const each = golden.length / (prompt.length + STEPS.length);
+  const expected = (from: number, to?: number): Float32Array => golden.subarray(from * each, to && to * each);
+
+  const whole = logits(prompt, 0);
+  const cache = model.makeCache();
+  const parts = [...logits(prompt.slice(0, PART), 0, cache), ...logits(prompt.slice(PART), PART, cache)];
+  const steps = STEPS.flatMap((id, i) => logits([id], prompt.length + i, cache));
+  const looped = model.makeCache();
+  const last = mx.array([prompt.length - 1], mx.int32);
+  const row = logits(prompt, prompt.length - 1, looped, last);
+  const [loop] = await loopSteps(model, looped, { ids: [...prompt, ...STEPS], keep });
+  const found = {
+    "without a cache": nmse(whole, expected(0, prompt.length)),
+    "in two parts": nmse(parts, expected(0, prompt.length)),
+    "last row": nmse(row, expected(prompt.length - 1, prompt.length)),
+    "one by one": nmse(steps, expected(prompt.length)),
+    loop: nmse(loop, expected(prompt.length)),
+  };
+  mx.dispose([last]);
+  for (const held of [cache, looped]) held.dispose();
+  model[Symbol.dispose]();
+  assertEquals(mx.getActiveMemory(), before);
+  return found;
+}
+
+/** Tokens of greedy decoding: each prompt alone, both in a batch, and both in an engine. */
+async function answers(dir: string, device: string, count: number): Promise<Record<string, number[][]>> {
+  const { model, tokenizer } = await mx.lm.load(dir, { device });
+  using _ = model;
+  const options = { temp: 0, maxTokens: count };
+  const tokensOf = async (responses: AsyncIterable<{ readonly token: number }>): Promise<number[]> =>
+    (await Array.fromAsync(responses)).map(({ token }) => token);
+  const prompts = PROMPTS.map((prompt) => [...prompt]);
+  const alone: number[][] = [];
+  for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
+  const { texts } = await mx.lm.batchGenerate(model, tokenizer, prompts, options);
+  assertEquals(texts, alone.map((tokens) => tokenizer.decode(tokens)));
+  await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 2, contextSize: 256, prefillStepSize: 16 });
+  const served = await Promise.all(prompts.map((prompt) => tokensOf(engine.add({ prompt, ...options }))));
+  await model.traces.idle();
+  return { alone, served };
+}
+
+for (const [i, checkpoint] of CHECKPOINTS.entries()) {
+  Deno.test(`mlx-lm's checkpoint of ${checkpoint.name} gives its logits and tokens`, async (t) => {
+    const folder = await Deno.makeTempDir();
+    const dir = `${folder}/model`;
+    await writeCheckpoint(dir, checkpoint);
+    const golden = expectedLogits(i);
+    const compare = async (device: string, limit: number): Promise<void> => {
+      for (const [way, error] of Object.entries(await errors(dir, device, golden))) {
+        assert(error <= limit, `${way}: NMSE ${error}`);
+      }
+    };
+    for (const device of DEVICES) {
+      const limit = device === "wasm" ? ROUNDED : hasMatrices(device) ? HALF_ATTENTION : LIMIT;
+      await t.step(`logits on ${device}`, () => compare(device, limit));
+      if (device !== "wasm") {
+        await t.step(`logits on ${device}, fused where the kernels serve it`, async () => {
+          using _options = withOptions({ regions: "on" }); // also where subgroups are small
+          await compare(device, hasMatrices(device) ? ROUNDED : limit);
+        });
+      }
+      await t.step(`tokens on ${device}`, async () => {
+        const found = await answers(dir, device, checkpoint.greedy[0].length);
+        for (const tokens of Object.values(found)) assertEquals(tokens, checkpoint.greedy);
+      });
+    }
+    if (DEVICES.includes("wasm")) {
+      await t.step("logits on wasm with VKMX_EXACT=1", () => withExactCpu(() => compare("wasm", LIMIT)));
+    }
+    if (checkpoint.converted !== null) {
+      await t.step("convert() writes the bytes that mlx-lm writes", async () => {
+        await mx.lm.convert(dir, `${folder}/converted`, { quantize: true, device: DEVICES[0] });
+        const sums = sumsOf(`${folder}/converted`);
+        for (const [name, sum] of Object.entries(checkpoint.converted!)) assertEquals([name, sums[name]], [name, sum]);
+      });
+    }
+    await Deno.remove(folder, { recursive: true });
+  });
+}

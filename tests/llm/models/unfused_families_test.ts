@@ -1,0 +1,90 @@
+/**
+ * The fused step of a decoder is found in models whose layers it computes, and refused with the reason in all others, without a device.
+ * Each model has sizes that the kernels take, so that only its family's layers decide.
+ */
+
+import { assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { nodeOf } from "../../../src/array/tensor/tensor.ts";
+import { bufferShape, FUSED_LAYOUT } from "../../../src/graph/kv_layout.ts";
+import { Weights } from "../../../src/llm/checkpoint/weights.ts";
+import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
+import { Fields } from "../../../src/llm/config/fields.ts";
+import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { describeModel } from "../../../src/llm/models/mod.ts";
+import { findDecoder } from "../../../src/schedule/decoder/match/decode_step.ts";
+import { viewOf } from "../../support/models/graph_view.ts";
+
+const CAPACITY = 256;
+const BASE = {
+  hidden_size: 128,
+  intermediate_size: 192,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  head_dim: 64,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  max_position_embeddings: 4096,
+  vocab_size: 320,
+  tie_word_embeddings: false,
+};
+
+/** Why no fused step is found for a model in float16; "fused" where it is. */
+function foundFor(config: Record<string, unknown>): string {
+  const file = "config.json";
+  const architecture = describeModel(new Fields({ ...BASE, ...config }, file), file);
+  const { layers, kvHeads: heads, headDim } = architecture.config as DecoderConfig;
+  // Arrays that are missing stand in as zeros.
+  using model = architecture.build(new Weights("", architecture.config, new Map(), mx.float16));
+  return mx.tidy(() => {
+    const buffers = (block: number): mx.Tensor[] =>
+      Array.from(
+        { length: layers },
+        () => mx.zeros(bufferShape({ batch: 1, heads, positions: CAPACITY, headDim, block }), mx.float16),
+      );
+    const position = mx.zeros([1], mx.int32);
+    const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position);
+    const logits = model.forward(mx.zeros([1, 1], mx.int32), cache);
+    const nodes = [logits, ...cache.keys, ...cache.values].map(nodeOf);
+    const found = findDecoder(viewOf(nodes), new Set(nodes), []);
+    return typeof found === "object" ? "fused" : found ?? "nothing alike";
+  });
+}
+
+const WINDOWS = { sliding_window: 64, layer_types: ["full_attention", "sliding_attention"] };
+const GRANITE = { embedding_multiplier: 12, attention_multiplier: 0.1, residual_multiplier: 0.5, logits_scaling: 8 };
+const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
+
+const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
+  Llama: [{ model_type: "llama" }, "fused"],
+  "Qwen3": [{ model_type: "qwen3" }, "fused"],
+  "a window in the last layer": [{ model_type: "mistral", ...WINDOWS }, "attention has a mask, or no lengths"],
+  "a window in the first layer": [
+    { model_type: "mistral", ...WINDOWS, layer_types: WINDOWS.layer_types.toReversed() },
+    "attention has a mask, or no lengths",
+  ],
+  "a window as long as the context": [{ model_type: "mistral", ...WINDOWS, sliding_window: 4096 }, "fused"],
+  "a layer without positions": [{ model_type: "smollm3", no_rope_layers: [0, 1] }, "q is matmul, expected rope"],
+  "a last layer without positions": [{ model_type: "smollm3", no_rope_layers: [1, 0] }, "q is matmul, expected rope"],
+  "factors of what is added": [{ model_type: "granite", ...GRANITE }, "no layer was found below the head"],
+  "factors of the embedding, of scores and of logits": [
+    { model_type: "granite", ...GRANITE, residual_multiplier: 1 },
+    "fused",
+  ],
+  "joined projections": [{ model_type: "phi3" }, "the gate projection is slice, expected quantizedMatmul"],
+  "norms after attention": [
+    { model_type: "olmo2" },
+    "the result of the feed-forward part is normalised before it is added",
+  ],
+  "queries that grow": [
+    { model_type: "ministral3", rope_parameters: { ...YARN, llama_4_scaling_beta: 0.1 } },
+    "q is elementwise, expected rope",
+  ],
+};
+
+for (const [name, [config, expected]] of Object.entries(CASES)) {
+  Deno.test(`a decode step with ${name} is ${expected === "fused" ? "found" : "no fused one"}`, () => {
+    assertEquals(foundFor(config), expected);
+  });
+}

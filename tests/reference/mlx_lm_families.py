@@ -1,0 +1,244 @@
+"""Small checkpoints of mlx-lm's families as mlx-lm saves them, and what mlx-lm computes with them.
+
+    python3 tests/reference/mlx_lm_families.py [OUT]
+
+Writes golden/models/mlx_lm_families.json.gz and mlx_lm_families.f32. The first has, for each checkpoint, its config.json, its tensors
+(name, dtype, shape, range of the values), the tokens that greedy decoding gives, and the SHA-256 of the files that `mlx_lm.convert`
+makes of a dense one in 4 bits. Values follow from the place of a tensor in the list
+(see `drawn`), so that a test can write the same files. The second has logits in float32, of every row every 16th one.
+
+For development: needs `pip install mlx[cpu] mlx-lm==0.32.2 numpy`. All parameters become float32 before logits are computed, because
+mlx sums in the dtype of the operands on a CPU.
+"""
+
+import gzip
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import _get_classes, load_model, quantize_model, save_config, save_model
+
+VOCABULARY = 512
+EVERY = 16
+GREEDY = 6
+PROMPTS = [[(i * 1237 + 11) % 500 for i in range(40)], [(i * 911 + 5) % 500 for i in range(13)]]
+STEPS = [(i * 613 + 7) % 500 for i in range(4)]
+
+FOUR_BITS = {"group_size": 64, "bits": 4, "mode": "affine"}
+MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+BASE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 4096,
+    "vocab_size": VOCABULARY,
+    "tie_word_embeddings": True,
+    "eos_token_id": 510,
+}
+WINDOWED = ["sliding_attention", "full_attention"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
+
+
+def case(name, model_type, config, formats=(None, FOUR_BITS), **spread):
+    config = {"model_type": model_type, **BASE, **config}
+    suffix = {None: "bfloat16", "affine": "4 bits", "mxfp4": "mxfp4"}
+    return [
+        {"name": f"{name}, {suffix[f and f['mode']]}", "config": config, "format": f, "spread": spread} for f in formats
+    ]
+
+
+CASES = [
+    *case("SmolLM3", "smollm3", {"num_hidden_layers": 4}),
+    *case("SmolLM3 with layers named", "smollm3", {"no_rope_layers": [0, 1]}, [None]),
+    *case(
+        "Granite",
+        "granite",
+        {
+            "attention_bias": False,
+            "mlp_bias": False,
+            "logits_scaling": 4.0,
+            "attention_multiplier": 0.15,
+            "embedding_multiplier": 6.0,
+            "residual_multiplier": 0.3,
+        },
+    ),
+    *case(
+        "Granite with layers that kernels compute",
+        "granite",
+        {
+            "hidden_size": 256,
+            "intermediate_size": 384,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "logits_scaling": 2.0,
+            "attention_multiplier": 0.08,
+            "embedding_multiplier": 4.0,
+            "residual_multiplier": 1.0,
+        },
+        [FOUR_BITS],
+    ),
+    *case(
+        "Phi-3 with factors of wavelengths",
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 1024,
+            "num_attention_heads": 2,
+            "rope_scaling": {
+                "type": "longrope",
+                "long_factor": [1.0 + 0.25 * i for i in range(12)],
+                "short_factor": [1.0] * 12,
+            },
+        },
+    ),
+    *case("Phi-3", "phi3", {"tie_word_embeddings": False, "sliding_window": 8}, [None]),
+    *case("OLMo 2", "olmo2", {}),
+    *case(
+        "OLMo 3",
+        "olmo3",
+        {"num_hidden_layers": 4, "sliding_window": 7, "rope_scaling": YARN, "tie_word_embeddings": False},
+    ),
+    *case("Mistral with windows", "mistral", {"layer_types": WINDOWED, "sliding_window": 9, "head_dim": 32}),
+    *case("Mistral with a window that no layer has", "mistral", {"sliding_window": 9}, [None]),
+    *case(
+        "Ministral 3",
+        "ministral3",
+        {
+            "layer_types": WINDOWED[::-1],
+            "sliding_window": 16,
+            "rope_parameters": {**YARN, "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1},
+        },
+    ),
+    *case("Qwen2 with use_sliding_window", "qwen2", {"use_sliding_window": True, "sliding_window": 8}, [None]),
+    *case(
+        "Qwen3 with use_sliding_window",
+        "qwen3",
+        {"use_sliding_window": True, "sliding_window": 8, "head_dim": 16},
+        [None],
+    ),
+]
+
+
+def drawn(row, shape, dtype, low, high):
+    """Values of tensor number `row`: those of a hash of their places, uniform from `low` to `high`, or whole words of codes."""
+    x = np.arange(np.prod(shape), dtype=np.uint32) * np.uint32(2654435761) + np.uint32(row * 0x9E3779B9 & 0xFFFFFFFF)
+    for shift, factor in [(16, 0x85EBCA6B), (13, 0xC2B2AE35)]:
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    x ^= x >> np.uint32(16)
+    if dtype == mx.uint32:
+        return mx.array(x.reshape(shape))
+    values = low + (high - low) * ((x >> np.uint32(8)) / 2**24)
+    if dtype == mx.uint8:
+        return mx.array(np.floor(values).astype(np.uint8).reshape(shape))
+    return mx.array(values.astype(np.float32).reshape(shape)).astype(dtype)
+
+
+def ranges(name, array, quantization, spread):
+    """The range of the values of a tensor. Weights are scaled by their fan-in, so that activations stay finite."""
+    path, part = name.rsplit(".", 1)
+    shape = array.shape
+    gain = 3 if path.endswith(("embed_tokens", "lm_head")) else 4 if path.endswith((".gate", ".router")) else 1
+    if part == "weight" and array.ndim == 1:
+        return spread.get("norm", [0.9, 1.1])
+    if array.dtype == mx.uint32:
+        return [0, 0]
+    if part in ("scales", "biases"):
+        own = quantization.get(path)
+        bits, group = [(own if isinstance(own, dict) else quantization)[key] for key in ("bits", "group_size")]
+        std = gain / (shape[-1] * group) ** 0.5
+        if array.dtype == mx.uint8:  # exponents: the codes of mxfp4 spread by 2.9
+            middle = 127 + np.log2(std / 2.9)
+            return [float(np.floor(middle)), float(np.floor(middle)) + 2]
+        scale = std / (2**bits / 12**0.5)
+        middle = scale * (2**bits - 1) / 2
+        return [0.9 * scale, 1.1 * scale] if part == "scales" else [-1.01 * middle, -0.99 * middle]
+    if part == "weight":
+        edge = gain * (3 / shape[-1]) ** 0.5
+        return [-edge, edge]
+    return [-0.5, 0.5]
+
+
+def checkpoint(directory, config, form, spread):
+    """Writes a checkpoint with mlx-lm's classes and savers; returns its config and the rows of its tensors."""
+    model_class, args_class = _get_classes(config)
+    model = model_class(args_class.from_dict(json.loads(json.dumps(config))))
+    model.set_dtype(mx.bfloat16)
+    if form is not None:
+        model, config = quantize_model(model, dict(config), form["group_size"], form["bits"], mode=form["mode"])
+    rows, values = [], []
+    for row, (name, array) in enumerate(tree_flatten(model.parameters())):
+        low, high = ranges(name, array, config.get("quantization", {}), spread)
+        dtype = str(array.dtype).removeprefix("mlx.core.")
+        rows.append([name, dtype, list(array.shape), low, high])
+        values.append((name, drawn(row, array.shape, array.dtype, low, high)))
+    model.update(tree_unflatten(values))
+    save_model(directory, model, donate_model=False)
+    save_config(dict(config), config_path=directory / "config.json")
+    saved = mx.load(str(directory / "model.safetensors"))
+    assert {name for name, *_ in rows} == saved.keys(), set(saved) ^ {name for name, *_ in rows}
+    return (directory / "config.json").read_text(), rows
+
+
+def logits_of(model, tokens, cache):
+    return np.array(model(mx.array([tokens]), cache=cache)[0], dtype="<f4")
+
+
+def greedy(model, prompt):
+    cache = make_prompt_cache(model)
+    tokens, row = [], logits_of(model, prompt, cache)[-1]
+    for _ in range(GREEDY):
+        tokens.append(int(row.argmax()))
+        row = logits_of(model, tokens[-1:], cache)[-1]
+    return tokens
+
+
+def kept(logits, first):
+    """Of every row every 16th logit, from a place that changes with the row."""
+    return np.concatenate([row[(first + i) % EVERY :: EVERY] for i, row in enumerate(logits)])
+
+
+def computed(directory):
+    model, _ = load_model(directory, lazy=False)
+    model.set_dtype(mx.float32)
+    cache = make_prompt_cache(model)
+    prompt = PROMPTS[0]
+    rows = [logits_of(model, prompt, cache), *(logits_of(model, [token], cache) for token in STEPS)]
+    return kept(np.concatenate(rows), 0), [greedy(model, prompt) for prompt in PROMPTS]
+
+
+def converted(directory, form):
+    """The SHA-256 of the files of a checkpoint that mlx-lm quantizes."""
+    model, config = load_model(directory, lazy=False)
+    model, config = quantize_model(model, config, form["group_size"], form["bits"], mode=form["mode"])
+    out = directory / "quantized"
+    save_model(out, model)
+    save_config(config, config_path=out / "config.json")
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir())}
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "golden/models")
+    models, logits = [], []
+    for entry in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            config, rows = checkpoint(Path(folder), entry["config"], entry["format"], entry["spread"])
+            values, tokens = computed(Path(folder))
+            sums = converted(Path(folder), FOUR_BITS) if entry["format"] is None else None
+        assert np.isfinite(values).all() and not any(510 in answer for answer in tokens), entry["name"]
+        print(entry["name"], f"std {values.std():.2f}", tokens[0], file=sys.stderr)
+        models.append({"name": entry["name"], "config": config, "tensors": rows, "greedy": tokens, "converted": sums})
+        logits.append(values)
+    golden = {"prompts": PROMPTS, "steps": STEPS, "every": EVERY, "models": models}
+    text = json.dumps(golden, separators=(",", ":")).encode()
+    (out / "mlx_lm_families.json.gz").write_bytes(gzip.compress(text, mtime=0))
+    np.concatenate(logits).astype("<f4").tofile(out / "mlx_lm_families.f32")
