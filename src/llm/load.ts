@@ -187,7 +187,7 @@ async function loadFrom(
   await opening;
   const dtypeOf = (stored: Dtype): Dtype =>
     options.dtype ?? mx.withDevice(options.device, () => activationDtype(stored));
-  const weights = openWeights(path, files, config, dtypeOf);
+  const weights = openWeights(path, files, architecture, dtypeOf);
   try {
     const model = architecture.build(weights);
     weights.finish();

@@ -17,8 +17,8 @@ import { Module } from "./module.ts";
 import { pythonBool } from "./print.ts";
 import { isBranch, mapBranch } from "./tree.ts";
 
-/** Quantizes a matrix; default group size and bits are those of the mode. */
-function quantized(
+/** Quantizes a matrix, or each of a stack; default group size and bits are those of the mode. */
+export function quantized(
   op: string,
   matrix: Tensor,
   givenGroupSize?: number,

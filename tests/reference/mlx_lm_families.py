@@ -47,6 +47,15 @@ BASE = {
 }
 WINDOWED = ["sliding_attention", "full_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
+QWEN3_MOE = {
+    "head_dim": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "norm_topk_prob": False,
+}
 
 
 def case(name, model_type, config, formats=(None, FOUR_BITS), **spread):
@@ -126,6 +135,41 @@ CASES = [
         {"use_sliding_window": True, "sliding_window": 8, "head_dim": 16},
         [None],
     ),
+    *case(
+        "Mixtral",
+        "mixtral",
+        {"num_local_experts": 6, "num_experts_per_tok": 2, "tie_word_embeddings": False, "num_hidden_layers": 3},
+    ),
+    *case(
+        "Qwen2-MoE",
+        "qwen2_moe",
+        {
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 128,
+            "tie_word_embeddings": False,
+        },
+    ),
+    *case(
+        "Qwen3-MoE with a dense layer",
+        "qwen3_moe",
+        {**QWEN3_MOE, "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True},
+    ),
+    *case(
+        "Qwen3-MoE with a dense last layer",
+        "qwen3_moe",
+        {
+            **QWEN3_MOE,
+            "hidden_size": 256,
+            "intermediate_size": 384,
+            "head_dim": 64,
+            "num_experts": 4,
+            "mlp_only_layers": [1],
+        },
+        [FOUR_BITS],
+    ),
+    *case("Qwen3-MoE", "qwen3_moe", {**QWEN3_MOE, "tie_word_embeddings": False}, [None, MXFP4]),
 ]
 
 

@@ -15,9 +15,11 @@ import { untrack } from "../../array/tensor/tracking.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
 import { TOOL_TEMPLATE } from "../chat/template.ts";
+import type { Stack } from "./expert_stacks.ts";
 import type { ModelConfig, Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { sameShape } from "../../graph/shape.ts";
 import { listed, LlmError, type LlmErrorCode } from "../error.ts";
 import { nameInAddress } from "../hub/name.ts";
 import { missingShards } from "./shards.ts";
@@ -82,6 +84,23 @@ export class Weights implements Disposable {
     return this.#stored.has(name);
   }
 
+  /**
+   * Makes one tensor of stored parts of one shape and dtype, along a new first axis. Nothing happens where the first part is not stored.
+   * {@link Weights.finish} reports parts that are missing or differ.
+   */
+  stack({ from: names, to }: Stack): void {
+    const first = this.#stored.get(names[0]);
+    if (first === undefined) return;
+    const parts = names.map((name) => this.#take(name, first.shape, first.dtype));
+    const isLike = ({ shape, dtype }: Tensor): boolean => dtype === first.dtype && sameShape(shape, first.shape);
+    const other = parts.findIndex((part) => !isLike(part));
+    if (other >= 0) this.#wrong.push(`"${names[other]}" has another shape or dtype than "${names[0]}"`);
+    const whole = mx.stack(parts.map((part) => isLike(part) ? part : first));
+    untrack(whole);
+    this.#stored.set(to, whole);
+    mx.dispose(parts); // their memory goes when the stack was computed
+  }
+
   /** The tensor of a name, which must have this shape and kind. {@link Weights.finish} reports those that do not fit. */
   take(name: string, shape: readonly number[], kind: StoredKind): Tensor {
     return this.adopt(this.#find(name, shape, kind));
@@ -107,15 +126,22 @@ export class Weights implements Disposable {
     return this.#config.quantization ? this.take(name, shape, "float") : this.takeDense(name, shape);
   }
 
-  #find(name: string, shape: readonly number[], kind: StoredKind): Tensor {
+  /** Takes a tensor out of the stored ones. */
+  #take(name: string, shape: readonly number[], dtype: Dtype = mx.float32): Tensor {
     const tensor = this.#stored.get(name);
     if (tensor === undefined) {
       this.#missing.push(name);
-      return mx.zeros([...shape]); // stands in until finish() throws; lazy, so it takes no memory
+      return mx.zeros([...shape], dtype); // stands in until finish() throws; lazy, so it takes no memory
     }
     this.#stored.delete(name);
-    const fits = tensor.shape.length === shape.length && tensor.shape.every((size, i) => size === shape[i]);
-    if (!fits || !KINDS[kind].includes(tensor.dtype.name)) {
+    return tensor;
+  }
+
+  #find(name: string, shape: readonly number[], kind: StoredKind): Tensor {
+    const isThere = this.#stored.has(name);
+    const tensor = this.#take(name, shape);
+    if (!isThere) return tensor;
+    if (!sameShape(tensor.shape, shape) || !KINDS[kind].includes(tensor.dtype.name)) {
       this.#wrong.push(
         `"${name}" is ${tensor.dtype.name} (${tensor.shape.join(", ")}), expected ${KINDS[kind].join(" or ")} (${
           shape.join(", ")
@@ -231,7 +257,7 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Checksums): 
 export function openWeights(
   dir: string,
   names: readonly string[],
-  config: ModelConfig,
+  { config, stacks }: { readonly config: ModelConfig; readonly stacks: readonly Stack[] },
   dtype: Dtype | ((stored: Dtype) => Dtype),
 ): Weights {
   if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
@@ -259,7 +285,9 @@ export function openWeights(
   }
   const named = withPrefix(stored);
   const headless = named !== stored && !named.keys().some((name) => name.startsWith(HEAD));
-  return new Weights(dir, config, named, dtype, headless);
+  const weights = new Weights(dir, config, named, dtype, headless);
+  for (const stack of stacks) weights.stack(stack);
+  return weights;
 }
 
 const PREFIX = "model.";

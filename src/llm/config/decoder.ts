@@ -45,6 +45,26 @@ export interface QueryGrowth {
   readonly context: number;
 }
 
+/** Experts in the place of a feed-forward part. */
+export interface ExpertsConfig {
+  /** How many there are. */
+  readonly count: number;
+  /** How many of them a token gets. */
+  readonly chosen: number;
+  /** Features inside of one. */
+  readonly size: number;
+  /** Whether their weights are probabilities among all experts, or among those that were chosen. */
+  readonly among: "all" | "chosen";
+  /** Features inside of an expert that every token gets, if there is one. */
+  readonly sharedSize?: number;
+  /** The layers that have them; absent for all. */
+  readonly layers?: readonly boolean[];
+  /** The name of a layer's feed-forward part. */
+  readonly name: "mlp" | "block_sparse_moe";
+  /** Whether that part comes after the norms in mlx-lm's order of modules, which conversion keeps. */
+  readonly last?: boolean;
+}
+
 /**
  * Where a layer has norms: "pre" before attention and the feed-forward part, "post" after them, "both" before and after. After always
  * means before the residual is added.
@@ -86,6 +106,8 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly residualScale?: number;
   /** What logits are divided by. */
   readonly logitDivisor?: number;
+  /** Experts; absent where no layer has some. */
+  readonly experts?: ExpertsConfig;
   /** Whether one matrix projects to queries, keys and values, and one to gate and up. */
   readonly joinedProjections?: boolean;
 }
@@ -109,6 +131,7 @@ const MAX_LAYERS = 1000;
 const MAX_SIZE = 2 ** 20;
 const MAX_HEADS = 2 ** 12;
 const MAX_HEAD = 2 ** 12;
+const MAX_EXPERTS = 2 ** 14;
 
 /** Activations by the names that transformers has for them. */
 const ACTIVATIONS: Readonly<Record<string, GateActivation>> = {
@@ -163,6 +186,18 @@ export function slidingLayers(
 /** Attention of a layer. */
 export function attentionOf({ layerAttention, ...rope }: DecoderConfig, layer: number): LayerAttention {
   return layerAttention?.[layer] ?? { window: undefined, rope };
+}
+
+/** The sizes of experts: how many there are by the field `count`, and the features inside of one by the field `size`. */
+export function readExperts(
+  fields: Fields,
+  count: string,
+  size: string,
+): Pick<ExpertsConfig, "count" | "chosen" | "size"> {
+  const experts = fields.count(count, MAX_EXPERTS);
+  const chosen = fields.count("num_experts_per_tok", MAX_EXPERTS);
+  if (chosen > experts) fields.problem(`"num_experts_per_tok" is ${chosen}, but there are ${experts} experts`);
+  return { count: experts, chosen, size: fields.count(size, MAX_SIZE) };
 }
 
 /** Throws an {@link LlmError} that names every problem of the fields, or else what does not fit together. */

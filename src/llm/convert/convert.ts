@@ -20,7 +20,7 @@ import { sizeOf } from "../../graph/shape.ts";
 import type { Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "./files.ts";
-import { bytesOf, type Job, jobsOf } from "./jobs.ts";
+import { bytesOf, type Job, jobsOf, type Source, stackSources } from "./jobs.ts";
 import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./options.ts";
 import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
 import { runJobs } from "./stream.ts";
@@ -132,7 +132,10 @@ async function convertFolder(
   checkSource(path, architecture, options);
   checkShards(path, files, names);
   const found = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
-  const stored = new Map(Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]));
+  const stored = new Map<string, Source>(
+    Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]),
+  );
+  for (const stack of architecture.stacks) stackSources(stored, stack);
   checkWeights(path, files, architecture);
 
   const { tableBytes, config: { quantization } } = architecture;
@@ -153,7 +156,7 @@ async function convertFolder(
     dequantize: (module: WeightModule) => options.dequantize ? storedAs(module) : undefined,
   };
   const jobs: Job[] = modules.flatMap((module) => jobsOf(module, stored, wish));
-  const outputs = jobs.flatMap((job) => job.outputs);
+  const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
   const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
   const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
   const parameters = modules.reduce(
@@ -201,8 +204,8 @@ function storedOf(file: string): ReturnType<typeof storedTensors> {
 }
 
 /** Throws unless the tensors are those of the model, as loading it does. */
-function checkWeights(path: string, files: readonly string[], { config, build }: Architecture): void {
-  using weights = openWeights(path, files, config, mx.float32);
-  using _ = build(weights);
+function checkWeights(path: string, files: readonly string[], architecture: Architecture): void {
+  using weights = openWeights(path, files, architecture, mx.float32);
+  using _ = architecture.build(weights);
   weights.finish();
 }

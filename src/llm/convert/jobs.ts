@@ -9,6 +9,7 @@ import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { StoredTensor } from "../../array/files/stored.ts";
 import type { Quantization } from "../config/model.ts";
+import type { Stack } from "../checkpoint/expert_stacks.ts";
 import type { WeightModule } from "../layers/modules.ts";
 
 /** A tensor of the new model. */
@@ -18,9 +19,16 @@ export interface Output {
   readonly shape: readonly number[];
 }
 
+/** A tensor that is stored whole, or in parts that follow each other along its first axis. */
+export interface Source extends StoredTensor {
+  readonly parts?: readonly StoredTensor[];
+}
+
 /** Tensors that are made together. All inputs and outputs have equally many rows. */
 export interface Job {
   readonly inputs: readonly StoredTensor[];
+  /** The place of the inputs along the first axis of the outputs, where they are parts; their rows are those of the next axis then. */
+  readonly part?: number;
   readonly outputs: readonly Output[];
   /** Makes rows of the outputs of rows of the inputs; if there is none, bytes are copied. */
   readonly compute?: (...inputs: Tensor[]) => readonly Tensor[];
@@ -41,8 +49,24 @@ export function bytesOf({ dtype, shape }: Pick<Output, "dtype" | "shape">, rows:
   return shape.slice(1).reduce((product, size) => product * size, rows * dtype.bytes);
 }
 
-/** The jobs of a module, in the order in which its tensors are stored. */
-export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, StoredTensor>, wish: Wish): Job[] {
+/** Makes one source of stored parts, if the first of them is there. The parts are known to be alike. */
+export function stackSources(stored: Map<string, Source>, { from, to }: Stack): void {
+  const first = stored.get(from[0]);
+  if (first === undefined) return;
+  const parts = from.map((name) => stored.get(name)!);
+  stored.set(to, { ...first, name: to, shape: [parts.length, ...first.shape], parts });
+}
+
+/** The jobs of a module, in the order in which its tensors are stored; one for each part where those are stored. */
+export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, Source>, wish: Wish): Job[] {
+  return wholeJobs(module, stored, wish).flatMap((job) => {
+    const parts = (job.inputs as readonly Source[]).map((input) => input.parts);
+    if (parts[0] === undefined) return [job];
+    return parts[0].map((_, part) => ({ ...job, inputs: parts.map((of) => of![part]), part }));
+  });
+}
+
+function wholeJobs(module: WeightModule, stored: ReadonlyMap<string, Source>, wish: Wish): Job[] {
   const { path } = module;
   const parts = ["weight", "scales", "biases"].flatMap((part) => stored.get(`${path}.${part}`) ?? []);
   const [weight, scales, biases] = parts;

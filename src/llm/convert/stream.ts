@@ -10,7 +10,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { shownPath } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
-import { bytesOf, type Job } from "./jobs.ts";
+import { bytesOf, type Job, type Output } from "./jobs.ts";
 import type { ShardFiles } from "./shard_files.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
@@ -27,6 +27,12 @@ export interface StreamOptions {
 /** Bytes that a job reads. */
 function inputBytes({ inputs }: Job): number {
   return inputs.reduce((sum, input) => sum + bytesOf(input), 0);
+}
+
+/** Where row number `first` of a job begins in an output, in bytes. */
+function placeOf({ inputs, part }: Job, output: Output, first: number): number {
+  const row = bytesOf(output, 1);
+  return part === undefined ? first * row : part * row + first * row / inputs[0].shape[0];
 }
 
 /** Runs of rows of a job: the first one and how many. */
@@ -52,7 +58,7 @@ export async function runJobs(
       for (const [first, count] of runsOf(job)) {
         signal?.throwIfAborted();
         const write = (bytes: readonly Uint8Array[]): void =>
-          job.outputs.forEach((output, i) => files.write(output.name, bytes[i], first * bytesOf(output, 1)));
+          job.outputs.forEach((output, i) => files.write(output.name, bytes[i], placeOf(job, output, first)));
         const { compute } = job;
         if (compute === undefined) write(job.inputs.map((input) => sources.read(input, first, count)));
         else {

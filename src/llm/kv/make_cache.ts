@@ -54,6 +54,7 @@ const UNFUSED = [
   "queryGrowth",
   "residualScale",
   "joinedProjections",
+  "experts",
 ] as const satisfies readonly (keyof DecoderConfig)[];
 
 /** Whether fused steps compute the layers of a config: all have positions and see the whole context. */

@@ -11,6 +11,7 @@ import type { DecoderConfig, NormPlacement } from "../config/decoder.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
+import { Experts } from "./experts.ts";
 import { Mlp } from "./mlp.ts";
 import type { Pass } from "./pass.ts";
 import { forwardInDtype, type Layer, rmsNorm } from "./stored.ts";
@@ -45,30 +46,38 @@ const NORMS = {
 export class Block extends Module {
   /** Attention. */
   self_attn: Attention;
+  // Fields below are declared only: they have the order in which the constructor sets them.
   /** The feed-forward part. */
-  mlp: Mlp;
+  declare mlp?: Mlp | Experts;
+  /** The feed-forward part, by the name that it has in some families. */
+  declare block_sparse_moe?: Experts;
   /** The norm before attention. */
-  input_layernorm?: Layer;
+  declare input_layernorm?: Layer;
   /** The norm after attention, or the one before the feed-forward part where that is the only other one. */
-  post_attention_layernorm?: Layer;
+  declare post_attention_layernorm?: Layer;
   /** The norm before the feed-forward part, where there is one after attention. */
-  pre_feedforward_layernorm?: Layer;
+  declare pre_feedforward_layernorm?: Layer;
   /** The norm after the feed-forward part. */
-  post_feedforward_layernorm?: Layer;
+  declare post_feedforward_layernorm?: Layer;
   readonly #places: NormPlaces;
   readonly #residualScale: number;
 
-  /** Takes self_attn, mlp and the norms around them below `path`, the path of layer number `layer`. */
+  /** Takes self_attn, the feed-forward part and the norms around them below `path`, the path of layer number `layer`. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, norms = "pre", residualScale = 1 } = config;
+    const { hiddenSize, norms = "pre", residualScale = 1, experts } = config;
     this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
-    this.mlp = new Mlp(config, weights, `${path}.mlp`);
     this.#places = NORMS[norms];
     this.#residualScale = residualScale;
-    for (const name of Object.values(NORMS[norms])) {
-      this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
-    }
+    const takeNorms = (): void => {
+      for (const name of Object.values(NORMS[norms])) {
+        this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
+      }
+    };
+    if (experts?.last) takeNorms();
+    if (experts === undefined || experts.layers?.[layer] === false) this.mlp = new Mlp(config, weights, `${path}.mlp`);
+    else this[experts.name] = new Experts(config, experts, weights, `${path}.${experts.name}`);
+    if (!experts?.last) takeNorms();
   }
 
   /** (B, T, hidden) → (B, T, hidden); keys and values go to this layer's place of the cache. */
@@ -76,7 +85,8 @@ export class Block extends Module {
     const { beforeAttention, afterAttention, beforeMlp, afterMlp } = this.#places;
     const attended = this.self_attn.forward(this.#normed(beforeAttention, x), cache, pass);
     const h = this.#added(x, this.#normed(afterAttention, attended));
-    return this.#added(h, this.#normed(afterMlp, this.mlp.forward(this.#normed(beforeMlp, h))));
+    const feedForward = this.mlp ?? this.block_sparse_moe!;
+    return this.#added(h, this.#normed(afterMlp, feedForward.forward(this.#normed(beforeMlp, h))));
   }
 
   /** The result of a norm, or x where there is none. */

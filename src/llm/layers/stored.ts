@@ -27,14 +27,14 @@ export function forwardInDtype(layer: Layer, x: Tensor): Tensor {
 
 /** Takes `<path>.weight` (outputs, inputs), or its codes, scales and biases, and `<path>.bias` (outputs,) if it has one. */
 export function linear(weights: Weights, path: string, inputs: number, outputs: number, bias: boolean = false): Layer {
-  const matrix = takeMatrix(weights, path, outputs, inputs);
+  const matrix = takeMatrix(weights, path, [outputs], inputs);
   const arrays = bias ? { ...matrix, bias: weights.takeVector(`${path}.bias`, [outputs]) } : matrix;
   return "scales" in arrays ? new QuantizedLinear(arrays) : new Linear(arrays);
 }
 
 /** Takes `<path>.weight` (count, size), or its codes, scales and biases. */
 export function embedding(weights: Weights, path: string, count: number, size: number): Table {
-  const matrix = takeMatrix(weights, path, count, size);
+  const matrix = takeMatrix(weights, path, [count], size);
   return "scales" in matrix ? new QuantizedEmbedding(matrix) : new Embedding(matrix);
 }
 
@@ -43,21 +43,21 @@ export function rmsNorm(weights: Weights, path: string, size: number, { rmsNormE
   return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, rmsNormEps);
 }
 
-/** Takes `<path>.weight` (rows, cols), or its codes, scales and, if they are affine, biases. */
-function takeMatrix(
+/** Takes `<path>.weight` (…rows, cols), or its codes, scales and, if they are affine, biases. */
+export function takeMatrix(
   weights: Weights,
   path: string,
-  rows: number,
+  rows: readonly number[],
   cols: number,
 ): { readonly weight: Tensor } | QuantizedArrays {
   const quantization = weights.quantization(path, cols);
-  if (quantization === undefined) return { weight: weights.takeDense(`${path}.weight`, [rows, cols]) };
+  if (quantization === undefined) return { weight: weights.takeDense(`${path}.weight`, [...rows, cols]) };
   const { bits, groupSize, mode = "affine" } = quantization;
-  const weight = weights.take(`${path}.weight`, [rows, cols * bits / 32], "codes");
+  const weight = weights.take(`${path}.weight`, [...rows, cols * bits / 32], "codes");
   const factors = (name: string, kind: "float" | "bytes"): Tensor =>
-    weights.take(`${path}.${name}`, [rows, cols / groupSize], kind);
+    weights.take(`${path}.${name}`, [...rows, cols / groupSize], kind);
   if (mode !== "affine") return { weight, scales: factors("scales", "bytes"), groupSize, bits, mode };
   const matrix = { weight, scales: factors("scales", "float"), biases: factors("biases", "float"), groupSize, bits };
-  weights.matrices.push(matrix);
+  if (rows.length === 1) weights.matrices.push(matrix); // indices choose from stacks as they lie
   return matrix;
 }

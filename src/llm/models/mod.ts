@@ -10,6 +10,7 @@ import type { Fields } from "../config/fields.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
+import type { Stack } from "../checkpoint/expert_stacks.ts";
 import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { adviceFor } from "./absent.ts";
@@ -17,11 +18,14 @@ import type { LanguageModel } from "./language_model.ts";
 import * as granite from "./granite.ts";
 import * as llama from "./llama.ts";
 import * as ministral3 from "./ministral3.ts";
+import * as mixtral from "./mixtral.ts";
 import * as olmo2 from "./olmo2.ts";
 import * as olmo3 from "./olmo3.ts";
 import * as phi3 from "./phi3.ts";
 import * as qwen2 from "./qwen2.ts";
+import * as qwen2Moe from "./qwen2_moe.ts";
 import * as qwen3 from "./qwen3.ts";
+import * as qwen3Moe from "./qwen3_moe.ts";
 import * as smollm3 from "./smollm3.ts";
 
 export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
@@ -36,7 +40,9 @@ export interface Architecture {
   readonly tableBytes: number;
   /** Whether a module of this path gets 8 bits where others get fewer, if no recipe and no function says how. */
   widened(path: string): boolean;
-  /** Builds the model from its tensors. */
+  /** Tensors that may be stored in parts, by other names. */
+  readonly stacks: readonly Stack[];
+  /** Builds the model from its tensors, which are whole. */
   build(weights: Weights): LanguageModel;
 }
 
@@ -46,9 +52,11 @@ interface Family {
   readArgs(fields: Fields): DecoderConfig;
   /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
   readonly WIDENED?: readonly string[];
+  /** Tensors that may be stored in parts. */
+  stacks?(config: DecoderConfig): readonly Stack[];
 }
 
-function decoder({ readArgs, WIDENED = [] }: Family): (fields: Fields) => Architecture {
+function decoder({ readArgs, WIDENED = [], stacks }: Family): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
     return {
@@ -56,6 +64,7 @@ function decoder({ readArgs, WIDENED = [] }: Family): (fields: Fields) => Archit
       modules: (hasHead) => decoderModules(config, hasHead),
       tableBytes: ropeTableBytes(config),
       widened: (path) => WIDENED.some((end) => path.endsWith(end)),
+      stacks: stacks?.(config) ?? [],
       build: (weights) => new DecoderModel(config, weights),
     };
   };
@@ -66,11 +75,14 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   llama: decoder(llama),
   ministral3: decoder(ministral3),
   mistral: decoder(llama),
+  mixtral: decoder(mixtral),
   olmo2: decoder(olmo2),
   olmo3: decoder(olmo3),
   phi3: decoder(phi3),
   qwen2: decoder(qwen2),
+  qwen2_moe: decoder(qwen2Moe),
   qwen3: decoder(qwen3),
+  qwen3_moe: decoder(qwen3Moe),
   smollm3: decoder(smollm3),
 };
 

@@ -1,6 +1,6 @@
 /**
  * The fused step of a decoder is found in models whose layers it computes, and refused with the reason in all others, without a device.
- * Each model has sizes that the kernels take, so that only its family's layers decide.
+ * Each model has sizes that the kernels take, so that only its family's layers decide. Layers after experts are a decoder of rows.
  */
 
 import { assertEquals } from "@std/assert";
@@ -54,6 +54,7 @@ function foundFor(config: Record<string, unknown>): string {
 
 const WINDOWS = { sliding_window: 64, layer_types: ["full_attention", "sliding_attention"] };
 const GRANITE = { embedding_multiplier: 12, attention_multiplier: 0.1, residual_multiplier: 0.5, logits_scaling: 8 };
+const EXPERTS = { num_experts_per_tok: 2, moe_intermediate_size: 64 };
 const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
 
 const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
@@ -73,6 +74,26 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     "fused",
   ],
   "joined projections": [{ model_type: "phi3" }, "the gate projection is slice, expected quantizedMatmul"],
+  "experts": [
+    { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4 },
+    "no layer was found below the head",
+  ],
+  "experts in the first layer": [
+    { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4, mlp_only_layers: [1] },
+    "fused",
+  ],
+  "experts in the last layer": [
+    { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4, mlp_only_layers: [0] },
+    "no layer was found below the head",
+  ],
+  "experts by another name": [
+    { ...EXPERTS, model_type: "mixtral", num_local_experts: 4 },
+    "no layer was found below the head",
+  ],
+  "experts and one for all": [
+    { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },
+    "no layer was found below the head",
+  ],
   "norms after attention": [
     { model_type: "olmo2" },
     "the result of the feed-forward part is normalised before it is added",

@@ -9,7 +9,7 @@ import * as k from "../../../backend/kernels.ts";
 import { float32 } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import { broadcastStrides, collapse, type Shape, sizeOf } from "../../../graph/shape.ts";
+import { broadcastStrides, collapse, isContiguous, type Shape, sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import { type Pages, type Value, view } from "../../plan/value.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
@@ -158,8 +158,11 @@ export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]):
   const rest = inputs.slice(2).map((v) => l.contiguous(v));
   const next = (there: boolean): Value | undefined => there ? rest.shift() : undefined;
   const lists = [next(left), next(right), next(ranges)];
-  // Matrices of a stack lie one after the other.
-  const stacks = inputs.slice(0, 2).map((v) => v.shape.length === 2 ? l.rows(v) : l.contiguous(v));
+  // Matrices of a stack lie one after the other, each as it is or transposed.
+  const isTransposed = (v: Value): boolean => isContiguous(swapped(v).shape, swapped(v).strides);
+  const stacks = inputs.slice(0, 2).map((v) =>
+    v.shape.length === 2 ? l.rows(v) : isTransposed(v) ? v : l.contiguous(v)
+  );
   const [m, n] = node.shape.slice(-2);
   const batch = sizeOf(node.shape) / m / n;
   const [a, b] = stacks.map((v) => ({

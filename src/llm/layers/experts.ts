@@ -1,0 +1,108 @@
+/**
+ * A feed-forward part of experts (arXiv 1701.06538): a router chooses a few of them for each token, and adds what they say by weight.
+ * As mlx-lm's SwitchGLU, products choose their matrices by index, and rows of many tokens are sorted by expert.
+ *
+ * Shapes: B batch, T tokens, E experts, k experts that a token gets.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { Module, silu } from "../../nn/mod.ts";
+import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
+import type { Weights } from "../checkpoint/weights.ts";
+import { Mlp } from "./mlp.ts";
+import { forwardInDtype, type Layer, linear } from "./stored.ts";
+import { type Routed, type SwitchLayer, switchLinear } from "./switch_linear.ts";
+
+/** Rows from which on they are sorted, so that those of an expert follow each other. */
+const MIN_SORTED = 64;
+
+/** The gated linear units of all experts. */
+export class SwitchGlu extends Module {
+  /** (…, 1, hidden) → (…, 1, size) */
+  gate_proj: SwitchLayer;
+  /** (…, 1, hidden) → (…, 1, size) */
+  up_proj: SwitchLayer;
+  /** (…, 1, size) → (…, 1, hidden) */
+  down_proj: SwitchLayer;
+
+  /** Takes gate_proj, up_proj and down_proj below `path`. */
+  constructor({ hiddenSize }: DecoderConfig, { count, size }: ExpertsConfig, weights: Weights, path: string) {
+    super();
+    const layer = (name: string, inputs: number, outputs: number): SwitchLayer =>
+      switchLinear(weights, `${path}.${name}`, count, inputs, outputs, false);
+    this.gate_proj = layer("gate_proj", hiddenSize, size);
+    this.up_proj = layer("up_proj", hiddenSize, size);
+    this.down_proj = layer("down_proj", size, hiddenSize);
+  }
+
+  /** Tokens (B, T, hidden) and the experts of each, uint32 (B, T, k) → what each expert makes of them, (B, T, k, hidden). */
+  override forward(x: Tensor, chosen: Tensor): Tensor {
+    const [B, T, hidden] = x.shape;
+    const k = chosen.shape[2];
+    if (B * T * k < MIN_SORTED) {
+      return this.#each({ x: x.reshape(B, T, 1, 1, hidden), indices: chosen, sorted: false }).reshape(B, T, k, hidden);
+    }
+    const indices = chosen.reshape(-1);
+    const order = mx.argsort(indices);
+    const rows = mx.take(x.reshape(B * T, 1, hidden), mx.floorDivide(order, k), 0);
+    const y = this.#each({ x: rows, indices: mx.take(indices, order), sorted: true });
+    return mx.take(y, mx.argsort(order), 0).reshape(B, T, k, hidden);
+  }
+
+  #each(routed: Routed): Tensor {
+    const gate = silu(this.gate_proj.forward(routed));
+    return this.down_proj.forward({ ...routed, x: mx.multiply(gate, this.up_proj.forward(routed)) });
+  }
+}
+
+/** A router, the experts, and an expert that all tokens get, if there is one. */
+export class Experts extends Module {
+  /** The router: (…, hidden) → (…, E). */
+  gate: Layer;
+  /** The experts. */
+  switch_mlp: SwitchGlu;
+  /** The expert of all tokens. */
+  shared_expert?: Mlp;
+  /** How much it counts, before the sigmoid: (…, hidden) → (…, 1). */
+  shared_expert_gate?: Layer;
+  readonly #experts: ExpertsConfig;
+
+  /** Takes the modules of these names below `path`. */
+  constructor(config: DecoderConfig, experts: ExpertsConfig, weights: Weights, path: string) {
+    super();
+    const { hiddenSize } = config;
+    this.#experts = experts;
+    this.gate = linear(weights, `${path}.gate`, hiddenSize, experts.count);
+    this.switch_mlp = new SwitchGlu(config, experts, weights, `${path}.switch_mlp`);
+    if (experts.sharedSize === undefined) return;
+    this.shared_expert = new Mlp(
+      { ...config, intermediateSize: experts.sharedSize },
+      weights,
+      `${path}.shared_expert`,
+    );
+    this.shared_expert_gate = linear(weights, `${path}.shared_expert_gate`, hiddenSize, 1);
+  }
+
+  /** (B, T, hidden) → (B, T, hidden) */
+  override forward(x: Tensor): Tensor {
+    const { chosen, weights } = this.#routed(x);
+    const y = mx.multiply(this.switch_mlp.forward(x, chosen), mx.expandDims(weights, -1));
+    const sum = mx.sum(y, -2).astype(x.dtype);
+    if (!this.shared_expert) return sum;
+    const share = mx.sigmoid(forwardInDtype(this.shared_expert_gate!, x));
+    return mx.add(sum, mx.multiply(share, this.shared_expert.forward(x)));
+  }
+
+  /** The experts of each token, uint32 (B, T, k), and their weights, float32. Probabilities are float32 whatever x is. */
+  #routed(x: Tensor): { readonly chosen: Tensor; readonly weights: Tensor } {
+    const { chosen: k, among } = this.#experts;
+    const scores = this.gate.forward(x).astype(mx.float32);
+    const chosen = mx.argpartition(mx.negative(scores), k - 1, -1).index("...", mx.Slice(0, k));
+    const probable = among === "all" ? mx.softmax(scores, -1) : scores;
+    const weights = mx.takeAlongAxis(probable, chosen, -1);
+    return { chosen, weights: among === "all" ? weights : mx.softmax(weights, -1) };
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * Linear maps of experts, stacked: indices choose which of them multiplies a row. As mlx-lm's SwitchLinear.
+ *
+ * Shapes: E experts, N rows, each with the index of its expert.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import type { QuantizationMode } from "../../graph/quantization.ts";
+import { Module, type QuantizedArrays } from "../../nn/mod.ts";
+import { quantized, QuantizedMatrix } from "../../nn/quantized.ts";
+import type { Weights } from "../checkpoint/weights.ts";
+import { takeMatrix } from "./stored.ts";
+
+/** Rows and the experts that multiply them. */
+export interface Routed {
+  /** (…, 1, inputs) */
+  readonly x: Tensor;
+  /** uint32, of shapes that broadcast with those of x before its last two axes. */
+  readonly indices: Tensor;
+  /** Whether indices ascend. */
+  readonly sorted: boolean;
+}
+
+/** A linear map of each expert: (…, 1, inputs) → (…, 1, outputs). */
+export type SwitchLayer = Module & { forward(routed: Routed): Tensor };
+
+/** Dense maps. */
+export class SwitchLinear extends Module {
+  /** (E, outputs, inputs) */
+  weight: Tensor;
+  /** (E, outputs); not there without a bias. */
+  bias?: Tensor;
+
+  /** Takes the arrays. */
+  constructor({ weight, bias }: { readonly weight: Tensor; readonly bias: Tensor | undefined }) {
+    super();
+    this.weight = weight;
+    if (bias) this.bias = bias;
+  }
+
+  /** Each row times the matrix of its expert, in the dtype of x. */
+  override forward({ x, indices, sorted }: Routed): Tensor {
+    const matrices = this.weight.swapaxes(-1, -2);
+    const y = mx.gatherMm(x, matrices, null, indices, { sortedIndices: sorted }).astype(x.dtype);
+    return withBias(y, this.bias, indices);
+  }
+
+  /** Maps with these weights and biases, quantized; see `mx.nn.quantize`. */
+  toQuantized(groupSize?: number, bits?: number, mode?: QuantizationMode): QuantizedSwitchLinear {
+    const { weight, bias } = this;
+    return new QuantizedSwitchLinear({ ...quantized("SwitchLinear", weight, groupSize, bits, mode), bias });
+  }
+}
+
+/** Maps whose matrices are quantized: (E, outputs, inputs * bits / 32) codes. */
+export class QuantizedSwitchLinear extends QuantizedMatrix {
+  /** (E, outputs); not there without a bias. */
+  bias?: Tensor;
+
+  /** Takes the arrays. */
+  constructor(arrays: QuantizedArrays & { readonly bias: Tensor | undefined }) {
+    super(arrays);
+    if (arrays.bias) this.bias = arrays.bias;
+  }
+
+  /** See {@link SwitchLinear.forward}. */
+  override forward({ x, indices, sorted }: Routed): Tensor {
+    const { weight, scales, biases = null, groupSize, bits, mode } = this;
+    const options = { sortedIndices: sorted };
+    const product = mx.gatherQmm(x, weight, scales, biases, null, indices, true, groupSize, bits, mode, null, options);
+    return withBias(product.astype(x.dtype), this.bias, indices);
+  }
+}
+
+function withBias(y: Tensor, bias: Tensor | undefined, indices: Tensor): Tensor {
+  return bias ? mx.add(y, mx.expandDims(mx.take(bias, indices, 0), -2)).astype(y.dtype) : y;
+}
+
+/** Takes `<path>.weight` (E, outputs, inputs), or its codes, scales and biases, and `<path>.bias` (E, outputs) if it has one. */
+export function switchLinear(
+  weights: Weights,
+  path: string,
+  experts: number,
+  inputs: number,
+  outputs: number,
+  bias: boolean,
+): SwitchLayer {
+  const matrix = takeMatrix(weights, path, [experts, outputs], inputs);
+  const arrays = { ...matrix, bias: bias ? weights.takeVector(`${path}.bias`, [experts, outputs]) : undefined };
+  return "scales" in arrays ? new QuantizedSwitchLinear(arrays) : new SwitchLinear(arrays);
+}
