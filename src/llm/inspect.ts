@@ -78,10 +78,16 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
   checkShards(path, shards, names);
   if (shards.length === 0) throw new LlmError("weights", `${shownPath(path)} has no model*.safetensors`);
   await sums?.checkFiles(shards, options.signal);
-  const entries = new Map(shards.flatMap((name) => readEntries(join(path, name))).map((entry) => [entry.name, entry]));
+  const { prefix, nameOf } = architecture;
+  const entries = new Map<string, Entry>();
+  for (const entry of shards.flatMap((name) => readEntries(join(path, name)))) {
+    const own = nameOf(entry.name); // none of tensors that are left out
+    if (own !== undefined) entries.set(prefix + own, { ...entry, name: prefix + own });
+  }
   const bytes = new Map<string, number>();
   let parameters = 0;
-  const modules = new Map(architecture.modules(entries.has("lm_head.weight")).map((module) => [module.path, module]));
+  const hasHead = entries.has(`${prefix}lm_head.weight`);
+  const modules = new Map(architecture.modules(hasHead).map((module) => [prefix + module.path, module]));
   for (const entry of entries.values()) {
     bytes.set(entry.dtype.name, (bytes.get(entry.dtype.name) ?? 0) + entry.end - entry.begin);
     parameters += parametersOf(entry, entries, modules);

@@ -56,10 +56,20 @@ QWEN3_MOE = {
     "mlp_only_layers": [],
     "norm_topk_prob": False,
 }
+# mlx-lm has defaults for the heads of the text part.
+TEXT = {name: value for name, value in BASE.items() if name not in ("num_attention_heads", "num_key_value_heads")}
+GEMMA3 = {
+    "head_dim": 32,
+    "num_hidden_layers": 4,
+    "sliding_window": 10,
+    "sliding_window_pattern": 3,
+    "query_pre_attn_scalar": 20,
+    "rope_local_base_freq": 500.0,
+}
 
 
-def case(name, model_type, config, formats=(None, FOUR_BITS), **spread):
-    config = {"model_type": model_type, **BASE, **config}
+def case(name, model_type, config, formats=(None, FOUR_BITS), base=BASE, **spread):
+    config = {"model_type": model_type, **base, **config}
     suffix = {None: "bfloat16", "affine": "4 bits", "mxfp4": "mxfp4"}
     return [
         {"name": f"{name}, {suffix[f and f['mode']]}", "config": config, "format": f, "spread": spread} for f in formats
@@ -170,6 +180,36 @@ CASES = [
         [FOUR_BITS],
     ),
     *case("Qwen3-MoE", "qwen3_moe", {**QWEN3_MOE, "tie_word_embeddings": False}, [None, MXFP4]),
+    *case("Gemma", "gemma", {"head_dim": 32, "num_key_value_heads": 1}, norm=[-0.1, 0.1], outer=0.5),
+    *case(
+        "Gemma 2",
+        "gemma2",
+        {
+            "hidden_size": 128,
+            "head_dim": 32,
+            "sliding_window": 8,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 8.0,
+            "query_pre_attn_scalar": 24,
+        },
+        norm=[-0.1, 0.1], outer=0.5,
+    ),
+    *case("Gemma 3 text", "gemma3_text", GEMMA3, norm=[-0.1, 0.1], outer=0.5),
+    *case(
+        "Gemma 3 with a head and a stretched base",
+        "gemma3_text",
+        {**GEMMA3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "hidden_size": 96, "num_hidden_layers": 3},
+        [None],
+        untied=True,
+        norm=[-0.1, 0.1], outer=0.5,
+    ),
+    *case(
+        "Gemma 3, the text of a model with images",
+        "gemma3",
+        {"text_config": {**TEXT, **GEMMA3, "model_type": "gemma3_text"}},
+        base={"vocab_size": VOCABULARY, "eos_token_id": 510},
+        norm=[-0.1, 0.1], outer=0.5,
+    ),
 ]
 
 
@@ -191,7 +231,8 @@ def ranges(name, array, quantization, spread):
     """The range of the values of a tensor. Weights are scaled by their fan-in, so that activations stay finite."""
     path, part = name.rsplit(".", 1)
     shape = array.shape
-    gain = 3 if path.endswith(("embed_tokens", "lm_head")) else 4 if path.endswith((".gate", ".router")) else 1
+    outer = spread.get("outer", 3)
+    gain = outer if path.endswith(("embed_tokens", "lm_head")) else 4 if path.endswith((".gate", ".router")) else 1
     if part == "weight" and array.ndim == 1:
         return spread.get("norm", [0.9, 1.1])
     if array.dtype == mx.uint32:
@@ -217,6 +258,10 @@ def checkpoint(directory, config, form, spread):
     model_class, args_class = _get_classes(config)
     model = model_class(args_class.from_dict(json.loads(json.dumps(config))))
     model.set_dtype(mx.bfloat16)
+    language = getattr(model, "language_model", model)
+    if config["model_type"].startswith("gemma3") and not spread.get("untied"):  # as sanitize() leaves it without a head
+        language.tie_word_embeddings = True
+        language.pop("lm_head")
     if form is not None:
         model, config = quantize_model(model, dict(config), form["group_size"], form["bits"], mode=form["mode"])
     rows, values = [], []

@@ -6,8 +6,9 @@
 
 import { type Dtype, int32 } from "../../graph/dtype.ts";
 import type { OpAttrs } from "../../graph/node.ts";
-import { add, clip, less, lessEqual, multiply, subtract, where } from "../ops/binary.ts";
+import { add, clip, divide, less, lessEqual, multiply, subtract, where } from "../ops/binary.ts";
 import { arange } from "../ops/creation.ts";
+import { tanh } from "../ops/unary.ts";
 import { astype, expandDims, reshape, swapaxes } from "../ops/movement.ts";
 import { matmul } from "../linalg/products.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -30,19 +31,24 @@ export function productIn(dtype: Dtype, a: Tensor, b: Tensor): Tensor {
   return matmul(astype(a, dtype), astype(b, dtype));
 }
 
-/** Scores of q (B, Hq, Tq, D) and k (B, Hkv, Tk, D), in the dtype `accumulator`; `rest` are the mask and lengths of `attrs`. */
+/**
+ * Scores of q (B, Hq, Tq, D) and k (B, Hkv, Tk, D), in the dtype `accumulator`; `rest` are the mask and lengths of `attrs`. Before the
+ * mask, `softcap` bounds them.
+ */
 export function attentionScores(
   q: Tensor,
   k: Tensor,
   rest: readonly Tensor[],
   attrs: OpAttrs["attention"],
   accumulator: Dtype,
+  softcap?: number,
 ): AttentionScores {
   const [batch, heads, qLen] = q.shape;
   const [, kvHeads, kvLen] = k.shape;
   const grouped = (x: Tensor): Tensor => reshape(x, [batch, kvHeads, heads / kvHeads, ...x.shape.slice(2)]);
   const turned = swapaxes(expandDims(k, 2), -1, -2);
   let scores: Tensor = multiply(productIn(accumulator, grouped(q), turned), attrs.scale);
+  if (softcap !== undefined) scores = multiply(tanh(divide(scores, softcap)), softcap);
 
   const column = arange(0, kvLen, 1, int32);
   let lengths: Tensor | number = kvLen;

@@ -238,6 +238,8 @@ export interface AttentionOptions {
   readonly mask?: null | "causal" | TensorLike;
   /** One more logit for each query head in the softmax, which gives no value: shape (Hq,), of a type that the result's holds. */
   readonly sinks?: TensorLike | null;
+  /** Bounds scores before the mask, smoothly: to softcap * tanh(score / softcap). Above 0; null or nothing: no bound. */
+  readonly softcap?: number | null;
   /**
    * How many rows of k and v hold keys (int32), limited to 0 … Tk: one for all, or one for each batch row. The rest is not looked
    * at, whatever it holds.
@@ -245,7 +247,13 @@ export interface AttentionOptions {
   readonly lengths?: TensorLike | null;
 }
 
-const ATTENTION_OPTIONS = { scale: true, mask: true, sinks: true, lengths: true } as const satisfies Record<
+const ATTENTION_OPTIONS = {
+  scale: true,
+  mask: true,
+  sinks: true,
+  softcap: true,
+  lengths: true,
+} as const satisfies Record<
   keyof AttentionOptions,
   true
 >;
@@ -308,8 +316,12 @@ export function scaledDotProductAttention<Q extends TensorLike, K extends Tensor
   }
   const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
   const sinks = options.sinks ?? null;
+  const softcap = options.softcap ?? undefined;
+  if (softcap !== undefined && !(toNumber(name, "softcap", softcap) > 0)) {
+    throw new ValueError(`${name}() expected softcap above 0: found ${softcap}`);
+  }
   const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
-  if (sinks === null && fits) {
+  if (sinks === null && softcap === undefined && fits) {
     return attentionNode(inputs, [batch, heads, qLen, vDim], dtype, attrs);
   }
   const sink = sinks === null ? undefined : toNode(name, sinks, dtype);
@@ -319,7 +331,7 @@ export function scaledDotProductAttention<Q extends TensorLike, K extends Tensor
   }
   return scoped(
     "scaledDotProductAttention",
-    (): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)),
+    (): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink), softcap),
   );
 }
 
@@ -368,12 +380,13 @@ export function attentionComposite(
   attrs: OpAttrs["attention"],
   dtype: Dtype,
   sinks?: Tensor,
+  softcap?: number,
 ): Tensor {
   const accumulator = accumulatorOf(dtype);
   const [q, k, v, ...rest] = inputs;
   const [batch, heads, qLen] = q.shape;
   const [, kvHeads, kvLen] = k.shape;
-  const { scores, shared } = attentionScores(q, k, rest, attrs, accumulator);
+  const { scores, shared } = attentionScores(q, k, rest, attrs, accumulator, softcap);
 
   // Softmax by hand: a row of -infinity alone gives 0 instead of NaN.
   let most: Tensor = kvLen === 0 ? array(-Infinity, accumulator) : reduce.max(scores, -1, true);

@@ -46,6 +46,7 @@ export class Weights implements Disposable {
   /** Whether the model was saved without its head, as one for embeddings. */
   readonly headless: boolean;
   readonly #dir: string;
+  readonly #prefix: string;
   readonly #config: ModelConfig;
   readonly #stored: Map<string, Tensor>;
   readonly #owned: Tensor[] = [];
@@ -59,8 +60,10 @@ export class Weights implements Disposable {
     stored: Map<string, Tensor>,
     dtype: Dtype | ((stored: Dtype) => Dtype),
     headless: boolean = false,
+    prefix: string = "",
   ) {
     this.#dir = dir;
+    this.#prefix = prefix;
     this.#config = config;
     this.#stored = stored;
     this.dtype = typeof dtype === "function" ? dtype(floatsOf(stored.values())) : dtype;
@@ -71,7 +74,8 @@ export class Weights implements Disposable {
   quantization(path: string, columns: number): Quantization | undefined {
     const { quantization } = this.#config;
     if (quantization !== undefined) {
-      return quantizationOf(path, columns, quantization, (name) => this.#stored.get(name));
+      const override = this.#prefix + path;
+      return quantizationOf(path, columns, quantization, (name) => this.#stored.get(name), override);
     }
     if (this.has(`${path}.scales`)) {
       this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
@@ -257,7 +261,7 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Checksums): 
 export function openWeights(
   dir: string,
   names: readonly string[],
-  { config, stacks }: { readonly config: ModelConfig; readonly stacks: readonly Stack[] },
+  { config, stacks, prefix, nameOf }: CheckpointNames,
   dtype: Dtype | ((stored: Dtype) => Dtype),
 ): Weights {
   if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
@@ -283,11 +287,35 @@ export function openWeights(
     mx.dispose([...stored.values()]);
     throw error;
   }
-  const named = withPrefix(stored);
-  const headless = named !== stored && !named.keys().some((name) => name.startsWith(HEAD));
-  const weights = new Weights(dir, config, named, dtype, headless);
+  const own = renamed(stored, nameOf);
+  const named = withPrefix(own);
+  const headless = named !== own && !named.keys().some((name) => name.startsWith(HEAD));
+  const weights = new Weights(dir, config, named, dtype, headless, prefix);
   for (const stack of stacks) weights.stack(stack);
   return weights;
+}
+
+/** How a checkpoint names and stacks tensors. */
+export interface CheckpointNames {
+  /** Its config. */
+  readonly config: ModelConfig;
+  /** Tensors that may be stored in parts. */
+  readonly stacks: readonly Stack[];
+  /** What mlx-lm's names of its modules begin with, before the names that they have here. */
+  readonly prefix: string;
+  /** The name of a stored tensor here; undefined for one that is left out. */
+  nameOf(stored: string): string | undefined;
+}
+
+/** Tensors by the names that they have here; those without one are freed. */
+function renamed(stored: Map<string, Tensor>, nameOf: CheckpointNames["nameOf"]): Map<string, Tensor> {
+  const named = new Map<string, Tensor>();
+  for (const [name, tensor] of stored) {
+    const own = nameOf(name);
+    if (own === undefined) tensor[Symbol.dispose]();
+    else named.set(own, tensor);
+  }
+  return named;
 }
 
 const PREFIX = "model.";

@@ -61,8 +61,6 @@ export interface ExpertsConfig {
   readonly layers?: readonly boolean[];
   /** The name of a layer's feed-forward part. */
   readonly name: "mlp" | "block_sparse_moe";
-  /** Whether that part comes after the norms in mlx-lm's order of modules, which conversion keeps. */
-  readonly last?: boolean;
 }
 
 /**
@@ -98,6 +96,14 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly scoreScale?: number;
   /** How queries grow with their position; absent where they do not. */
   readonly queryGrowth?: QueryGrowth;
+  /** The bound of scores: softcap * tanh(score / softcap). */
+  readonly scoreCap?: number;
+  /** The bound of logits, of the same form. */
+  readonly logitCap?: number;
+  /** Added to the weights of all norms. */
+  readonly normOffset?: number;
+  /** Whether residuals of float16 activations are added in float32 and kept in float16's range. */
+  readonly clipsResidual?: boolean;
   /** Where a layer has norms; absent for "pre". */
   readonly norms?: NormPlacement;
   /** The factor of the vectors of tokens. */

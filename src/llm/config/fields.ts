@@ -27,6 +27,16 @@ export class Fields {
     this.#file = file;
   }
 
+  /** The same fields, with values of those that are absent. */
+  withDefaults(values: Readonly<Record<string, unknown>>): Fields {
+    return new Fields({ ...values, ...this.values }, this.#file);
+  }
+
+  /** Other fields of the same file. */
+  with(values: Readonly<Record<string, unknown>>): Fields {
+    return new Fields(values, this.#file);
+  }
+
   /** Parses the text of a JSON file. */
   static parse(text: string, file: string): Fields {
     let values: unknown;

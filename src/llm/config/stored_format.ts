@@ -32,15 +32,16 @@ export function formatOfStored(columns: number, codes: Stored, scales: Stored): 
 
 /**
  * How a matrix is quantized; undefined if it is dense. An entry of config.json for its name comes first, then the stored shapes. If
- * the shapes do not decide, it is quantized as the whole model.
+ * the shapes do not decide, it is quantized as the whole model. config.json may have another `name` for it than its path here.
  */
 export function quantizationOf(
   path: string,
   columns: number,
   quantization: QuantizationConfig,
   stored: (name: string) => Stored | undefined,
+  name: string = path,
 ): Quantization | undefined {
-  if (quantization.overrides.has(path)) return quantization.overrides.get(path);
+  if (quantization.overrides.has(name)) return quantization.overrides.get(name);
   const [codes, scales] = [stored(`${path}.weight`), stored(`${path}.scales`)];
   if (scales === undefined) return undefined;
   return (codes && formatOfStored(columns, codes, scales)) ?? quantization.base;

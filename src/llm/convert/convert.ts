@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { FileError } from "../../../ffi/file.ts";
 import { checkFree, OutputFolder } from "../../../ffi/output_folder.ts";
-import { storedTensors } from "../../array/files/stored.ts";
+import { type StoredTensor, storedTensors } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
@@ -132,14 +132,12 @@ async function convertFolder(
   checkSource(path, architecture, options);
   checkShards(path, files, names);
   const found = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
-  const stored = new Map<string, Source>(
-    Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]),
-  );
-  for (const stack of architecture.stacks) stackSources(stored, stack);
   checkWeights(path, files, architecture);
+  const stored = sourcesOf(found, architecture);
 
-  const { tableBytes, config: { quantization } } = architecture;
-  const modules = architecture.modules(stored.has("lm_head.weight"));
+  const { tableBytes, prefix, config: { quantization } } = architecture;
+  const modules = architecture.modules(stored.has(`${prefix}lm_head.weight`))
+    .map((module) => ({ ...module, path: prefix + module.path }));
   const description = describeConversion(path, modules, architecture, options);
   const { dtype, rows } = description;
   const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
@@ -201,6 +199,21 @@ function storedOf(file: string): ReturnType<typeof storedTensors> {
     if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
     throw cause;
   }
+}
+
+/** The tensors of a model by mlx-lm's names, stacked where they are stored in parts. */
+function sourcesOf(
+  found: ReadonlyMap<string, StoredTensor>,
+  { nameOf, prefix, stacks }: Architecture,
+): ReadonlyMap<string, Source> {
+  const own = new Map<string, StoredTensor>();
+  for (const [name, tensor] of found) {
+    const here = nameOf(name);
+    if (here !== undefined) own.set(here, tensor);
+  }
+  const named = new Map<string, Source>(withPrefix(own));
+  for (const stack of stacks) stackSources(named, stack);
+  return new Map(Array.from(named, ([name, tensor]) => [prefix + name, { ...tensor, name: prefix + name }]));
 }
 
 /** Throws unless the tensors are those of the model, as loading it does. */

@@ -37,14 +37,20 @@ export interface Description {
   readonly rows: ReadonlyMap<string, { readonly row: QuantizationRow; readonly own: boolean }>;
   /** Whether the model is made dense. */
   readonly dense: boolean;
+  /** Fields that are set in "text_config". */
+  readonly textFields: Readonly<Record<string, unknown>>;
 }
 
 /** The new config.json: the old one, sorted, with the ids that end a generation from generation_config.json. */
-export function newConfig({ file, text, generation, base, rows, dense }: Description): Uint8Array {
+export function newConfig({ file, text, generation, base, rows, dense, textFields }: Description): Uint8Array {
   const config = readPythonObject(text, shownPath(file));
   const ends = generation === undefined
     ? undefined
     : readPythonObject(generation, shownPath(join(dirname(file), "generation_config.json"))).get("eos_token_id");
+  const textConfig = config.get("text_config");
+  if (textConfig instanceof Map) {
+    for (const [name, value] of Object.entries(textFields)) textConfig.set(name, value as PythonJson);
+  }
   if (isTrue(ends)) config.set("eos_token_id", ends!);
   if (dense) { for (const name of ["quantization", "quantization_config"]) config.delete(name); }
   if (base !== undefined) {

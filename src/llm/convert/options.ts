@@ -142,12 +142,13 @@ function isFormat(said: Quantization | null | undefined): boolean {
 export function describeConversion(
   path: string,
   modules: readonly WeightModule[],
-  { widened }: Pick<Architecture, "widened">,
+  { widened, textFields }: Pick<Architecture, "widened" | "textFields">,
   options: ConvertOptions,
 ): Description {
   const text = readModelFile(path, "config.json")!;
   const { quantize, dequantize, qGroupSize, qBits, qMode = "affine", quantPredicate } = options;
-  const named = Fields.parse(text, join(path, "config.json")).values.torch_dtype;
+  const fields = Fields.parse(text, join(path, "config.json"));
+  const named = fields.values.torch_dtype ?? fields.record("text_config").dtype;
   const { defaults } = QUANTIZATION_MODES[qMode];
   const base = {
     groupSize: qGroupSize ?? defaults.groupSize,
@@ -181,5 +182,6 @@ export function describeConversion(
     base: quantize ? base : undefined,
     rows,
     dense: dequantize === true,
+    textFields,
   };
 }

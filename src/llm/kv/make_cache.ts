@@ -51,6 +51,8 @@ const UNFUSED = [
   "mlpBias",
   "qkNormWhole",
   "norms",
+  "normOffset",
+  "scoreCap",
   "queryGrowth",
   "residualScale",
   "joinedProjections",

@@ -66,13 +66,14 @@ export class Attention extends Module {
   /** (B, T, hidden) → (B, T, hidden); row t has the position pass.offset + t. Without a cache it sees the rows up to its own. */
   override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const [B, T] = x.shape;
-    const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth } = this.#config;
+    const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth, scoreCap } = this.#config;
     const [rotated, k, v] = this.#heads(x, pass.offset);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
     const { keys, values, lengths } = cache?.update(this.#layer, k, v) ?? { keys: k, values: v, lengths: undefined };
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
       mask: pass.mask(this.#window, keys.shape[2]),
+      softcap: scoreCap,
       lengths,
     });
     return forwardInDtype(this.o_proj, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));

@@ -42,42 +42,41 @@ const NORMS = {
   },
 } as const satisfies Record<NormPlacement, NormPlaces>;
 
+const MAX_FLOAT16 = 65504;
+
 /** A layer. */
 export class Block extends Module {
   /** Attention. */
   self_attn: Attention;
-  // Fields below are declared only: they have the order in which the constructor sets them.
   /** The feed-forward part. */
-  declare mlp?: Mlp | Experts;
+  mlp?: Mlp | Experts;
   /** The feed-forward part, by the name that it has in some families. */
-  declare block_sparse_moe?: Experts;
+  block_sparse_moe?: Experts;
   /** The norm before attention. */
-  declare input_layernorm?: Layer;
+  input_layernorm?: Layer;
   /** The norm after attention, or the one before the feed-forward part where that is the only other one. */
-  declare post_attention_layernorm?: Layer;
+  post_attention_layernorm?: Layer;
   /** The norm before the feed-forward part, where there is one after attention. */
-  declare pre_feedforward_layernorm?: Layer;
+  pre_feedforward_layernorm?: Layer;
   /** The norm after the feed-forward part. */
-  declare post_feedforward_layernorm?: Layer;
+  post_feedforward_layernorm?: Layer;
   readonly #places: NormPlaces;
   readonly #residualScale: number;
+  readonly #clips: boolean;
 
   /** Takes self_attn, the feed-forward part and the norms around them below `path`, the path of layer number `layer`. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, norms = "pre", residualScale = 1, experts } = config;
+    const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, experts } = config;
     this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
     this.#places = NORMS[norms];
     this.#residualScale = residualScale;
-    const takeNorms = (): void => {
-      for (const name of Object.values(NORMS[norms])) {
-        this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
-      }
-    };
-    if (experts?.last) takeNorms();
+    this.#clips = clipsResidual;
     if (experts === undefined || experts.layers?.[layer] === false) this.mlp = new Mlp(config, weights, `${path}.mlp`);
     else this[experts.name] = new Experts(config, experts, weights, `${path}.${experts.name}`);
-    if (!experts?.last) takeNorms();
+    for (const name of Object.values(NORMS[norms])) {
+      this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
+    }
   }
 
   /** (B, T, hidden) → (B, T, hidden); keys and values go to this layer's place of the cache. */
@@ -95,6 +94,10 @@ export class Block extends Module {
   }
 
   #added(residual: Tensor, x: Tensor): Tensor {
+    if (this.#clips && residual.dtype === mx.float16) {
+      const sum = mx.add(residual.astype(mx.float32), x.astype(mx.float32));
+      return mx.clip(sum, -MAX_FLOAT16, MAX_FLOAT16).astype(mx.float16);
+    }
     return mx.add(residual, this.#residualScale === 1 ? x : mx.multiply(x, this.#residualScale));
   }
 }

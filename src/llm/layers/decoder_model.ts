@@ -74,9 +74,10 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.logits}. Throws an {@link LlmError} if the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
-    const { logitDivisor = 1 } = this.#config;
+    const { logitDivisor = 1, logitCap } = this.#config;
     const logits = this.#project(hidden);
-    return logitDivisor === 1 ? logits : mx.divide(logits, logitDivisor);
+    const divided = logitDivisor === 1 ? logits : mx.divide(logits, logitDivisor);
+    return logitCap === undefined ? divided : mx.multiply(mx.tanh(mx.divide(divided, logitCap)), logitCap);
   }
 
   #project(hidden: Tensor): Tensor {

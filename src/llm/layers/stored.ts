@@ -5,6 +5,7 @@
  * @module
  */
 
+import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
@@ -39,8 +40,25 @@ export function embedding(weights: Weights, path: string, count: number, size: n
 }
 
 /** Takes `<path>.weight` (size,). */
-export function rmsNorm(weights: Weights, path: string, size: number, { rmsNormEps }: DecoderConfig): Layer {
-  return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, rmsNormEps);
+export function rmsNorm(weights: Weights, path: string, size: number, config: DecoderConfig): Layer {
+  const { rmsNormEps, normOffset } = config;
+  const arrays = { weight: weights.takeVector(`${path}.weight`, [size]) };
+  return normOffset === undefined ? new RMSNorm(arrays, rmsNormEps) : new OffsetNorm(arrays, rmsNormEps, normOffset);
+}
+
+/** A norm whose weight is stored without a part that all have, as 1. */
+class OffsetNorm extends RMSNorm {
+  readonly #offset: number;
+
+  constructor(arrays: { readonly weight: Tensor }, eps: number, offset: number) {
+    super(arrays, eps);
+    this.#offset = offset;
+  }
+
+  /** x (…, dims); the weight is added up in the dtype of x. */
+  override forward(x: Tensor): Tensor {
+    return mx.fast.rmsNorm(x, mx.add(this.weight.astype(x.dtype), this.#offset), this.eps);
+  }
 }
 
 /** Takes `<path>.weight` (…rows, cols), or its codes, scales and, if they are affine, biases. */

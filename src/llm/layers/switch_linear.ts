@@ -66,6 +66,12 @@ export class QuantizedSwitchLinear extends QuantizedMatrix {
     if (arrays.bias) this.bias = arrays.bias;
   }
 
+  /** Maps with these weights and biases, dense. */
+  toDense(): SwitchLinear {
+    const { weight, scales, biases = null, bias, groupSize, bits, mode } = this;
+    return new SwitchLinear({ weight: mx.dequantize(weight, scales, biases, groupSize, bits, { mode }), bias });
+  }
+
   /** See {@link SwitchLinear.forward}. */
   override forward({ x, indices, sorted }: Routed): Tensor {
     const { weight, scales, biases = null, groupSize, bits, mode } = this;

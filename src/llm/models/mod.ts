@@ -15,6 +15,9 @@ import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/mod
 import type { Weights } from "../checkpoint/weights.ts";
 import { adviceFor } from "./absent.ts";
 import type { LanguageModel } from "./language_model.ts";
+import * as gemma from "./gemma.ts";
+import * as gemma2 from "./gemma2.ts";
+import * as gemma3Text from "./gemma3_text.ts";
 import * as granite from "./granite.ts";
 import * as llama from "./llama.ts";
 import * as ministral3 from "./ministral3.ts";
@@ -27,6 +30,7 @@ import * as qwen2Moe from "./qwen2_moe.ts";
 import * as qwen3 from "./qwen3.ts";
 import * as qwen3Moe from "./qwen3_moe.ts";
 import * as smollm3 from "./smollm3.ts";
+import { nameInText, TEXT_PREFIX, textFields } from "./text_part.ts";
 
 export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
 
@@ -42,6 +46,12 @@ export interface Architecture {
   widened(path: string): boolean;
   /** Tensors that may be stored in parts, by other names. */
   readonly stacks: readonly Stack[];
+  /** Fields that mlx-lm gives to "text_config" and writes there; none in other configs. */
+  readonly textFields: Readonly<Record<string, unknown>>;
+  /** What mlx-lm's names of its modules begin with, before the names that they have here. */
+  readonly prefix: string;
+  /** The name of a stored tensor here; undefined for one that is left out. */
+  nameOf(stored: string): string | undefined;
   /** Builds the model from its tensors, which are whole. */
   build(weights: Weights): LanguageModel;
 }
@@ -50,31 +60,76 @@ export interface Architecture {
 interface Family {
   /** Reads and checks config.json. */
   readArgs(fields: Fields): DecoderConfig;
+  /** The order of a layer's modules in mlx-lm, which the converter keeps; absent where it is that of the fields of a layer here. */
+  readonly ORDER?: readonly string[];
   /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
   readonly WIDENED?: readonly string[];
   /** Tensors that may be stored in parts. */
   stacks?(config: DecoderConfig): readonly Stack[];
 }
 
-function decoder({ readArgs, WIDENED = [], stacks }: Family): (fields: Fields) => Architecture {
+function decoder({ readArgs, ORDER = [], WIDENED = [], stacks }: Family): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
     return {
       config,
-      modules: (hasHead) => decoderModules(config, hasHead),
+      modules: (hasHead) => decoderModules(config, hasHead, ORDER),
       tableBytes: ropeTableBytes(config),
       widened: (path) => WIDENED.some((end) => path.endsWith(end)),
       stacks: stacks?.(config) ?? [],
+      textFields: {},
+      prefix: "",
+      nameOf: (stored) => stored,
       build: (weights) => new DecoderModel(config, weights),
     };
   };
 }
 
+/** A checkpoint with a vision part whose text part is a model of a family. `own` are fields that it has beside those of "text_config". */
+function textPart(
+  describe: (fields: Fields) => Architecture,
+  own: (fields: Fields, text: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
+): (fields: Fields) => Architecture {
+  return (fields) => {
+    const added = own(fields, fields.record("text_config"));
+    return { ...describe(textFields(fields, added)), prefix: TEXT_PREFIX, nameOf: nameInText, textFields: added };
+  };
+}
+
+/** The family of the text part of Mistral 3. */
+function mistral3Text(fields: Fields): (fields: Fields) => Architecture {
+  const { model_type: type = "mistral" } = fields.record("text_config");
+  if (type === "ministral3") return decoder(ministral3);
+  if (type !== "mistral" && type !== "llama") {
+    fields.problem(`"text_config.model_type" is ${quoted(type)}: supported are "ministral3", "mistral", "llama"`);
+  }
+  return decoder(llama);
+}
+
+/** The vocabulary of Gemma 3 with images. */
+const GEMMA3_VOCABULARY = 262208;
+
 const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
+  gemma: decoder(gemma),
+  gemma2: decoder(gemma2),
+  gemma3: textPart(
+    decoder(gemma3Text),
+    (fields, { num_attention_heads = 8, num_key_value_heads = 4 }) => ({
+      vocab_size: fields.values.vocab_size ?? GEMMA3_VOCABULARY,
+      num_attention_heads,
+      num_key_value_heads,
+    }),
+  ),
+  gemma3_text: decoder(gemma3Text),
   granite: decoder(granite),
   llama: decoder(llama),
   ministral3: decoder(ministral3),
   mistral: decoder(llama),
+  mistral3: (fields) =>
+    textPart(
+      mistral3Text(fields),
+      (_, { tie_word_embeddings = false }) => ({ tie_word_embeddings }),
+    )(fields),
   mixtral: decoder(mixtral),
   olmo2: decoder(olmo2),
   olmo3: decoder(olmo3),

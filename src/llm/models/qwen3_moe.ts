@@ -9,6 +9,9 @@ import { checkDecoder, type DecoderConfig, readDecoder, readExperts } from "../c
 import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 
+/** The order of a layer's modules in mlx-lm. */
+export const ORDER = ["self_attn", "input_layernorm", "post_attention_layernorm", "mlp"] as const;
+
 /** Modules that the converter gives 8 bits: the routers. */
 export const WIDENED = ["mlp.gate"] as const;
 
@@ -32,7 +35,6 @@ export function readArgs(fields: Fields): DecoderConfig {
       among: fields.flag("norm_topk_prob", false) ? "chosen" : "all",
       ...(layers.includes(false) && { layers }),
       name: "mlp",
-      last: true,
     },
   });
 }

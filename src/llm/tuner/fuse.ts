@@ -20,7 +20,7 @@ import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
 import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
-import { load, type LoadOptions } from "../load.ts";
+import { describeFolder, load, type LoadOptions } from "../load.ts";
 import { readModelFile } from "../checkpoint/weights.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
@@ -93,9 +93,11 @@ async function fuseModel(
     return mx.withDevice(loaded.device, () => {
       const fused = fuseLayers(made, dequantize);
       if (dequantize) dequantizeLayers(made);
-      const arrays = mx.utils.treeFlatten(made.parameters(), "", null, {}) as Record<string, Tensor>;
+      const { prefix, textFields } = describeFolder(from, undefined);
+      const own = Object.entries(mx.utils.treeFlatten(made.parameters(), "", null, {}) as Record<string, Tensor>);
+      const arrays = Object.fromEntries(own.map(([name, array]) => [prefix + name, array]));
       const repo = from === given ? undefined : parseName(given)?.repo;
-      return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, repo) };
+      return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, textFields, repo) };
     });
   } catch (cause) {
     if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
@@ -109,6 +111,7 @@ function writeModel(
   out: string,
   arrays: Readonly<Record<string, Tensor>>,
   dense: boolean,
+  textFields: Readonly<Record<string, unknown>>,
   repo: string | undefined,
 ): number {
   const outputs = Object.entries(arrays).map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
@@ -122,6 +125,7 @@ function writeModel(
     base: undefined,
     rows: new Map(),
     dense,
+    textFields,
   };
   const parameters = outputs.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1), 0);
   const texts: Record<string, Uint8Array> = {

@@ -144,6 +144,7 @@ export function dequantizeLayers(model: nn.Module): void {
     named(model).flatMap(([name, module]): (readonly [string, nn.Module])[] => {
       if (module instanceof nn.QuantizedLinear) return [[name, linearWith(module, denseWeight(module), true)]];
       if (module instanceof nn.QuantizedEmbedding) return [[name, embeddingWith(module, denseWeight(module), true)]];
+      if ("toDense" in module && typeof module.toDense === "function") return [[name, module.toDense() as nn.Module]];
       return [];
     }),
   );

@@ -332,7 +332,7 @@ Deno.test("describeModel() lists the known types when the type is not one", () =
   assertThrows(
     () => describe('{"model_type": "llama5"}'),
     LlmError,
-    'dir/config.json: model_type "llama5" is not known: known are granite, llama, ministral3, mistral, ',
+    'dir/config.json: model_type "llama5" is not known: known are gemma, gemma2, ',
   );
   assertThrows(() => describe('{"model_type": "llama5"}'), LlmError, ". To ask for it, describe the model at https://");
   for (

@@ -3,8 +3,11 @@
  * mlx-lm writes of the stacked form, and what is missing or differs is named.
  */
 
-import { assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { dequantizeLayers } from "../../../src/llm/tuner/layers.ts";
+import { withExactCpu } from "../../support/devices/exact.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { sumsOf } from "../../support/models/conversions.ts";
 import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
@@ -121,3 +124,20 @@ Deno.test("mx.nn.quantize() quantizes experts as the converter does", async () =
   });
   await Deno.remove(folder, { recursive: true });
 });
+
+Deno.test("dequantizeLayers() makes experts dense, which compute the same", () =>
+  withExactCpu(async () => {
+    const folder = await Deno.makeTempDir();
+    const dir = `${folder}/model`;
+    // bfloat16 holds what codes of mxfp4 stand for, and rounds the affine ones of routers.
+    await writeCheckpoint(dir, CHECKPOINTS.find((one) => one.name === "Qwen3-MoE, mxfp4")!);
+    const expected = await logitsOf(dir);
+    const { model } = await mx.lm.load(dir, { device: DEVICE });
+    using _ = model;
+    mx.withDevice(DEVICE, () => dequantizeLayers(model));
+    using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
+    const error = nmse(logits.toTypedArray() as Float32Array, expected);
+    assert(error <= 1e-4, `NMSE ${error}`);
+    assert(Object.values(mx.utils.treeFlatten(model.parameters())).every(([path]) => !path.endsWith("scales")));
+    await Deno.remove(folder, { recursive: true });
+  }));

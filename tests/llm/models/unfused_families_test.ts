@@ -94,6 +94,12 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },
     "no layer was found below the head",
   ],
+  "norms with an offset": [{ model_type: "gemma" }, "fused"],
+  "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],
+  "norms before and after parts, and residuals that are clipped": [
+    { model_type: "gemma3_text", sliding_window: 64 },
+    "no layer was found below the head",
+  ],
   "norms after attention": [
     { model_type: "olmo2" },
     "the result of the feed-forward part is normalised before it is added",

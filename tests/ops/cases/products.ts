@@ -166,6 +166,23 @@ export function* fused(): Generator<Case> {
         tolerance: 1e-7,
       };
     }
+    const softcap = 0.4;
+    yield {
+      op: "fast.scaledDotProductAttention",
+      what: `(${[b, h, tq, d]}) over ${hk} x ${tk} causal, scores bounded`,
+      inputs,
+      run: (mx, [q, k, v]) => mx.fast.scaledDotProductAttention(q, k, v, { scale, mask: "causal", softcap }),
+      oracle: ([q, k, v]) =>
+        attentionOracle(
+          q,
+          k,
+          v,
+          scale,
+          (i, j) => j > i + tk - tq ? -Infinity : 0,
+          (score) => softcap * Math.tanh(score / softcap),
+        ),
+      tolerance: 1e-7,
+    };
     const bool: Input = { shape: [1, 1, tq, tk], dtype: "bool", low: 0, high: 2 };
     yield {
       op: "fast.scaledDotProductAttention",
@@ -209,6 +226,7 @@ export function attentionOracle(
   v: Dense,
   scale: number,
   mask: (i: number, j: number) => number,
+  bounded: (score: number) => number = (score) => score,
 ): Dense {
   const [b, h, tq, d] = q.shape;
   const [, hk, tk, dv] = v.shape;
@@ -219,7 +237,7 @@ export function attentionOracle(
     const scores = Array.from({ length: tk }, (_, j) => {
       let s = 0;
       for (let c = 0; c < d; c++) s += q.data[n * d + c] * k.data[((bi * hk + g) * tk + j) * d + c];
-      return s * scale + mask(i, j);
+      return bounded(s * scale) + mask(i, j);
     });
     const all = logsumexp(scores);
     if (all === -Infinity) continue; // nothing to attend to: zeros

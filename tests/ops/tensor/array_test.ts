@@ -364,6 +364,9 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => attend({ sinks: mx.zeros([2]) }), mx.DtypeError, "expected sinks of a dtype that meets float16 in float16"],
   [() => attend({ mask: mx.zeros([3, 3]) }), mx.DtypeError, "expected a mask of a dtype that meets float16 in float16"],
   [() => attend({ mask: "casual" as "causal" }), mx.ValueError, 'one mask with a name, "causal": found "casual"'],
+  [() => attend({ softcap: 0 }), mx.ValueError, "scaledDotProductAttention() expected softcap above 0: found 0"],
+  [() => attend({ softcap: NaN }), mx.ValueError, "scaledDotProductAttention() expected softcap above 0: found NaN"],
+  [() => attend({ softcap: "50" as unknown as number }), mx.ValueError, "expected softcap to be a number"],
   [() => attend({ scale: undefined }), mx.ValueError, "scaledDotProductAttention() expected scale to be a number"],
   [() => mx.random.categorical(mx.ones([2, 3]), 2), mx.IndexError, "categorical()"],
   [() => mx.ones([2]).item(), mx.ShapeError, "item() expected an array of one element: found shape (2,)"],
@@ -380,7 +383,7 @@ const MISSPELT: readonly (readonly [(options: object) => unknown, string, string
   [(o) => mx.dequantize(1, 1, 1, 64, 4, o), "dtyp", "dtype", "mode, globalScale, dtype"],
   [(o) => mx.random.categorical([1], -1, o), "num_samples", "numSamples", "shape, numSamples, key"],
   [(o) => mx.fast.rope(mx.ones([1, 1, 2]), 2, o), "ofset", "offset", "traditional, base, scale, offset, freqs"],
-  [(o) => attend(o), "masks", "mask", "scale, mask, sinks, lengths"],
+  [(o) => attend(o), "masks", "mask", "scale, mask, sinks, softcap, lengths"],
   [(o) => mx.fast.sample(mx.ones([2]), o), "top_p", "topP", "temperature, topP, minP, topK, key, mask"],
 ];
 
