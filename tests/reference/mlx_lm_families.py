@@ -210,6 +210,21 @@ CASES = [
         base={"vocab_size": VOCABULARY, "eos_token_id": 510},
         norm=[-0.1, 0.1], outer=0.5,
     ),
+    *case(
+        "gpt-oss",
+        "gpt_oss",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 4,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": 6,
+            "rope_scaling": YARN,
+            "tie_word_embeddings": False,
+            "rope_theta": 150000.0,
+        },
+        [None, FOUR_BITS, MXFP4],
+    ),
 ]
 
 
@@ -247,6 +262,8 @@ def ranges(name, array, quantization, spread):
         scale = std / (2**bits / 12**0.5)
         middle = scale * (2**bits - 1) / 2
         return [0.9 * scale, 1.1 * scale] if part == "scales" else [-1.01 * middle, -0.99 * middle]
+    if part == "sinks":
+        return [-2, 2]
     if part == "weight":
         edge = gain * (3 / shape[-1]) ** 0.5
         return [-edge, edge]

@@ -24,7 +24,7 @@ export function expertStacks(
   { layers, experts }: DecoderConfig,
   names: readonly (readonly [one: string, stack: string])[],
 ): Stack[] {
-  const { count, name } = experts!;
+  const { count, names: { part: name } } = experts!;
   const paths = Array.from({ length: layers }, (_, layer) => `model.layers.${layer}.${name}`);
   return paths.flatMap((path) =>
     names.flatMap(([one, stack]) =>

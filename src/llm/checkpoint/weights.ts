@@ -105,6 +105,23 @@ export class Weights implements Disposable {
     mx.dispose(parts); // their memory goes when the stack was computed
   }
 
+  /** Puts tensors that are made of a stored one in its place, if it is stored and fits. */
+  replace(
+    name: string,
+    fits: (tensor: Tensor) => boolean,
+    make: (tensor: Tensor) => Readonly<Record<string, Tensor>>,
+  ): void {
+    const tensor = this.#stored.get(name);
+    if (tensor === undefined || !fits(tensor)) return;
+    this.#stored.delete(name);
+    const made = Object.entries(make(tensor));
+    for (const [to, one] of made) {
+      untrack(one);
+      this.#stored.set(to, one);
+    }
+    if (made.every(([, one]) => one !== tensor)) tensor[Symbol.dispose](); // its memory goes when they were computed
+  }
+
   /** The tensor of a name, which must have this shape and kind. {@link Weights.finish} reports those that do not fit. */
   take(name: string, shape: readonly number[], kind: StoredKind): Tensor {
     return this.adopt(this.#find(name, shape, kind));

@@ -45,6 +45,16 @@ export interface QueryGrowth {
   readonly context: number;
 }
 
+/** The names that checkpoints have for the modules of experts. */
+export interface ExpertNames {
+  /** The feed-forward part of a layer. */
+  readonly part: "mlp" | "block_sparse_moe";
+  /** The router in it. */
+  readonly router: "gate" | "router";
+  /** The experts in it. */
+  readonly stack: "switch_mlp" | "experts";
+}
+
 /** Experts in the place of a feed-forward part. */
 export interface ExpertsConfig {
   /** How many there are. */
@@ -59,8 +69,12 @@ export interface ExpertsConfig {
   readonly sharedSize?: number;
   /** The layers that have them; absent for all. */
   readonly layers?: readonly boolean[];
-  /** The name of a layer's feed-forward part. */
-  readonly name: "mlp" | "block_sparse_moe";
+  /** The function between their products; absent for SwiGLU. */
+  readonly gate?: "clipped";
+  /** Whether the router and the products have biases. */
+  readonly biases?: boolean;
+  /** The names of a layer's feed-forward part, and of the router and the experts in it. */
+  readonly names: ExpertNames;
 }
 
 /**
@@ -96,6 +110,8 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly scoreScale?: number;
   /** How queries grow with their position; absent where they do not. */
   readonly queryGrowth?: QueryGrowth;
+  /** Whether each query head has one more logit in the softmax, which gives no value. */
+  readonly sinks?: boolean;
   /** The bound of scores: softcap * tanh(score / softcap). */
   readonly scoreCap?: number;
   /** The bound of logits, of the same form. */

@@ -138,6 +138,13 @@ async function convertFolder(
   const { tableBytes, prefix, config: { quantization } } = architecture;
   const modules = architecture.modules(stored.has(`${prefix}lm_head.weight`))
     .map((module) => ({ ...module, path: prefix + module.path }));
+  const absent = modules.map(({ path, isArray }) => isArray ? path : `${path}.weight`).find((name) =>
+    !stored.has(name)
+  );
+  if (absent !== undefined) {
+    const what = `stores ${quoted(absent)} in its makers' layout, which is loaded but not converted`;
+    throw new LlmError("weights", `${shownPath(path)} ${what}: take the model as mlx-lm converted it`);
+  }
   const description = describeConversion(path, modules, architecture, options);
   const { dtype, rows } = description;
   const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
@@ -157,10 +164,8 @@ async function convertFolder(
   const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
   const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
   const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
-  const parameters = modules.reduce(
-    (sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? sizeOf(shape.slice(0, -1)) : 0),
-    0,
-  );
+  const parameters = modules.filter(({ isArray }) => !isArray) // as mlx-lm counts
+    .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? sizeOf(shape.slice(0, -1)) : 0), 0);
 
   const texts: Record<string, Uint8Array> = {
     "config.json": newConfig(description),

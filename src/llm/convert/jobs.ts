@@ -68,6 +68,7 @@ export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, Source>
 
 function wholeJobs(module: WeightModule, stored: ReadonlyMap<string, Source>, wish: Wish): Job[] {
   const { path } = module;
+  if (module.isArray) return [plain(stored.get(path)!, wish.dtype)];
   const parts = ["weight", "scales", "biases"].flatMap((part) => stored.get(`${path}.${part}`) ?? []);
   const [weight, scales, biases] = parts;
   const bias = module.bias ? [stored.get(`${path}.bias`)!] : [];

@@ -53,6 +53,7 @@ const UNFUSED = [
   "norms",
   "normOffset",
   "scoreCap",
+  "sinks",
   "queryGrowth",
   "residualScale",
   "joinedProjections",

@@ -20,6 +20,8 @@ export class Attention extends Module {
   readonly #config: DecoderConfig;
   readonly #layer: number;
   readonly #window: number | undefined;
+  /** One more logit for each head, in families that have them: (heads,). */
+  sinks?: Tensor;
   /** (…, hidden) → (…, (heads + 2 * kvHeads) * D), in families that have one matrix for q_proj, k_proj and v_proj. */
   qkv_proj?: Layer;
   /** (…, hidden) → (…, heads * D) */
@@ -46,6 +48,7 @@ export class Attention extends Module {
     this.#window = attentionOf(config, layer).window;
     const project = (name: string, count: number): Layer =>
       linear(weights, `${path}.${name}`, hiddenSize, count * headDim, qkvBias);
+    if (config.sinks) this.sinks = weights.takeVector(`${path}.sinks`, [heads]);
     if (config.joinedProjections) this.qkv_proj = project("qkv_proj", heads + 2 * kvHeads);
     else {
       this.q_proj = project("q_proj", heads);
@@ -73,6 +76,7 @@ export class Attention extends Module {
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
       mask: pass.mask(this.#window, keys.shape[2]),
+      sinks: this.sinks?.astype(q.dtype),
       softcap: scoreCap,
       lengths,
     });

@@ -73,7 +73,7 @@ export class Block extends Module {
     this.#residualScale = residualScale;
     this.#clips = clipsResidual;
     if (experts === undefined || experts.layers?.[layer] === false) this.mlp = new Mlp(config, weights, `${path}.mlp`);
-    else this[experts.name] = new Experts(config, experts, weights, `${path}.${experts.name}`);
+    else this[experts.names.part] = new Experts(config, experts, weights, `${path}.${experts.names.part}`);
     for (const name of Object.values(NORMS[norms])) {
       this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
     }

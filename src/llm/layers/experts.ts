@@ -16,6 +16,21 @@ import { Mlp } from "./mlp.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 import { type Routed, type SwitchLayer, switchLinear } from "./switch_linear.ts";
 
+/** The linear part of a clipped unit is cut at this on both sides, its gate above. */
+const CLIP = 7;
+/** The slope of its sigmoid. */
+const SLOPE = 1.702;
+
+/** Gated linear units: of the gate and of the linear part. */
+const UNITS = {
+  silu: (gate: Tensor, up: Tensor): Tensor => mx.multiply(silu(gate), up),
+  clipped(gate: Tensor, up: Tensor): Tensor {
+    const cut = mx.minimum(gate, CLIP);
+    const open = mx.multiply(cut, mx.sigmoid(mx.multiply(cut, SLOPE)));
+    return mx.multiply(open, mx.add(mx.clip(up, -CLIP, CLIP), 1));
+  },
+} as const;
+
 /** Rows from which on they are sorted, so that those of an expert follow each other. */
 const MIN_SORTED = 64;
 
@@ -28,11 +43,15 @@ export class SwitchGlu extends Module {
   /** (…, 1, size) → (…, 1, hidden) */
   down_proj: SwitchLayer;
 
+  readonly #unit: (gate: Tensor, up: Tensor) => Tensor;
+
   /** Takes gate_proj, up_proj and down_proj below `path`. */
-  constructor({ hiddenSize }: DecoderConfig, { count, size }: ExpertsConfig, weights: Weights, path: string) {
+  constructor({ hiddenSize }: DecoderConfig, experts: ExpertsConfig, weights: Weights, path: string) {
     super();
+    const { count, size, gate = "silu", biases = false } = experts;
+    this.#unit = UNITS[gate];
     const layer = (name: string, inputs: number, outputs: number): SwitchLayer =>
-      switchLinear(weights, `${path}.${name}`, count, inputs, outputs, false);
+      switchLinear(weights, `${path}.${name}`, count, inputs, outputs, biases);
     this.gate_proj = layer("gate_proj", hiddenSize, size);
     this.up_proj = layer("up_proj", hiddenSize, size);
     this.down_proj = layer("down_proj", size, hiddenSize);
@@ -53,17 +72,21 @@ export class SwitchGlu extends Module {
   }
 
   #each(routed: Routed): Tensor {
-    const gate = silu(this.gate_proj.forward(routed));
-    return this.down_proj.forward({ ...routed, x: mx.multiply(gate, this.up_proj.forward(routed)) });
+    const x = this.#unit(this.gate_proj.forward(routed), this.up_proj.forward(routed));
+    return this.down_proj.forward({ ...routed, x });
   }
 }
 
 /** A router, the experts, and an expert that all tokens get, if there is one. */
 export class Experts extends Module {
   /** The router: (…, hidden) → (…, E). */
-  gate: Layer;
+  gate?: Layer;
   /** The experts. */
-  switch_mlp: SwitchGlu;
+  switch_mlp?: SwitchGlu;
+  /** The experts, by the name that they have in some families. */
+  experts?: SwitchGlu;
+  /** The router, by the name that it has there. */
+  router?: Layer;
   /** The expert of all tokens. */
   shared_expert?: Mlp;
   /** How much it counts, before the sigmoid: (…, hidden) → (…, 1). */
@@ -75,8 +98,9 @@ export class Experts extends Module {
     super();
     const { hiddenSize } = config;
     this.#experts = experts;
-    this.gate = linear(weights, `${path}.gate`, hiddenSize, experts.count);
-    this.switch_mlp = new SwitchGlu(config, experts, weights, `${path}.switch_mlp`);
+    const { router, stack } = experts.names;
+    this[router] = linear(weights, `${path}.${router}`, hiddenSize, experts.count, experts.biases);
+    this[stack] = new SwitchGlu(config, experts, weights, `${path}.${stack}`);
     if (experts.sharedSize === undefined) return;
     this.shared_expert = new Mlp(
       { ...config, intermediateSize: experts.sharedSize },
@@ -89,7 +113,8 @@ export class Experts extends Module {
   /** (B, T, hidden) → (B, T, hidden) */
   override forward(x: Tensor): Tensor {
     const { chosen, weights } = this.#routed(x);
-    const y = mx.multiply(this.switch_mlp.forward(x, chosen), mx.expandDims(weights, -1));
+    const each = (this.switch_mlp ?? this.experts)!.forward(x, chosen);
+    const y = mx.multiply(each, mx.expandDims(weights, -1));
     const sum = mx.sum(y, -2).astype(x.dtype);
     if (!this.shared_expert) return sum;
     const share = mx.sigmoid(forwardInDtype(this.shared_expert_gate!, x));
@@ -99,7 +124,7 @@ export class Experts extends Module {
   /** The experts of each token, uint32 (B, T, k), and their weights, float32. Probabilities are float32 whatever x is. */
   #routed(x: Tensor): { readonly chosen: Tensor; readonly weights: Tensor } {
     const { chosen: k, among } = this.#experts;
-    const scores = this.gate.forward(x).astype(mx.float32);
+    const scores = (this.gate ?? this.router)!.forward(x).astype(mx.float32);
     const chosen = mx.argpartition(mx.negative(scores), k - 1, -1).index("...", mx.Slice(0, k));
     const probable = among === "all" ? mx.softmax(scores, -1) : scores;
     const weights = mx.takeAlongAxis(probable, chosen, -1);

@@ -15,39 +15,53 @@ import { DecoderModel } from "./decoder_model.ts";
 
 /** A module with weights. */
 export interface WeightModule {
-  /** "model.layers.0.mlp.down_proj" */
+  /** "model.layers.0.mlp.down_proj", or the name of an array that no module for weights has. */
   readonly path: string;
   /** Shape of its weight; with two axes it can be quantized. */
   readonly shape: readonly number[];
   /** Whether it has a bias. */
   readonly bias: boolean;
+  /** Whether the path is the name of an array. */
+  readonly isArray: boolean;
 }
+
+/** The order of modules in mlx-lm, where it is not that of the fields here. */
+export interface ModuleOrder {
+  /** Of the model, but for its head, which is the last one. */
+  readonly model?: readonly string[];
+  /** Of a layer. */
+  readonly layer?: readonly string[];
+}
+
+const MODEL_ORDER = ["embed_tokens", "layers", "norm"];
+/** Above what the reader of config.json takes, and above the parts of a layer. */
+const [MAX_LAYERS, MAX_PARTS] = [1e4, 100];
 
 /** Scalings of positions that need a table of wavelengths. */
 const TABLES: ReadonlySet<RopeScaling["type"]> = new Set(["llama3", "yarn", "longrope"]);
 
 /** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored. */
-export function decoderModules(config: DecoderConfig, hasHead: boolean, order: readonly string[]): WeightModule[] {
+export function decoderModules(config: DecoderConfig, hasHead: boolean, order: ModuleOrder): WeightModule[] {
   const { tieWordEmbeddings = !hasHead } = config;
   const dense = { ...config, tieWordEmbeddings, quantization: undefined };
   using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32));
   const parameters = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
-  const modules = [...parameters].filter(([name]) => name.endsWith(".weight")).map(([name, { shape }]) => {
-    const path = name.slice(0, -".weight".length);
-    return { path, shape, bias: parameters.has(`${path}.bias`) };
+  const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape }]) => {
+    const isArray = !name.endsWith(".weight");
+    const path = isArray ? name : name.slice(0, -".weight".length);
+    return { path, shape, bias: parameters.has(`${path}.bias`), isArray };
   });
-  return order.length === 0 ? modules : inOrder(modules, order);
+  return inOrder(modules, order);
 }
 
-/** Modules with those of each layer in the order of their names. */
-function inOrder(modules: readonly WeightModule[], order: readonly string[]): WeightModule[] {
-  const places = modules.map(({ path }) => {
-    const [, layer = path, name = ""] = /\.layers\.(\d+)\.([^.]+)/.exec(path) ?? [];
-    return { layer, place: order.indexOf(name) };
-  });
-  const groups = new Map([...new Set(places.map(({ layer }) => layer))].map((layer, group) => [layer, group]));
-  const rank = (i: number): number => groups.get(places[i].layer)! * (order.length + 1) + places[i].place;
-  return modules.map((_, i) => i).toSorted((a, b) => rank(a) - rank(b)).map((i) => modules[i]);
+/** Modules in an order by names: those of the model, and those of each layer. */
+function inOrder(modules: readonly WeightModule[], { model = MODEL_ORDER, layer = [] }: ModuleOrder): WeightModule[] {
+  const ranks = new Map(modules.map((module) => {
+    const [, part, number = "0", inside = ""] = /^model\.(\w+)(?:\.(\d+)\.(\w+))?/.exec(module.path) ?? [];
+    const place = part === undefined ? model.length : model.indexOf(part);
+    return [module, (place * MAX_LAYERS + Number(number)) * MAX_PARTS + layer.indexOf(inside)] as const;
+  }));
+  return modules.toSorted((a, b) => ranks.get(a)! - ranks.get(b)!);
 }
 
 /** Bytes of the float32 wavelengths that each layer of mlx-lm's model keeps where positions are stretched other than evenly. */

@@ -17,7 +17,6 @@ const NEEDS: readonly (readonly [type: string, needs: string])[] = [
   ["qwen3_vl", VISION],
   ["gemma3n", "keys and values that layers share, and embeddings of each layer"],
   ["gemma4", "keys and values that layers share, and heads of two sizes"],
-  ["gpt_oss", "experts, and sinks in attention"],
   ["granitemoehybrid", RECURRENT],
   ["granitemoe", "experts"],
   ["lfm2", "the state of short convolutions"],

@@ -12,15 +12,17 @@ import { readGemma } from "./gemma.ts";
 const DEFAULTS: DecoderDefaults = { ropeTheta: 1e4, context: 8192 };
 const MAX_FACTOR = 1e6;
 
-/** The order of a layer's modules in mlx-lm. */
-export const ORDER = [
-  "self_attn",
-  "mlp",
-  "input_layernorm",
-  "pre_feedforward_layernorm",
-  "post_feedforward_layernorm",
-  "post_attention_layernorm",
-] as const;
+/** The order of modules in mlx-lm. */
+export const ORDER = {
+  layer: [
+    "self_attn",
+    "mlp",
+    "input_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+    "post_attention_layernorm",
+  ],
+} as const;
 
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {

@@ -25,7 +25,7 @@ export function readArgs(fields: Fields): DecoderConfig {
     experts: {
       ...readExperts(fields, "num_local_experts", "intermediate_size"),
       among: "chosen",
-      name: "block_sparse_moe",
+      names: { part: "block_sparse_moe", router: "gate", stack: "switch_mlp" },
     },
   });
 }

@@ -11,13 +11,14 @@ import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
-import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
+import { decoderModules, type ModuleOrder, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { adviceFor } from "./absent.ts";
 import type { LanguageModel } from "./language_model.ts";
 import * as gemma from "./gemma.ts";
 import * as gemma2 from "./gemma2.ts";
 import * as gemma3Text from "./gemma3_text.ts";
+import * as gptOss from "./gpt_oss.ts";
 import * as granite from "./granite.ts";
 import * as llama from "./llama.ts";
 import * as ministral3 from "./ministral3.ts";
@@ -60,15 +61,17 @@ export interface Architecture {
 interface Family {
   /** Reads and checks config.json. */
   readArgs(fields: Fields): DecoderConfig;
-  /** The order of a layer's modules in mlx-lm, which the converter keeps; absent where it is that of the fields of a layer here. */
-  readonly ORDER?: readonly string[];
+  /** The order of modules in mlx-lm, which the converter keeps; absent where it is that of the fields here. */
+  readonly ORDER?: ModuleOrder;
   /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
   readonly WIDENED?: readonly string[];
+  /** Gives tensors of the makers' layout mlx-lm's names and shapes. */
+  arrange?(weights: Weights, config: DecoderConfig): void;
   /** Tensors that may be stored in parts. */
   stacks?(config: DecoderConfig): readonly Stack[];
 }
 
-function decoder({ readArgs, ORDER = [], WIDENED = [], stacks }: Family): (fields: Fields) => Architecture {
+function decoder({ readArgs, ORDER = {}, WIDENED = [], arrange, stacks }: Family): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
     return {
@@ -80,7 +83,10 @@ function decoder({ readArgs, ORDER = [], WIDENED = [], stacks }: Family): (field
       textFields: {},
       prefix: "",
       nameOf: (stored) => stored,
-      build: (weights) => new DecoderModel(config, weights),
+      build(weights) {
+        arrange?.(weights, config);
+        return new DecoderModel(config, weights);
+      },
     };
   };
 }
@@ -121,6 +127,7 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
     }),
   ),
   gemma3_text: decoder(gemma3Text),
+  gpt_oss: decoder(gptOss),
   granite: decoder(granite),
   llama: decoder(llama),
   ministral3: decoder(ministral3),

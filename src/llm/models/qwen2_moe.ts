@@ -24,7 +24,7 @@ export function readArgs(fields: Fields): DecoderConfig {
       ...readExperts(fields, "num_experts", "moe_intermediate_size"),
       among: fields.flag("norm_topk_prob", false) ? "chosen" : "all",
       sharedSize: fields.count("shared_expert_intermediate_size", MAX_SIZE),
-      name: "mlp",
+      names: { part: "mlp", router: "gate", stack: "switch_mlp" },
     },
   });
 }

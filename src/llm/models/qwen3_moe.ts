@@ -9,8 +9,8 @@ import { checkDecoder, type DecoderConfig, readDecoder, readExperts } from "../c
 import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 
-/** The order of a layer's modules in mlx-lm. */
-export const ORDER = ["self_attn", "input_layernorm", "post_attention_layernorm", "mlp"] as const;
+/** The order of modules in mlx-lm. */
+export const ORDER = { layer: ["self_attn", "input_layernorm", "post_attention_layernorm", "mlp"] } as const;
 
 /** Modules that the converter gives 8 bits: the routers. */
 export const WIDENED = ["mlp.gate"] as const;
@@ -34,7 +34,7 @@ export function readArgs(fields: Fields): DecoderConfig {
       ...readExperts(fields, "num_experts", "moe_intermediate_size"),
       among: fields.flag("norm_topk_prob", false) ? "chosen" : "all",
       ...(layers.includes(false) && { layers }),
-      name: "mlp",
+      names: { part: "mlp", router: "gate", stack: "switch_mlp" },
     },
   });
 }

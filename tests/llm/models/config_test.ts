@@ -7,6 +7,9 @@ import { Fields } from "../../../src/llm/config/fields.ts";
 import { readGenerationConfig } from "../../../src/llm/config/model.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
+import * as gemma2 from "../../../src/llm/models/gemma2.ts";
+import * as gemma3 from "../../../src/llm/models/gemma3_text.ts";
+import * as gptOss from "../../../src/llm/models/gpt_oss.ts";
 import * as granite from "../../../src/llm/models/granite.ts";
 import * as llama from "../../../src/llm/models/llama.ts";
 import * as ministral3 from "../../../src/llm/models/ministral3.ts";
@@ -14,6 +17,7 @@ import * as olmo3 from "../../../src/llm/models/olmo3.ts";
 import * as phi3 from "../../../src/llm/models/phi3.ts";
 import * as qwen2 from "../../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../../src/llm/models/qwen3.ts";
+import * as qwen3Moe from "../../../src/llm/models/qwen3_moe.ts";
 import * as smollm3 from "../../../src/llm/models/smollm3.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
 
@@ -325,6 +329,25 @@ Deno.test("readArgs() of OLMo 3 gives three of four layers a window and position
   ]);
   assertEquals([args.norms, args.qkNorm, args.qkNormWhole], ["post", true, true]);
   refused(olmo3, {}, 'config.json: "rope_theta" is missing');
+});
+
+Deno.test("readArgs() of gpt-oss, Gemma 3 and the families of experts has mlx-lm's defaults", () => {
+  const windows = ({ layerAttention }: ReturnType<typeof readArgs>) => layerAttention?.map(({ window }) => window);
+  const gpt = reads(gptOss, { num_hidden_layers: 3 });
+  assertEquals([gpt.experts?.count, gpt.experts?.chosen, windows(gpt)], [128, 4, [128, undefined, 128]]);
+  assertEquals(windows(reads(gptOss, { layer_types: ["full_attention", "sliding_attention"] })), [undefined, 128]);
+  const gemma = reads(gemma3, { num_hidden_layers: 7, hidden_size: 1152 });
+  assertEquals(windows(gemma), [512, 512, 512, 512, 512, undefined, 512]);
+  assertEquals(gemma.layerAttention?.map(({ rope }) => rope?.ropeTheta), [...Array(5).fill(1e4), 1e6, 1e4]);
+  assertEquals([gemma.headDim, gemma.scoreScale, gemma.embeddingScale], [256, 1 / 16, 34]); // sqrt(1152) in bfloat16
+  assertEquals([reads(gemma2, { head_dim: 32 }).scoreCap, reads(gemma2, { head_dim: 32 }).logitCap], [50, 30]);
+  refused(gemma2, { head_dim: 32, attn_logit_softcapping: 0 }, '"attn_logit_softcapping" is 0, expected a positive');
+  const moe = { head_dim: 32, num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, rope_theta: 1e6 };
+  assertEquals(reads(qwen3Moe, { ...moe, norm_topk_prob: true }).experts?.among, "chosen");
+  assertEquals(reads(qwen3Moe, { ...moe, norm_topk_prob: false }).experts?.among, "all");
+  assertEquals(reads(qwen3Moe, { ...moe, decoder_sparse_step: 2 }).experts?.layers, [false, true]);
+  refused(qwen3Moe, { ...moe, num_experts_per_tok: 9 }, '"num_experts_per_tok" is 9, but there are 8 experts');
+  refused(qwen3Moe, { ...moe, num_experts: 0 }, '"num_experts" is 0, expected a whole number from 1 to 16384');
 });
 
 Deno.test("describeModel() lists the known types when the type is not one", () => {

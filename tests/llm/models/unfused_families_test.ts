@@ -94,6 +94,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },
     "no layer was found below the head",
   ],
+  "sinks": [{ ...EXPERTS, model_type: "gpt_oss", num_local_experts: 4 }, "nothing alike"],
   "norms with an offset": [{ model_type: "gemma" }, "fused"],
   "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],
   "norms before and after parts, and residuals that are clipped": [
