@@ -32,6 +32,7 @@ STEPS = [(i * 613 + 7) % 500 for i in range(4)]
 
 FOUR_BITS = {"group_size": 64, "bits": 4, "mode": "affine"}
 MXFP4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+NVFP4 = {"group_size": 16, "bits": 4, "mode": "nvfp4"}
 BASE = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -70,9 +71,9 @@ GEMMA3 = {
 
 def case(name, model_type, config, formats=(None, FOUR_BITS), base=BASE, **spread):
     config = {"model_type": model_type, **base, **config}
-    suffix = {None: "bfloat16", "affine": "4 bits", "mxfp4": "mxfp4"}
+    suffix = {None: "bfloat16", "affine": "4 bits"}
     return [
-        {"name": f"{name}, {suffix[f and f['mode']]}", "config": config, "format": f, "spread": spread} for f in formats
+        {"name": f"{name}, {suffix.get(f and f['mode'], f and f['mode'])}", "config": config, "format": f, "spread": spread} for f in formats
     ]
 
 
@@ -179,7 +180,7 @@ CASES = [
         },
         [FOUR_BITS],
     ),
-    *case("Qwen3-MoE", "qwen3_moe", {**QWEN3_MOE, "tie_word_embeddings": False}, [None, MXFP4]),
+    *case("Qwen3-MoE", "qwen3_moe", {**QWEN3_MOE, "tie_word_embeddings": False}, [None, MXFP4, NVFP4]),
     *case("Gemma", "gemma", {"head_dim": 32, "num_key_value_heads": 1}, norm=[-0.1, 0.1], outer=0.5),
     *case(
         "Gemma 2",
@@ -256,9 +257,9 @@ def ranges(name, array, quantization, spread):
         own = quantization.get(path)
         bits, group = [(own if isinstance(own, dict) else quantization)[key] for key in ("bits", "group_size")]
         std = gain / (shape[-1] * group) ** 0.5
-        if array.dtype == mx.uint8:  # exponents: the codes of mxfp4 spread by 2.9
-            middle = 127 + np.log2(std / 2.9)
-            return [float(np.floor(middle)), float(np.floor(middle)) + 2]
+        if array.dtype == mx.uint8:  # bytes of a power of 2, or of E4M3 with 3 bits after the exponent; codes spread by 2.9
+            middle = 127 + np.log2(std / 2.9) if group == 32 else 8 * (7 + np.log2(std / 2.9))
+            return [float(np.floor(middle)), float(np.floor(middle)) + (2 if group == 32 else 6)]
         scale = std / (2**bits / 12**0.5)
         middle = scale * (2**bits - 1) / 2
         return [0.9 * scale, 1.1 * scale] if part == "scales" else [-1.01 * middle, -0.99 * middle]
