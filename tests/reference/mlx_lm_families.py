@@ -3,7 +3,7 @@
     python3 tests/reference/mlx_lm_families.py [OUT]
 
 Writes golden/models/mlx_lm_families.json.gz and mlx_lm_families.f32. The first has, for each checkpoint, its config.json, its tensors
-(name, dtype, shape, range of the values), the tokens that greedy decoding gives, and the SHA-256 of the files that `mlx_lm.convert`
+(name, dtype, shape, range of the values), the tokens that greedy decoding gives, lengths of gradients, and the SHA-256 of the files that `mlx_lm.convert`
 makes of a dense one in 4 bits. Values follow from the place of a tensor in the list
 (see `drawn`), so that a test can write the same files. The second has logits in float32, of every row every 16th one.
 
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.cache import make_prompt_cache
@@ -323,6 +324,18 @@ def computed(directory):
     return kept(np.concatenate(rows), 0), [greedy(model, prompt) for prompt in PROMPTS]
 
 
+def gradients(directory):
+    """The loss of the first prompt's tokens, and how long its gradients by small parameters are: norms, sinks and routers."""
+    model, _ = load_model(directory, lazy=False)
+    model.set_dtype(mx.float32)
+    tokens = mx.array([PROMPTS[0]])
+    loss = nn.value_and_grad(model, lambda m: nn.losses.cross_entropy(m(tokens[:, :-1]), tokens[:, 1:], reduction="mean"))
+    value, grads = loss(model)
+    small = ("norm.weight", "sinks", ".gate.weight", ".router.weight")
+    lengths = {name: mx.linalg.norm(grad).item() for name, grad in tree_flatten(grads) if name.endswith(small)}
+    return {"loss": value.item(), "lengths": lengths}
+
+
 def converted(directory, form):
     """The SHA-256 of the files of a checkpoint that mlx-lm quantizes."""
     model, config = load_model(directory, lazy=False)
@@ -340,10 +353,11 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             config, rows = checkpoint(Path(folder), entry["config"], entry["format"], entry["spread"])
             values, tokens = computed(Path(folder))
+            grads = gradients(Path(folder)) if entry["format"] is None else None
             sums = converted(Path(folder), FOUR_BITS) if entry["format"] is None else None
         assert np.isfinite(values).all() and not any(510 in answer for answer in tokens), entry["name"]
         print(entry["name"], f"std {values.std():.2f}", tokens[0], file=sys.stderr)
-        models.append({"name": entry["name"], "config": config, "tensors": rows, "greedy": tokens, "converted": sums})
+        models.append({"name": entry["name"], "config": config, "tensors": rows, "greedy": tokens, "converted": sums, "gradients": grads})
         logits.append(values)
     golden = {"prompts": PROMPTS, "steps": STEPS, "every": EVERY, "models": models}
     text = json.dumps(golden, separators=(",", ":")).encode()

@@ -125,7 +125,7 @@ export class Experts extends Module {
   #routed(x: Tensor): { readonly chosen: Tensor; readonly weights: Tensor } {
     const { chosen: k, among } = this.#experts;
     const scores = (this.gate ?? this.router)!.forward(x).astype(mx.float32);
-    const chosen = mx.argpartition(mx.negative(scores), k - 1, -1).index("...", mx.Slice(0, k));
+    const chosen = mx.stopGradient(mx.argpartition(mx.negative(scores), k - 1, -1).index("...", mx.Slice(0, k)));
     const probable = among === "all" ? mx.softmax(scores, -1) : scores;
     const weights = mx.takeAlongAxis(probable, chosen, -1);
     return { chosen, weights: among === "all" ? weights : mx.softmax(weights, -1) };

@@ -1,7 +1,7 @@
 /**
  * Checkpoints of mlx-lm's families, as mlx-lm saves them, give its logits in float32 and its tokens. Prompts are longer than every
  * window. They are read at once without a cache, in two parts with one, and tokens follow one by one, also in the generation loop. Dense
- * ones are converted to the bytes that mlx-lm writes.
+ * ones are converted to the bytes that mlx-lm writes, and their gradients are its too.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -27,20 +27,33 @@ const LIMIT = 1e-7;
 const ROUNDED = 1e-5;
 /** Where attention of a prompt multiplies in float16, on matrix units. */
 const HALF_ATTENTION = 1e-6;
+/** Relative, as far as bfloat16 is exact: gradients have it where parameters do. */
+const GRADIENT_LIMIT = 2 ** -8;
+/** Activations in 16 bits, and what that costs. */
+const HALVES = [[mx.float16, 1e-5], [mx.bfloat16, 1e-3]] as const;
+/** The same where rounding may choose another expert of nearly the same weight. */
+const OTHER_EXPERTS = 1e-2;
 /** Tokens of the prompt that are read first; the others follow in a cache that is there. */
 const PART = 17;
 const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it
+/** Software Vulkan drivers, which are too slow for everything. */
+const SOFTWARE = new Set(mx.devices().filter(({ type }) => type === "cpu").map(({ name }) => name));
 
 /** Distances from mlx-lm of each way to compute logits. */
-async function errors(dir: string, device: string, golden: Float32Array): Promise<Record<string, number>> {
+async function errors(
+  dir: string,
+  device: string,
+  golden: Float32Array,
+  dtype: mx.Dtype,
+): Promise<Record<string, number>> {
   mx.setDefaultDevice(device);
   const before = mx.getActiveMemory();
-  const { model } = await mx.lm.load(dir, { device });
+  const { model } = await mx.lm.load(dir, { device, dtype });
   const { vocabSize } = model.config;
   const [prompt] = PROMPTS;
   const keep = (logits: Float32Array, first: number): number[] => keptLogits(logits, first, vocabSize);
   const logits = (ids: readonly number[], first: number, cache?: mx.lm.KvCache, rows?: mx.Tensor): number[] => {
-    using out = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32), cache, rows));
+    using out = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32), cache, rows).astype(mx.float32));
     return keep(out.toTypedArray() as Float32Array, first);
   };
   const each = golden.length / (prompt.length + STEPS.length);
@@ -68,9 +81,33 @@ async function errors(dir: string, device: string, golden: Float32Array): Promis
   return found;
 }
 
+/** The loss of the first prompt and the lengths of its gradients, as far as mlx-lm's are known. */
+async function gradients(dir: string, names: readonly string[]): Promise<Record<string, number>> {
+  mx.setDefaultDevice("wasm");
+  const { model } = await mx.lm.load(dir, { device: "wasm", dtype: mx.float32 });
+  using _ = model;
+  return mx.tidy(() => {
+    const ids = mx.array([[...PROMPTS[0]]], mx.int32);
+    const loss = (tokens: mx.Tensor): mx.Tensor =>
+      mx.nn.losses.crossEntropy(
+        model.forward(tokens.index(mx.Slice(null), mx.Slice(0, -1))),
+        tokens.index(mx.Slice(null), mx.Slice(1)),
+        null,
+        -1,
+        0,
+        "mean",
+      );
+    const [value, grads] = mx.nn.valueAndGrad(model, loss)(ids);
+    const all = mx.utils.treeFlatten(grads, "", null, {}) as Record<string, mx.Tensor>;
+    const lengthOf = (name: string): number =>
+      Number(mx.linalg.norm(all[name.replace(/^language_model\./, "")].astype(mx.float32)).item());
+    return { loss: Number(value.item()), ...Object.fromEntries(names.map((name) => [name, lengthOf(name)])) };
+  });
+}
+
 /** Tokens of greedy decoding: each prompt alone, both in a batch, and both in an engine. */
 async function answers(dir: string, device: string, count: number): Promise<Record<string, number[][]>> {
-  const { model, tokenizer } = await mx.lm.load(dir, { device });
+  const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx.float32 });
   using _ = model;
   const options = { temp: 0, maxTokens: count };
   const tokensOf = async (responses: AsyncIterable<{ readonly token: number }>): Promise<number[]> =>
@@ -92,14 +129,19 @@ for (const [i, checkpoint] of CHECKPOINTS.entries()) {
     const dir = `${folder}/model`;
     await writeCheckpoint(dir, checkpoint);
     const golden = expectedLogits(i);
-    const compare = async (device: string, limit: number): Promise<void> => {
-      for (const [way, error] of Object.entries(await errors(dir, device, golden))) {
+    const compare = async (device: string, limit: number, dtype: mx.Dtype = mx.float32): Promise<void> => {
+      for (const [way, error] of Object.entries(await errors(dir, device, golden, dtype))) {
         assert(error <= limit, `${way}: NMSE ${error}`);
       }
     };
     for (const device of DEVICES) {
       const limit = device === "wasm" ? ROUNDED : hasMatrices(device) ? HALF_ATTENTION : LIMIT;
       await t.step(`logits on ${device}`, () => compare(device, limit));
+      const hasExperts = checkpoint.config.includes('"num_experts_per_tok"');
+      for (const [dtype, rounded] of SOFTWARE.has(device) ? [] : HALVES) {
+        const most = hasExperts ? OTHER_EXPERTS : rounded;
+        await t.step(`logits on ${device} with ${dtype.name} activations`, () => compare(device, most, dtype));
+      }
       if (device !== "wasm") {
         await t.step(`logits on ${device}, fused where the kernels serve it`, async () => {
           using _options = withOptions({ regions: "on" }); // also where subgroups are small
@@ -113,6 +155,17 @@ for (const [i, checkpoint] of CHECKPOINTS.entries()) {
     }
     if (DEVICES.includes("wasm")) {
       await t.step("logits on wasm with VKMX_EXACT=1", () => withExactCpu(() => compare("wasm", LIMIT)));
+    }
+    if (DEVICES.includes("wasm") && checkpoint.gradients !== null) {
+      const { loss, lengths } = checkpoint.gradients;
+      await t.step("gradients on wasm with VKMX_EXACT=1", () =>
+        withExactCpu(async () => {
+          const found = await gradients(dir, Object.keys(lengths));
+          for (const [name, expected] of Object.entries({ loss, ...lengths })) {
+            const error = Math.abs(found[name] / expected - 1);
+            assert(error <= GRADIENT_LIMIT, `${name} is ${found[name]}, expected ${expected}`);
+          }
+        }));
     }
     if (checkpoint.converted !== null) {
       await t.step("convert() writes the bytes that mlx-lm writes", async () => {

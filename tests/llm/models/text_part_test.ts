@@ -35,7 +35,7 @@ async function write(
 }
 
 async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE });
+  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
   using _ = model;
   mx.setDefaultDevice(DEVICE);
   using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));

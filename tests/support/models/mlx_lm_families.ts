@@ -23,6 +23,8 @@ export interface FamilyCheckpoint {
   readonly tensors: readonly TensorRow[];
   /** The tokens of greedy decoding, after each prompt. */
   readonly greedy: readonly (readonly number[])[];
+  /** The mean cross entropy of the first prompt, and lengths of its gradients by name of parameter; null where it is quantized. */
+  readonly gradients: { readonly loss: number; readonly lengths: Readonly<Record<string, number>> } | null;
   /** The SHA-256 of the files that `mlx_lm.convert` makes of it in 4 bits, by name; null where it is quantized already. */
   readonly converted: Readonly<Record<string, string>> | null;
 }
