@@ -120,3 +120,44 @@ Deno.test("crossEntropy() and gatedDeltaUpdate() say what they take", () => {
   );
   assertThrows(() => gatedDeltaUpdate(q, q, v, g, g, null, ones([1, 3])), mx.ShapeError, "mask of shape (1, 2)");
 });
+
+for (const device of testDevices()) {
+  Deno.test(`attention with sinks or bounds of more scores than memory should hold, on ${device}`, () =>
+    mx.withDevice(device, () =>
+      mx.tidy(() => {
+        const [heads, rows, keys, dim] = [8, 1100, 4096, 2]; // cut into blocks of 1024 queries
+        const q = mx.array(drawn(heads * rows * dim)).reshape([1, heads, rows, dim]);
+        const k = mx.array(drawn(keys * dim)).reshape([1, 1, keys, dim]);
+        const v = mx.array(drawn(keys * dim)).reshape([1, 1, keys, dim]);
+        const [queries, keyRows, values] = [q, k, v].map(flat);
+        const sinks = [0, 1, 2, 3, 4, 5, 6, 7];
+        const length = 4000;
+        const bound = 0.5;
+        // deno-fmt-ignore
+        const ways = [
+          [{ mask: "causal", sinks }, (i: number, j: number) => j <= i + keys - rows],
+          [{ mask: "causal", softcap: bound, lengths: [length] }, (i: number, j: number) => j <= i + length - rows],
+          [{ mask: mx.array(Array.from({ length: rows }, (_, i) => i % 5)).reshape([rows, 1]).greater(0), sinks }, (i: number) => i % 5 > 0],
+          [{ sinks, lengths: [length] }, (_: number, j: number) => j < length],
+        ] as const;
+        for (const [options, sees] of ways) {
+          const found = mx.fast.scaledDotProductAttention(q, k, v, { scale: 1, ...options });
+          mx.eval(found);
+          const cap = "softcap" in options
+            ? (s: number): number => bound * Math.tanh(s / bound)
+            : (s: number): number => s;
+          for (const [h, i] of [[0, 0], [3, 1023], [5, 1024], [7, 1099], [2, 1097]]) {
+            let [total, out] = ["sinks" in options ? Math.exp(sinks[h]) : 0, [0, 0]];
+            for (let j = 0; j < keys; j++) {
+              if (!sees(i, j)) continue;
+              const at = (h * rows + i) * dim;
+              const p = Math.exp(cap(queries[at] * keyRows[j * dim] + queries[at + 1] * keyRows[j * dim + 1]));
+              total += p;
+              out = out.map((sum, c) => sum + p * values[j * dim + c]);
+            }
+            const row = found.index(0, h, i);
+            assert(error(flat(row), out.map((sum) => sum / total)) < 1e-9, `${Object.keys(options)} ${h} ${i}`);
+          }
+        }
+      })));
+}

@@ -331,7 +331,7 @@ export function scaledDotProductAttention<Q extends TensorLike, K extends Tensor
   }
   return scoped(
     "scaledDotProductAttention",
-    (): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink), softcap),
+    (): AnyTensor => attentionInBlocks(inputs.map(wrap), attrs, dtype, sink && wrap(sink), softcap),
   );
 }
 
@@ -339,6 +339,40 @@ const attentionNode = defineFused(
   "attention",
   ({ attrs, dtype }, ...inputs) => attentionComposite(inputs, attrs, dtype),
 );
+
+/** Most scores that are in memory at a time: 128 MiB in float32. */
+const MAX_SCORES = 2 ** 25;
+
+/** {@link attentionComposite} of some queries after the other, so that the memory of scores does not grow with their number. */
+function attentionInBlocks(
+  inputs: readonly Tensor[],
+  attrs: OpAttrs["attention"],
+  dtype: Dtype,
+  sinks: Tensor | undefined,
+  softcap: number | undefined,
+): Tensor {
+  const [q, k, v, ...rest] = inputs;
+  const [batch, heads, rows] = q.shape;
+  const keys = k.shape[2];
+  const most = Math.max(1, Math.floor(MAX_SCORES / Math.max(1, batch * heads * keys)));
+  if (rows <= most) return attentionComposite(inputs, attrs, dtype, sinks, softcap);
+  const ends = Array.from({ length: Math.ceil(rows / most) }, (_, i) => Math.min(rows, (i + 1) * most));
+  const parts = (x: Tensor): Tensor[] => split(x, ends.slice(0, -1), 2);
+  const queries = parts(q);
+  const masks = attrs.mask === "bool" || attrs.mask === "add" ? parts(rest[0]) : [];
+  const lengths = attrs.hasLengths ? op.clip(rest[rest.length - 1], 0, keys) : array([keys], int32);
+  const blocks = queries.map((block, i) => {
+    const mask = masks.length > 0 ? [masks[i]] : [];
+    if (attrs.mask !== "causal") {
+      const own = attrs.hasLengths ? [lengths] : [];
+      return attentionComposite([block, k, v, ...mask, ...own], attrs, dtype, sinks, softcap);
+    }
+    // The last query of a block sees as many keys less as queries follow.
+    const seen = op.subtract(lengths, rows - ends[i]);
+    return attentionComposite([block, k, v, seen], { ...attrs, hasLengths: true }, dtype, sinks, softcap);
+  });
+  return concatenate(blocks, 2);
+}
 
 /** A mask of a wider dtype than the result would be rounded silently, so it is an error. */
 function needMeet(what: string, found: Dtype, result: Dtype): void {

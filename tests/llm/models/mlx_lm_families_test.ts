@@ -63,6 +63,8 @@ async function errors(
   const cache = model.makeCache();
   const parts = [...logits(prompt.slice(0, PART), 0, cache), ...logits(prompt.slice(PART), PART, cache)];
   const steps = STEPS.flatMap((id, i) => logits([id], prompt.length + i, cache));
+  cache.trim(STEPS.length);
+  const again = STEPS.flatMap((id, i) => logits([id], prompt.length + i, cache));
   const looped = model.makeCache();
   const last = mx.array([prompt.length - 1], mx.int32);
   const row = logits(prompt, prompt.length - 1, looped, last);
@@ -72,6 +74,7 @@ async function errors(
     "in two parts": nmse(parts, expected(0, prompt.length)),
     "last row": nmse(row, expected(prompt.length - 1, prompt.length)),
     "one by one": nmse(steps, expected(prompt.length)),
+    "after a rollback": nmse(again, expected(prompt.length)),
     loop: nmse(loop, expected(prompt.length)),
   };
   mx.dispose([last]);
