@@ -74,4 +74,32 @@ export const GENERATION = [
     replace: "value",
     tests: ["tests/llm/generation/answer_test.ts", "tests/llm/generation/call_formats_test.ts"],
   },
+  {
+    name: "a window has one position more",
+    file: "src/llm/layers/pass.ts",
+    find: "mx.greater(column, mx.subtract(positions, window))",
+    replace: "mx.greaterEqual(column, mx.subtract(positions, window))",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "rows of experts stay sorted by expert",
+    file: "src/llm/layers/experts.ts",
+    find: "mx.take(y, mx.argsort(order), 0)",
+    replace: "mx.take(y, order, 0)",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "weights of experts are probabilities among all of them, also where they are those among the chosen",
+    file: "src/llm/layers/experts.ts",
+    find: 'among === "all" ? weights : mx.softmax(weights, -1)',
+    replace: "weights",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "positions of layers with a window are those of the others",
+    file: "src/llm/config/decoder.ts",
+    find: "rope: slidingRope ?? whole.rope",
+    replace: "rope: whole.rope",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
 ] as const satisfies readonly Mutant[];
