@@ -101,8 +101,9 @@ interface Bar {
 async function decodeSpeeds(): Promise<Bar[]> {
   const text = await Deno.readTextFile(`${ROOT}docs/performance.md`);
   const lines = text.split("\n");
-  const cellsWith = (cell: string): string[] => {
-    const cells = lines.map((line) => line.split("|").map((one) => one.trim())).find((row) => row.includes(cell));
+  const rows = lines.map((line) => line.split("|").map((one) => one.trim()));
+  const cellsWith = (cell: string, from: number = 0): string[] => {
+    const cells = rows.slice(from).find((row) => row.includes(cell));
     if (cells === undefined) throw new Error(`docs/performance.md has no table with ${cell}`);
     return cells;
   };
@@ -111,7 +112,8 @@ async function decodeSpeeds(): Promise<Bar[]> {
     if (found === undefined) throw new Error(`docs/performance.md has no ${pattern}`);
     return Number(found.replaceAll(",", ""));
   };
-  const [models, speeds] = ["llama.cpp, 0.6B †", "decode @128"].map(cellsWith);
+  const models = cellsWith("llama.cpp, 0.6B †");
+  const speeds = cellsWith("decode @128", rows.indexOf(models));
   const speedOf = (model: string): number => number(speeds[models.indexOf(model)], /^([\d,]+)/);
   return [
     { name: "vkmx", value: speedOf("0.6B"), own: true },

@@ -159,7 +159,7 @@ tiny-qwen3  4.75 MB      8.92 M  wasm    prompt 8 {text}{number}  {text}± {numb
 tiny-qwen3  4.75 MB      8.92 M  wasm    prompt 4 {text}{number}  {text}± {number}
 tiny-qwen3  4.75 MB      8.92 M  wasm    decode 4 {text}{number}  {text}± {number}
 
-wasm: CPU (WebAssembly); loaded in {number} s, {number} MB of memory at most
+wasm: CPU (WebAssembly); activations of float32, loaded in {number} s, {number} MB of memory at most
 `,
   },
 ];

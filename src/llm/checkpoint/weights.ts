@@ -281,7 +281,6 @@ export function openWeights(
   { config, stacks, prefix, nameOf }: CheckpointNames,
   dtype: Dtype | ((stored: Dtype) => Dtype),
 ): Weights {
-  if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
   const stored = new Map<string, Tensor>();
   const from = new Map<string, string>();
   try {
@@ -348,6 +347,7 @@ export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
 
 /** Throws if files of weights are not there. */
 export function checkShards(dir: string, files: readonly string[], names: readonly string[]): void {
+  if (files.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
   const missing = missingShards(files, names);
   if (missing.length === 0) return;
   throw new LlmError("weights", `${shownPath(dir)} lacks ${listed(missing.map(shownPath))}: download the model again`);

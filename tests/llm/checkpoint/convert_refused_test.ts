@@ -36,8 +36,9 @@ interface Refusal {
 const REFUSED: Readonly<Record<string, Refusal>> = {
   "a model of another family": {
     code: "config",
-    message: /model_type "gemma3" is not known: known are llama, mistral, qwen2, qwen3$/,
-    spoil: (model) => editConfig(model, { model_type: "gemma3" }),
+    message:
+      /model_type "mystery" is not known: known are gemma, .*, smollm3\. To ask for it, describe the model at https:/,
+    spoil: (model) => editConfig(model, { model_type: "mystery" }),
   },
   "a model that is quantized already": {
     code: "option",

@@ -4,6 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../../src/graph/dtype.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
@@ -17,15 +18,8 @@ const LIMIT = 1e-3;
 
 /** Runs with a value of the variable, or without it. */
 async function withVariable<T>(value: string | undefined, work: () => Promise<T>): Promise<T> {
-  const before = Deno.env.get("VKMX_DTYPE");
-  const set = (text: string | undefined): void =>
-    text === undefined ? Deno.env.delete("VKMX_DTYPE") : Deno.env.set("VKMX_DTYPE", text);
-  set(value);
-  try {
-    return await work();
-  } finally {
-    set(before);
-  }
+  using _options = withOptions({ env: { VKMX_DTYPE: value } });
+  return await work();
 }
 
 /** The logits of the embedded model, whose floats are bfloat16, and its dtype. */
