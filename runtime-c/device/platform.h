@@ -9,7 +9,8 @@
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
-#undef CreateSemaphore // macros that are names in this runtime
+#undef CreateEvent // macros that are names in this runtime
+#undef CreateSemaphore
 #undef OPTIONAL
 typedef SRWLOCK Lock;
 #define LOCK_INIT SRWLOCK_INIT

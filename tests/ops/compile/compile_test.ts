@@ -428,10 +428,10 @@ deviceTest("compile() reads arguments where they lie in a larger array, and resu
 deviceTest("SharedMemory is shared as long as it is large enough", () => {
   const backend = getBackend(mx.defaultDevice());
   const scratch = new SharedMemory();
-  const taken = [100, 50, 200, 150].map((bytes) => scratch.take(backend, bytes));
+  const taken = [100, 50, 200, 150].map((bytes) => scratch.take(backend, bytes, 0));
   assertEquals(taken.map((storage) => storage.bytes), [100, 100, 200, 200]);
   for (const storage of taken) storage.release();
-  const anew = scratch.take(backend, 10);
+  const anew = scratch.take(backend, 10, 0);
   assertEquals(anew.bytes, 10);
   anew.release();
 });

@@ -279,6 +279,10 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, ForgedRow>> = {
   },
   vkrt_plan_prepare: { weight: 3, parameters: ["device", "plan_words", "plan_count"] },
   vkrt_plan_run: { weight: 15, parameters: ["device", "plan", "slot_words", "slot_count", "times", "stream", "out"] },
+  vkrt_plan_run_pair: {
+    weight: 10,
+    parameters: ["device", "plan", "slot_words", "slot_count", "plan", "slot_words", "slot_count", "out"],
+  },
   vkrt_plan_free: {
     weight: 2,
     parameters: ["device", "plan"],
