@@ -40,16 +40,10 @@ void pairs_deinit(Device *d) {
         if (d->pairs[i].event) d->vk.DestroyEvent(d->device, d->pairs[i].event, NULL);
 }
 
-// The host sees what was written up to here once the event is set.
+// The host sees what was written up to here once the event is set. An event may name no stage of the host, so a barrier does.
 static void tell(Device *d, const Pair *pair) {
     commands_barrier(d, pair->commands, COMPUTE, WRITE, COMPUTE | HOST, READ | WRITE | HOST_READ);
-    VkMemoryBarrier2 barrier = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2,
-        .srcStageMask = COMPUTE,
-        .srcAccessMask = WRITE,
-        .dstStageMask = HOST,
-        .dstAccessMask = HOST_READ,
-    };
+    VkMemoryBarrier2 barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2, .srcStageMask = COMPUTE, .dstStageMask = COMPUTE};
     VkDependencyInfo info = {.sType = VK_STRUCTURE_TYPE_DEPENDENCY_INFO, .memoryBarrierCount = 1, .pMemoryBarriers = &barrier};
     d->vk.CmdSetEvent2(pair->commands, pair->event, &info);
 }

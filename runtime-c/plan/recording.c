@@ -134,6 +134,9 @@ static int32_t recording_make(Device *d, Plan *plan, Recording **out) {
     return VKRT_OK;
 }
 
+// Whether 1 << i runs are one whole run, which is recorded already.
+static bool is_whole(const Plan *plan, uint32_t i) { return i == 0 && plan->preamble == 0; }
+
 // The command buffers of `times` runs, recorded where they were not needed so far.
 static int32_t buffers_of(Device *d, Plan *plan, Recording *r, uint32_t times, VkCommandBuffer *out, uint32_t *count) {
     *count = 0;
@@ -144,11 +147,11 @@ static int32_t buffers_of(Device *d, Plan *plan, Recording *r, uint32_t times, V
     uint32_t most = 0, wanted = 0, left = times;
     while (most + 1 < RUNS && plan->dispatches << (most + 1) <= MAX_TOGETHER) most++;
     for (uint32_t i = most + 1; i-- > 0; left %= 1u << i)
-        if (left >= 1u << i) wanted |= 1u << i;
+        if (left >= 1u << i && !is_whole(plan, i)) wanted |= 1u << i;
     TRY(record_more(d, plan, r, wanted));
     if (plan->preamble > 0) out[(*count)++] = r->preamble;
     for (uint32_t i = most + 1; i-- > 0; times %= 1u << i)
-        for (uint32_t n = times >> i; n > 0; n--) out[(*count)++] = r->runs[i];
+        for (uint32_t n = times >> i; n > 0; n--) out[(*count)++] = is_whole(plan, i) ? r->commands : r->runs[i];
     return VKRT_OK;
 }
 

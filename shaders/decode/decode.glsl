@@ -198,7 +198,7 @@ vec4 load_quad(uint64_t address, uint i, uint dtype) {
     return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
 }
 
-// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits. Of codes it is a word and an unused one.
+// A quad of the cache as it is stored: `next` is its second half where elements have 32 bits. Of codes it is a word and an unused one.
 const uint QUAD_WORDS = DTYPE_KV == DTYPE_F32 ? 2u : 1u;
 uvec2 cached_quad(uint64_t quad, uint i) { return CODED ? uvec2(Weights1(quad).v[0], 0u) : Weights2(quad).v[i]; }
 uvec4 cached_eight(uint64_t eight, uint i) {

@@ -99,7 +99,7 @@ export class MaskedSteps {
   async #writeMask(): Promise<void> {
     const words = await this.#context.sequence.constraint!.mask();
     const { mask } = this.#masking!;
-    writeState(mask, new Uint32Array(words)); // a copy: the mask lies in shared memory
+    writeState(mask, new Uint32Array(words)); // a copy: the mask is in shared memory
   }
 
   /** Frees the choice and its state. */

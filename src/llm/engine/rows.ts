@@ -133,7 +133,7 @@ export class DeviceRows implements Disposable {
 
   /** Writes which tokens a row may choose next. */
   allow(row: number, mask: Int32Array): void {
-    writeState(this.state.mask!, new Uint32Array(mask), row * mask.length); // a copy: the mask lies in shared memory
+    writeState(this.state.mask!, new Uint32Array(mask), row * mask.length); // a copy: the mask is in shared memory
   }
 
   /** The tokens that finished steps chose for a row at `count` positions from `position` on; -1 where logits had none. */
