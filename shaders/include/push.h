@@ -368,6 +368,15 @@ struct CoopmatAttentionPush {
     uint pages; // of a pool
 };
 
+// One query of each sequence over pages; see include/kv_address.glsl for capacity.
+struct PagedAttentionPush {
+    uint capacity;
+    uint pages;
+    uint part; // positions of a part, a multiple of those of a page
+    float scale;
+    int q_strides[2]; // elements of sequences and heads
+};
+
 // Rows of the result; how many parts each has and their width are specialisation constants.
 struct AttentionMergePush {
     uint rows;

@@ -1,9 +1,10 @@
 #version 460
-// attention_merge: what several workgroups made of different keys of the same rows (coopmat_attention with SPLITS), as one.
+// attention_merge: what several workgroups made of different keys of the same rows (coopmat_attention and paged_attention
+// with SPLITS), as one.
 //
 // A part of a row is its output over the keys that the part saw. Its stats are {largest score, sum of weights}, scores
 // in powers of two. out = sum of weight_s * part_s / sum of weight_s with weight_s = sum_s * 2^(score_s - largest score
-// of all); 0 if no part saw a key. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four
+// of all); 0 if no part saw a key. A part whose sum is 0 is not read. parts (SPLITS, rows, DIM) float32, stats (SPLITS, rows, 2). A thread makes four
 // elements; DIM a multiple of 4.
 
 #define BUFFERS 3
@@ -26,9 +27,10 @@ void main() {
     vec4 sum = vec4(0.0);
     for (uint s = 0; s < SPLITS; s++) {
         vec2 stat = F32x2s(pc.address[1]).v[s * pc.p.rows + row];
+        if (stat.y == 0.0) continue;
         float weight = stat.y * exp2(stat.x - most);
         weights += weight;
         sum += weight * F32x4s(pc.address[0]).v[s * pc.p.rows * (DIM / 4) + i];
     }
-    store_quad(pc.address[2], i, DTYPE_OUT, weights > 0.0 ? sum / weights : vec4(0.0));
+    store_quad(pc.address[2], i, DTYPE_OUT, weights == 0.0 ? vec4(0.0) : sum / weights);
 }

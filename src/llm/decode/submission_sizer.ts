@@ -10,6 +10,8 @@ import { MegakernelFailure } from "../../graph/error.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
+/** Milliseconds of a step up to which another one is submitted ahead: the device need not wait for the host, and a stop not for long. */
+const MAX_AHEAD_MS = 40;
 /** Steps of the first submission where their time is known. */
 const FIRST_STEPS = 8;
 
@@ -107,7 +109,7 @@ export class SubmissionSizer {
 
   /** Submissions on their way: one is ahead if that does not mean a long wait at the end. */
   get depth(): number {
-    return this.#perStep <= SUBMISSION_MS ? 2 : 1;
+    return this.#perStep <= MAX_AHEAD_MS ? 2 : 1;
   }
 
   /**

@@ -13,7 +13,7 @@ import type { Tuning } from "./tuning.ts";
 export function tuneDiscrete(computeUnits: number): Tuning {
   const units = computeUnits || H200.computeUnits;
   const scale = (value: number): number => Math.max(1, Math.round(value * units / H200.computeUnits));
-  const { quantizedProducts, denseProducts, tiles, fewRows, attention, reductions, decode } = H200;
+  const { quantizedProducts, denseProducts, tiles, fewRows, attention, pagedAttention, reductions, decode } = H200;
   return {
     ...H200,
     name: `discrete GPU of ${computeUnits || "unknown"} compute units`,
@@ -30,6 +30,7 @@ export function tuneDiscrete(computeUnits: number): Tuning {
     tiles: { targetWorkgroups: scale(tiles.targetWorkgroups) },
     fewRows: { ...fewRows, fewColumns: scale(fewRows.fewColumns), someColumns: scale(fewRows.someColumns) },
     attention: { ...attention, targetWorkgroups: scale(attention.targetWorkgroups) },
+    pagedAttention: { ...pagedAttention, targetWorkgroups: scale(pagedAttention.targetWorkgroups) },
     reductions: {
       targetWorkgroups: scale(reductions.targetWorkgroups),
       manyRows: scale(reductions.manyRows),

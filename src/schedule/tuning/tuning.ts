@@ -101,6 +101,14 @@ export interface Tuning {
     readonly minKeys: number;
   };
 
+  /** Attention of one query of each sequence over pages. */
+  readonly pagedAttention: {
+    /** Workgroups that parts of the positions aim at: several waves, since sequences have unlike lengths. */
+    readonly targetWorkgroups: number;
+    /** Fewest positions of a part. */
+    readonly minPositions: number;
+  };
+
   /** Gradients of attention. */
   readonly attentionGradients: {
     /** Where they are faster as products on matrix units. */

@@ -21,7 +21,7 @@ Deno.test("a sizer begins with single steps, doubles, and ends at ten millisecon
 
 Deno.test("a sizer that is known begins with eight steps, and steps that take long come one by one", () => {
   assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).size), [8, 8, 5, 1]);
-  assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).depth), [2, 2, 2, 1]);
+  assertEquals([0.1, 0.3, 2, 20, 50].map((known) => new SubmissionSizer(known).depth), [2, 2, 2, 2, 1]);
 });
 
 Deno.test("a sizer follows a device that runs ahead, and not a host that comes late", () => {

@@ -77,7 +77,7 @@ for (const [requests, options, kernel, calls, pages = {}] of CASES) {
     const steps = plans.filter((plan) => of(plan, kernel).length > 0);
     assertEquals(of(steps.at(-1)!, kernel).length, calls);
     for (const plan of steps) {
-      for (const name of [kernel, "coopmat_attention", "attention"]) {
+      for (const name of [kernel, "paged_attention", "coopmat_attention", "attention"]) {
         for (const { spec } of of(plan, name)) {
           assertEquals([spec.PAGE, spec.DTYPE_KV], [PAGE, (pages.kvBits ? mx.uint8 : mx.float16).code]);
         }

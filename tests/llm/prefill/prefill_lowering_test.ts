@@ -320,7 +320,7 @@ for (const [count, tokens, attentions] of PAGED) {
       using _options = withOptions({ launchMode: "barriers" });
       const found = await dispatched(() => pagedStep(model, count, tokens, 57), "");
       const of = (name: string): readonly Dispatched[] => found.filter(({ kernel }) => kernel.startsWith(name));
-      const reads = of("coopmat_attention");
+      const reads = of(tokens === 1 ? "paged_attention" : "coopmat_attention");
       assertEquals([of("coopmat_qkv").length, reads.length], [SHAPE.layers, attentions]);
       for (const { spec, buffers } of [...of("coopmat_qkv"), ...reads]) {
         assertEquals([spec.PAGE, buffers.has("pages")], [PAGE, true]);

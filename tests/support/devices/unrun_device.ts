@@ -134,7 +134,7 @@ export function withoutRunning(maxThreads: number, compiled: (words: Uint32Array
   let plans = 0;
   Object.assign(backend, {
     has: (kernel: string) => !OF_CPU.has(kernel),
-    limits: { ...backend.limits, maxThreads, subgroup: 32 },
+    limits: { ...backend.limits, maxThreads, sharedBytes: H200_LIMITS.sharedBytes, subgroup: 32 },
     compile: (words: Uint32Array) => {
       compiled(words);
       return ++plans;

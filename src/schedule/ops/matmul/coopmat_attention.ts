@@ -161,15 +161,20 @@ export function emitMatrixAttention(
     },
     workgroups: [kvHeads, tiles, splits * batch],
   });
-  if (splits > 1) {
-    const count = batch * queries * heads;
-    l.emit("attention_merge", [parts, stats, out], {
-      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: a.dtype.code },
-      push: { rows: count },
-      workgroups: l.groups(count * dim / 4),
-    });
-  }
+  if (parts) mergeParts(l, parts, stats, out);
   return out;
+}
+
+/** Adds up what workgroups made of parts of the keys: float32 (splits, …, D), with the largest score and the sum of weights of each row. */
+export function mergeParts(l: Lowering, parts: Value, stats: Value, out: Value): void {
+  const [splits] = parts.shape;
+  const dim = parts.shape[parts.shape.length - 1];
+  const rows = sizeOf(parts.shape) / splits / dim;
+  l.emit("attention_merge", [parts, stats, out], {
+    spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: out.dtype.code },
+    push: { rows },
+    workgroups: l.groups(rows * dim / 4),
+  });
 }
 
 /** The shape and dtype of {@link emitMatrixAttention} for an attention node over `inputs` (q, keys, values, …). */

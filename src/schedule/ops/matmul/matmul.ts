@@ -13,6 +13,7 @@ import { broadcastStrides, collapse, isContiguous, type Shape, sizeOf } from "..
 import type { Lowering } from "../../plan/context.ts";
 import { type Pages, type Value, view } from "../../plan/value.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
+import { pagedAttention } from "./paged_attention.ts";
 import type { Dispatch } from "../../plan/builder.ts";
 import { denseOperand, emitDense, emitTerms, suitsMatrices, suitsTerms } from "./coopmat_dense.ts";
 import { addSplits, isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./matmul_tiles.ts";
@@ -227,8 +228,10 @@ function readsBlocks(backend: Backend, { dtype, offset, strides, blocks }: Value
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
   const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
-  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
-  if (product) return product;
+  if (sizeOf(node.shape) > 0) {
+    const emitted = pagedAttention(l, node, inputs, lengths) ?? matrixAttention(l, node, inputs, lengths);
+    if (emitted) return emitted;
+  }
   const pages = sharedPages(l.backend, mode, inputs);
   const blockOf = ({ blocks }: Value): number => pages ? blocks?.size ?? 0 : 0;
   const readable = (x: Value): Value => {
