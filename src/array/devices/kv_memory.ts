@@ -47,6 +47,17 @@ export function writePositions(array: Tensor, positions: Tensor, at?: number): T
   return updateSlice(array, update.reshape([1, ...update.shape]), startAt(at), [0], { donate: true });
 }
 
+/** The values of an array in new memory. */
+export function copied(array: Tensor): Tensor {
+  return updateSlice(uninitialised(array.shape, array.dtype), array, startAt(0), [0], { donate: true });
+}
+
+/** Row `rows[i]` of an array (n, …) is replaced by `values[i]`, in place: the new array. Rows that are named twice get either value. */
+export function writeRows(array: Tensor, values: Tensor, rows: Tensor): Tensor {
+  const inputs = [array, rows, values.astype(array.dtype)].map(nodeOf);
+  return wrap(makeNode("scatter", inputs, array.shape, array.dtype, { axis: 0, fn: "assign", donate: true }));
+}
+
 function startAt(index: number): Tensor {
   return wrap(makeNode("data", [], [1], int32, { bytes: new Uint8Array(Int32Array.of(index).buffer) }));
 }

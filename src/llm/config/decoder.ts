@@ -7,6 +7,7 @@
 
 import { quoted } from "../../graph/error.ts";
 import type { Fields } from "./fields.ts";
+import type { MixerConfig } from "./layer_kinds.ts";
 import { MAX_POSITION, type ModelConfig, readModelConfig } from "./model.ts";
 import { checkFactors, readRope, type RopeConfig } from "./rope.ts";
 
@@ -45,14 +46,59 @@ export interface QueryGrowth {
   readonly context: number;
 }
 
+/** The names that checkpoints have for the modules of a decoder. */
+export interface ModuleNames {
+  /** The norm after the last layer. */
+  readonly lastNorm: "norm" | "embedding_norm";
+  /** The norm before attention, or before what takes its place. */
+  readonly mixerNorm: "input_layernorm" | "operator_norm";
+  /** The norm before the feed-forward part, where there is none after attention. */
+  readonly mlpNorm: "post_attention_layernorm" | "ffn_norm";
+  /** The feed-forward part that has no experts. */
+  readonly mlp: "mlp" | "feed_forward";
+  /** The matrices of the feed-forward part. */
+  readonly gate: "gate_proj" | "w1";
+  readonly up: "up_proj" | "w3";
+  readonly down: "down_proj" | "w2";
+  /** The norms of queries and of keys. */
+  readonly queryNorm: "q_norm" | "q_layernorm";
+  readonly keyNorm: "k_norm" | "k_layernorm";
+  /** The projection of what attention gives. */
+  readonly output: "o_proj" | "out_proj";
+}
+
+/** The names in most families. */
+export const MODULE_NAMES: ModuleNames = {
+  lastNorm: "norm",
+  mixerNorm: "input_layernorm",
+  mlpNorm: "post_attention_layernorm",
+  mlp: "mlp",
+  gate: "gate_proj",
+  up: "up_proj",
+  down: "down_proj",
+  queryNorm: "q_norm",
+  keyNorm: "k_norm",
+  output: "o_proj",
+};
+
 /** The names that checkpoints have for the modules of experts. */
 export interface ExpertNames {
   /** The feed-forward part of a layer. */
-  readonly part: "mlp" | "block_sparse_moe";
+  readonly part: "mlp" | "block_sparse_moe" | "feed_forward";
   /** The router in it. */
   readonly router: "gate" | "router";
   /** The experts in it. */
   readonly stack: "switch_mlp" | "experts";
+}
+
+/** A router whose scores are sigmoids, each by itself. */
+export interface SigmoidScores {
+  /** Whether the checkpoint has a bias of each expert, which counts for the choice alone. */
+  readonly bias: boolean;
+  /** Whether the weights of the chosen experts are divided by their sum. */
+  readonly normalized: boolean;
+  /** The factor of the weights. */
+  readonly factor: number;
 }
 
 /** Experts in the place of a feed-forward part. */
@@ -65,6 +111,8 @@ export interface ExpertsConfig {
   readonly size: number;
   /** Whether their weights are probabilities among all experts, or among those that were chosen. */
   readonly among: "all" | "chosen";
+  /** Scores by sigmoids; absent where they are a softmax. */
+  readonly sigmoid?: SigmoidScores;
   /** Features inside of an expert that every token gets, if there is one. */
   readonly sharedSize?: number;
   /** The layers that have them; absent for all. */
@@ -87,7 +135,7 @@ export type NormPlacement = "pre" | "post" | "both";
  * A decoder with rotary positions and a gated feed-forward part. Fields that may be absent are so in the plain form: a pre-norm decoder
  * whose layers are alike and attend to the whole context.
  */
-export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
+export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig, MixerConfig {
   /** Added to the mean square of the input of a norm. */
   readonly rmsNormEps: number;
   /** The gate's function. */
@@ -104,6 +152,8 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   readonly qkNormWhole?: boolean;
   /** Attention of each layer; absent where all see the whole context and rotate by the positions of {@link RopeConfig}. */
   readonly layerAttention?: readonly LayerAttention[];
+  /** The names of modules; absent for {@link MODULE_NAMES}. */
+  readonly names?: ModuleNames;
   /** Features of a head that are rotated, the first ones; absent for all. */
   readonly ropeDims?: number;
   /** The factor of scores; absent for 1 / sqrt(headDim). */
@@ -146,6 +196,10 @@ export interface DecoderDefaults {
   readonly context?: number;
   /** Whether it is so that "layer_types" names layers with a window, of "sliding_window". Other families see the whole context. */
   readonly windows?: boolean;
+  /** Whether the family reads "layer_types" itself. */
+  readonly ownLayerTypes?: boolean;
+  /** The name of "rms_norm_eps". */
+  readonly epsName?: string;
 }
 
 // Far above any model; more would fill the memory before the first missing tensor is noticed.
@@ -166,7 +220,7 @@ const ACTIVATIONS: Readonly<Record<string, GateActivation>> = {
 };
 
 /** Kinds of attention by the names that transformers has for them, and whether they have a window. */
-const LAYER_TYPES: Readonly<Record<string, boolean>> = { full_attention: false, sliding_attention: true };
+const LAYER_TYPES = { full_attention: false, sliding_attention: true } as const;
 
 /** The fields that a family does not set itself: all of {@link DecoderConfig} but its norms of queries and keys and its biases. */
 export type CommonConfig = Omit<DecoderConfig, "qkNorm" | "qkvBias" | "outputBias" | "mlpBias">;
@@ -178,9 +232,10 @@ export function readDecoder(fields: Fields, defaults: DecoderDefaults = {}): Com
     ...readModelConfig(fields, defaults.context),
     ...readSizes(fields, defaults),
     ...readRope(fields, defaults.ropeTheta),
-    rmsNormEps: fields.positive("rms_norm_eps", 1),
+    rmsNormEps: fields.positive(defaults.epsName ?? "rms_norm_eps", 1),
     activation: readActivation(fields),
   };
+  if (defaults.ownLayerTypes) return common;
   const slides = readLayerTypes(fields, common.layers);
   return defaults.windows && slides ? { ...common, ...slidingLayers(fields, common, slides) } : common;
 }
@@ -263,14 +318,19 @@ function readActivation(fields: Fields): GateActivation {
 
 /** Which layers "layer_types" gives a window; undefined where it is absent. */
 export function readLayerTypes(fields: Fields, layers: number): boolean[] | undefined {
+  return readTypes(fields, layers, LAYER_TYPES);
+}
+
+/** What each layer is by its name in "layer_types"; undefined where that is absent. */
+export function readTypes<T>(fields: Fields, layers: number, table: Readonly<Record<string, T>>): T[] | undefined {
   const types = fields.values.layer_types ?? undefined;
   if (types === undefined) return undefined;
-  const known = Object.keys(LAYER_TYPES).map(quoted).join(" and ");
-  const isKnown = (type: unknown): type is string => typeof type === "string" && Object.hasOwn(LAYER_TYPES, type);
+  const known = Object.keys(table).map(quoted).join(" and ");
+  const isKnown = (type: unknown): type is string => typeof type === "string" && Object.hasOwn(table, type);
   const other = Array.isArray(types) ? types.find((type) => !isKnown(type)) : types;
   if (other !== undefined) fields.problem(`"layer_types" has ${quoted(other)}: supported are ${known}`);
   else if ((types as unknown[]).length !== layers) {
     fields.problem(`"layer_types" has ${(types as unknown[]).length} layers, "num_hidden_layers" says ${layers}`);
-  } else return (types as string[]).map((type) => LAYER_TYPES[type]);
+  } else return (types as string[]).map((type) => table[type]);
   return undefined;
 }

@@ -23,7 +23,7 @@ import {
 } from "./state.ts";
 
 /** The part of the cache that a session reads. */
-export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "limit" | "offset" | "outgrown">;
+export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "hasState" | "limit" | "offset" | "outgrown">;
 
 /** The state of a session, and the one place that changes it. */
 export class DeviceState implements Disposable {
@@ -65,9 +65,18 @@ export class DeviceState implements Disposable {
     this.#cache.advance(count);
   }
 
-  /** Counts the last tokens no more: their step was left out, did not end well, or is not wanted. */
+  /** Keeps the recurrent state as it is now, see {@link KvCache.checkpoint}. */
+  checkpoint(): void {
+    this.#cache.checkpoint();
+  }
+
+  /**
+   * Counts the last tokens no more: their step was left out, did not end well, or is not wanted. Where layers have a recurrent state, the
+   * tokens since its last copy go too.
+   */
   takeBack(count: number): void {
-    this.#cache.trim(count);
+    const { offset } = this.#cache;
+    this.#cache.trim(offset - this.#cache.reachable(offset - count));
   }
 
   /** Puts a token of the prompt in the place of the one that was chosen, as if none had been. */

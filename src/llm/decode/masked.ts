@@ -45,7 +45,7 @@ export class MaskedSteps {
   forwardState(buffers: Buffers = this.#context.cache.buffers): ForwardState {
     const { token, position } = this.#context.scalars;
     const { logits } = this.#masking ??= maskingOf(this.#context.model);
-    return { token, position, logits, keys: buffers.keys, values: buffers.values };
+    return { token, position, logits, ...buffers };
   }
 
   /** Chooses the first token, from the logits after a prompt that was read. */

@@ -167,6 +167,7 @@ export class PromptReader {
     this.#prompt = this.#prompt.slice(count);
     const rows = paddedLength(count, this.#context.model.device.tile);
     this.#context.state.reserve(count, rows);
+    if (this.#context.options.signal) this.#context.state.checkpoint(); // an abort may leave out the chunk
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
     const chunk = { ids: detach(hostVisible(padded)), last: detach(hostVisible(Uint32Array.of(count - 1))) };

@@ -86,15 +86,16 @@ export class GenerationSession implements Disposable {
       while (!sequence.ended) {
         const most = sequence.limit;
         if (this.#steps.outgrown) await this.#steps.ahead;
-        const depth = (): number => sequence.constraint ? 1 : sizer.depth; // the end of the prompt sets another sizer
+        // The end of the prompt sets another sizer. A recurrent state cannot go back, so nothing is computed that may not be taken.
+        const depth = (): number => sequence.constraint || cache.hasState ? 1 : sizer.depth;
         // Where the context ends, what is on its way is yielded before the error.
         const goesOn = (): boolean => flight.length === 0 || cache.offset < cache.limit;
         while (flight.length < depth() && submitted < most && goesOn()) {
           const submission = submitted === 0
             ? await this.#reader.open()
             : sequence.constraint
-            ? await this.#masked.submit(submitted + 1 < most)
-            : this.#steps.submit(Math.min(sizer.size, most - submitted));
+            ? await this.#masked.submit(submitted + 1 < most && !cache.hasState)
+            : this.#steps.submit(Math.min(cache.hasState ? 1 : sizer.size, most - submitted));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;
@@ -114,6 +115,7 @@ export class GenerationSession implements Disposable {
         }
         if (finished === 0) this.#context.options.signal?.throwIfAborted();
         flight.shift();
+        if (finished === 0) state.checkpoint();
         sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
         if (finished > 0) this.#steps.note(sizer.perStep);
         if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1);

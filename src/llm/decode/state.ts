@@ -50,6 +50,7 @@ export interface State {
   readonly logprobs: Tensor | undefined;
   readonly keys: Buffers["keys"];
   readonly values: Buffers["values"];
+  readonly states?: Buffers["states"];
 }
 
 /** Further inputs of a step that reads tokens of a prompt. */
@@ -75,10 +76,10 @@ export interface Masking {
 }
 
 /** The state that a step reads and writes to compute logits. `position` is that of the token that they follow. */
-export type ForwardState = Pick<State, "token" | "position" | "keys" | "values"> & Pick<Masking, "logits">;
+export type ForwardState = Pick<State, "token" | "position" | keyof Buffers> & Pick<Masking, "logits">;
 
 /** A part of the state that a step of the prompt before its end changes. */
-export type PrefillState = Pick<State, "position" | "keys" | "values">;
+export type PrefillState = Pick<State, "position" | keyof Buffers>;
 
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
@@ -100,12 +101,16 @@ export function paddedLength(count: number, tile: number): number {
   return Math.ceil(count / rows) * rows;
 }
 
+/** The cache of a step, of whose tokens those up to `last` count. */
+function cacheOf({ keys, values, states, position, last }: PrefillState & Partial<PromptChunk>): StepCache {
+  return new StepCache(keys, values, position, { ...(states && { states }), ...(last && { last }) });
+}
+
 /** Reads tokens before the end of a prompt. */
 export function readStep(model: LanguageModel, now: PrefillState & PromptChunk): PrefillState & PromptChunk {
-  const cache = new StepCache(now.keys, now.values, now.position);
+  const cache = cacheOf(now);
   model.forward(now.ids.reshape([1, -1]), cache, now.last);
-  const { keys, values } = cache;
-  return { ...now, position: nextPosition(now), keys, values };
+  return { ...now, position: nextPosition(now), ...cache.buffers };
 }
 
 /** Reads the end of a prompt and chooses the first token. */
@@ -114,10 +119,9 @@ export function promptStep(
   options: DecodeOptions,
   now: State & PromptChunk,
 ): State & PromptChunk {
-  const cache = new StepCache(now.keys, now.values, now.position);
+  const cache = cacheOf(now);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  const { keys, values } = cache;
-  return { ...now, ...choose(options, now, logits, nextPosition(now)), keys, values };
+  return { ...now, ...choose(options, now, logits, nextPosition(now)), ...cache.buffers };
 }
 
 /** Reads the end of a prompt: the logits after it. */
@@ -125,18 +129,16 @@ export function forwardPromptStep(
   model: LanguageModel,
   now: ForwardState & PromptChunk,
 ): ForwardState & PromptChunk {
-  const cache = new StepCache(now.keys, now.values, now.position);
+  const cache = cacheOf(now);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  const { keys, values } = cache;
-  return { ...now, position: mx.subtract(nextPosition(now), 1), logits, keys, values };
+  return { ...now, position: mx.subtract(nextPosition(now), 1), logits, ...cache.buffers };
 }
 
 /** Feeds a token of each sequence: the logits after them. */
 export function forwardStep(model: LanguageModel, now: ForwardState): ForwardState {
-  const cache = new StepCache(now.keys, now.values, now.position);
+  const cache = cacheOf(now);
   const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
-  const { keys, values } = cache;
-  return { ...now, logits, keys, values };
+  return { ...now, logits, ...cache.buffers };
 }
 
 /** Chooses the next tokens from logits, of those that the mask allows. */
@@ -161,10 +163,9 @@ export function nextPosition({ position, ids, last }: Pick<State, "position"> & 
 
 /** Feeds a token of each sequence and chooses the next ones. */
 export function decodeStep(model: LanguageModel, options: DecodeOptions, state: State): State {
-  const cache = new StepCache(state.keys, state.values, state.position);
+  const cache = cacheOf(state);
   const logits = model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
-  const { keys, values } = cache;
-  return { ...choose(options, state, logits, mx.add(state.position, 1)), keys, values };
+  return { ...choose(options, state, logits, mx.add(state.position, 1)), ...cache.buffers };
 }
 
 /** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */

@@ -67,7 +67,8 @@ export class EngineCore implements AsyncDisposable {
     const sizes = model.poolSizes();
     this.#model = model;
     this.#scheduler = new Scheduler({ ...options, pageSize: PAGE });
-    this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages: options.pages });
+    const { pages, slots = 0 } = options;
+    this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages, slots });
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
     this.#pace = pace;
   }

@@ -5,8 +5,10 @@
  * @module
  */
 
+import { writeRows } from "../../array/devices/kv_memory.ts";
 import { unstacked } from "../../array/devices/stack.ts";
 import { copyPages } from "../../array/fast/pages.ts";
+import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { nextPosition } from "../decode/state.ts";
 import type { Buffers } from "../kv/cache.ts";
@@ -26,6 +28,8 @@ export interface PromptState extends Buffers {
   readonly position: Tensor;
   /** int32 (1, P): the pages of the sequence. */
   readonly table: Tensor;
+  /** int32 (1,): its slot of recurrent states. */
+  readonly slots: Tensor;
   /** (1, V), where those after the last token are wanted. */
   readonly logits: Tensor | undefined;
 }
@@ -37,6 +41,11 @@ export interface CopyState extends Buffers {
   readonly to: Tensor;
 }
 
+/** Copies slot from[i] of recurrent states to slot to[i], in all layers. */
+export function copyStatesStep(now: CopyState): CopyState {
+  return { ...now, states: now.states!.map((state) => writeRows(state, mx.take(state, now.from, 0), now.to)) };
+}
+
 /** Copies pages in all layers. */
 export function copyStep(now: CopyState): CopyState {
   const copied = (arrays: Buffers["keys"]): Tensor[] =>
@@ -46,18 +55,16 @@ export function copyStep(now: CopyState): CopyState {
 
 /** Reads tokens of a prompt into pages; where logits are wanted, those after the last one. */
 export function promptStep(model: DecodingModel, now: PromptState): PromptState {
-  const cache = new PagedCache(now, now.position, now.table);
+  const cache = new PagedCache(now, now.position, now.table, { slots: now.slots, last: now.last });
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  const { keys, values } = cache;
-  return { ...now, position: nextPosition(now), keys, values, ...(now.logits && { logits }) };
+  return { ...now, position: nextPosition(now), ...cache.buffers, ...(now.logits && { logits }) };
 }
 
 /** Feeds a token of each row: the logits after them, and the pages. */
 function feed(model: DecodingModel, now: RowState & Buffers): Buffers & { readonly logits: Tensor } {
-  const cache = new PagedCache(now, now.position, now.table);
+  const cache = new PagedCache(now, now.position, now.table, { slots: now.slots });
   const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
-  const { keys, values } = cache;
-  return { logits, keys, values };
+  return { logits, ...cache.buffers };
 }
 
 /** Feeds a token of each row and chooses the next ones. */
@@ -67,8 +74,8 @@ export function decodeStep(
   now: RowState & Buffers,
   processors: readonly LogitsProcessor[],
 ): RowState & Buffers {
-  const { logits, keys, values } = feed(model, now);
-  return { ...now, ...chooseRows(kind, now, logits, processors), keys, values };
+  const { logits, ...buffers } = feed(model, now);
+  return { ...now, ...chooseRows(kind, now, logits, processors), ...buffers };
 }
 
 /** Feeds a token of each row and leaves the logits. */

@@ -64,8 +64,8 @@ export class Engine implements AsyncDisposable {
     this.#model = decodingModel(model);
     this.#tokenizer = tokenizer;
     this.#sizes = sizesOf(this.#model, options);
-    const { pages, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
-    this.#core = new EngineCore(this.#model, { pages, kvDtype, maxSequences, maxQueue, tokenBudget });
+    const { pages, slots, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
+    this.#core = new EngineCore(this.#model, { pages, slots, kvDtype, maxSequences, maxQueue, tokenBudget });
     this.#embeddings = new Embeddings(model, tokenizer);
   }
 
@@ -81,12 +81,12 @@ export class Engine implements AsyncDisposable {
 
   /** What it has done and does. */
   get metrics(): EngineMetrics {
-    const { bytesOfPage, pages } = this.#sizes;
+    const { bytesOfPage, bytesOfSlots, pages } = this.#sizes;
     return {
       running: this.#core.running,
       waiting: this.#core.waiting + this.#opening.size + this.#embeddings.size,
-      kvBytes: (pages - 1) * bytesOfPage,
-      kvBytesUsed: this.#core.usedPages * bytesOfPage,
+      kvBytes: (pages - 1) * bytesOfPage + bytesOfSlots,
+      kvBytesUsed: this.#core.usedPages * bytesOfPage + bytesOfSlots,
       requests: this.#requests,
       ...this.#core.counts,
     };

@@ -10,7 +10,7 @@ import { CODED_FEATURES, KV_CODES } from "../../graph/kv_codes.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
 import { LlmError } from "../error.ts";
-import { pageBytes } from "../kv/paged.ts";
+import { pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
@@ -22,7 +22,7 @@ export interface EngineOptions {
   /** Most requests that wait beside them. Default 512. */
   readonly maxQueue?: number;
   /**
-   * Bytes of keys and values, of running requests and of prefixes that are kept for later ones together. Default half of the memory that is
+   * Bytes of keys, values and recurrent states, of running requests and of prefixes that are kept for later ones together. Default half of the memory that is
    * free on a GPU and an eighth on the CPU, or what `maxSequences` requests can use at most.
    */
   readonly kvBytes?: number;
@@ -75,6 +75,9 @@ export interface EngineSizes {
   /** Pages in all, page 0 among them. */
   readonly pages: number;
   readonly bytesOfPage: number;
+  /** Slots for recurrent states, slot 0 among them; 0 where layers have no state. */
+  readonly slots: number;
+  readonly bytesOfSlots: number;
   /** Of the pool: `KV_CODES` where keys and values have 8 bits. */
   readonly kvDtype: Dtype;
 }
@@ -100,12 +103,16 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   };
   const { device, config: { maxPositionEmbeddings } } = model;
   const defaults = defaultsOf(device.concurrent);
-  const maxSequences = count("maxSequences", defaults.maxSequences);
+  const bytesOfSlot = slotBytes(model.poolSizes());
+  const wanted = count("maxSequences", defaults.maxSequences);
   const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
-  const most = maxSequences * Math.ceil(context / PAGE) * bytesOfPage;
+  const most = wanted * Math.ceil(context / PAGE) * bytesOfPage + slotsFor(wanted) * bytesOfSlot;
+  const least = bytesOfPage + MIN_SLOTS * bytesOfSlot;
   const memory = count("memoryBytes", mx.deviceMemory(device.name).available, 0);
-  const kvBytes = count("kvBytes", Math.max(bytesOfPage, Math.min(most, defaultBytes(model, memory))), bytesOfPage);
-  const pages = Math.floor(kvBytes / bytesOfPage);
+  const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
+  const slots = slotsIn(Math.min(kvBytes / 2, kvBytes - bytesOfPage), bytesOfSlot, wanted);
+  const pages = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
+  const maxSequences = slots > 0 ? Math.min(wanted, slots - 1) : wanted;
   return {
     maxSequences,
     maxQueue: count("maxQueue", MAX_QUEUE, 0),
@@ -113,8 +120,24 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
     prefillStepSize: count("prefillStepSize", defaults.prefillStepSize),
     pages: pages + 1,
     bytesOfPage,
+    slots,
+    bytesOfSlots: slots * bytesOfSlot,
     kvDtype,
   };
+}
+
+/** Fewest slots of recurrent states: slot 0 and that of a sequence. */
+const MIN_SLOTS = 2;
+
+/** Slots for so many sequences: slot 0, one for each, and as many for states that are kept. */
+function slotsFor(sequences: number): number {
+  return 1 + 2 * sequences;
+}
+
+/** Slots for so many sequences at most that take `bytes`, or the fewest; 0 where layers have no state. */
+function slotsIn(bytes: number, bytesOfSlot: number, sequences: number): number {
+  if (bytesOfSlot === 0) return 0;
+  return Math.min(slotsFor(sequences), Math.max(MIN_SLOTS, Math.floor(bytes / bytesOfSlot)));
 }
 
 /** Most sequences of a batch that advance together. */
@@ -124,13 +147,16 @@ const MAX_TOGETHER = 256;
 export function batchSizesOf(
   model: DecodingModel,
   positions: readonly number[],
-): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages"> {
-  const bytesOfPage = pageBytes(model.poolSizes());
-  const maxSequences = Math.min(positions.length, MAX_TOGETHER);
+): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages" | "slots"> {
+  const [bytesOfPage, bytesOfSlot] = [pageBytes(model.poolSizes()), slotBytes(model.poolSizes())];
+  const together = Math.min(positions.length, MAX_TOGETHER);
+  const bytes = defaultBytes(model);
+  const slots = slotsIn(bytes / 2, bytesOfSlot, together);
+  const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
   const needs = positions.map((count) => Math.max(1, Math.ceil(count / PAGE))).sort((a, b) => b - a);
   const all = needs.slice(0, maxSequences).reduce((sum, pages) => sum + pages, 0);
-  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor(defaultBytes(model) / bytesOfPage)));
-  return { maxSequences, maxQueue: positions.length, pages: pages + 1 };
+  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage)));
+  return { maxSequences, maxQueue: positions.length, pages: pages + 1, slots };
 }
 
 /** The next number of few: batches of about as many pages share traces. */

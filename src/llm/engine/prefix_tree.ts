@@ -10,10 +10,14 @@
  * Nodes are kept in the order of their last use, a parent after its children. So one walk from the oldest on evicts leaves before their
  * parents, and the least recently used first.
  *
+ * Where layers have recurrent states, a sequence can only go on from where those were kept. So a match ends at the last full page whose node
+ * has a slot.
+ *
  * @module
  */
 
 import type { PagePool } from "./page_pool.ts";
+import type { SlotPool } from "./slot_pool.ts";
 
 interface Node {
   page: number;
@@ -21,6 +25,8 @@ interface Node {
   tokens: readonly number[];
   readonly parent: Node | undefined;
   readonly children: Node[];
+  /** The slot with the recurrent states after the tokens up to the end of the page, if those are kept. */
+  slot?: number;
 }
 
 /** The child of a node that has most tokens in common with others. */
@@ -38,11 +44,15 @@ export interface Match {
   readonly pages: readonly number[];
   /** A page whose first `count` positions hold the next tokens: the caller copies them to a page of its own and goes on there. */
   readonly partial: { readonly page: number; readonly count: number } | undefined;
+  /** The slot with the recurrent states after the last of `pages`; absent without pages, or where layers have no state. */
+  readonly slot?: number;
 }
 
 /** What a {@link PrefixTree} is made from. */
 export interface PrefixTreeOptions {
   readonly pool: PagePool;
+  /** Slots of recurrent states, none where layers have no state. */
+  readonly slots: SlotPool;
   /** Positions of a page. */
   readonly pageSize: number;
 }
@@ -50,14 +60,16 @@ export interface PrefixTreeOptions {
 /** Pages by the tokens in them. */
 export class PrefixTree {
   readonly #pool: PagePool;
+  readonly #slots: SlotPool;
   readonly #pageSize: number;
   readonly #root: Node = { page: 0, tokens: [], parent: undefined, children: [] };
   /** All nodes but the root, the least recently used first, each after its children. */
   readonly #order = new Set<Node>();
 
   /** Makes an empty tree. */
-  constructor({ pool, pageSize }: PrefixTreeOptions) {
+  constructor({ pool, slots, pageSize }: PrefixTreeOptions) {
     this.#pool = pool;
+    this.#slots = slots;
     this.#pageSize = pageSize;
   }
 
@@ -71,6 +83,11 @@ export class PrefixTree {
     return Array.from(this.#order, ({ page }) => page);
   }
 
+  /** Slots of the tree. */
+  get slots(): readonly number[] {
+    return Array.from(this.#order, ({ slot }) => slot).filter((slot) => slot !== undefined);
+  }
+
   /** Pages that {@link PrefixTree.evict} could free now: those that no sequence uses. */
   countEvictable(): number {
     let count = 0;
@@ -82,6 +99,7 @@ export class PrefixTree {
    * Finds the pages of the first `limit` tokens. The default is all but the last one, which is computed in any case: its logits are needed.
    */
   match(tokens: readonly number[], limit: number = tokens.length - 1): Match {
+    if (this.#slots.count > 0) return this.#matchKept(tokens, limit);
     const pages: number[] = [];
     let partial: Match["partial"];
     let node = this.#root;
@@ -96,6 +114,45 @@ export class PrefixTree {
     }
     this.#touch(node);
     return { pages, partial };
+  }
+
+  /** The same up to the last full page after which states were kept. */
+  #matchKept(tokens: readonly number[], limit: number): Match {
+    const path: Node[] = [];
+    for (let node = this.#root;;) {
+      const { child, common } = this.#nearest(node, tokens, path.length * this.#pageSize, limit);
+      if (!child || common < this.#pageSize) break;
+      path.push(node = child);
+    }
+    const last = path.findLastIndex(({ slot }) => slot !== undefined);
+    const kept = path.slice(0, last + 1);
+    for (const { page } of kept) this.#pool.retain(page);
+    if (last < 0) return { pages: [], partial: undefined };
+    this.#touch(kept[last]);
+    return { pages: kept.map(({ page }) => page), partial: undefined, slot: kept[last].slot! };
+  }
+
+  /** Gives a slot to the node whose page ends with these tokens, all of full pages. Returns false if there is none, or if it has one. */
+  keep(tokens: readonly number[], slot: number): boolean {
+    let node = this.#root;
+    for (let from = 0; from < tokens.length; from += this.#pageSize) {
+      const { child, common } = this.#nearest(node, tokens, from, tokens.length);
+      if (!child || common < this.#pageSize) return false;
+      node = child;
+    }
+    if (node === this.#root || node.slot !== undefined) return false;
+    node.slot = slot;
+    return true;
+  }
+
+  /** Takes the slot of the node that was used least recently. Returns false if no node has one. */
+  evictSlot(): boolean {
+    for (const node of this.#order) {
+      if (node.slot === undefined) continue;
+      this.#releaseSlot(node);
+      return true;
+    }
+    return false;
   }
 
   /**
@@ -158,6 +215,7 @@ export class PrefixTree {
         check(child.parent === node, "it has another parent");
         check(tokens.length > 0 && tokens.length <= this.#pageSize, `it has ${tokens.length} tokens`);
         check(children.length === 0 || tokens.length === this.#pageSize, "it is filled in part and no leaf");
+        check(child.slot === undefined || tokens.length === this.#pageSize, "it has states and is filled in part");
         check(ages.has(child), "it is not in the order of use");
         check(node === this.#root || ages.get(node)! > ages.get(child)!, "it was used after its parent");
         check(this.#pool.references(page) > 0, "it is free");
@@ -210,7 +268,13 @@ export class PrefixTree {
     const siblings = leaf.parent!.children;
     siblings.splice(this.#nearest(leaf.parent!, leaf.tokens, 0, leaf.tokens.length).index, 1);
     this.#order.delete(leaf);
+    this.#releaseSlot(leaf);
     this.#pool.release(leaf.page);
+  }
+
+  #releaseSlot(node: Node): void {
+    if (node.slot !== undefined) this.#slots.release(node.slot);
+    delete node.slot;
   }
 }
 

@@ -9,7 +9,7 @@ import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts
 import type { Tensor } from "../../array/mod.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { detach, paddedLength } from "../decode/state.ts";
-import { type CopyState, copyStep, type PromptState, promptStep } from "./device_steps.ts";
+import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./device_steps.ts";
 import type { DeviceRows } from "./rows.ts";
 import { columnsFor, type RunnerContext } from "./runner_context.ts";
 import type { PageCopy, PrefillStep, Submitted } from "./step.ts";
@@ -46,9 +46,10 @@ export class PromptRunner {
   /** Reads a part of a prompt. */
   async read(step: PrefillStep): Promise<Submitted> {
     const { model, pool, dtype } = this.#context;
-    const { sequence, from, count, last, copies } = step;
+    const { sequence, from, count, last, copies, restored, kept } = step;
     const free: Disposable[] = [];
-    for (const copy of copies) free.push(await this.#copy(copy));
+    for (const copy of copies) free.push(await this.#copy(copy, "engine copy", copyStep));
+    if (restored !== undefined) free.push(await this.#copyStates(restored, sequence.slot));
     const rows = paddedLength(count, model.device.tile);
     const ids = new Int32Array(rows).fill(sequence.tokens[from + count - 1]);
     ids.set(sequence.tokens.slice(from, from + count));
@@ -61,6 +62,7 @@ export class PromptRunner {
       last: detach(hostVisible(Uint32Array.of(count - 1))),
       position: detach(hostVisible(Int32Array.of(from))),
       table: detach(hostVisible(table, [1, table.length])),
+      slots: detach(hostVisible(Int32Array.of(sequence.slot))),
       logits: last ? detach(mx.zeros([1, vocabSize], dtype)) : undefined,
     };
     const state: PromptState = { ...arrays, ...pool.buffers };
@@ -73,15 +75,25 @@ export class PromptRunner {
     const submitted = performance.now();
     const ticket = loop.run(1);
     free.push(loop, { [Symbol.dispose]: () => mx.dispose(arrays) });
+    if (kept !== undefined) free.push(await this.#copyStates(sequence.slot, kept));
     const read: Read = { step, submitted, done: () => loop.done(ticket), drop: () => void loop.drop(ticket), free };
     return last ? await this.#chooseFirst(step, read, arrays.logits!) : this.#reading(read);
   }
 
-  /** Submits the copy of a page: its first positions count, the others are written before they are read. */
-  async #copy({ from, to }: PageCopy): Promise<Disposable> {
+  /** Submits the copy of the recurrent states of a slot. */
+  #copyStates(from: number, to: number): Promise<Disposable> {
+    return this.#copy({ from, to }, "engine copy states", copyStatesStep);
+  }
+
+  /** Submits a copy, as of a page: its first positions count, the others are written before they are read. */
+  async #copy(
+    { from, to }: Pick<PageCopy, "from" | "to">,
+    name: string,
+    step: (now: CopyState) => CopyState,
+  ): Promise<Disposable> {
     const pages = { from: detach(hostVisible(Int32Array.of(from))), to: detach(hostVisible(Int32Array.of(to))) };
     const state: CopyState = { ...pages, ...this.#context.pool.buffers };
-    const loop = new DeviceLoop(state, await this.#context.traced("engine copy", state, copyStep));
+    const loop = new DeviceLoop(state, await this.#context.traced(name, state, step));
     loop.run(1);
     return {
       [Symbol.dispose]: () => {
@@ -108,7 +120,7 @@ export class PromptRunner {
     const mask = await job.mask();
     const masked = mask ? this.#context.model.config.vocabSize : undefined;
     const rows = this.#context.newRows({ rows: 1, columns: 1, kind: this.#context.kindOf([settings]), masked });
-    rows.place(0, { tokens: sequence.tokens, position, pages: [], key, settings });
+    rows.place(0, { tokens: sequence.tokens, position, pages: [], slot: 0, key, settings });
     if (mask) rows.allow(0, mask);
     const chooser = await this.#context.choosing(rows, { ...rows.state, logits });
     const ticket = chooser.run(1);

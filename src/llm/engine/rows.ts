@@ -2,7 +2,7 @@
  * What the device has of sequences that decode together, a row for each: the token to feed, its position, pages and settings.
  *
  * The host writes a row when a sequence takes it. From then on steps advance it, and the host only adds pages. Rows that no sequence has
- * write to page 0.
+ * write to page 0, and to slot 0 of recurrent states.
  *
  * @module
  */
@@ -24,6 +24,8 @@ export interface RowContent {
   /** Position of the token to feed. */
   readonly position: number;
   readonly pages: readonly number[];
+  /** Its slot of recurrent states. */
+  readonly slot: number;
   /** State of its random numbers, where it draws. */
   readonly key: Key | undefined;
   readonly settings: ChoiceSettings;
@@ -45,6 +47,8 @@ export interface RowSizes {
 export interface RowState extends DecodeScalars, ChoiceArrays {
   /** int32 (B, P): the pages of each row. */
   readonly table: Tensor;
+  /** int32 (B,): the slot of recurrent states of each row. */
+  readonly slots: Tensor;
   /** (B, V) and uint32 (B, V / 32, rounded up): where tokens are chosen by masks. */
   readonly logits: Tensor | undefined;
   readonly mask: Tensor | undefined;
@@ -81,6 +85,7 @@ export class DeviceRows implements Disposable {
       biasIds: bias > 0 ? ints([rows, bias]) : undefined,
       biasValues: bias > 0 ? floats([rows, bias]) : undefined,
       table: ints([rows, columns]),
+      slots: ints([rows]),
       logits: masked === undefined ? undefined : detach(mx.zeros([rows, masked], dtype)),
       mask: masked === undefined ? undefined : words([rows, maskWords(masked)]),
     };
@@ -88,7 +93,7 @@ export class DeviceRows implements Disposable {
   }
 
   /** Writes a sequence into a row. */
-  place(row: number, { tokens, position, pages, key, settings }: RowContent): void {
+  place(row: number, { tokens, position, pages, slot, key, settings }: RowContent): void {
     const { state, sizes: { kind, columns } } = this;
     writeState(state.token, Int32Array.of(tokens[position]), row);
     writeState(state.position, Int32Array.of(position), row);
@@ -105,6 +110,7 @@ export class DeviceRows implements Disposable {
       writeState(state.biasIds, ids, row * kind.bias);
       writeState(state.biasValues, values, row * kind.bias);
     }
+    writeState(state.slots, Int32Array.of(slot), row);
     const table = new Int32Array(columns);
     table.set(pages);
     writeState(state.table, table, row * columns);
@@ -119,8 +125,9 @@ export class DeviceRows implements Disposable {
     this.#pages[row] = pages.length;
   }
 
-  /** Lets a row write to page 0. */
+  /** Lets a row write to page 0 and to slot 0. */
   clear(row: number): void {
+    writeState(this.state.slots, Int32Array.of(0), row);
     writeState(this.state.table, new Int32Array(this.sizes.columns), row * this.sizes.columns);
     this.#pages[row] = 0;
     this.rewind(row);

@@ -178,7 +178,14 @@ export class Runner implements Disposable {
       }
       const row = this.#vacant.pop()!;
       const { settings, key } = this.#context.of(sequence);
-      rows.place(row, { tokens: sequence.tokens, position: from, pages: sequence.pages, key, settings });
+      rows.place(row, {
+        tokens: sequence.tokens,
+        position: from,
+        pages: sequence.pages,
+        slot: sequence.slot,
+        key,
+        settings,
+      });
       this.#held.set(sequence, { row, next: from });
       return row;
     });

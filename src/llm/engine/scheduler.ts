@@ -19,6 +19,9 @@
  * need another has to be there too. Where a decode step finds no page, prefixes are evicted. If that is not enough, the sequence last in order gives its pages to the prefix tree and waits again. It reads what it had as a prompt
  * later. The first in order goes on in any case.
  *
+ * Recurrent states: a sequence has a slot of them while it has pages. Parts of a prompt end where states are kept for later requests, at its
+ * last whole page and after every few pages.
+ *
  * @module
  */
 
@@ -132,7 +135,7 @@ export class Scheduler {
       sequence.computed = from + count;
       sequence.inFlight++;
     }
-    if (step.kind === "prefill") this.#pages.share(step.sequence);
+    if (step.kind === "prefill") this.#pages.share(step.sequence, step.kept);
     this.#steps.push(step);
     return step;
   }
@@ -194,7 +197,7 @@ export class Scheduler {
     const [head] = this.#waiting;
     const reading = this.#running.find(isReading);
     const isFirst = !reading || (head && head.rank < reading.rank);
-    return (head && isFirst ? this.#admit(head) : undefined) ?? (reading && this.#readOn(reading, []));
+    return (head && isFirst ? this.#admit(head) : undefined) ?? (reading && this.#readOn(reading, { copies: [] }));
   }
 
   /** Gives a waiting sequence pages and reads its first part. */
@@ -206,7 +209,7 @@ export class Scheduler {
       this.#pages.drop(match);
       return undefined;
     }
-    const copies = this.#pages.place(sequence, match);
+    const placed = { copies: this.#pages.place(sequence, match), restored: match.slot };
     this.#waiting.shift();
     addInOrder(this.#running, sequence);
     this.#admissions++;
@@ -214,15 +217,28 @@ export class Scheduler {
     sequence.readLength = sequence.tokens.length;
     sequence.computed = from;
     sequence.cached ??= from;
-    return this.#readOn(sequence, copies);
+    return this.#readOn(sequence, placed);
   }
 
   /** The next part of a prompt. */
-  #readOn(sequence: Sequence, copies: readonly PageCopy[]): PrefillStep | undefined {
+  #readOn(
+    sequence: Sequence,
+    { copies, restored }: { readonly copies: readonly PageCopy[]; readonly restored?: number | undefined },
+  ): PrefillStep | undefined {
     const { readLength, computed: from } = sequence;
     if (!this.#isAffordable(readLength - from)) return undefined;
-    const count = Math.min(readLength - from, this.#options.prefillStepSize);
-    return { kind: "prefill", sequence, from, count, last: from + count === readLength, copies };
+    const end = this.#pages.clipPart(sequence, from, Math.min(readLength, from + this.#options.prefillStepSize));
+    const kept = this.#pages.slotFor(sequence, end);
+    return {
+      kind: "prefill",
+      sequence,
+      from,
+      count: end - from,
+      last: end === readLength,
+      copies,
+      ...(restored !== undefined && { restored }),
+      ...(kept !== undefined && { kept }),
+    };
   }
 
   /** Whether a part of so many tokens may be read before the next decode step. */
@@ -251,7 +267,9 @@ export class Scheduler {
     const sequences = this.#running.filter(isDecoding);
     if (sequences.length === 0) return undefined;
     const longest = Math.max(...sequences.map((sequence) => decodeEnd(sequence, maxSteps) - sequence.computed));
-    let steps = this.#hasPrompt() ? 1 : longest;
+    // A row that counts fewer tokens than the step has would go on with a state of the others.
+    const isHeld = this.#pages.hasStates && sequences.some(({ stepwise }) => stepwise);
+    let steps = this.#hasPrompt() || isHeld ? 1 : longest;
     const countMissing = (): number =>
       sequences.reduce((sum, sequence) => sum + this.#pages.countMissing(sequence, decodeEnd(sequence, steps)), 0);
     while (!this.#pages.makeRoom(countMissing())) {

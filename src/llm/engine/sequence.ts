@@ -38,6 +38,8 @@ export class Sequence {
   rank = 0;
   /** Its page table: page i holds the positions from i * pageSize on. */
   pages: number[] = [];
+  /** Its slot of recurrent states; 0 for none. */
+  slot = 0;
   /** Positions whose keys and values are in pages once the steps on their way have run. */
   computed = 0;
   /** Tokens that are read as a prompt: after a preemption the generated ones too. */

@@ -30,6 +30,10 @@ export interface PrefillStep extends StepRow {
   readonly last: boolean;
   /** Copies to make before. */
   readonly copies: readonly PageCopy[];
+  /** The slot whose states the sequence begins with; absent where it has its own already, or begins with nothing. */
+  readonly restored?: number;
+  /** The slot that the states are copied to afterwards, if they are kept. */
+  readonly kept?: number;
 }
 
 /**

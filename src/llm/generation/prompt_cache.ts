@@ -93,6 +93,7 @@ export async function savePromptCache(
   }
   await host().untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
+  if (cache.hasState) throw new LlmError("option", "Caches of models with recurrent layers are not saved to files yet");
   const { offset, layers, dtype, shape, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
   const strings = Object.entries(metadata);
@@ -165,6 +166,8 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   const bad = (what: string): never => {
     throw new LlmError("cache", `${shownPath(path)} ${what}`);
   };
+  using empty = model.makeCache();
+  if (empty.hasState) bad("cannot be used: caches of models with recurrent layers are not read from files yet");
   const file = openSafetensors(path);
   const { layers, metadata } = readClasses(file, bad);
   checkOwn(metadata[OWN], model, bad);

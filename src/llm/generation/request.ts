@@ -59,7 +59,7 @@ export function requestsOf(
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   return prompts.map(({ prompt, cache, cachePrompt, maxTokens = MAX_TOKENS, contextSize: context }, i) => {
     const ids = encodePrompt(model, tokenizer, prompt, options);
-    const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
+    const cached = cachePrompt && cache ? cache.reachable(commonTokens(cache.tokens, ids)) : 0;
     const offset = cachePrompt ? cached : cache?.offset ?? 0;
     const limit = tokensFor(model, ids.length - cached, offset, maxTokens, context);
     const format = answerFormat(tokenizer, prompt, ids, options);

@@ -10,18 +10,21 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
+import { appendPositions, positionsOf, uninitialised } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
+import { LayerStates, sameStates, stateBytes, type StateShape } from "./states.ts";
 
 /** Shape of a cache. */
 export interface KvCacheOptions extends Omit<LayerBufferSizes, "block"> {
   /** Features of keys and of values that lie beside each other, divisors of `headDim`. Default all. */
   readonly blocks?: KvLayout;
+  /** State arrays of layers without keys and values, in the order of layers. Default none. */
+  readonly states?: readonly StateShape[];
   /** Most tokens that it may hold. */
   readonly limit: number;
   /** Config of the model that fills it. */
@@ -42,8 +45,14 @@ export interface KeysValues {
 export interface Cache {
   /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
   begin(count: number): number | Tensor;
-  /** Appends the keys and values (B, H, T, D) of one layer. The last layer closes the pass. */
+  /** Appends the keys and values (B, H, T, D) of one layer of attention. The last one closes the pass. */
   update(layer: number, keys: Tensor, values: Tensor): KeysValues;
+  /** State array number `index` (B, …) as the tokens before the pass left it: zeros before the first one. */
+  readState(index: number): Tensor;
+  /** Leaves a state array for the next pass. */
+  writeState(index: number, state: Tensor): void;
+  /** How many tokens of the pass are no padding, int32 (1,); `undefined` if all are. States are those after the last of them. */
+  readonly counted: Tensor | undefined;
 }
 
 const STEP = 256;
@@ -58,6 +67,8 @@ function steps(tokens: number): number {
 export interface Buffers {
   readonly keys: readonly (Tensor | StackedTensors)[];
   readonly values: readonly (Tensor | StackedTensors)[];
+  /** State arrays of layers without keys and values; absent if there are none. */
+  readonly states?: readonly Tensor[];
 }
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
@@ -65,6 +76,9 @@ export class KvCache implements Cache {
   readonly #options: KvCacheOptions;
   readonly #keys: LayerBuffers;
   readonly #values: LayerBuffers;
+  readonly #states: LayerStates;
+  /** See {@link Cache.counted}: no token of a pass is padding. */
+  readonly counted = undefined;
   #offset = 0;
   #tokens: readonly number[] = [];
   #count = 0;
@@ -76,11 +90,18 @@ export class KvCache implements Cache {
     this.#options = options;
     this.#keys = new LayerBuffers({ ...options, block: blocks.keys });
     this.#values = new LayerBuffers({ ...options, block: blocks.values });
+    this.#states = new LayerStates(options.states ?? [], options.batch);
   }
 
   /** Whether another cache is one for as many sequences of a model of the same sizes. */
   isLike(other: KvCache): boolean {
-    return SIZES.every((name) => this.#options[name] === other.#options[name]);
+    const [states, others] = [this, other].map((cache) => cache.#options.states ?? []);
+    return SIZES.every((name) => this.#options[name] === other.#options[name]) && sameStates(states, others);
+  }
+
+  /** Whether layers have a recurrent state: then {@link KvCache.trim} goes back only to some positions. */
+  get hasState(): boolean {
+    return (this.#options.states ?? []).length > 0;
   }
 
   /** Number of tokens held: the position of the next one. */
@@ -116,13 +137,13 @@ export class KvCache implements Cache {
 
   /** Bytes that the buffers take for a number of tokens; default the current capacity. */
   byteLength(tokens: number = this.capacity): number {
-    const { layers, batch, heads, headDim, dtype } = this.#options;
-    return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes;
+    const { layers, batch, heads, headDim, dtype, states = [] } = this.#options;
+    return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes + batch * stateBytes(states);
   }
 
-  /** Keys of all layers, then values. A forward pass is complete once these are evaluated, whether its logits are or not. */
+  /** Keys of all layers, then values, then states. A forward pass is complete once these are evaluated, whether its logits are or not. */
   get state(): readonly Tensor[] {
-    return [...this.keys, ...this.values];
+    return [...this.keys, ...this.values, ...this.#states.arrays];
   }
 
   /** Keys per layer. */
@@ -137,7 +158,8 @@ export class KvCache implements Cache {
 
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
-    return { keys: this.#keys.slabs, values: this.#values.slabs };
+    const states = this.hasState && { states: this.#states.arrays };
+    return { keys: this.#keys.slabs, values: this.#values.slabs, ...states };
   }
 
   /** Config of the model that fills it, where that is known. */
@@ -150,7 +172,7 @@ export class KvCache implements Cache {
     return this.#options.dtype;
   }
 
-  /** Layers of the model. */
+  /** Layers of the model that have keys and values. */
   get layers(): number {
     return this.#options.layers;
   }
@@ -218,7 +240,19 @@ export class KvCache implements Cache {
   outgrown(): Buffers | undefined {
     const capacity = this.#next(this.capacity + 1);
     if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
-    return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity) };
+    const alike = this.#states.arrays.map(({ shape, dtype }) => uninitialised(shape, dtype));
+    const states = this.hasState && { states: alike };
+    return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity), ...states };
+  }
+
+  /** See {@link Cache.readState}. */
+  readState(index: number): Tensor {
+    return this.#states.arrays[index];
+  }
+
+  /** See {@link Cache.writeState}. */
+  writeState(index: number, state: Tensor): void {
+    this.#states.replace(index, state);
   }
 
   /** Counts `count` tokens whose positions a {@link StepCache} has written into the buffers. */
@@ -226,10 +260,45 @@ export class KvCache implements Cache {
     this.#offset += count;
   }
 
-  /** Forgets the last `count` tokens, at most all; returns how many those were. */
+  /**
+   * Keeps a copy of the recurrent state after the tokens that it holds, so that {@link KvCache.trim} can come back. The last four copies
+   * stay. Generation keeps one at the end of each prompt. Without recurrent layers it does nothing.
+   *
+   * @example
+   * ```ts ignore
+   * using cache = model.makeCache();
+   * model.forward(question, cache);
+   * cache.checkpoint();
+   * model.forward(answer, cache);
+   * cache.trim(answer.size); // to the end of the question
+   * ```
+   */
+  checkpoint(): void {
+    if (this.hasState && this.#offset > 0) this.#states.keep(this.#offset);
+  }
+
+  /** The last position, `position` at most, that {@link KvCache.trim} can go back to: `position` itself without recurrent layers. */
+  reachable(position: number): number {
+    return !this.hasState || position === this.#offset ? position : this.#states.reachable(position);
+  }
+
+  /**
+   * Forgets the last `count` tokens, at most all; returns how many those were. Throws an {@link LlmError} if layers have a recurrent state
+   * and no copy of it was kept at the position before those tokens, see {@link KvCache.checkpoint}.
+   */
   trim(count: number): number {
     const trimmed = Math.min(count, this.#offset);
-    this.#offset -= trimmed;
+    const position = this.#offset - trimmed;
+    const reachable = this.reachable(position);
+    if (reachable !== position) {
+      const why = `the state of recurrent layers goes back to ${reachable} and not to ${position}`;
+      throw new LlmError(
+        "option",
+        `A cache of ${this.#offset} tokens cannot forget ${count}: ${why}. Call checkpoint() there`,
+      );
+    }
+    if (this.hasState && trimmed > 0) this.#states.restore(position);
+    this.#offset = position;
     this.remember(this.#tokens);
     return trimmed;
   }
@@ -243,6 +312,7 @@ export class KvCache implements Cache {
   dispose(): void {
     this.#keys.dispose();
     this.#values.dispose();
+    this.#states.dispose();
     this.reset();
   }
 
@@ -277,25 +347,56 @@ export class StepCache implements Cache {
   readonly keys: Tensor[];
   /** Values per layer. */
   readonly values: Tensor[];
+  /** State arrays; updated as the pass goes on. */
+  readonly states: Tensor[];
   readonly #position: Tensor;
   readonly #start: Tensor;
+  readonly #last: Tensor | undefined;
   #lengths: Tensor | undefined;
+  #counted: Tensor | undefined;
 
-  /** `position` is int32 (B,): the number of positions that are valid before the pass, of each sequence. */
+  /**
+   * `position` is int32 (B,): the number of positions that are valid before the pass, of each sequence. `states` are the state arrays. `last`
+   * is the index of the last token of the pass that is no padding, uint32 (1,).
+   */
   constructor(
     keys: readonly (Tensor | StackedTensors)[],
     values: readonly (Tensor | StackedTensors)[],
     position: Tensor,
+    { states = [], last }: { readonly states?: readonly Tensor[]; readonly last?: Tensor } = {},
   ) {
     this.keys = unstacked(keys);
     this.values = unstacked(values);
+    this.states = [...states];
     this.#position = position;
     this.#start = position.reshape([-1, 1]);
+    this.#last = last;
+  }
+
+  /** Keys, values and states as the pass left them. */
+  get buffers(): Buffers {
+    return buffersOf(this);
+  }
+
+  /** See {@link Cache.counted}. */
+  get counted(): Tensor | undefined {
+    return this.#counted;
   }
 
   begin(count: number): Tensor {
     this.#lengths = mx.add(this.#position, count);
+    this.#counted = this.#last && countUpTo(this.#last, count);
     return this.#position;
+  }
+
+  /** See {@link Cache.readState}. */
+  readState(index: number): Tensor {
+    return this.states[index];
+  }
+
+  /** See {@link Cache.writeState}. */
+  writeState(index: number, state: Tensor): void {
+    this.states[index] = state.astype(this.states[index].dtype);
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
@@ -303,6 +404,18 @@ export class StepCache implements Cache {
     this.values[layer] = appendPositions(this.values[layer], values, this.#start);
     return { keys: positionsOf(this.keys[layer]), values: positionsOf(this.values[layer]), lengths: this.#lengths };
   }
+}
+
+/** The arrays of a pass as a part of a loop's state. */
+export function buffersOf(
+  { keys, values, states }: { readonly keys: Tensor[]; readonly values: Tensor[]; readonly states: Tensor[] },
+): Buffers {
+  return { keys, values, ...(states.length > 0 && { states }) };
+}
+
+/** Tokens up to index `last` (1,), which is limited to the rows as in `take`: int32 (1,). */
+export function countUpTo(last: Tensor, rows: number): Tensor {
+  return mx.add(mx.minimum(last, rows - 1).astype(mx.int32), 1);
 }
 
 function cast(positions: Tensor, buffer: Tensor): Tensor {

@@ -5,12 +5,14 @@
  */
 
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
-import type { Dtype } from "../../array/mod.ts";
+import { type Dtype, float32 } from "../../array/mod.ts";
 import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
+import { countAttention, layerStates } from "../config/layer_kinds.ts";
 import { KvCache } from "./cache.ts";
 import type { KvPoolSizes } from "./paged.ts";
+import type { StateShape } from "./states.ts";
 
 /** What a cache depends on besides the config. */
 export interface CachedModel {
@@ -26,14 +28,15 @@ export interface CachedModel {
 /** An empty cache for `batch` sequences of a model. */
 export function makeCache(model: CachedModel, batch: number): KvCache {
   const { config, device, dtype } = model;
-  const { layers, kvHeads, headDim, maxPositionEmbeddings } = config;
+  const { kvHeads, headDim, maxPositionEmbeddings } = config;
   return new KvCache({
-    layers,
+    layers: countAttention(config),
     batch,
     heads: kvHeads,
     headDim,
     dtype: device.kvDtype(dtype),
     blocks: batch === 1 ? layoutOf(model) : undefined,
+    states: statesOf(model),
     limit: maxPositionEmbeddings,
     config,
   });
@@ -41,8 +44,16 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
 
 /** Sizes of a pool of pages for sequences of a model, but for how many there are. */
 export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
-  const { config: { layers, kvHeads: heads, headDim }, device, dtype } = model;
-  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks: layoutOf(model) ?? plainLayout(headDim) };
+  const { config, device, dtype } = model;
+  const { kvHeads: heads, headDim } = config;
+  const blocks = layoutOf(model) ?? plainLayout(headDim);
+  const layers = countAttention(config);
+  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
+}
+
+/** State arrays in the dtype of activations, but for those that are float32 in any case. */
+function statesOf({ config, dtype }: CachedModel): StateShape[] {
+  return layerStates(config).map(({ shape, isFloat32 }) => ({ shape, dtype: isFloat32 ? float32 : dtype }));
 }
 
 /** Fields of layers that fused steps do not compute. */
@@ -55,6 +66,7 @@ const UNFUSED = [
   "scoreCap",
   "sinks",
   "queryGrowth",
+  "layerKinds",
   "residualScale",
   "joinedProjections",
   "experts",

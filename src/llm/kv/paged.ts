@@ -10,8 +10,11 @@ import type { Dtype, Tensor } from "../../array/mod.ts";
 import { appendPages, gatherPages } from "../../array/fast/pages.ts";
 import { unstacked } from "../../array/devices/stack.ts";
 import { type KvLayout, PAGE } from "../../graph/kv_layout.ts";
+import { uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
+import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
-import type { Buffers, Cache, KeysValues } from "./cache.ts";
+import { type Buffers, buffersOf, type Cache, countUpTo, type KeysValues } from "./cache.ts";
+import { stateBytes, type StateShape } from "./states.ts";
 
 /** Sizes of a pool. Its dtype is that of the numbers, or `KV_CODES` where they have 8 bits. */
 export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch"> {
@@ -19,6 +22,10 @@ export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch"> {
   readonly blocks: KvLayout;
   /** Pages of each layer. */
   readonly pages: number;
+  /** State arrays of layers without keys and values. Default none. */
+  readonly states?: readonly StateShape[];
+  /** Slots, each for the states of one sequence. Default none. */
+  readonly slots?: number;
 }
 
 /** Bytes that one page takes in all layers, keys and values together. */
@@ -26,10 +33,16 @@ export function pageBytes({ layers, heads, headDim, dtype }: Omit<KvPoolSizes, "
   return 2 * layers * heads * PAGE * headDim * dtype.bytes;
 }
 
+/** Bytes that one slot takes. */
+export function slotBytes({ states = [] }: Pick<KvPoolSizes, "states">): number {
+  return stateBytes(states);
+}
+
 /** The pages of all layers of a model. Their memory is taken when it is first used. */
 export class KvPool implements Disposable {
   readonly #keys: LayerBuffers;
   readonly #values: LayerBuffers;
+  #states: readonly Tensor[] | undefined;
   /** Its sizes. */
   readonly sizes: KvPoolSizes;
 
@@ -46,7 +59,9 @@ export class KvPool implements Disposable {
 
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
-    return { keys: this.#keys.slabs, values: this.#values.slabs };
+    const { states = [], slots = 0 } = this.sizes;
+    const made = states.length > 0 && (this.#states ??= states.map((state) => slotsOf(state, slots)));
+    return { keys: this.#keys.slabs, values: this.#values.slabs, ...(made && { states: made }) };
   }
 
   /** Element type of keys and values. */
@@ -58,7 +73,16 @@ export class KvPool implements Disposable {
   [Symbol.dispose](): void {
     this.#keys.dispose();
     this.#values.dispose();
+    mx.dispose(this.#states ?? []);
+    this.#states = undefined;
   }
+}
+
+/** Slots of one state array. */
+function slotsOf({ shape, dtype }: StateShape, slots: number): Tensor {
+  const array = uninitialised([slots, ...shape], dtype);
+  untrack(array);
+  return array;
 }
 
 /** One pass over pages of a pool, of B sequences at positions that the device knows. */
@@ -67,24 +91,61 @@ export class PagedCache implements Cache {
   readonly keys: Tensor[];
   /** Values per layer. */
   readonly values: Tensor[];
+  /** State arrays of all slots; updated as the pass goes on. */
+  readonly states: Tensor[];
   readonly #position: Tensor;
   readonly #table: Tensor;
+  readonly #slots: Tensor | undefined;
+  readonly #last: Tensor | undefined;
   #lengths: Tensor | undefined;
+  #counted: Tensor | undefined;
 
   /**
    * `position` is int32 (B,): the positions that each sequence has before the pass. `table` is int32 (B, P): the pages of each, with
-   * room for the pass.
+   * room for the pass. `slots` is int32 (B,): where the states of each are, if layers have some. `last` is the index of the last token of
+   * the pass that is no padding, uint32 (1,).
    */
-  constructor(buffers: Buffers, position: Tensor, table: Tensor) {
+  constructor(
+    buffers: Buffers,
+    position: Tensor,
+    table: Tensor,
+    { slots, last }: { readonly slots?: Tensor; readonly last?: Tensor } = {},
+  ) {
     this.keys = unstacked(buffers.keys);
     this.values = unstacked(buffers.values);
+    this.states = [...buffers.states ?? []];
     this.#position = position;
     this.#table = table;
+    this.#slots = slots;
+    this.#last = last;
+  }
+
+  /** Pages and slots as the pass left them. */
+  get buffers(): Buffers {
+    return buffersOf(this);
+  }
+
+  /** See {@link Cache.counted}. */
+  get counted(): Tensor | undefined {
+    return this.#counted;
+  }
+
+  /** See {@link Cache.readState}. A slot holds what its last sequence left there until this one has a token. */
+  readState(index: number): Tensor {
+    const state = mx.take(this.states[index], this.#slots!, 0);
+    const begun = mx.greater(this.#position, 0).reshape([-1, ...new Array(state.ndim - 1).fill(1)]);
+    return mx.where(begun, state, mx.array(0, state.dtype));
+  }
+
+  /** See {@link Cache.writeState}. */
+  writeState(index: number, state: Tensor): void {
+    this.states[index] = writeRows(this.states[index], state, this.#slots!);
   }
 
   /** See {@link Cache.begin}. */
   begin(count: number): Tensor {
     this.#lengths = mx.add(this.#position, count);
+    this.#counted = this.#last && countUpTo(this.#last, count);
     return this.#position;
   }
 

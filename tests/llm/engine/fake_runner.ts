@@ -5,6 +5,9 @@
  * tokens too. The next token is a part of the last number. So a wrong page, a missed copy or a prefix of other tokens changes what is
  * generated. {@link generateAlone} says what is right, from the tokens alone.
  *
+ * With recurrent states a slot has one more number, which each token changes: it goes into the number of a position too. A state that is
+ * copied too late, of other tokens or from a slot of another sequence changes what is generated.
+ *
  * A step runs when it is submitted, with the page tables of that moment, as the steps of a queue do. Its results are taken later.
  *
  * @module
@@ -29,12 +32,30 @@ function tokenAfter(number: number): number {
   return (number >>> 28) === 0 ? END : 1 + (number >>> 4) % 3;
 }
 
-/** What a prompt gives alone, with no pages: its tokens up to the end, `maxTokens` or `positions` of memory. */
-export function generateAlone(prompt: readonly number[], maxTokens: number, positions: number): number[] {
+/** The state after a token. It has no rest that tokens before it leave out: the order of all of them counts. */
+function stateAfter(token: number, state: number): number {
+  return Math.imul(state ^ (token + 0x85ebca6b), 0xc2b2ae35) + 1 | 0;
+}
+
+/**
+ * What a prompt gives alone, with no pages: its tokens up to the end, `maxTokens` or `positions` of memory. With `hasStates` there is a state
+ * beside the positions.
+ */
+export function generateAlone(
+  prompt: readonly number[],
+  maxTokens: number,
+  positions: number,
+  hasStates: boolean = false,
+): number[] {
   const [tokens, numbers]: [number[], number[]] = [[...prompt], []];
+  let state = 0;
   const limit = Math.min(prompt.length + maxTokens, positions + 1);
   while (tokens.length < limit && (tokens.length === prompt.length || tokens.at(-1) !== END)) {
-    while (numbers.length < tokens.length) numbers.push(numberOf(tokens[numbers.length], numbers));
+    while (numbers.length < tokens.length) {
+      const token = tokens[numbers.length];
+      if (hasStates) state = stateAfter(token, state);
+      numbers.push(numberOf(token, hasStates ? [...numbers, state] : numbers));
+    }
     tokens.push(tokenAfter(numbers.at(-1)!));
   }
   return tokens;
@@ -44,14 +65,19 @@ export function generateAlone(prompt: readonly number[], maxTokens: number, posi
 export class FakeRunner {
   readonly #pageSize: number;
   readonly #memory: Int32Array;
+  readonly #states: Int32Array;
   /** The last token of each sequence, which a decode step begins with. */
   readonly #last = new Map<Sequence, number>();
   readonly #results: { readonly step: Step; readonly results: readonly StepResult[] }[] = [];
   /** Positions that were copied. */
   copied = 0;
+  /** States that were copied for a sequence to begin with. */
+  restored = 0;
 
-  constructor(pages: number, pageSize: number) {
+  /** With `slots`, there are recurrent states. */
+  constructor(pages: number, pageSize: number, slots: number = 0) {
     this.#pageSize = pageSize;
+    this.#states = new Int32Array(slots).fill(-1);
     this.#memory = new Int32Array(pages * pageSize).fill(-1);
   }
 
@@ -62,12 +88,19 @@ export class FakeRunner {
       this.#memory.copyWithin(to * this.#pageSize, start, start + count);
       this.copied += count;
     }
+    if (step.kind === "prefill" && step.restored !== undefined) {
+      this.#states[step.sequence.slot] = this.#states[step.restored];
+      this.restored++;
+    }
     const results = stepRowsOf(step).map((row) => {
       const chosen = step.kind === "prefill" ? this.#read(row, step.last) : this.#generate(row, step.steps);
       const end = chosen.indexOf(END);
       const ended = end >= 0 && end < tokenCountOf(step, row);
       return { tokens: chosen.slice(0, ended ? end + 1 : tokenCountOf(step, row)), ended };
     });
+    if (step.kind === "prefill" && step.kept !== undefined) {
+      this.#states[step.kept] = this.#states[step.sequence.slot];
+    }
     this.#results.push({ step, results });
   }
 
@@ -78,7 +111,7 @@ export class FakeRunner {
 
   #read({ sequence, from, count }: StepRow, last: boolean): number[] {
     let number = 0;
-    for (let at = from; at < from + count; at++) number = this.#write(sequence.pages, at, sequence.tokens[at]);
+    for (let at = from; at < from + count; at++) number = this.#write(sequence, at, sequence.tokens[at]);
     if (!last) return [];
     this.#last.set(sequence, tokenAfter(number));
     return [tokenAfter(number)];
@@ -87,17 +120,19 @@ export class FakeRunner {
   #generate({ sequence, from }: StepRow, steps: number): number[] {
     if (sequence.stepwise) this.#last.set(sequence, sequence.tokens.at(-1)!);
     return Array.from({ length: steps }, (_, i) => {
-      const token = tokenAfter(this.#write(sequence.pages, from + i, this.#last.get(sequence)!));
+      const token = tokenAfter(this.#write(sequence, from + i, this.#last.get(sequence)!));
       this.#last.set(sequence, token);
       return token;
     });
   }
 
   /** Writes the number of a position; those without a page belong to page 0. */
-  #write(pages: readonly number[], position: number, token: number): number {
+  #write({ pages, slot }: Sequence, position: number, token: number): number {
     const address = (at: number): number =>
       (pages[Math.floor(at / this.#pageSize)] ?? 0) * this.#pageSize + at % this.#pageSize;
     const before = Array.from({ length: position }, (_, at) => this.#memory[address(at)]);
-    return this.#memory[address(position)] = numberOf(token, before);
+    const hasStates = this.#states.length > 0;
+    if (hasStates) this.#states[slot] = stateAfter(token, position === 0 ? 0 : this.#states[slot]);
+    return this.#memory[address(position)] = numberOf(token, hasStates ? [...before, this.#states[slot]] : before);
   }
 }

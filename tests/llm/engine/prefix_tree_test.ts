@@ -3,15 +3,18 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { PagePool } from "../../../src/llm/engine/page_pool.ts";
 import { PrefixTree } from "../../../src/llm/engine/prefix_tree.ts";
+import { SlotPool } from "../../../src/llm/engine/slot_pool.ts";
 
 /** A tree with pages of four positions, and what fills it as sequences do. */
 class Filled {
   readonly pool: PagePool;
+  readonly slots: SlotPool;
   readonly tree: PrefixTree;
 
-  constructor(pages = 20) {
+  constructor(pages = 20, slots = 0) {
     this.pool = new PagePool(pages);
-    this.tree = new PrefixTree({ pool: this.pool, pageSize: 4 });
+    this.slots = new SlotPool(slots);
+    this.tree = new PrefixTree({ pool: this.pool, slots: this.slots, pageSize: 4 });
   }
 
   /** Allocates pages for tokens, gives them to the tree and forgets them. Returns their numbers. */
@@ -40,6 +43,7 @@ class Filled {
 
   check(held: readonly number[] = []): void {
     this.pool.checkIntegrity([...this.tree.pages, ...held]);
+    if (this.slots.count > 0) this.slots.checkIntegrity(this.tree.slots);
     this.tree.checkIntegrity();
   }
 }
@@ -163,4 +167,37 @@ Deno.test("eviction takes the leaves used least recently, and none that a sequen
   assertEquals([filled.tree.evict(5), filled.tree.countEvictable()], [0, 0]);
   filled.release(held);
   assertEquals([filled.tree.evict(5), filled.pool.free], [1, 19]);
+});
+
+Deno.test("a tree with recurrent states finds full pages up to the last whose states were kept", () => {
+  const filled = new Filled(20, 4);
+  const tokens = Array.from({ length: 14 }, (_, i) => i);
+  const [first, second, third] = filled.add(tokens);
+  assertEquals(filled.find([...tokens, 99]), { pages: [], partial: undefined });
+  const keep = (count: number): boolean => filled.tree.keep(tokens.slice(0, count), filled.slots.allocate());
+  assertEquals([keep(4), keep(12)], [true, true]);
+  const found = filled.tree.match([...tokens, 99]);
+  assertEquals(found, { pages: [first, second, third], partial: undefined, slot: 2 });
+  filled.release(found.pages);
+  assertEquals(filled.find(tokens.slice(0, 12)).pages, [first], "the last token is computed in any case");
+  assertEquals(filled.find([...tokens.slice(0, 11), 99, 99]).pages, [first]);
+  assertEquals(filled.find([99, ...tokens]).pages, []);
+  filled.check();
+});
+
+Deno.test("a tree gives back the slot of the page used least recently, and that of a page that is evicted", () => {
+  const filled = new Filled(20, 4);
+  const [a, b, c] = [[1, 1, 1, 1], [2, 2, 2, 2], [3, 3, 3, 3]];
+  const [[ofA], , [ofC]] = [a, b, c].map((tokens) => filled.add(tokens));
+  for (const tokens of [a, b, c]) assertEquals(filled.tree.keep(tokens, filled.slots.allocate()), true);
+  assertEquals(filled.tree.keep(a, 9), false, "it has one");
+  assertEquals(filled.tree.keep([4, 4, 4, 4], 9), false, "there is no such page");
+  assertEquals(filled.find([...a, 0]).pages, [ofA]);
+  assertEquals([filled.slots.free, filled.tree.evictSlot(), filled.slots.free], [0, true, 1]);
+  filled.check();
+  assertEquals([a, b, c].map((tokens) => filled.find([...tokens, 0]).pages), [[ofA], [], [ofC]]);
+  assertEquals([filled.tree.evict(1), filled.slots.free], [1, 1], "page b has none any more");
+  assertEquals([filled.tree.evict(1), filled.slots.free], [1, 2]);
+  filled.check();
+  assertEquals([filled.tree.evict(1), filled.tree.evictSlot(), filled.slots.free], [1, false, 3]);
 });

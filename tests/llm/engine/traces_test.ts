@@ -26,7 +26,16 @@ interface Request {
 
 /** How often something happened, so that traces in which it does not are noticed. */
 type Counts = Record<
-  "preempted" | "copied" | "cached" | "aborted" | "dropped" | "queueFull" | "tooLong" | "several" | "waited",
+  | "preempted"
+  | "copied"
+  | "cached"
+  | "aborted"
+  | "dropped"
+  | "queueFull"
+  | "tooLong"
+  | "several"
+  | "waited"
+  | "restored",
   number
 >;
 
@@ -48,17 +57,20 @@ class Trace {
     this.#random = random;
     this.#counts = counts;
     const pages = 3 + random.below(20);
+    const maxSequences = 1 + random.below(6);
+    const slots = random.once(2) ? 0 : 1 + maxSequences + random.below(8);
     this.#options = {
       pages,
+      slots,
       pageSize: random.pick([1, 2, 4, 4, 4, 5]),
-      maxSequences: 1 + random.below(6),
+      maxSequences,
       tokenBudget: random.once(6) ? Infinity : 1 + random.below(16),
       prefillStepSize: 1 + random.below(16),
       maxQueue: random.below(6),
       maxPrefixPages: random.pick([0, random.below(pages), pages, pages, pages]),
     };
     this.#scheduler = new Scheduler(this.#options);
-    this.#runner = new FakeRunner(pages, this.#options.pageSize);
+    this.#runner = new FakeRunner(pages, this.#options.pageSize, slots);
     this.#depth = 1 + random.below(3);
     this.#maxSteps = 1 + random.below(6);
     this.#prefixes = Array.from({ length: 3 }, () => this.#drawTokens(random.below(24)));
@@ -75,15 +87,16 @@ class Trace {
       if (!step && this.#scheduler.inFlight > 0) this.#commit();
       else assert(step || !this.#isBusy(), "nothing is on its way, and somebody waits");
     }
-    const { pages, pageSize } = this.#options;
+    const { pages, pageSize, slots } = this.#options;
     for (const { sequence, prompt, maxTokens, aborted } of this.#requests) {
-      const alone = generateAlone(prompt, maxTokens, (pages - 1) * pageSize);
+      const alone = generateAlone(prompt, maxTokens, (pages - 1) * pageSize, slots > 0);
       assertEquals(sequence.status, "ended");
       assertEquals(sequence.tokens, aborted ? alone.slice(0, sequence.tokens.length) : alone, `request ${sequence.id}`);
       this.#counts.cached += sequence.cached ?? 0;
     }
     this.#counts.preempted += this.#scheduler.preemptions;
     this.#counts.copied += this.#runner.copied;
+    this.#counts.restored += this.#runner.restored;
   }
 
   #isBusy(): boolean {
@@ -183,6 +196,7 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     tooLong: 0,
     several: 0,
     waited: 0,
+    restored: 0,
   };
   for (let i = 0; i < TRACES; i++) {
     try {

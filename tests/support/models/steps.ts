@@ -2,7 +2,7 @@
 
 import * as mx from "../../../mod.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { type Buffers, StepCache } from "../../../src/llm/kv/cache.ts";
 
 /** The tokens, and the kept part of their logits. */
 export interface Steps {
@@ -22,21 +22,22 @@ export async function loopSteps(
 ): Promise<Float32Array[]> {
   const held = cache.offset;
   cache.reserve(ids.length - held);
-  const state = {
+  const state: { position: mx.Tensor; logits: mx.Tensor } & Buffers = {
     position: mx.full([sequences], held, mx.int32),
     logits: mx.zeros([sequences, model.config.vocabSize]),
     keys: cache.keys,
     values: cache.values,
+    ...(cache.hasState && { states: cache.buffers.states! }),
   };
   const tokens = mx.array([...ids], mx.int32);
   mx.eval(tokens);
   const found = Array.from({ length: sequences }, (): number[] => []);
   {
-    using loop = new DeviceLoop(state, ({ position, keys, values }) => {
-      const step = new StepCache(keys, values, position);
+    using loop = new DeviceLoop(state, ({ position, keys, values, states }) => {
+      const step = new StepCache(keys, values, position, states ? { states } : {});
       const token = mx.take(tokens, position).reshape([sequences, 1]);
       const logits = model.forward(token, step).reshape([sequences, -1]).astype(mx.float32);
-      return { position: mx.add(position, 1), logits, keys: step.keys, values: step.values };
+      return { position: mx.add(position, 1), logits, ...step.buffers };
     });
     for (let at = held; at < ids.length; at++) {
       loop.run();
