@@ -58,6 +58,16 @@ QWEN3_MOE = {
     "mlp_only_layers": [],
     "norm_topk_prob": False,
 }
+LFM2 = {
+    "norm_eps": 1e-5,
+    "num_hidden_layers": 5,
+    "layer_types": ["conv", "conv", "full_attention", "conv", "full_attention"],
+    "conv_L_cache": 3,
+    "block_dim": 64,
+    "block_multiple_of": 64,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_auto_adjust_ff_dim": False,
+}
 # mlx-lm has defaults for the heads of the text part.
 TEXT = {name: value for name, value in BASE.items() if name not in ("num_attention_heads", "num_key_value_heads")}
 GEMMA3 = {
@@ -227,6 +237,37 @@ CASES = [
         },
         [None, FOUR_BITS, MXFP4],
     ),
+    *case("LFM2", "lfm2", {**LFM2, "conv_bias": False, "rope_parameters": {"rope_theta": 5000.0}}),
+    *case(
+        "LFM2 with biases and an adjusted size",
+        "lfm2",
+        {
+            **LFM2,
+            "conv_bias": True,
+            "conv_L_cache": 5,
+            "num_hidden_layers": 4,
+            "block_auto_adjust_ff_dim": True,
+            "block_ff_dim": 200,
+            "layer_types": None,
+            "full_attn_idxs": [0, 3],
+        },
+        [None],
+    ),
+    *case(
+        "LFM2-MoE",
+        "lfm2_moe",
+        {
+            **LFM2,
+            "conv_bias": False,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 64,
+            "norm_topk_prob": True,
+            "use_expert_bias": True,
+            "num_dense_layers": 1,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
 ]
 
 
@@ -267,7 +308,8 @@ def ranges(name, array, quantization, spread):
     if part == "sinks":
         return [-2, 2]
     if part == "weight":
-        edge = gain * (3 / shape[-1]) ** 0.5
+        inputs = shape[1] if shape[-1] == 1 else shape[-1]  # of a convolution the tokens that it sees
+        edge = gain * (3 / inputs) ** 0.5
         return [-edge, edge]
     return [-0.5, 0.5]
 

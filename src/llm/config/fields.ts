@@ -16,7 +16,7 @@ export class Fields {
   /** The object itself. */
   readonly values: Readonly<Record<string, unknown>>;
   readonly #file: string;
-  readonly #problems: string[] = [];
+  #problems: string[] = [];
 
   /** Wraps a parsed JSON object; `file` is what messages call it. */
   constructor(values: unknown, file: string) {
@@ -30,6 +30,14 @@ export class Fields {
   /** The same fields, with values of those that are absent. */
   withDefaults(values: Readonly<Record<string, unknown>>): Fields {
     return new Fields({ ...values, ...this.values }, this.#file);
+  }
+
+  /** The same fields but one, whose problems are those of this object. */
+  without(name: string): Fields {
+    const { [name]: _, ...values } = this.values;
+    const fields = new Fields(values, this.#file);
+    fields.#problems = this.#problems;
+    return fields;
   }
 
   /** Other fields of the same file. */

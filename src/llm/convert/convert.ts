@@ -156,7 +156,7 @@ async function convertFolder(
     return { ...row, groupSize: row.groupSize ?? defaults.groupSize };
   };
   const wish = {
-    dtype,
+    dtype: (path: string) => architecture.keepsDtype(path) ? undefined : dtype,
     quantize: quantizedAs,
     dequantize: (module: WeightModule) => options.dequantize ? storedAs(module) : undefined,
   };
@@ -165,7 +165,7 @@ async function convertFolder(
   const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
   const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
   const parameters = modules.filter(({ isArray }) => !isArray) // as mlx-lm counts
-    .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? sizeOf(shape.slice(0, -1)) : 0), 0);
+    .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
 
   const texts: Record<string, Uint8Array> = {
     "config.json": newConfig(description),

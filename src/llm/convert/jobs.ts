@@ -36,8 +36,8 @@ export interface Job {
 
 /** The settings of a conversion. */
 export interface Wish {
-  /** Dtype of everything that is not codes; as it is stored where undefined. */
-  readonly dtype: Dtype | undefined;
+  /** Dtype of what is not codes in a module; as it is stored where undefined. */
+  readonly dtype: (path: string) => Dtype | undefined;
   /** How a matrix is quantized; undefined leaves it as it is. */
   readonly quantize: (path: string) => Quantization | undefined;
   /** How a matrix is quantized that is to be dense; undefined leaves it as it is. */
@@ -68,20 +68,21 @@ export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, Source>
 
 function wholeJobs(module: WeightModule, stored: ReadonlyMap<string, Source>, wish: Wish): Job[] {
   const { path } = module;
-  if (module.isArray) return [plain(stored.get(path)!, wish.dtype)];
+  const floats = wish.dtype(path);
+  if (module.isArray) return [plain(stored.get(path)!, floats)];
   const parts = ["weight", "scales", "biases"].flatMap((part) => stored.get(`${path}.${part}`) ?? []);
   const [weight, scales, biases] = parts;
-  const bias = module.bias ? [stored.get(`${path}.bias`)!] : [];
+  const bias = module.bias > 0 ? [stored.get(`${path}.bias`)!] : [];
   const name = `${path}.weight`;
   const quantized = wish.quantize(path);
   const packed = wish.dequantize(module);
-  const cast = (tensor: Tensor): Tensor => wish.dtype === undefined ? tensor : tensor.astype(wish.dtype);
-  const rest = bias.map((tensor) => plain(tensor, wish.dtype));
+  const cast = (tensor: Tensor): Tensor => floats === undefined ? tensor : tensor.astype(floats);
+  const rest = bias.map((tensor) => plain(tensor, floats));
   if (quantized !== undefined) {
     const { bits, groupSize, mode = "affine" } = quantized;
     const rows = weight.shape.slice(0, -1);
     const cols = weight.shape.at(-1)!;
-    const dtype = mode === "affine" ? wish.dtype ?? weight.dtype : mx.uint8;
+    const dtype = mode === "affine" ? floats ?? weight.dtype : mx.uint8;
     const shape = [...rows, cols / groupSize];
     const outputs: Output[] = [
       { name, dtype: mx.uint32, shape: [...rows, cols * bits / 32] },
@@ -98,18 +99,20 @@ function wholeJobs(module: WeightModule, stored: ReadonlyMap<string, Source>, wi
       const compute = (w: Tensor, s: Tensor): Tensor[] => [mx.dequantize(w, s, null, groupSize, bits, mode)];
       return [{ inputs: [weight, scales], outputs, compute: compute as Job["compute"] }, ...rest];
     }
-    const outputs: Output[] = [{ name, dtype: wish.dtype ?? scales.dtype, shape: module.shape }];
+    const outputs: Output[] = [{ name, dtype: floats ?? scales.dtype, shape: module.shape }];
     const compute = (w: Tensor, s: Tensor, b: Tensor): Tensor[] => [
       mx.dequantize(w, cast(s), cast(b), groupSize, bits),
     ];
     return [{ inputs: [weight, scales, biases], outputs, compute: compute as Job["compute"] }, ...rest];
   }
-  return [...parts.map((tensor) => plain(tensor, wish.dtype)), ...rest];
+  // A dense weight may be stored in another shape of as many rows, as convolutions are.
+  const shape = parts.length === 1 ? module.shape : undefined;
+  return [...parts.map((tensor) => plain(tensor, floats, shape)), ...rest];
 }
 
-/** A tensor that keeps its values. */
-function plain(input: StoredTensor, dtype: Dtype | undefined): Job {
-  const { name, shape } = input;
+/** A tensor that keeps its values, and its shape if no other is given. */
+function plain(input: StoredTensor, dtype: Dtype | undefined, shape: readonly number[] = input.shape): Job {
+  const { name } = input;
   if (dtype === undefined || dtype === input.dtype || input.dtype.kind !== "float") {
     return { inputs: [input], outputs: [{ name, dtype: input.dtype, shape }] };
   }

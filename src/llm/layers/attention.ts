@@ -9,7 +9,14 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
-import { attentionOf, type DecoderConfig, type QueryGrowth } from "../config/decoder.ts";
+import {
+  attentionOf,
+  type DecoderConfig,
+  MODULE_NAMES,
+  type ModuleNames,
+  type QueryGrowth,
+} from "../config/decoder.ts";
+import { countAttention } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import type { Pass } from "./pass.ts";
@@ -18,10 +25,16 @@ import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 /** Attention of one layer, with or without biases and norms of queries and keys. */
 export class Attention extends Module {
   readonly #config: DecoderConfig;
-  readonly #layer: number;
+  readonly #names: ModuleNames;
+  /** Its place among the layers that have keys and values. */
+  readonly #place: number;
   readonly #window: number | undefined;
   /** One more logit for each head, in families that have them: (heads,). */
   sinks?: Tensor;
+  /** The norm of the queries, by the name that it has in some families. */
+  q_layernorm?: Layer;
+  /** The same of the keys. */
+  k_layernorm?: Layer;
   /** (…, hidden) → (…, (heads + 2 * kvHeads) * D), in families that have one matrix for q_proj, k_proj and v_proj. */
   qkv_proj?: Layer;
   /** (…, hidden) → (…, heads * D) */
@@ -31,7 +44,9 @@ export class Attention extends Module {
   /** (…, hidden) → (…, kvHeads * D) */
   v_proj?: Layer;
   /** (…, heads * D) → (…, hidden) */
-  o_proj: Layer;
+  o_proj?: Layer;
+  /** The same, by the name that it has in some families. */
+  out_proj?: Layer;
   /** The norm of the queries, of each head or of all together; not there in families without one. */
   q_norm?: Layer;
   /** The same of the keys. */
@@ -39,12 +54,13 @@ export class Attention extends Module {
   /** Rotary positions; not there in layers without positions. */
   rope?: RoPE;
 
-  /** Takes q_proj, k_proj, v_proj (or qkv_proj) and o_proj below `path`, and q_norm and k_norm if there are some. */
+  /** Takes the projections (q_proj, k_proj, v_proj or qkv_proj, o_proj) below `path`, and the norms of queries and keys if there are some. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
     const { hiddenSize, heads, kvHeads, headDim, qkNorm, qkNormWhole, qkvBias, outputBias } = config;
     this.#config = config;
-    this.#layer = layer;
+    this.#names = config.names ?? MODULE_NAMES;
+    this.#place = countAttention(config, layer);
     this.#window = attentionOf(config, layer).window;
     const project = (name: string, count: number): Layer =>
       linear(weights, `${path}.${name}`, hiddenSize, count * headDim, qkvBias);
@@ -55,12 +71,13 @@ export class Attention extends Module {
       this.k_proj = project("k_proj", kvHeads);
       this.v_proj = project("v_proj", kvHeads);
     }
-    this.o_proj = linear(weights, `${path}.o_proj`, heads * headDim, hiddenSize, outputBias);
+    const { output, queryNorm, keyNorm } = this.#names;
+    this[output] = linear(weights, `${path}.${output}`, heads * headDim, hiddenSize, outputBias);
     if (qkNorm) {
       const norm = (name: string, count: number): Layer =>
         rmsNorm(weights, `${path}.${name}`, qkNormWhole ? count * headDim : headDim, config);
-      this.q_norm = norm("q_norm", heads);
-      this.k_norm = norm("k_norm", kvHeads);
+      this[queryNorm] = norm(queryNorm, heads);
+      this[keyNorm] = norm(keyNorm, kvHeads);
     }
     if (rope) this.rope = rope;
     weights.drop(`${path}.rotary_emb`); // frequencies, which early checkpoints hold
@@ -72,7 +89,7 @@ export class Attention extends Module {
     const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth, scoreCap } = this.#config;
     const [rotated, k, v] = this.#heads(x, pass.offset);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
-    const { keys, values, lengths } = cache?.update(this.#layer, k, v) ?? { keys: k, values: v, lengths: undefined };
+    const { keys, values, lengths } = cache?.update(this.#place, k, v) ?? { keys: k, values: v, lengths: undefined };
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
       mask: pass.mask(this.#window, keys.shape[2]),
@@ -80,13 +97,14 @@ export class Attention extends Module {
       softcap: scoreCap,
       lengths,
     });
-    return forwardInDtype(this.o_proj, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
+    return forwardInDtype(this[this.#names.output]!, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
   }
 
   /** (B, T, hidden) → queries, keys and values (B, H, T, D), queries and keys rotated. */
   #heads(x: Tensor, offset: number | Tensor): [q: Tensor, k: Tensor, v: Tensor] {
     const [B, T] = x.shape;
     const { heads, kvHeads, headDim, qkNormWhole } = this.#config;
+    const { queryNorm, keyNorm } = this.#names;
     // (B, T, H * D) → (B, H, T, D)
     const split = (y: Tensor, H: number, norm?: Layer): Tensor => {
       const whole = norm && qkNormWhole ? forwardInDtype(norm, y) : y;
@@ -95,7 +113,7 @@ export class Attention extends Module {
     };
     const rotate = (y: Tensor): Tensor => this.rope?.forward(y, offset) ?? y;
     const [q, k, v] = this.#projected(x);
-    return [rotate(split(q, heads, this.q_norm)), rotate(split(k, kvHeads, this.k_norm)), split(v, kvHeads)];
+    return [rotate(split(q, heads, this[queryNorm])), rotate(split(k, kvHeads, this[keyNorm])), split(v, kvHeads)];
   }
 
   #projected(x: Tensor): Tensor[] {

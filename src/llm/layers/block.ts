@@ -1,5 +1,5 @@
 /**
- * One layer of a decoder: attention and a feed-forward part, each between norms and beside a residual connection.
+ * One layer of a decoder: attention or a short convolution, and a feed-forward part. Each is between norms and beside a residual connection.
  *
  * @module
  */
@@ -7,19 +7,21 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
-import type { DecoderConfig, NormPlacement } from "../config/decoder.ts";
+import { type DecoderConfig, MODULE_NAMES, type ModuleNames, type NormPlacement } from "../config/decoder.ts";
+import { kindOf, type LayerKind } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
 import { Experts } from "./experts.ts";
 import { Mlp } from "./mlp.ts";
 import type { Pass } from "./pass.ts";
+import { ShortConv } from "./short_conv.ts";
 import { forwardInDtype, type Layer, rmsNorm } from "./stored.ts";
 
 /** The names that checkpoints have for the norms of a layer. */
 type NormName =
-  | "input_layernorm"
-  | "post_attention_layernorm"
+  | ModuleNames["mixerNorm"]
+  | ModuleNames["mlpNorm"]
   | "pre_feedforward_layernorm"
   | "post_feedforward_layernorm";
 
@@ -32,26 +34,33 @@ interface NormPlaces {
 }
 
 const NORMS = {
-  pre: { beforeAttention: "input_layernorm", beforeMlp: "post_attention_layernorm" },
-  post: { afterAttention: "post_attention_layernorm", afterMlp: "post_feedforward_layernorm" },
-  both: {
-    beforeAttention: "input_layernorm",
+  pre: ({ mixerNorm, mlpNorm }) => ({ beforeAttention: mixerNorm, beforeMlp: mlpNorm }),
+  post: () => ({ afterAttention: "post_attention_layernorm", afterMlp: "post_feedforward_layernorm" }),
+  both: ({ mixerNorm }) => ({
+    beforeAttention: mixerNorm,
     afterAttention: "post_attention_layernorm",
     beforeMlp: "pre_feedforward_layernorm",
     afterMlp: "post_feedforward_layernorm",
-  },
-} as const satisfies Record<NormPlacement, NormPlaces>;
+  }),
+} as const satisfies Record<NormPlacement, (names: ModuleNames) => NormPlaces>;
+
+/** The module of a layer that mixes tokens, by its kind. */
+const MIXERS = { attention: "self_attn", conv: "conv" } as const satisfies Record<LayerKind, keyof Block>;
 
 const MAX_FLOAT16 = 65504;
 
 /** A layer. */
 export class Block extends Module {
   /** Attention. */
-  self_attn: Attention;
+  self_attn?: Attention;
+  /** A short convolution. */
+  conv?: ShortConv;
   /** The feed-forward part. */
   mlp?: Mlp | Experts;
   /** The feed-forward part, by the name that it has in some families. */
   block_sparse_moe?: Experts;
+  /** The feed-forward part, with experts or without, by the name that it has in other families. */
+  feed_forward?: Mlp | Experts;
   /** The norm before attention. */
   input_layernorm?: Layer;
   /** The norm after attention, or the one before the feed-forward part where that is the only other one. */
@@ -60,31 +69,40 @@ export class Block extends Module {
   pre_feedforward_layernorm?: Layer;
   /** The norm after the feed-forward part. */
   post_feedforward_layernorm?: Layer;
+  /** The norm before attention or the convolution, by the name that it has in some families. */
+  operator_norm?: Layer;
+  /** The norm before the feed-forward part, by the name that it has there. */
+  ffn_norm?: Layer;
+  readonly #mixer: typeof MIXERS[LayerKind];
   readonly #places: NormPlaces;
   readonly #residualScale: number;
   readonly #clips: boolean;
 
-  /** Takes self_attn, the feed-forward part and the norms around them below `path`, the path of layer number `layer`. */
+  /** Takes what mixes tokens, the feed-forward part and the norms around them below `path`, the path of layer number `layer`. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, experts } = config;
-    this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
-    this.#places = NORMS[norms];
+    const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, experts, names = MODULE_NAMES } =
+      config;
+    this.#mixer = MIXERS[kindOf(config, layer)];
+    if (this.#mixer === "conv") this.conv = new ShortConv(config, weights, `${path}.conv`, layer);
+    else this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
+    this.#places = NORMS[norms](names);
     this.#residualScale = residualScale;
     this.#clips = clipsResidual;
-    if (experts === undefined || experts.layers?.[layer] === false) this.mlp = new Mlp(config, weights, `${path}.mlp`);
-    else this[experts.names.part] = new Experts(config, experts, weights, `${path}.${experts.names.part}`);
-    for (const name of Object.values(NORMS[norms])) {
+    if (experts === undefined || experts.layers?.[layer] === false) {
+      this[names.mlp] = new Mlp(config, weights, `${path}.${names.mlp}`);
+    } else this[experts.names.part] = new Experts(config, experts, weights, `${path}.${experts.names.part}`);
+    for (const name of Object.values(this.#places) as NormName[]) {
       this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
     }
   }
 
-  /** (B, T, hidden) → (B, T, hidden); keys and values go to this layer's place of the cache. */
+  /** (B, T, hidden) → (B, T, hidden); keys and values, or states, go to this layer's place of the cache. */
   override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const { beforeAttention, afterAttention, beforeMlp, afterMlp } = this.#places;
-    const attended = this.self_attn.forward(this.#normed(beforeAttention, x), cache, pass);
+    const attended = this[this.#mixer]!.forward(this.#normed(beforeAttention, x), cache, pass);
     const h = this.#added(x, this.#normed(afterAttention, attended));
-    const feedForward = this.mlp ?? this.block_sparse_moe!;
+    const feedForward = (this.mlp ?? this.block_sparse_moe ?? this.feed_forward)!;
     return this.#added(h, this.#normed(afterMlp, feedForward.forward(this.#normed(beforeMlp, h))));
   }
 

@@ -7,7 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
-import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig, MODULE_NAMES } from "../config/decoder.ts";
 import type { RopeConfig } from "../config/rope.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
@@ -23,14 +23,17 @@ export class Decoder extends Module {
   /** The blocks, in their order. */
   layers: Block[];
   /** The last norm. */
-  norm: Layer;
+  norm?: Layer;
+  /** The last norm, by the name that it has in some families. */
+  embedding_norm?: Layer;
+  readonly #norm: "norm" | "embedding_norm";
   readonly #dtype: Dtype;
   readonly #scale: number;
 
   /** Takes embed_tokens, layers and norm below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
     super();
-    const { vocabSize, hiddenSize, layers, embeddingScale = 1 } = config;
+    const { vocabSize, hiddenSize, layers, embeddingScale = 1, names = MODULE_NAMES } = config;
     this.#dtype = weights.dtype;
     this.#scale = embeddingScale;
     const ropes = ropesOf(config, weights);
@@ -39,7 +42,8 @@ export class Decoder extends Module {
       { length: layers },
       (_, i) => new Block(config, weights, `${path}.layers.${i}`, i, ropes[i]),
     );
-    this.norm = rmsNorm(weights, `${path}.norm`, hiddenSize, config);
+    this.#norm = names.lastNorm;
+    this[this.#norm] = rmsNorm(weights, `${path}.${this.#norm}`, hiddenSize, config);
   }
 
   /**
@@ -51,7 +55,7 @@ export class Decoder extends Module {
     const pass = new Pass(cache?.begin(count) ?? 0, count);
     let x = this.#embedded(tokens);
     for (const block of this.layers) x = block.forward(x, cache, pass);
-    return forwardInDtype(this.norm, rows === undefined ? x : mx.take(x, rows, 1));
+    return forwardInDtype(this[this.#norm]!, rows === undefined ? x : mx.take(x, rows, 1));
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
@@ -59,7 +63,7 @@ export class Decoder extends Module {
     const states = [this.#embedded(tokens)];
     const pass = new Pass(0, tokens.shape[1]);
     this.layers.forEach((block, layer) => states.push(block.forward(states[layer], undefined, pass)));
-    return states.with(-1, forwardInDtype(this.norm, states[this.layers.length]));
+    return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
   }
 
   #embedded(tokens: Tensor): Tensor {

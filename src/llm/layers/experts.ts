@@ -10,7 +10,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { Module, silu } from "../../nn/mod.ts";
-import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
+import type { DecoderConfig, ExpertsConfig, SigmoidScores } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Mlp } from "./mlp.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
@@ -30,6 +30,9 @@ const UNITS = {
     return mx.multiply(open, mx.add(mx.clip(up, -CLIP, CLIP), 1));
   },
 } as const;
+
+/** Added to the sum of the sigmoids by which weights are divided. */
+const SUM_EPS = 1e-6;
 
 /** Rows from which on they are sorted, so that those of an expert follow each other. */
 const MIN_SORTED = 64;
@@ -77,6 +80,19 @@ export class SwitchGlu extends Module {
   }
 }
 
+/** The experts of each token and their weights, by scores from 0 to 1. A `bias` counts for the choice alone. */
+function weighed(
+  scores: Tensor,
+  best: (of: Tensor) => Tensor,
+  { normalized, factor }: SigmoidScores,
+  bias: Tensor | undefined,
+): { readonly chosen: Tensor; readonly weights: Tensor } {
+  const chosen = best(bias ? mx.add(scores, bias.astype(mx.float32)) : scores);
+  const own = mx.takeAlongAxis(scores, chosen, -1);
+  const weights = normalized ? mx.divide(own, mx.add(mx.sum(own, -1, true), SUM_EPS)) : own;
+  return { chosen, weights: mx.multiply(weights, factor) };
+}
+
 /** A router, the experts, and an expert that all tokens get, if there is one. */
 export class Experts extends Module {
   /** The router: (…, hidden) → (…, E). */
@@ -87,6 +103,8 @@ export class Experts extends Module {
   experts?: SwitchGlu;
   /** The router, by the name that it has there. */
   router?: Layer;
+  /** Added to the scores of experts where the best ones are chosen: (E,). Not there in families without it. */
+  expert_bias?: Tensor;
   /** The expert of all tokens. */
   shared_expert?: Mlp;
   /** How much it counts, before the sigmoid: (…, hidden) → (…, 1). */
@@ -101,6 +119,7 @@ export class Experts extends Module {
     const { router, stack } = experts.names;
     this[router] = linear(weights, `${path}.${router}`, hiddenSize, experts.count, experts.biases);
     this[stack] = new SwitchGlu(config, experts, weights, `${path}.${stack}`);
+    if (experts.sigmoid?.bias) this.expert_bias = weights.take(`${path}.expert_bias`, [experts.count], "float");
     if (experts.sharedSize === undefined) return;
     this.shared_expert = new Mlp(
       { ...config, intermediateSize: experts.sharedSize },
@@ -123,9 +142,12 @@ export class Experts extends Module {
 
   /** The experts of each token, uint32 (B, T, k), and their weights, float32. Probabilities are float32 whatever x is. */
   #routed(x: Tensor): { readonly chosen: Tensor; readonly weights: Tensor } {
-    const { chosen: k, among } = this.#experts;
+    const { chosen: k, among, sigmoid } = this.#experts;
     const scores = (this.gate ?? this.router)!.forward(x).astype(mx.float32);
-    const chosen = mx.stopGradient(mx.argpartition(mx.negative(scores), k - 1, -1).index("...", mx.Slice(0, k)));
+    const best = (of: Tensor): Tensor =>
+      mx.stopGradient(mx.argpartition(mx.negative(of), k - 1, -1).index("...", mx.Slice(0, k)));
+    if (sigmoid) return weighed(mx.sigmoid(scores), best, sigmoid, this.expert_bias);
+    const chosen = best(scores);
     const probable = among === "all" ? mx.softmax(scores, -1) : scores;
     const weights = mx.takeAlongAxis(probable, chosen, -1);
     return { chosen, weights: among === "all" ? weights : mx.softmax(weights, -1) };

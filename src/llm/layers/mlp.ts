@@ -7,7 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
-import type { DecoderConfig, GateActivation } from "../config/decoder.ts";
+import { type DecoderConfig, type GateActivation, MODULE_NAMES, type ModuleNames } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
@@ -19,34 +19,44 @@ const ACTIVATIONS = {
 
 /** down_proj(activation(gate_proj(x)) * up_proj(x)) */
 export class Mlp extends Module {
+  /** gate_proj, by the name that it has in some families. */
+  w1?: Layer;
+  /** up_proj, by the name that it has there. */
+  w3?: Layer;
+  /** down_proj, by the name that it has there. */
+  w2?: Layer;
   /** (…, hidden) → (…, 2 * intermediate), in families that have one matrix for gate_proj and up_proj. */
   gate_up_proj?: Layer;
   /** (…, hidden) → (…, intermediate) */
   gate_proj?: Layer;
   /** (…, intermediate) → (…, hidden) */
-  down_proj: Layer;
+  down_proj?: Layer;
   /** (…, hidden) → (…, intermediate) */
   up_proj?: Layer;
   readonly #activation: (x: Tensor) => Tensor;
+  readonly #names: ModuleNames;
 
-  /** Takes gate_proj, up_proj (or gate_up_proj) and down_proj below `path`. */
+  /** Takes gate_proj, up_proj (or gate_up_proj) and down_proj below `path`, or those of other names. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
     super();
-    const { hiddenSize, intermediateSize, activation, mlpBias } = config;
+    const { hiddenSize, intermediateSize, activation, mlpBias, names = MODULE_NAMES } = config;
+    const { gate, up, down } = names;
+    this.#names = names;
     const into = (name: string, outputs: number): Layer =>
       linear(weights, `${path}.${name}`, hiddenSize, outputs, mlpBias);
     if (config.joinedProjections) this.gate_up_proj = into("gate_up_proj", 2 * intermediateSize);
-    else this.gate_proj = into("gate_proj", intermediateSize);
-    this.down_proj = linear(weights, `${path}.down_proj`, intermediateSize, hiddenSize, mlpBias);
-    if (!config.joinedProjections) this.up_proj = into("up_proj", intermediateSize);
+    else this[gate] = into(gate, intermediateSize);
+    this[down] = linear(weights, `${path}.${down}`, intermediateSize, hiddenSize, mlpBias);
+    if (!config.joinedProjections) this[up] = into(up, intermediateSize);
     this.#activation = ACTIVATIONS[activation];
   }
 
   /** (…, hidden) → (…, hidden) */
   override forward(x: Tensor): Tensor {
+    const names = this.#names;
     const [gate, up] = this.gate_up_proj
       ? mx.split(forwardInDtype(this.gate_up_proj, x), 2, -1)
-      : [forwardInDtype(this.gate_proj!, x), forwardInDtype(this.up_proj!, x)];
-    return forwardInDtype(this.down_proj, mx.multiply(this.#activation(gate), up));
+      : [forwardInDtype(this[names.gate]!, x), forwardInDtype(this[names.up]!, x)];
+    return forwardInDtype(this[names.down]!, mx.multiply(this.#activation(gate), up));
   }
 }

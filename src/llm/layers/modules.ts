@@ -9,6 +9,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { namedLeaves } from "../../nn/tree.ts";
 import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import { kindOf } from "../config/layer_kinds.ts";
 import type { RopeScaling } from "../config/rope.ts";
 import { Weights } from "../checkpoint/weights.ts";
 import { DecoderModel } from "./decoder_model.ts";
@@ -19,8 +20,8 @@ export interface WeightModule {
   readonly path: string;
   /** Shape of its weight; with two axes it can be quantized. */
   readonly shape: readonly number[];
-  /** Whether it has a bias. */
-  readonly bias: boolean;
+  /** Elements of its bias; 0 without one. */
+  readonly bias: number;
   /** Whether the path is the name of an array. */
   readonly isArray: boolean;
 }
@@ -31,6 +32,8 @@ export interface ModuleOrder {
   readonly model?: readonly string[];
   /** Of a layer. */
   readonly layer?: readonly string[];
+  /** Of a part of a layer; others stay as they are. */
+  readonly part?: readonly string[];
 }
 
 const MODEL_ORDER = ["embed_tokens", "layers", "norm"];
@@ -49,24 +52,33 @@ export function decoderModules(config: DecoderConfig, hasHead: boolean, order: M
   const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape }]) => {
     const isArray = !name.endsWith(".weight");
     const path = isArray ? name : name.slice(0, -".weight".length);
-    return { path, shape, bias: parameters.has(`${path}.bias`), isArray };
+    return { path, shape, bias: parameters.get(`${path}.bias`)?.size ?? 0, isArray };
   });
   return inOrder(modules, order);
 }
 
 /** Modules in an order by names: those of the model, and those of each layer. */
-function inOrder(modules: readonly WeightModule[], { model = MODEL_ORDER, layer = [] }: ModuleOrder): WeightModule[] {
+function inOrder(
+  modules: readonly WeightModule[],
+  { model = MODEL_ORDER, layer = [], part: within = [] }: ModuleOrder,
+): WeightModule[] {
   const ranks = new Map(modules.map((module) => {
-    const [, part, number = "0", inside = ""] = /^model\.(\w+)(?:\.(\d+)\.(\w+))?/.exec(module.path) ?? [];
+    const [, part, number = "0", inside = "", name = ""] =
+      /^model\.(\w+)(?:\.(\d+)\.(\w+)(?:\.(\w+))?)?/.exec(module.path) ?? [];
     const place = part === undefined ? model.length : model.indexOf(part);
-    return [module, (place * MAX_LAYERS + Number(number)) * MAX_PARTS + layer.indexOf(inside)] as const;
+    const rank = (place * MAX_LAYERS + Number(number)) * MAX_PARTS + layer.indexOf(inside);
+    return [module, { rank, inside, within: within.indexOf(name) }] as const;
   }));
-  return modules.toSorted((a, b) => ranks.get(a)! - ranks.get(b)!);
+  return modules.toSorted((x, y) => {
+    const [a, b] = [ranks.get(x)!, ranks.get(y)!];
+    return a.rank - b.rank || (a.inside === b.inside ? a.within - b.within : 0);
+  });
 }
 
 /** Bytes of the float32 wavelengths that each layer of mlx-lm's model keeps where positions are stretched other than evenly. */
 export function ropeTableBytes(config: DecoderConfig): number {
   const { layers, headDim, ropeDims = headDim } = config;
-  const scalings = Array.from({ length: layers }, (_, i) => attentionOf(config, i).rope?.ropeScaling.type ?? "default");
+  const rotated = Array.from({ length: layers }, (_, i) => i).filter((i) => kindOf(config, i) === "attention");
+  const scalings = rotated.map((i) => attentionOf(config, i).rope?.ropeScaling.type ?? "default");
   return scalings.filter((type) => TABLES.has(type)).length * ropeDims / 2 * 4;
 }

@@ -19,7 +19,6 @@ const NEEDS: readonly (readonly [type: string, needs: string])[] = [
   ["gemma4", "keys and values that layers share, and heads of two sizes"],
   ["granitemoehybrid", RECURRENT],
   ["granitemoe", "experts"],
-  ["lfm2", "the state of short convolutions"],
   ["mamba", RECURRENT],
   ["jamba", RECURRENT],
   ["falcon_h1", RECURRENT],

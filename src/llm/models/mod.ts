@@ -20,6 +20,8 @@ import * as gemma2 from "./gemma2.ts";
 import * as gemma3Text from "./gemma3_text.ts";
 import * as gptOss from "./gpt_oss.ts";
 import * as granite from "./granite.ts";
+import * as lfm2 from "./lfm2.ts";
+import * as lfm2Moe from "./lfm2_moe.ts";
 import * as llama from "./llama.ts";
 import * as ministral3 from "./ministral3.ts";
 import * as mixtral from "./mixtral.ts";
@@ -45,6 +47,8 @@ export interface Architecture {
   readonly tableBytes: number;
   /** Whether a module of this path gets 8 bits where others get fewer, if no recipe and no function says how. */
   widened(path: string): boolean;
+  /** Whether the converter keeps the dtype of a module's floats, whatever the dtype of the others. */
+  keepsDtype(path: string): boolean;
   /** Tensors that may be stored in parts, by other names. */
   readonly stacks: readonly Stack[];
   /** Fields that mlx-lm gives to "text_config" and writes there; none in other configs. */
@@ -65,13 +69,19 @@ interface Family {
   readonly ORDER?: ModuleOrder;
   /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
   readonly WIDENED?: readonly string[];
+  /** Modules whose floats keep their dtype when a model is converted, by the end of their paths; none if absent. */
+  readonly KEPT?: readonly string[];
+  /** The name of a stored tensor here; absent where all names are the same. */
+  nameOf?(stored: string): string;
   /** Gives tensors of the makers' layout mlx-lm's names and shapes. */
   arrange?(weights: Weights, config: DecoderConfig): void;
   /** Tensors that may be stored in parts. */
   stacks?(config: DecoderConfig): readonly Stack[];
 }
 
-function decoder({ readArgs, ORDER = {}, WIDENED = [], arrange, stacks }: Family): (fields: Fields) => Architecture {
+function decoder(
+  { readArgs, ORDER = {}, WIDENED = [], KEPT = [], nameOf, arrange, stacks }: Family,
+): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
     return {
@@ -79,10 +89,11 @@ function decoder({ readArgs, ORDER = {}, WIDENED = [], arrange, stacks }: Family
       modules: (hasHead) => decoderModules(config, hasHead, ORDER),
       tableBytes: ropeTableBytes(config),
       widened: (path) => WIDENED.some((end) => path.endsWith(end)),
+      keepsDtype: (path) => KEPT.some((end) => path.endsWith(end)),
       stacks: stacks?.(config) ?? [],
       textFields: {},
       prefix: "",
-      nameOf: (stored) => stored,
+      nameOf: (stored) => nameOf?.(stored) ?? stored,
       build(weights) {
         arrange?.(weights, config);
         return new DecoderModel(config, weights);
@@ -129,6 +140,8 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   gemma3_text: decoder(gemma3Text),
   gpt_oss: decoder(gptOss),
   granite: decoder(granite),
+  lfm2: decoder(lfm2),
+  lfm2_moe: decoder(lfm2Moe),
   llama: decoder(llama),
   ministral3: decoder(ministral3),
   mistral: decoder(llama),

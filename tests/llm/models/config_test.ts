@@ -17,6 +17,8 @@ import * as olmo3 from "../../../src/llm/models/olmo3.ts";
 import * as phi3 from "../../../src/llm/models/phi3.ts";
 import * as qwen2 from "../../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../../src/llm/models/qwen3.ts";
+import * as lfm2 from "../../../src/llm/models/lfm2.ts";
+import * as lfm2Moe from "../../../src/llm/models/lfm2_moe.ts";
 import * as qwen3Moe from "../../../src/llm/models/qwen3_moe.ts";
 import * as smollm3 from "../../../src/llm/models/smollm3.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
@@ -350,6 +352,41 @@ Deno.test("readArgs() of gpt-oss, Gemma 3 and the families of experts has mlx-lm
   refused(qwen3Moe, { ...moe, num_experts: 0 }, '"num_experts" is 0, expected a whole number from 1 to 16384');
 });
 
+Deno.test("readArgs() of LFM2 reads which layers have attention, sizes and positions as mlx-lm does", () => {
+  const lfm = {
+    norm_eps: 1e-5,
+    conv_L_cache: 3,
+    conv_bias: false,
+    block_dim: 192,
+    block_multiple_of: 64,
+    block_auto_adjust_ff_dim: false,
+    layer_types: ["conv", "full_attention"],
+  };
+  const args = reads(lfm2, { ...lfm, rope_theta: 1e4, rope_parameters: { rope_theta: 2e4 }, head_dim: 5 });
+  assertEquals(args.layerKinds, ["conv", "attention"]);
+  assertEquals([args.ropeTheta, args.headDim], [2e4, args.hiddenSize / args.heads]);
+  assertEquals(args.shortConv, { window: 3, bias: false });
+  assertEquals(reads(lfm2, { ...lfm, layer_types: null, full_attn_idxs: [0] }).layerKinds, ["attention", "conv"]);
+  // int(0.75 * int(2 * 1000 / 3)) = 499, and the next multiple of 64 is 512.
+  const size = { block_ff_dim: 1000, block_auto_adjust_ff_dim: true, block_ffn_dim_multiplier: 0.75 };
+  assertEquals(reads(lfm2, { ...lfm, ...size }).intermediateSize, 512);
+  assertEquals(reads(lfm2, { ...lfm, block_ff_dim: 1000 }).intermediateSize, 1000);
+  refused(lfm2, { ...lfm, layer_types: ["conv", "conv"] }, '"layer_types" names no layer "full_attention"');
+  refused(
+    lfm2,
+    { ...lfm, layer_types: ["conv", "mamba"] },
+    '"layer_types" has "mamba": supported are "full_attention"',
+  );
+  refused(lfm2, { ...lfm, block_dim: 32 }, '"block_dim" is 32, expected "hidden_size", which is 192');
+  refused(lfm2, { ...lfm, conv_L_cache: 1 }, '"conv_L_cache" is 1, expected a whole number from 2 to 1024');
+  refused(lfm2, { ...lfm, norm_eps: undefined }, '"norm_eps" is missing');
+  const moe = { num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_dense_layers: 1 };
+  const routed = { norm_topk_prob: false, use_expert_bias: true, routed_scaling_factor: 2 };
+  const { experts } = reads(lfm2Moe, { ...lfm, ...moe, ...routed });
+  assertEquals(experts?.layers, [false, true]);
+  assertEquals(experts?.sigmoid, { bias: true, normalized: false, factor: 2 });
+});
+
 Deno.test("describeModel() lists the known types when the type is not one", () => {
   const describe = (text: string) => describeModel(Fields.parse(text, "dir/config.json"), "dir/config.json");
   assertThrows(
@@ -362,7 +399,6 @@ Deno.test("describeModel() lists the known types when the type is not one", () =
     const [type, needs] of Object.entries({
       qwen3_5_moe: "recurrent state beside keys and values",
       glm4_moe_lite: "latent attention",
-      lfm2_moe: "the state of short convolutions",
       qwen2_5_vl: "images; a checkpoint of its text part may be loaded",
     })
   ) {

@@ -62,6 +62,7 @@ async function errors(
   const whole = logits(prompt, 0);
   const cache = model.makeCache();
   const parts = [...logits(prompt.slice(0, PART), 0, cache), ...logits(prompt.slice(PART), PART, cache)];
+  cache.checkpoint(); // for recurrent states, which go back nowhere else
   const steps = STEPS.flatMap((id, i) => logits([id], prompt.length + i, cache));
   cache.trim(STEPS.length);
   const again = STEPS.flatMap((id, i) => logits([id], prompt.length + i, cache));

@@ -9,6 +9,7 @@ import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { bufferShape, FUSED_LAYOUT } from "../../../src/graph/kv_layout.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
+import { countAttention, layerStates } from "../../../src/llm/config/layer_kinds.ts";
 import { Fields } from "../../../src/llm/config/fields.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
@@ -34,19 +35,21 @@ const BASE = {
 function foundFor(config: Record<string, unknown>): string {
   const file = "config.json";
   const architecture = describeModel(new Fields({ ...BASE, ...config }, file), file);
-  const { layers, kvHeads: heads, headDim } = architecture.config as DecoderConfig;
+  const decoder = architecture.config as DecoderConfig;
+  const { kvHeads: heads, headDim } = decoder;
   // Arrays that are missing stand in as zeros.
   using model = architecture.build(new Weights("", architecture.config, new Map(), mx.float16));
   return mx.tidy(() => {
     const buffers = (block: number): mx.Tensor[] =>
       Array.from(
-        { length: layers },
+        { length: countAttention(decoder) },
         () => mx.zeros(bufferShape({ batch: 1, heads, positions: CAPACITY, headDim, block }), mx.float16),
       );
     const position = mx.zeros([1], mx.int32);
-    const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position);
+    const states = layerStates(decoder).map(({ shape }) => mx.zeros([1, ...shape], mx.float16));
+    const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position, { states });
     const logits = model.forward(mx.zeros([1, 1], mx.int32), cache);
-    const nodes = [logits, ...cache.keys, ...cache.values].map(nodeOf);
+    const nodes = [logits, ...cache.keys, ...cache.values, ...cache.states].map(nodeOf);
     const found = findDecoder(viewOf(nodes), new Set(nodes), []);
     return typeof found === "object" ? "fused" : found ?? "nothing alike";
   });
@@ -55,6 +58,14 @@ function foundFor(config: Record<string, unknown>): string {
 const WINDOWS = { sliding_window: 64, layer_types: ["full_attention", "sliding_attention"] };
 const GRANITE = { embedding_multiplier: 12, attention_multiplier: 0.1, residual_multiplier: 0.5, logits_scaling: 8 };
 const EXPERTS = { num_experts_per_tok: 2, moe_intermediate_size: 64 };
+const LFM2 = {
+  norm_eps: 1e-5,
+  conv_L_cache: 3,
+  conv_bias: false,
+  block_dim: 128,
+  block_multiple_of: 64,
+  block_auto_adjust_ff_dim: false,
+};
 const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
 
 const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
@@ -93,6 +104,14 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   "experts and one for all": [
     { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },
     "no layer was found below the head",
+  ],
+  "short convolutions": [
+    { ...LFM2, model_type: "lfm2", layer_types: ["conv", "full_attention"] },
+    "there is no attention below a feed-forward part",
+  ],
+  "a last layer of a short convolution": [
+    { ...LFM2, model_type: "lfm2", layer_types: ["full_attention", "conv"] },
+    "there is no attention below a feed-forward part",
   ],
   "sinks": [{ ...EXPERTS, model_type: "gpt_oss", num_local_experts: 4 }, "nothing alike"],
   "norms with an offset": [{ model_type: "gemma" }, "fused"],

@@ -1,0 +1,230 @@
+/**
+ * Recurrent states of layers beside keys and values. A cache goes back where a copy was kept and nowhere else. Conversations read only what is
+ * new, an abort leaves a sound cache, and an engine's requests go on from states that it kept. What a prompt gives alone is the oracle.
+ */
+
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { CHECKPOINTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const DEVICES = testDevices();
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+const NAME = "LFM2, bfloat16";
+/** How far rows of a part of a prompt may be from those of the whole: attention over a cache of float16. */
+const LIMIT = 1e-6;
+
+/** A prompt and padding after it. */
+interface PaddedState {
+  readonly ids: mx.Tensor;
+  readonly position: mx.Tensor;
+  readonly last: mx.Tensor;
+  readonly keys: readonly mx.Tensor[];
+  readonly values: readonly mx.Tensor[];
+  readonly states: readonly mx.Tensor[];
+}
+
+const idsOf = (count: number, seed: number): number[] =>
+  Array.from({ length: count }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
+
+/** A model with recurrent layers. */
+async function loadHybrid(device: string): Promise<mx.lm.Loaded & Disposable> {
+  const dir = await Deno.makeTempDir();
+  await writeCheckpoint(dir, CHECKPOINTS.find(({ name }) => name === NAME)!);
+  const loaded = await mx.lm.load(dir, { device, dtype: mx.float32 });
+  return {
+    ...loaded,
+    [Symbol.dispose]() {
+      loaded.model[Symbol.dispose]();
+      Deno.removeSync(dir, { recursive: true });
+    },
+  };
+}
+
+/** Logits of the last of some tokens after a cache. */
+function logitsAfter({ model }: mx.lm.Loaded, ids: readonly number[], cache?: mx.lm.KvCache): Float32Array {
+  const last = mx.array([ids.length - 1], mx.int32);
+  using logits = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32), cache, last).astype(mx.float32));
+  last[Symbol.dispose]();
+  return logits.toTypedArray() as Float32Array;
+}
+
+type Responses = AsyncIterable<{ readonly token: number; readonly cachedTokens: number }>;
+
+async function tokensOf(responses: Responses): Promise<{ tokens: number[]; cached: number }> {
+  const all = await Array.fromAsync(responses);
+  return { tokens: all.map(({ token }) => token), cached: all[0].cachedTokens };
+}
+
+for (const device of DEVICES) {
+  const test = (name: string, work: (loaded: mx.lm.Loaded) => Promise<void> | void): void =>
+    Deno.test(`${name} on ${device}`, async () => {
+      using loaded = await loadHybrid(device);
+      await mx.withDevice(device, () => work(loaded));
+      await loaded.model.traces.idle();
+    });
+
+  test("a cache with states goes back to its beginning and to checkpoints", (loaded) => {
+    const before = mx.getActiveMemory();
+    {
+      using cache = loaded.model.makeCache();
+      const [first, second, third] = [idsOf(9, 1), idsOf(5, 2), idsOf(4, 3)];
+      assertEquals(cache.hasState, true);
+      logitsAfter(loaded, first, cache);
+      cache.checkpoint();
+      logitsAfter(loaded, second, cache);
+      assertEquals([cache.reachable(14), cache.reachable(13), cache.reachable(8)], [14, 9, 0]);
+      const why = "A cache of 14 tokens cannot forget 2: the state of recurrent layers goes back to 9 and not to 12";
+      assertThrows(() => cache.trim(2), mx.lm.LlmError, why);
+      assertEquals(cache.offset, 14);
+      assertEquals([cache.trim(5), cache.offset], [5, 9]);
+      const whole = logitsAfter(loaded, [...first, ...third]);
+      assert(nmse(logitsAfter(loaded, third, cache), whole) <= LIMIT);
+      assertEquals([cache.trim(4), cache.offset], [4, 9], "the checkpoint stays");
+      assert(nmse(logitsAfter(loaded, third, cache), whole) <= LIMIT);
+      cache.reset();
+      assert(nmse(logitsAfter(loaded, third, cache), logitsAfter(loaded, third)) <= LIMIT);
+      assertEquals(cache.reachable(3), 0, "the checkpoint of what was forgotten is gone");
+    }
+    assertEquals(mx.getActiveMemory(), before);
+  });
+
+  test("tokens of padding leave no trace in states", async (loaded) => {
+    const { model } = loaded;
+    const [prompt, next] = [idsOf(5, 1), idsOf(3, 2)];
+    const expected = logitsAfter(loaded, [...prompt, ...next]);
+    using cache = model.makeCache();
+    cache.reserve(16);
+    const state: PaddedState = {
+      ids: mx.array([[...prompt, ...idsOf(11, 3)]], mx.int32),
+      position: mx.array([0], mx.int32),
+      last: mx.array([prompt.length - 1], mx.uint32),
+      keys: cache.keys,
+      values: cache.values,
+      states: cache.buffers.states!,
+    };
+    mx.eval(state.ids, state.position, state.last);
+    {
+      using loop = new DeviceLoop(state, (now) => {
+        const step = new StepCache(now.keys, now.values, now.position, { states: now.states, last: now.last });
+        model.forward(now.ids, step);
+        return { ...now, keys: step.keys, values: step.values, states: step.states };
+      });
+      loop.run();
+      await loop.done();
+    }
+    mx.dispose([state.ids, state.position, state.last]);
+    cache.advance(prompt.length);
+    assert(nmse(logitsAfter(loaded, next, cache), expected) <= LIMIT);
+  });
+
+  test("the last four checkpoints stay", (loaded) => {
+    using cache = loaded.model.makeCache();
+    for (let i = 0; i < 6; i++) {
+      logitsAfter(loaded, idsOf(2, i), cache);
+      cache.checkpoint();
+    }
+    assertEquals([3, 5, 6, 7, 9, 11].map((at) => cache.reachable(at)), [0, 0, 6, 6, 8, 10]);
+  });
+
+  test("a conversation with states reads what is new, and what it cannot go back before", async ({ model, tokenizer }) => {
+    using cache = model.makeCache();
+    const options = { temp: 0, maxTokens: 6 };
+    const ask = async (prompt: number[], expected: number): Promise<number[]> => {
+      const alone = await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options));
+      const kept = { ...options, cache, cachePrompt: true };
+      const found = await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, kept));
+      assertEquals(found, { tokens: alone.tokens, cached: expected });
+      assertEquals(cache.tokens, [...prompt, ...found.tokens.slice(0, -1)]);
+      return found.tokens;
+    };
+    const first = idsOf(20, 4);
+    const answer = await ask(first, 0);
+    const second = [...first, ...answer, ...idsOf(3, 5)];
+    await ask(second, 25);
+    await ask([...second.slice(0, 22), ...idsOf(9, 6)], 20); // the answer has changed: back to the end of the first prompt
+    await ask([...first.slice(0, 11), ...idsOf(9, 7)], 0);
+  });
+
+  test("a cache goes on after an answer that was left, and after a constrained one", async ({ model, tokenizer }) => {
+    using cache = model.makeCache();
+    const prompt = idsOf(12, 8);
+    const options = { temp: 0, maxTokens: 8 };
+    const { tokens } = await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options));
+    let count = 0;
+    for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, { ...options, cache })) {
+      assertEquals(token, tokens[count]);
+      if (++count === 4) break;
+    }
+    assertEquals(cache.offset, prompt.length + 3);
+    const rest = await tokensOf(
+      mx.lm.streamGenerate(model, tokenizer, [tokens[3]], { ...options, maxTokens: 4, cache }),
+    );
+    assertEquals(rest.tokens, tokens.slice(4));
+    cache.reset();
+    const constrained = { ...options, responseFormat: { type: "regex", regex: "[a-z]{6}" } } as const;
+    const free = await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, constrained));
+    const held = await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, { ...constrained, cache }));
+    assertEquals(held.tokens, free.tokens);
+    const next = await tokensOf(mx.lm.streamGenerate(model, tokenizer, [held.tokens.at(-1)!], { ...options, cache }));
+    const whole = [...prompt, ...held.tokens];
+    assertEquals(next.tokens, (await tokensOf(mx.lm.streamGenerate(model, tokenizer, whole, options))).tokens);
+  });
+
+  test("an abort in the middle of a prompt leaves a cache that is read on", async ({ model, tokenizer }) => {
+    using cache = model.makeCache();
+    const long = idsOf(320, 9);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const onPrompt = (): void => void setTimeout(() => controller.abort(), 0); // so it comes while a later chunk is read
+    const aborted = mx.lm.generate(model, tokenizer, long, { cache, signal, prefillStepSize: 32, onPrompt });
+    await assertRejects(() => aborted, DOMException, "aborted");
+    const options = { temp: 0, maxTokens: 3 };
+    const alone = await tokensOf(mx.lm.streamGenerate(model, tokenizer, long, options));
+    const found = await tokensOf(
+      mx.lm.streamGenerate(model, tokenizer, long, { ...options, cache, cachePrompt: true }),
+    );
+    assertEquals(found.tokens, alone.tokens);
+  });
+
+  test("an engine goes on from states after whole pages of prompts that begin alike", async ({ model, tokenizer }) => {
+    const shared = idsOf(150, 10);
+    const options = { temp: 0, maxTokens: 5 };
+    const prompts = [
+      shared,
+      [...shared.slice(0, 140), ...idsOf(20, 11)],
+      [...shared.slice(0, 100), ...idsOf(70, 12)],
+      shared,
+      idsOf(65, 13),
+    ];
+    const alone = [];
+    for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
+    await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 2, contextSize: 256, prefillStepSize: 48 });
+    const served = [];
+    for (const prompt of prompts) served.push(await tokensOf(engine.add({ prompt, ...options })));
+    assertEquals(served.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
+    // Pages have 64 tokens. States were kept after the second page of the first prompt, which the third prompt has not.
+    assertEquals(served.map(({ cached }) => cached), [0, 128, 0, 128, 0]);
+    const together = await Promise.all(prompts.map((prompt) => tokensOf(engine.add({ prompt, ...options }))));
+    assertEquals(together.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
+  });
+
+  test("requests with states that give up their memory are read again", async ({ model, tokenizer }) => {
+    const options = { temp: 0, maxTokens: 40 };
+    const prompts = [idsOf(60, 14), idsOf(61, 15), idsOf(55, 16)];
+    const alone = [];
+    for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
+    using like = model.makeCache();
+    const states = like.byteLength(0);
+    const page = (like.byteLength(256) - states) / 4;
+    // Each prompt fills nearly one of three pages, and its answer begins another. There are slots for three requests and three prefixes.
+    await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 3, kvBytes: 3 * page + 7 * states });
+    const served = await Promise.all(prompts.map((prompt) => tokensOf(engine.add({ prompt, ...options }))));
+    assertEquals(served.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
+    assert(engine.metrics.preemptions > 0, "no request gave up its memory");
+  });
+}
