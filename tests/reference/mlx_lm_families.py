@@ -58,6 +58,24 @@ QWEN3_MOE = {
     "mlp_only_layers": [],
     "norm_topk_prob": False,
 }
+DELTA = {
+    "head_dim": 32,
+    "num_hidden_layers": 3,
+    "full_attention_interval": 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 24,
+    "linear_conv_kernel_dim": 4,
+    "tie_word_embeddings": False,
+}
+DELTA_ROPE = {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.25}
+SHARED = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64,
+}
 LFM2 = {
     "norm_eps": 1e-5,
     "num_hidden_layers": 5,
@@ -266,6 +284,34 @@ CASES = [
             "use_expert_bias": True,
             "num_dense_layers": 1,
             "routed_scaling_factor": 1.5,
+        },
+    ),
+    *case("Qwen3.5", "qwen3_5", {**DELTA, "rope_parameters": DELTA_ROPE, "attention_bias": True}),
+    *case(
+        "Qwen3.5, the text of a model with images",
+        "qwen3_5",
+        {"text_config": {**BASE, **DELTA, "rope_parameters": DELTA_ROPE, "tie_word_embeddings": True}},
+        [None],
+        base={"eos_token_id": 510},
+    ),
+    *case(
+        "Qwen3.5-MoE",
+        "qwen3_5_moe",
+        {"text_config": {**BASE, **DELTA, **SHARED, "model_type": "qwen3_5_moe_text"}},
+        base={"eos_token_id": 510},
+    ),
+    *case(
+        "Qwen3-Next",
+        "qwen3_next",
+        {
+            **DELTA,
+            **SHARED,
+            "linear_num_key_heads": 4,
+            "num_experts_per_tok": 3,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [],
+            "partial_rotary_factor": 0.5,
+            "norm_topk_prob": False,
         },
     ),
 ]

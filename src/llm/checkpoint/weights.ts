@@ -34,6 +34,16 @@ const KINDS: Readonly<Record<StoredKind, readonly string[]>> = {
   bytes: ["uint8"],
 };
 
+/** A change of a stored tensor of the makers' layout, whose rows need nothing of each other. */
+export interface Change {
+  readonly name: string;
+  /** mlx-lm's form of its rows. */
+  readonly make: (rows: Tensor) => Tensor;
+}
+
+/** The shape of a stored tensor, from its header; undefined if it is not there. */
+export type ShapeOf = (name: string) => readonly number[] | undefined;
+
 /** A matrix of affine codes. */
 export type AffineMatrix = QuantizedArrays & { readonly biases: Tensor };
 
@@ -81,6 +91,11 @@ export class Weights implements Disposable {
       this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
     }
     return undefined;
+  }
+
+  /** The shape of a tensor that is stored and was not taken yet. */
+  shapeOf(name: string): readonly number[] | undefined {
+    return this.#stored.get(name)?.shape;
   }
 
   /** Whether a tensor is stored and was not taken yet. */

@@ -152,6 +152,8 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig, Mixe
   readonly qkNormWhole?: boolean;
   /** Attention of each layer; absent where all see the whole context and rotate by the positions of {@link RopeConfig}. */
   readonly layerAttention?: readonly LayerAttention[];
+  /** Whether queries come with a gate of what attention gives. */
+  readonly outputGate?: boolean;
   /** The names of modules; absent for {@link MODULE_NAMES}. */
   readonly names?: ModuleNames;
   /** Features of a head that are rotated, the first ones; absent for all. */

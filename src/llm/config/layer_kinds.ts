@@ -4,8 +4,8 @@
  * @module
  */
 
-/** What mixes the tokens of a layer: attention or a short convolution. */
-export type LayerKind = "attention" | "conv";
+/** What mixes the tokens of a layer: attention, a short convolution or a gated delta net. */
+export type LayerKind = "attention" | "conv" | "deltaNet";
 
 /** Short convolutions: each feature over the last tokens, between two gates. */
 export interface ShortConvConfig {
@@ -15,12 +15,30 @@ export interface ShortConvConfig {
   readonly bias: boolean;
 }
 
+/** Gated delta nets: a matrix of state for each head of values. */
+export interface DeltaNetConfig {
+  /** Heads of queries and keys. */
+  readonly keyHeads: number;
+  /** Heads of values, a multiple of `keyHeads`. */
+  readonly valueHeads: number;
+  /** Features of a query and of a key. */
+  readonly keyDim: number;
+  /** Features of a value. */
+  readonly valueDim: number;
+  /** Tokens that the convolution before the net sees, its own the last of them. */
+  readonly window: number;
+  /** Whether one matrix projects to queries, keys, values and gates. */
+  readonly joined: boolean;
+}
+
 /** How layers mix tokens where not all have attention. */
 export interface MixerConfig {
   /** The kind of each layer; absent where all have attention. */
   readonly layerKinds?: readonly LayerKind[];
   /** The short convolutions of layers of that kind. */
   readonly shortConv?: ShortConvConfig;
+  /** The gated delta nets of layers of that kind. */
+  readonly deltaNet?: DeltaNetConfig;
 }
 
 /** What the places of layers in a cache follow from. */
@@ -38,10 +56,22 @@ export interface LayerState {
   readonly isFloat32: boolean;
 }
 
+/** Features that the convolution of a gated delta net has: queries, keys and values. */
+export function convolvedFeatures({ keyHeads, valueHeads, keyDim, valueDim }: DeltaNetConfig): number {
+  return 2 * keyHeads * keyDim + valueHeads * valueDim;
+}
+
 /** The state arrays of a layer of each kind. */
 const STATES = {
   attention: () => [],
   conv: ({ hiddenSize, shortConv }) => [{ shape: [shortConv!.window - 1, hiddenSize], isFloat32: false }],
+  deltaNet({ deltaNet }) {
+    const { valueHeads, valueDim, keyDim, window } = deltaNet!;
+    return [
+      { shape: [window - 1, convolvedFeatures(deltaNet!)], isFloat32: false },
+      { shape: [valueHeads, valueDim, keyDim], isFloat32: true },
+    ];
+  },
 } as const satisfies Record<LayerKind, (config: MixedLayers) => LayerState[]>;
 
 /** The kind of a layer. */

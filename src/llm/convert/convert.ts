@@ -209,7 +209,7 @@ function storedOf(file: string): ReturnType<typeof storedTensors> {
 /** The tensors of a model by mlx-lm's names, stacked where they are stored in parts. */
 function sourcesOf(
   found: ReadonlyMap<string, StoredTensor>,
-  { nameOf, prefix, stacks }: Architecture,
+  { nameOf, prefix, stacks, changes }: Architecture,
 ): ReadonlyMap<string, Source> {
   const own = new Map<string, StoredTensor>();
   for (const [name, tensor] of found) {
@@ -218,6 +218,10 @@ function sourcesOf(
   }
   const named = new Map<string, Source>(withPrefix(own));
   for (const stack of stacks) stackSources(named, stack);
+  for (const { name, make } of changes((name) => named.get(name)?.shape)) {
+    const source = named.get(name);
+    if (source) named.set(name, { ...source, change: make });
+  }
   return new Map(Array.from(named, ([name, tensor]) => [prefix + name, { ...tensor, name: prefix + name }]));
 }
 

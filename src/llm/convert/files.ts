@@ -39,10 +39,14 @@ export interface Description {
   readonly dense: boolean;
   /** Fields that are set in "text_config". */
   readonly textFields: Readonly<Record<string, unknown>>;
+  /** Fields of objects that get another name, in "text_config" if there is one. */
+  readonly movedFields: readonly (readonly [object: string, from: string, to: string])[];
 }
 
 /** The new config.json: the old one, sorted, with the ids that end a generation from generation_config.json. */
-export function newConfig({ file, text, generation, base, rows, dense, textFields }: Description): Uint8Array {
+export function newConfig(
+  { file, text, generation, base, rows, dense, textFields, movedFields }: Description,
+): Uint8Array {
   const config = readPythonObject(text, shownPath(file));
   const ends = generation === undefined
     ? undefined
@@ -50,6 +54,12 @@ export function newConfig({ file, text, generation, base, rows, dense, textField
   const textConfig = config.get("text_config");
   if (textConfig instanceof Map) {
     for (const [name, value] of Object.entries(textFields)) textConfig.set(name, value as PythonJson);
+  }
+  for (const [object, from, to] of movedFields) {
+    const block = (textConfig instanceof Map ? textConfig : config).get(object);
+    if (!(block instanceof Map) || block.has(to) || !block.has(from)) continue;
+    block.set(to, block.get(from)!);
+    block.delete(from);
   }
   if (isTrue(ends)) config.set("eos_token_id", ends!);
   if (dense) { for (const name of ["quantization", "quantization_config"]) config.delete(name); }

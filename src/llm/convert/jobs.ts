@@ -10,6 +10,7 @@ import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { StoredTensor } from "../../array/files/stored.ts";
 import type { Quantization } from "../config/model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
+import type { Change } from "../checkpoint/weights.ts";
 import type { WeightModule } from "../layers/modules.ts";
 
 /** A tensor of the new model. */
@@ -22,6 +23,8 @@ export interface Output {
 /** A tensor that is stored whole, or in parts that follow each other along its first axis. */
 export interface Source extends StoredTensor {
   readonly parts?: readonly StoredTensor[];
+  /** Makes mlx-lm's form of rows, where it is stored in another one. */
+  readonly change?: Change["make"];
 }
 
 /** Tensors that are made together. All inputs and outputs have equally many rows. */
@@ -105,16 +108,16 @@ function wholeJobs(module: WeightModule, stored: ReadonlyMap<string, Source>, wi
     ];
     return [{ inputs: [weight, scales, biases], outputs, compute: compute as Job["compute"] }, ...rest];
   }
-  // A dense weight may be stored in another shape of as many rows, as convolutions are.
-  const shape = parts.length === 1 ? module.shape : undefined;
+  const shape = parts.length === 1 ? module.shape : undefined; // that of a dense weight, which may be stored in another form
   return [...parts.map((tensor) => plain(tensor, floats, shape)), ...rest];
 }
 
-/** A tensor that keeps its values, and its shape if no other is given. */
-function plain(input: StoredTensor, dtype: Dtype | undefined, shape: readonly number[] = input.shape): Job {
-  const { name } = input;
-  if (dtype === undefined || dtype === input.dtype || input.dtype.kind !== "float") {
-    return { inputs: [input], outputs: [{ name, dtype: input.dtype, shape }] };
-  }
-  return { inputs: [input], outputs: [{ name, dtype, shape }], compute: (x) => [x.astype(dtype)] };
+/** A tensor that keeps its values but for its own change, and its shape if no other is given. */
+function plain(input: Source, dtype: Dtype | undefined, shape: readonly number[] = input.shape): Job {
+  const { name, change } = input;
+  const isKept = dtype === undefined || dtype === input.dtype || input.dtype.kind !== "float";
+  const to = isKept ? input.dtype : dtype;
+  const outputs = [{ name, dtype: to, shape }];
+  if (change) return { inputs: [input], outputs, compute: (x) => [change(x).astype(to)] };
+  return { inputs: [input], outputs, ...(!isKept && { compute: (x: Tensor) => [x.astype(to)] }) };
 }

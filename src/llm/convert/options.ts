@@ -142,7 +142,7 @@ function isFormat(said: Quantization | null | undefined): boolean {
 export function describeConversion(
   path: string,
   modules: readonly WeightModule[],
-  { widened, textFields }: Pick<Architecture, "widened" | "textFields">,
+  { widened, textFields, movedFields }: Pick<Architecture, "widened" | "textFields" | "movedFields">,
   options: ConvertOptions,
 ): Description {
   const text = readModelFile(path, "config.json")!;
@@ -183,5 +183,6 @@ export function describeConversion(
     rows,
     dense: dequantize === true,
     textFields,
+    movedFields,
   };
 }

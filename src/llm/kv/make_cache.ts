@@ -67,6 +67,7 @@ const UNFUSED = [
   "sinks",
   "queryGrowth",
   "layerKinds",
+  "outputGate",
   "residualScale",
   "joinedProjections",
   "experts",

@@ -37,7 +37,7 @@ export class Attention extends Module {
   k_layernorm?: Layer;
   /** (…, hidden) → (…, (heads + 2 * kvHeads) * D), in families that have one matrix for q_proj, k_proj and v_proj. */
   qkv_proj?: Layer;
-  /** (…, hidden) → (…, heads * D) */
+  /** (…, hidden) → (…, heads * D), or (…, heads * 2 * D) where each head has a gate after its query. */
   q_proj?: Layer;
   /** (…, hidden) → (…, kvHeads * D) */
   k_proj?: Layer;
@@ -67,7 +67,7 @@ export class Attention extends Module {
     if (config.sinks) this.sinks = weights.takeVector(`${path}.sinks`, [heads]);
     if (config.joinedProjections) this.qkv_proj = project("qkv_proj", heads + 2 * kvHeads);
     else {
-      this.q_proj = project("q_proj", heads);
+      this.q_proj = project("q_proj", config.outputGate ? 2 * heads : heads);
       this.k_proj = project("k_proj", kvHeads);
       this.v_proj = project("v_proj", kvHeads);
     }
@@ -87,7 +87,7 @@ export class Attention extends Module {
   override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const [B, T] = x.shape;
     const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth, scoreCap } = this.#config;
-    const [rotated, k, v] = this.#heads(x, pass.offset);
+    const { q: rotated, k, v, gate } = this.#heads(x, pass.offset);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
     const { keys, values, lengths } = cache?.update(this.#place, k, v) ?? { keys: k, values: v, lengths: undefined };
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
@@ -97,11 +97,12 @@ export class Attention extends Module {
       softcap: scoreCap,
       lengths,
     });
-    return forwardInDtype(this[this.#names.output]!, y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
+    const result = y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim);
+    return forwardInDtype(this[this.#names.output]!, gate ? mx.multiply(result, mx.sigmoid(gate)) : result);
   }
 
-  /** (B, T, hidden) → queries, keys and values (B, H, T, D), queries and keys rotated. */
-  #heads(x: Tensor, offset: number | Tensor): [q: Tensor, k: Tensor, v: Tensor] {
+  /** (B, T, hidden) → queries, keys and values (B, H, T, D), and the gate (B, T, heads * D) if there is one. Queries and keys are rotated. */
+  #heads(x: Tensor, offset: number | Tensor): { q: Tensor; k: Tensor; v: Tensor; gate: Tensor | undefined } {
     const [B, T] = x.shape;
     const { heads, kvHeads, headDim, qkNormWhole } = this.#config;
     const { queryNorm, keyNorm } = this.#names;
@@ -112,8 +113,16 @@ export class Attention extends Module {
       return (norm && !qkNormWhole ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
     };
     const rotate = (y: Tensor): Tensor => this.rope?.forward(y, offset) ?? y;
-    const [q, k, v] = this.#projected(x);
-    return [rotate(split(q, heads, this[queryNorm])), rotate(split(k, kvHeads, this[keyNorm])), split(v, kvHeads)];
+    const [queries, k, v] = this.#projected(x);
+    const [q, gate] = this.#config.outputGate
+      ? mx.split(queries.reshape(B, T, heads, -1), 2, -1).map((part) => part.reshape(B, T, heads * headDim))
+      : [queries, undefined];
+    return {
+      q: rotate(split(q, heads, this[queryNorm])),
+      k: rotate(split(k, kvHeads, this[keyNorm])),
+      v: split(v, kvHeads),
+      gate,
+    };
   }
 
   #projected(x: Tensor): Tensor[] {

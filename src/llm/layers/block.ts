@@ -1,5 +1,5 @@
 /**
- * One layer of a decoder: attention or a short convolution, and a feed-forward part. Each is between norms and beside a residual connection.
+ * One layer of a decoder: attention or what takes its place, and a feed-forward part. Each is between norms and beside a residual connection.
  *
  * @module
  */
@@ -12,6 +12,7 @@ import { kindOf, type LayerKind } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
+import { DeltaNet } from "./delta_net.ts";
 import { Experts } from "./experts.ts";
 import { Mlp } from "./mlp.ts";
 import type { Pass } from "./pass.ts";
@@ -45,7 +46,10 @@ const NORMS = {
 } as const satisfies Record<NormPlacement, (names: ModuleNames) => NormPlaces>;
 
 /** The module of a layer that mixes tokens, by its kind. */
-const MIXERS = { attention: "self_attn", conv: "conv" } as const satisfies Record<LayerKind, keyof Block>;
+const MIXERS = { attention: "self_attn", conv: "conv", deltaNet: "linear_attn" } as const satisfies Record<
+  LayerKind,
+  keyof Block
+>;
 
 const MAX_FLOAT16 = 65504;
 
@@ -55,6 +59,8 @@ export class Block extends Module {
   self_attn?: Attention;
   /** A short convolution. */
   conv?: ShortConv;
+  /** A gated delta net. */
+  linear_attn?: DeltaNet;
   /** The feed-forward part. */
   mlp?: Mlp | Experts;
   /** The feed-forward part, by the name that it has in some families. */
@@ -84,8 +90,10 @@ export class Block extends Module {
     const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, experts, names = MODULE_NAMES } =
       config;
     this.#mixer = MIXERS[kindOf(config, layer)];
-    if (this.#mixer === "conv") this.conv = new ShortConv(config, weights, `${path}.conv`, layer);
-    else this.self_attn = new Attention(config, weights, `${path}.self_attn`, layer, rope);
+    const mixerPath = `${path}.${this.#mixer}`;
+    if (this.#mixer === "conv") this.conv = new ShortConv(config, weights, mixerPath, layer);
+    else if (this.#mixer === "linear_attn") this.linear_attn = new DeltaNet(config, weights, mixerPath, layer);
+    else this.self_attn = new Attention(config, weights, mixerPath, layer, rope);
     this.#places = NORMS[norms](names);
     this.#residualScale = residualScale;
     this.#clips = clipsResidual;

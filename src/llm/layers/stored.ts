@@ -46,6 +46,11 @@ export function rmsNorm(weights: Weights, path: string, size: number, config: De
   return normOffset === undefined ? new RMSNorm(arrays, rmsNormEps) : new OffsetNorm(arrays, rmsNormEps, normOffset);
 }
 
+/** The same, whatever other norms of the model add to their weights. */
+export function plainNorm(weights: Weights, path: string, size: number, eps: number): Layer {
+  return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, eps);
+}
+
 /** A norm whose weight is stored without a part that all have, as 1. */
 class OffsetNorm extends RMSNorm {
   readonly #offset: number;

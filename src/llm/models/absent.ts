@@ -10,8 +10,6 @@ const VISION = "images; a checkpoint of its text part may be loaded";
 
 /** What a family needs that is not there, by the beginning of its "model_type". The first row that fits counts. */
 const NEEDS: readonly (readonly [type: string, needs: string])[] = [
-  ["qwen3_5", RECURRENT],
-  ["qwen3_next", RECURRENT],
   ["qwen2_vl", VISION],
   ["qwen2_5_vl", VISION],
   ["qwen3_vl", VISION],

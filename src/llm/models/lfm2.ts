@@ -7,8 +7,8 @@
 
 import { checkDecoder, type DecoderConfig, MODULE_NAMES, readDecoder, readTypes } from "../config/decoder.ts";
 import type { Fields } from "../config/fields.ts";
-import { kindOf, type LayerKind } from "../config/layer_kinds.ts";
-import type { Weights } from "../checkpoint/weights.ts";
+import type { LayerKind } from "../config/layer_kinds.ts";
+import type { Change, ShapeOf } from "../checkpoint/weights.ts";
 
 const DEFAULTS = { headDim: true, kvHeads: true, ropeTheta: 1e6, ownLayerTypes: true, epsName: "norm_eps" } as const;
 const LAYER_TYPES = { full_attention: "attention", conv: "conv" } as const satisfies Record<string, LayerKind>;
@@ -83,13 +83,9 @@ function adjusted(fields: Fields, size: number): number {
   return multiple * Math.ceil(Math.floor(factor * Math.floor(2 * size / 3)) / multiple);
 }
 
-/** Gives convolutions of the makers' layout mlx-lm's shape. */
-export function arrange(weights: Weights, config: DecoderConfig): void {
-  for (let layer = 0; layer < config.layers; layer++) {
-    if (kindOf(config, layer) !== "conv") continue;
-    const name = `model.layers.${layer}.conv.conv.weight`;
-    weights.replace(name, ({ shape }) => shape.length === 3 && shape[2] > shape[1], (x) => ({
-      [name]: x.transpose(0, 2, 1),
-    }));
-  }
+/** Changes of the makers' tensors to mlx-lm's: the last two axes of convolutions change places. */
+export function changes({ layers }: DecoderConfig, shapeOf: ShapeOf): Change[] {
+  const names = Array.from({ length: layers }, (_, layer) => `model.layers.${layer}.conv.conv.weight`);
+  const isSwapped = ([, inputs, window]: readonly number[] = []): boolean => window > inputs;
+  return names.filter((name) => isSwapped(shapeOf(name))).map((name) => ({ name, make: (x) => x.swapaxes(1, 2) }));
 }

@@ -10,7 +10,7 @@ import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 import { ORDER as LFM2_ORDER, readLfm2 } from "./lfm2.ts";
 
-export { arrange } from "./lfm2.ts";
+export { changes } from "./lfm2.ts";
 
 /** The order of modules in mlx-lm. */
 export const ORDER = { ...LFM2_ORDER, part: ["gate_proj", "up_proj", "down_proj"] } as const;

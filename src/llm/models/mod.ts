@@ -12,7 +12,7 @@ import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
 import { decoderModules, type ModuleOrder, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
-import type { Weights } from "../checkpoint/weights.ts";
+import type { Change, ShapeOf, Weights } from "../checkpoint/weights.ts";
 import { adviceFor } from "./absent.ts";
 import type { LanguageModel } from "./language_model.ts";
 import * as gemma from "./gemma.ts";
@@ -31,11 +31,16 @@ import * as phi3 from "./phi3.ts";
 import * as qwen2 from "./qwen2.ts";
 import * as qwen2Moe from "./qwen2_moe.ts";
 import * as qwen3 from "./qwen3.ts";
+import * as qwen3_5 from "./qwen3_5.ts";
 import * as qwen3Moe from "./qwen3_moe.ts";
+import * as qwen3Next from "./qwen3_next.ts";
 import * as smollm3 from "./smollm3.ts";
 import { nameInText, TEXT_PREFIX, textFields } from "./text_part.ts";
 
 export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
+
+/** A field of an object in config.json, and the name that mlx-lm writes. */
+export type MovedField = readonly [object: string, from: string, to: string];
 
 /** A model that was described but not built. */
 export interface Architecture {
@@ -51,8 +56,12 @@ export interface Architecture {
   keepsDtype(path: string): boolean;
   /** Tensors that may be stored in parts, by other names. */
   readonly stacks: readonly Stack[];
+  /** Changes of tensors of the makers' layout, by names within the model. */
+  changes(shapeOf: ShapeOf): readonly Change[];
   /** Fields that mlx-lm gives to "text_config" and writes there; none in other configs. */
   readonly textFields: Readonly<Record<string, unknown>>;
+  /** Fields of objects that mlx-lm writes by other names, in "text_config" if there is one. */
+  readonly movedFields: readonly MovedField[];
   /** What mlx-lm's names of its modules begin with, before the names that they have here. */
   readonly prefix: string;
   /** The name of a stored tensor here; undefined for one that is left out. */
@@ -71,16 +80,20 @@ interface Family {
   readonly WIDENED?: readonly string[];
   /** Modules whose floats keep their dtype when a model is converted, by the end of their paths; none if absent. */
   readonly KEPT?: readonly string[];
-  /** The name of a stored tensor here; absent where all names are the same. */
-  nameOf?(stored: string): string;
-  /** Gives tensors of the makers' layout mlx-lm's names and shapes. */
+  /** Fields of objects in config.json that mlx-lm writes by other names; none if absent. */
+  readonly MOVED?: readonly MovedField[];
+  /** The name of a stored tensor here, undefined for one that is left out; absent where all names are the same. */
+  nameOf?(stored: string): string | undefined;
+  /** Changes of tensors of the makers' layout, which the converter makes too. */
+  changes?(config: DecoderConfig, shapeOf: ShapeOf): readonly Change[];
+  /** Gives further tensors of the makers' layout mlx-lm's names and shapes: such a model is loaded but not converted. */
   arrange?(weights: Weights, config: DecoderConfig): void;
   /** Tensors that may be stored in parts. */
   stacks?(config: DecoderConfig): readonly Stack[];
 }
 
 function decoder(
-  { readArgs, ORDER = {}, WIDENED = [], KEPT = [], nameOf, arrange, stacks }: Family,
+  { readArgs, ORDER = {}, WIDENED = [], KEPT = [], MOVED = [], nameOf, changes, arrange, stacks }: Family,
 ): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
@@ -92,9 +105,14 @@ function decoder(
       keepsDtype: (path) => KEPT.some((end) => path.endsWith(end)),
       stacks: stacks?.(config) ?? [],
       textFields: {},
+      movedFields: MOVED,
       prefix: "",
-      nameOf: (stored) => nameOf?.(stored) ?? stored,
+      nameOf: (stored) => nameOf ? nameOf(stored) : stored,
+      changes: (shapeOf) => changes?.(config, shapeOf) ?? [],
       build(weights) {
+        for (const { name, make } of changes?.(config, (name) => weights.shapeOf(name)) ?? []) {
+          weights.replace(name, () => true, (x) => ({ [name]: make(x) }));
+        }
         arrange?.(weights, config);
         return new DecoderModel(config, weights);
       },
@@ -109,8 +127,22 @@ function textPart(
 ): (fields: Fields) => Architecture {
   return (fields) => {
     const added = own(fields, fields.record("text_config"));
-    return { ...describe(textFields(fields, added)), prefix: TEXT_PREFIX, nameOf: nameInText, textFields: added };
+    return { ...inText(describe(textFields(fields, added))), textFields: added };
   };
+}
+
+/** An architecture whose tensors have the names of the text part of another one. */
+function inText(text: Architecture): Architecture {
+  const nameOf = (stored: string): string | undefined => {
+    const own = nameInText(stored);
+    return own === undefined ? undefined : text.nameOf(own);
+  };
+  return { ...text, prefix: TEXT_PREFIX, nameOf };
+}
+
+/** The text of Qwen3.5: its fields are those of "text_config", or all. Tensors have the names of a text part in any case. */
+function qwen35(fields: Fields): Architecture {
+  return fields.has("text_config") ? textPart(decoder(qwen3_5), () => ({}))(fields) : inText(decoder(qwen3_5)(fields));
 }
 
 /** The family of the text part of Mistral 3. */
@@ -157,7 +189,12 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   qwen2: decoder(qwen2),
   qwen2_moe: decoder(qwen2Moe),
   qwen3: decoder(qwen3),
+  qwen3_5: qwen35,
+  qwen3_5_moe: qwen35,
+  qwen3_5_moe_text: decoder(qwen3_5),
+  qwen3_5_text: decoder(qwen3_5),
   qwen3_moe: decoder(qwen3Moe),
+  qwen3_next: decoder(qwen3Next),
   smollm3: decoder(smollm3),
 };
 

@@ -93,11 +93,12 @@ async function fuseModel(
     return mx.withDevice(loaded.device, () => {
       const fused = fuseLayers(made, dequantize);
       if (dequantize) dequantizeLayers(made);
-      const { prefix, textFields } = describeFolder(from, undefined);
+      const { prefix, textFields, movedFields } = describeFolder(from, undefined);
+      const named = { textFields, movedFields };
       const own = Object.entries(mx.utils.treeFlatten(made.parameters(), "", null, {}) as Record<string, Tensor>);
       const arrays = Object.fromEntries(own.map(([name, array]) => [prefix + name, array]));
       const repo = from === given ? undefined : parseName(given)?.repo;
-      return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, textFields, repo) };
+      return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, named, repo) };
     });
   } catch (cause) {
     if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
@@ -111,7 +112,7 @@ function writeModel(
   out: string,
   arrays: Readonly<Record<string, Tensor>>,
   dense: boolean,
-  textFields: Readonly<Record<string, unknown>>,
+  named: Pick<ReturnType<typeof describeFolder>, "textFields" | "movedFields">,
   repo: string | undefined,
 ): number {
   const outputs = Object.entries(arrays).map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
@@ -125,7 +126,7 @@ function writeModel(
     base: undefined,
     rows: new Map(),
     dense,
-    textFields,
+    ...named,
   };
   const parameters = outputs.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1), 0);
   const texts: Record<string, Uint8Array> = {

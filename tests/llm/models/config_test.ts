@@ -19,6 +19,8 @@ import * as qwen2 from "../../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../../src/llm/models/qwen3.ts";
 import * as lfm2 from "../../../src/llm/models/lfm2.ts";
 import * as lfm2Moe from "../../../src/llm/models/lfm2_moe.ts";
+import * as qwen3_5 from "../../../src/llm/models/qwen3_5.ts";
+import * as qwen3Next from "../../../src/llm/models/qwen3_next.ts";
 import * as qwen3Moe from "../../../src/llm/models/qwen3_moe.ts";
 import * as smollm3 from "../../../src/llm/models/smollm3.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
@@ -387,6 +389,47 @@ Deno.test("readArgs() of LFM2 reads which layers have attention, sizes and posit
   assertEquals(experts?.sigmoid, { bias: true, normalized: false, factor: 2 });
 });
 
+Deno.test("readArgs() of Qwen3.5 and Qwen3-Next reads layers, nets and positions as mlx-lm does", () => {
+  const net = {
+    linear_num_key_heads: 2,
+    linear_num_value_heads: 4,
+    linear_key_head_dim: 16,
+    linear_value_head_dim: 8,
+    linear_conv_kernel_dim: 4,
+    full_attention_interval: 2,
+  };
+  const args = reads(qwen3_5, { ...net, head_dim: null, rope_theta: 5, rope_parameters: { rope_theta: 2e4 } });
+  assertEquals(args.layerKinds, ["deltaNet", "attention"]);
+  const sizes = { keyHeads: 2, valueHeads: 4, keyDim: 16, valueDim: 8, window: 4 };
+  assertEquals(args.deltaNet, { ...sizes, joined: false });
+  assertEquals([args.headDim, args.ropeDims, args.ropeTheta], [32, 8, 2e4]); // a quarter of a head, and what is nested
+  assertEquals([reads(qwen3_5, { ...net, rope_theta: 5 }).ropeTheta, args.experts], [1e5, undefined]);
+  assertEquals([args.outputGate, args.qkNorm, args.normOffset], [true, true, undefined]);
+  const experts = { num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64 };
+  const shared = { ...net, ...experts, shared_expert_intermediate_size: 32 };
+  assertEquals(reads(qwen3_5, shared).experts?.among, "chosen");
+  const next = { ...shared, head_dim: 32, rope_theta: 1e4, partial_rotary_factor: 0.5, decoder_sparse_step: 1 };
+  const found = reads(qwen3Next, { ...next, mlp_only_layers: [1] });
+  assertEquals([found.experts?.among, found.experts?.layers, found.ropeDims], ["all", [true, false], 16]);
+  assertEquals(found.deltaNet, { ...sizes, joined: true });
+  refused(qwen3Next, { ...next, rope_theta: undefined }, '"rope_theta" is missing');
+  refused(
+    qwen3_5,
+    { ...net, full_attention_interval: 3 },
+    '"full_attention_interval" is 3: no layer of 2 has attention',
+  );
+  refused(
+    qwen3_5,
+    { ...net, linear_num_value_heads: 3 },
+    '"linear_num_value_heads" 3 is not a multiple of "linear_num_key_heads" 2',
+  );
+  refused(
+    qwen3_5,
+    { ...net, linear_conv_kernel_dim: 0 },
+    '"linear_conv_kernel_dim" is 0, expected a whole number from 2',
+  );
+});
+
 Deno.test("describeModel() lists the known types when the type is not one", () => {
   const describe = (text: string) => describeModel(Fields.parse(text, "dir/config.json"), "dir/config.json");
   assertThrows(
@@ -397,7 +440,7 @@ Deno.test("describeModel() lists the known types when the type is not one", () =
   assertThrows(() => describe('{"model_type": "llama5"}'), LlmError, ". To ask for it, describe the model at https://");
   for (
     const [type, needs] of Object.entries({
-      qwen3_5_moe: "recurrent state beside keys and values",
+      granitemoehybrid: "recurrent state beside keys and values",
       glm4_moe_lite: "latent attention",
       qwen2_5_vl: "images; a checkpoint of its text part may be loaded",
     })

@@ -66,6 +66,13 @@ const LFM2 = {
   block_multiple_of: 64,
   block_auto_adjust_ff_dim: false,
 };
+const DELTA = {
+  full_attention_interval: 2,
+  linear_num_key_heads: 1,
+  linear_num_value_heads: 2,
+  linear_key_head_dim: 32,
+  linear_value_head_dim: 32,
+};
 const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
 
 const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
@@ -113,6 +120,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { ...LFM2, model_type: "lfm2", layer_types: ["full_attention", "conv"] },
     "there is no attention below a feed-forward part",
   ],
+  "gated delta nets": [{ ...DELTA, model_type: "qwen3_5" }, "there is no attention below a feed-forward part"],
   "sinks": [{ ...EXPERTS, model_type: "gpt_oss", num_local_experts: 4 }, "nothing alike"],
   "norms with an offset": [{ model_type: "gemma" }, "fused"],
   "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],

@@ -1,0 +1,151 @@
+/**
+ * A gated delta net in the place of attention (arXiv 2412.06464). A short convolution over queries, keys and values comes before the gated
+ * delta rule, and a norm whose result is gated after it. Its state is a matrix for each head and the last inputs of the convolution.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { Module, silu, softplus } from "../../nn/mod.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { convolvedFeatures, type DeltaNetConfig, layerStates } from "../config/layer_kinds.ts";
+import type { Cache } from "../kv/cache.ts";
+import type { Weights } from "../checkpoint/weights.ts";
+import { CausalConv } from "./causal_conv.ts";
+import { applyDeltaRule } from "./delta_rule.ts";
+import { forwardInDtype, type Layer, linear, plainNorm } from "./stored.ts";
+
+/** Added to the sum of the squares of a query or a key. */
+const EPS = 1e-6;
+
+/** What a net makes of its input before the convolution. */
+interface Projected {
+  /** Queries, keys and values (B, T, 2 * keyHeads * K + H * V). */
+  readonly mixed: Tensor;
+  /** The gate of the result (B, T, H, V). */
+  readonly gate: Tensor;
+  /** β before the sigmoid, and what the decay follows from: (B, T, H). */
+  readonly rate: Tensor;
+  readonly step: Tensor;
+}
+
+/** A net of H heads of values. */
+export class DeltaNet extends Module {
+  /** Over queries, keys and values. */
+  conv1d: CausalConv;
+  /** (…, hidden) → queries, keys and values, in families that have a matrix for each part. */
+  in_proj_qkv?: Layer;
+  /** (…, hidden) → the gate of the result. */
+  in_proj_z?: Layer;
+  /** (…, hidden) → (…, H): β before the sigmoid. */
+  in_proj_b?: Layer;
+  /** (…, hidden) → (…, H): what the decay follows from. */
+  in_proj_a?: Layer;
+  /** (…, hidden) → queries, keys, values and gates of each head of keys, in families that have one matrix for them. */
+  in_proj_qkvz?: Layer;
+  /** (…, hidden) → β and what the decay follows from, of each head of keys. */
+  in_proj_ba?: Layer;
+  /** Added to what the decay follows from: (H,). */
+  dt_bias: Tensor;
+  /** The logarithm of the rate of decay: (H,). */
+  A_log: Tensor;
+  /** The norm of the result of each head. */
+  norm: Layer;
+  /** (…, H * V) → (…, hidden) */
+  out_proj: Layer;
+  readonly #net: DeltaNetConfig;
+  readonly #state: number;
+
+  /** Takes conv1d, the projections, dt_bias, A_log, norm and out_proj below `path`. */
+  constructor(config: DecoderConfig, weights: Weights, path: string, layer: number) {
+    super();
+    const { hiddenSize: hidden } = config;
+    const net = config.deltaNet!;
+    const { keyHeads, valueHeads, keyDim, valueDim, window, joined } = net;
+    const mixed = convolvedFeatures(net);
+    this.#net = net;
+    this.#state = layerStates(config, layer).length;
+    this.conv1d = new CausalConv(weights, `${path}.conv1d`, mixed, window, false, this.#state);
+    const project = (name: string, outputs: number): Layer => linear(weights, `${path}.${name}`, hidden, outputs);
+    if (joined) {
+      this.in_proj_qkvz = project("in_proj_qkvz", 2 * (keyHeads * keyDim + valueHeads * valueDim));
+      this.in_proj_ba = project("in_proj_ba", 2 * valueHeads);
+    } else {
+      this.in_proj_qkv = project("in_proj_qkv", mixed);
+      this.in_proj_z = project("in_proj_z", valueHeads * valueDim);
+      this.in_proj_b = project("in_proj_b", valueHeads);
+      this.in_proj_a = project("in_proj_a", valueHeads);
+    }
+    const vector = (name: string): Tensor => weights.take(`${path}.${name}`, [valueHeads], "float");
+    this.dt_bias = vector("dt_bias");
+    this.A_log = vector("A_log");
+    this.norm = plainNorm(weights, `${path}.norm`, valueDim, config.rmsNormEps);
+    this.out_proj = linear(weights, `${path}.out_proj`, valueHeads * valueDim, hidden);
+  }
+
+  /** (B, T, hidden) → (B, T, hidden) */
+  override forward(x: Tensor, cache: Cache | undefined): Tensor {
+    const [B, T] = x.shape;
+    const { keyHeads, valueHeads, keyDim, valueDim } = this.#net;
+    const { mixed, gate, rate, step } = this.#projected(x);
+    const convolved = silu(this.conv1d.forward(mixed, cache));
+    const [q, k, v] = mx.split(convolved, [keyHeads * keyDim, 2 * keyHeads * keyDim], -1);
+    // (B, T, heads * D) → (B, H, T, D), each head of keys for its heads of values.
+    const heads = (y: Tensor, count: number, dim: number): Tensor => {
+      const split = y.reshape(B, T, count, dim).transpose(0, 2, 1, 3).astype(mx.float32);
+      return count === valueHeads ? split : mx.repeat(split, valueHeads / count, 1);
+    };
+    const inverse = keyDim ** -0.5;
+    const normed = (y: Tensor, factor: number): Tensor =>
+      mx.multiply(mx.fast.rmsNorm(heads(y, keyHeads, keyDim), null, EPS * inverse ** 2), factor);
+    const perHead = (y: Tensor): Tensor => this.#counted(y.transpose(0, 2, 1), cache); // (B, T, H) → (B, H, T)
+    const { outputs, state } = applyDeltaRule(
+      {
+        queries: normed(q, inverse ** 2),
+        keys: normed(k, inverse),
+        values: heads(v, valueHeads, valueDim),
+        logDecay: perHead(this.#logDecay(step)),
+        beta: perHead(mx.sigmoid(rate.astype(mx.float32))),
+      },
+      cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
+    );
+    cache?.writeState(this.#state + 1, state);
+    const y = outputs.transpose(0, 2, 1, 3).astype(x.dtype);
+    const gated = mx.multiply(forwardInDtype(this.norm, y).astype(mx.float32), silu(gate.astype(mx.float32)));
+    return forwardInDtype(this.out_proj, gated.astype(x.dtype).reshape(B, T, valueHeads * valueDim));
+  }
+
+  /** The logarithm of the decay (B, T, H), float32. */
+  #logDecay(step: Tensor): Tensor {
+    const rate = mx.exp(this.A_log.astype(mx.float32));
+    const width = softplus(mx.add(step.astype(mx.float32), this.dt_bias.astype(mx.float32)));
+    return mx.negative(mx.multiply(rate, width));
+  }
+
+  /** (B, H, T) with zeros at tokens that are padding: those leave the state as it is. */
+  #counted(y: Tensor, cache: Cache | undefined): Tensor {
+    if (cache?.counted === undefined) return y;
+    return mx.where(mx.less(mx.arange(0, y.shape[2], 1, mx.int32), cache.counted), y, 0);
+  }
+
+  #projected(x: Tensor): Projected {
+    const [B, T] = x.shape;
+    const { keyHeads, valueHeads, keyDim, valueDim } = this.#net;
+    if (!this.in_proj_qkvz) {
+      const [mixed, gate, rate, step] = [this.in_proj_qkv!, this.in_proj_z!, this.in_proj_b!, this.in_proj_a!]
+        .map((layer) => forwardInDtype(layer, x));
+      return { mixed, gate: gate.reshape(B, T, valueHeads, valueDim), rate, step };
+    }
+    const perKey = valueHeads / keyHeads;
+    const all = forwardInDtype(this.in_proj_qkvz, x).reshape(B, T, keyHeads, -1);
+    const [q, k, v, gate] = mx.split(all, [keyDim, 2 * keyDim, 2 * keyDim + perKey * valueDim], -1);
+    const [rate, step] = mx.split(forwardInDtype(this.in_proj_ba!, x).reshape(B, T, keyHeads, -1), 2, -1);
+    return {
+      mixed: mx.concatenate([q, k, v].map((part) => part.reshape(B, T, -1)), -1),
+      gate: gate.reshape(B, T, valueHeads, valueDim),
+      rate: rate.reshape(B, T, valueHeads),
+      step: step.reshape(B, T, valueHeads),
+    };
+  }
+}
