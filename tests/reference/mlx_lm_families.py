@@ -2,7 +2,7 @@
 
     python3 tests/reference/mlx_lm_families.py [OUT]
 
-Writes golden/models/mlx_lm_families.json.gz and mlx_lm_families.f32. The first has, for each checkpoint, its config.json, its tensors
+Writes golden/models/mlx_lm_families.json.gz, mlx_lm_families.f32 and prompt caches of the families with recurrent state. The first has, for each checkpoint, its config.json, its tensors
 (name, dtype, shape, range of the values), the tokens that greedy decoding gives, lengths of gradients, and the SHA-256 of the files that `mlx_lm.convert`
 makes of a dense one in 4 bits. Values follow from the place of a tensor in the list
 (see `drawn`), so that a test can write the same files. The second has logits in float32, of every row every 16th one.
@@ -22,7 +22,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache, save_prompt_cache
 from mlx_lm.utils import _get_classes, load_model, quantize_model, save_config, save_model
 
 VOCABULARY = 512
@@ -316,6 +316,9 @@ CASES = [
     ),
 ]
 
+# Checkpoints whose prompt caches are saved.
+CACHES = ["LFM2, bfloat16", "Qwen3.5, bfloat16"]
+
 
 def drawn(row, shape, dtype, low, high):
     """Values of tensor number `row`: those of a hash of their places, uniform from `low` to `high`, or whole words of codes."""
@@ -403,6 +406,15 @@ def kept(logits, first):
     return np.concatenate([row[(first + i) % EVERY :: EVERY] for i, row in enumerate(logits)])
 
 
+def save_cache(directory, file):
+    """Writes the cache of the first prompt in float32."""
+    model, _ = load_model(directory, lazy=False)
+    model.set_dtype(mx.float32)
+    cache = make_prompt_cache(model)
+    mx.eval(model(mx.array([PROMPTS[0]]), cache=cache), [c.state for c in cache])
+    save_prompt_cache(str(file), cache, {"model": "synthetic"})
+
+
 def computed(directory):
     model, _ = load_model(directory, lazy=False)
     model.set_dtype(mx.float32)
@@ -441,6 +453,8 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             config, rows = checkpoint(Path(folder), entry["config"], entry["format"], entry["spread"])
             values, tokens = computed(Path(folder))
+            if entry["name"] in CACHES:
+                save_cache(Path(folder), out / f"mlx_prompt_cache_{entry['config']['model_type']}.safetensors")
             grads = gradients(Path(folder)) if entry["format"] is None else None
             sums = converted(Path(folder), FOUR_BITS) if entry["format"] is None else None
         assert np.isfinite(values).all() and not any(510 in answer for answer in tokens), entry["name"]

@@ -51,6 +51,7 @@ export interface MixedLayers extends MixerConfig {
 
 /** A state array of a layer, for one sequence. */
 export interface LayerState {
+  readonly layer: number;
   readonly shape: readonly number[];
   /** Whether it is float32 whatever activations are. */
   readonly isFloat32: boolean;
@@ -72,7 +73,7 @@ const STATES = {
       { shape: [valueHeads, valueDim, keyDim], isFloat32: true },
     ];
   },
-} as const satisfies Record<LayerKind, (config: MixedLayers) => LayerState[]>;
+} as const satisfies Record<LayerKind, (config: MixedLayers) => Omit<LayerState, "layer">[]>;
 
 /** The kind of a layer. */
 export function kindOf({ layerKinds }: MixerConfig, layer: number): LayerKind {
@@ -87,5 +88,8 @@ export function countAttention(config: MixedLayers, count: number = config.layer
 
 /** The state arrays of the first `count` layers, default all, in their order: as many as come before the next layer's in a cache. */
 export function layerStates(config: MixedLayers, count: number = config.layers): LayerState[] {
-  return Array.from({ length: count }, (_, layer) => STATES[kindOf(config, layer)](config)).flat();
+  return Array.from({ length: count }, (_, layer) => {
+    const states: readonly Omit<LayerState, "layer">[] = STATES[kindOf(config, layer)](config);
+    return states.map((state) => ({ layer, ...state }));
+  }).flat();
 }

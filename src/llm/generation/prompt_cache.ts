@@ -1,6 +1,7 @@
 /**
  * Key/value caches in files, in the format of mlx-lm (`save_prompt_cache` of mlx_lm/models/cache.py). A safetensors file has
- * the state of each layer: keys "i.0" and values "i.1" (B, H, T, D), and the number of tokens "i.2". Its metadata is a tree
+ * the state of each layer: keys "i.0" and values "i.1" (B, H, T, D), and the number of tokens "i.2". A recurrent layer has its state arrays
+ * "i.0.0", "i.0.1" and so on, and no "i.1" and "i.2", which are empty. The metadata is a tree
  * flattened to dots. Below "0" is the caller's own metadata, below "1" the class of each layer's cache, below "2" the arrays that
  * were scalars. Older files of mlx-lm, with classes below "2" and no "i.2", load too.
  *
@@ -19,12 +20,13 @@ import {
 } from "../../array/files/safetensors_file.ts";
 import { storedBytes } from "../../array/files/stored.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { sameShape } from "../../graph/shape.ts";
 import { checkIds, checkOptions } from "../arguments.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { host } from "../host.ts";
 import { untilFree } from "./generate.ts";
-import { KvCache } from "../kv/cache.ts";
+import { KvCache, type LayerPart } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 
 /** Options of {@link savePromptCache}. */
@@ -54,8 +56,8 @@ const LOAD_OPTIONS = { tokens: true } as const satisfies Record<keyof LoadPrompt
 const VERSION = 1;
 /** The name of it in the metadata. */
 const OWN = "vkmx";
-/** The class of mlx-lm's caches that are like ours. */
-const CLASS = "KVCache";
+/** The classes of mlx-lm's caches that are like ours: of layers with keys and values, and of those with state arrays. */
+const CLASSES = { keys: "KVCache", states: "ArraysCache" } as const;
 /** Rows that mlx-lm may hold beyond the tokens of a context. */
 const SPARE_ROWS = 256;
 /** Fields of a config that do not change what a cache holds. */
@@ -93,8 +95,7 @@ export async function savePromptCache(
   }
   await host().untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
-  if (cache.hasState) throw new LlmError("option", "Caches of models with recurrent layers are not saved to files yet");
-  const { offset, layers, dtype, shape, tokens, config } = cache;
+  const { offset, parts, dtype, shape, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
   const strings = Object.entries(metadata);
   const wrong = strings.find(([name, value]) => name === OWN || typeof value !== "string");
@@ -107,25 +108,40 @@ export async function savePromptCache(
   });
   const arrays: SavedArray[] = [];
   const states: [string, string][] = [];
-  for (let layer = 0; layer < layers; layer++) {
+  const mark = (name: string, kind: "scalar" | "none"): void => {
+    const at = `2.${states.length / 2 + 1}`;
+    states.push([`${at}.0`, name], [`${at}.1`, kind]);
+  };
+  for (const [layer, held] of parts.entries()) {
+    if ("states" in held) {
+      held.states.forEach((index, i) => {
+        const { dtype, shape } = cache.readState(index);
+        arrays.push({ name: `${layer}.0.${i}`, dtype, shape, pieces: () => [storedBytes(cache.readState(index))] });
+      });
+      for (const name of [`${layer}.1`, `${layer}.2`]) { // padding and lengths, which a cache of ours has none of
+        arrays.push({ name, dtype: mx.float32, shape: [0], pieces: () => [] });
+        mark(name, "none");
+      }
+      continue;
+    }
     const part = (name: string, which: "keys" | "values"): SavedArray => ({
       name,
       dtype,
       shape,
       pieces: () => {
-        using rows = cache.read(layer, which);
+        using rows = cache.read(held.place, which);
         return [storedBytes(rows)];
       },
     });
     arrays.push(part(`${layer}.0`, "keys"), part(`${layer}.1`, "values"), words(`${layer}.2`, [offset], []));
-    states.push([`2.${layer + 1}.0`, `${layer}.2`], [`2.${layer + 1}.1`, "scalar"]);
+    mark(`${layer}.2`, "scalar");
   }
-  if (tokens.length > 0) arrays.push(words(`${layers}.tokens`, tokens, [tokens.length]));
+  if (tokens.length > 0) arrays.push(words(`${parts.length}.tokens`, tokens, [tokens.length]));
   const own = { version: VERSION, ...(config && { model: identityOf(config) }) };
   writeSafetensors(file, arrays, {
     [`0.${OWN}`]: JSON.stringify(own),
     ...Object.fromEntries(strings.map(([name, value]) => [`0.${name}`, value])),
-    ...Object.fromEntries(Array.from({ length: layers }, (_, layer) => [`1.${layer}`, CLASS])),
+    ...Object.fromEntries(parts.map((part, layer) => [`1.${layer}`, classOf(part)])),
     "2.0": "",
     ...Object.fromEntries(states),
   });
@@ -166,13 +182,11 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   const bad = (what: string): never => {
     throw new LlmError("cache", `${shownPath(path)} ${what}`);
   };
-  using empty = model.makeCache();
-  if (empty.hasState) bad("cannot be used: caches of models with recurrent layers are not read from files yet");
   const file = openSafetensors(path);
-  const { layers, metadata } = readClasses(file, bad);
+  const { classes, metadata } = readClasses(file, bad);
   checkOwn(metadata[OWN], model, bad);
-  const { count, batch } = readShapes(file, layers, model, bad);
-  const tokens = options.tokens ?? readTokens(file, `${layers}.tokens`, count, bad);
+  const { count, batch } = readShapes(file, classes, model, bad);
+  const tokens = options.tokens ?? readTokens(file, `${classes.length}.tokens`, count, bad);
   checkIds(model, [...tokens], options.tokens ? "tokens" : shownPath(path));
   if (options.tokens && options.tokens.length !== count) {
     throw new LlmError(
@@ -187,11 +201,16 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
     using whole = file.tensor(file.entries.get(name)!);
     return whole.index("...", mx.Slice(0, count), mx.Slice(null));
   };
+  const placed = cache.parts.flatMap((part, layer) => "place" in part ? [layer] : []);
+  const named = cache.parts.flatMap((part, layer) =>
+    "states" in part ? part.states.map((_, i) => `${layer}.0.${i}`) : []
+  );
+  const keysValues = (place: number): { keys: mx.Tensor; values: mx.Tensor } => ({
+    keys: rows(`${placed[place]}.0`),
+    values: rows(`${placed[place]}.1`),
+  });
   try {
-    mx.withDevice(
-      device,
-      () => cache.fill(count, (layer) => ({ keys: rows(`${layer}.0`), values: rows(`${layer}.1`) })),
-    );
+    mx.withDevice(device, () => cache.fill(count, keysValues, (index) => file.tensor(file.entries.get(named[index])!)));
   } catch (error) {
     cache.dispose();
     throw error;
@@ -200,19 +219,25 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   return { cache, metadata: Object.fromEntries(Object.entries(metadata).filter(([name]) => name !== OWN)) };
 }
 
-/** The number of layers and the metadata of the caller. The two forms of mlx-lm differ in where those and the classes are. */
+/** mlx-lm's class of a layer's cache. */
+function classOf(part: LayerPart): string {
+  return CLASSES["states" in part ? "states" : "keys"];
+}
+
+/** The classes of layers and the metadata of the caller. The two forms of mlx-lm differ in where those and the classes are. */
 function readClasses(
   { metadata }: StoredArrays,
   bad: (what: string) => never,
-): { layers: number; metadata: Record<string, string> } {
+): { classes: readonly string[]; metadata: Record<string, string> } {
   const below = (at: number): [string, string][] =>
     Object.entries(metadata).flatMap(([name, value]) => name.startsWith(`${at}.`) ? [[name.slice(2), value]] : []);
   const current = metadata["2.0"] === "";
-  const classes = below(current ? 1 : 2);
-  const other = classes.find(([, name]) => name !== CLASS);
+  const classes = below(current ? 1 : 2).sort(([a], [b]) => Number(a) - Number(b)).map(([, name]) => name);
+  const known: readonly string[] = Object.values(CLASSES);
+  const other = classes.find((name) => !known.includes(name));
   if (classes.length === 0) return bad("is no prompt cache: its metadata name no caches of layers");
-  if (other) return bad(`holds a ${quoted(other[1])} of mlx-lm: only a ${CLASS} is read`);
-  return { layers: classes.length, metadata: Object.fromEntries(below(current ? 0 : 1)) };
+  if (other !== undefined) return bad(`holds a ${quoted(other)} of mlx-lm: only a ${known.join(" or ")} is read`);
+  return { classes, metadata: Object.fromEntries(below(current ? 0 : 1)) };
 }
 
 /** Refuses a cache of a later version, and one that was computed with another model. */
@@ -247,23 +272,47 @@ function shown(json: unknown): string {
 /** The numbers of tokens and of sequences. Refuses arrays that are not those of a cache of the model. */
 function readShapes(
   file: StoredArrays,
-  layers: number,
+  classes: readonly string[],
   model: LanguageModel,
   bad: (what: string) => never,
 ): { count: number; batch: number } {
   using like = model.makeCache();
   const entry = (name: string) => file.entries.get(name) ?? bad(`lacks the array ${quoted(name)}`);
-  if (layers !== like.layers) bad(`is of another model: it has ${layers} layers, this one ${like.layers}`);
-  const [batch, , rows] = entry("0.0").shape;
+  const { parts } = like;
+  if (classes.length !== parts.length) {
+    bad(`is of another model: it has ${classes.length} layers, this one ${parts.length}`);
+  }
+  const unlike = parts.findIndex((part, layer) => classOf(part) !== classes[layer]);
+  if (unlike >= 0) {
+    bad(`is of another model: layer ${unlike} is ${classes[unlike]}, that of this one is ${classOf(parts[unlike])}`);
+  }
+  const placed = parts.flatMap((part, layer) => "place" in part ? [layer] : []);
+  const [batch, , rows] = entry(`${placed[0]}.0`).shape;
   const expected = like.shape;
   const limit = like.limit + SPARE_ROWS;
   const counts = [];
-  for (let layer = 0; layer < layers; layer++) {
-    for (const name of [`${layer}.0`, `${layer}.1`]) {
-      const { shape, dtype } = entry(name);
-      if (dtype.kind !== "float") {
-        bad(`is no prompt cache: the array ${quoted(name)} is ${dtype.name}, expected floats`);
+  const checkFloats = ({ name, dtype }: Pick<SavedArray, "name" | "dtype">): void => {
+    if (dtype.kind !== "float") {
+      bad(`is no prompt cache: the array ${quoted(name)} is ${dtype.name}, expected floats`);
+    }
+  };
+  for (const [layer, part] of parts.entries()) {
+    if (!("states" in part)) continue;
+    for (const [i, index] of part.states.entries()) {
+      const stored = entry(`${layer}.0.${i}`);
+      checkFloats(stored);
+      const expected = like.readState(index).shape.with(0, batch);
+      if (!sameShape(stored.shape, expected)) {
+        bad(`is of another model: the array ${quoted(stored.name)} is (${stored.shape}), expected (${expected})`);
       }
+    }
+    const padded = [`${layer}.1`, `${layer}.2`].find((name) => file.entries.get(name)?.shape[0] !== 0);
+    if (padded !== undefined) bad(`has sequences with padding (${quoted(padded)}), which are not read`);
+  }
+  for (const layer of placed) {
+    for (const name of [`${layer}.0`, `${layer}.1`]) {
+      const { shape } = entry(name);
+      checkFloats(entry(name));
       const fits = shape.length === 4 && shape[0] === batch && shape[1] === expected[1] && shape[2] === rows &&
         shape[3] === expected[3];
       if (!fits || batch === 0) {
@@ -283,7 +332,7 @@ function readShapes(
   if (rows > limit) {
     throw new LlmError("context", `The cache has ${rows} rows and the model's context holds ${like.limit} tokens`);
   }
-  if (counts.length > 0 && counts.length < layers) bad("has the number of tokens of some layers only");
+  if (counts.length > 0 && counts.length < placed.length) bad("has the number of tokens of some layers only");
   const numbers = file.bytes(counts).map((bytes) => new Int32Array(bytes.buffer)[0]);
   const [count = rows] = numbers;
   const odd = numbers.find((number) => number !== count);

@@ -41,6 +41,9 @@ export interface KeysValues {
   readonly lengths: Tensor | undefined;
 }
 
+/** How a cache holds a layer: by keys and values at a place among those of all layers, or by state arrays of some numbers. */
+export type LayerPart = { readonly place: number } | { readonly states: readonly number[] };
+
 /** Where a forward pass leaves its keys and values. */
 export interface Cache {
   /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
@@ -177,6 +180,17 @@ export class KvCache implements Cache {
     return this.#options.layers;
   }
 
+  /** How it holds each layer of the model. */
+  get parts(): readonly LayerPart[] {
+    const { layers, states = [] } = this.#options;
+    const count = layers + new Set(states.map(({ layer }) => layer)).size;
+    let place = 0;
+    return Array.from({ length: count }, (_, layer) => {
+      const own = states.flatMap((state, index) => state.layer === layer ? [index] : []);
+      return own.length > 0 ? { states: own } : { place: place++ };
+    });
+  }
+
   /** Shape (B, H, offset, D) of the keys of the tokens that it holds, and of their values. */
   get shape(): readonly [number, number, number, number] {
     const { batch, heads, headDim } = this.#options;
@@ -190,9 +204,14 @@ export class KvCache implements Cache {
 
   /**
    * Fills an empty cache with `count` tokens, layer by layer. `keysValuesOf` gives the keys and values (B, H, count, D) of a layer; they are
-   * disposed after they were written. Throws an {@link LlmError} if the tokens exceed the context.
+   * disposed after they were written. `stateOf` gives each state array (B, …), if layers have some. Throws an {@link LlmError} if the tokens
+   * exceed the context.
    */
-  fill(count: number, keysValuesOf: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
+  fill(
+    count: number,
+    keysValuesOf: (layer: number) => Pick<KeysValues, "keys" | "values">,
+    stateOf?: (index: number) => Tensor,
+  ): void {
     if (this.#offset > 0) throw new LlmError("option", "KvCache.fill() takes a cache that holds nothing");
     this.reserve(count);
     for (let layer = 0; layer < this.#options.layers; layer++) {
@@ -201,6 +220,8 @@ export class KvCache implements Cache {
       this.#values.write(layer, values);
       mx.dispose(keys, values);
     }
+    for (const index of (this.#options.states ?? []).keys()) this.#states.replace(index, stateOf!(index));
+    this.#states.submit();
     this.advance(count);
   }
 

@@ -53,7 +53,11 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
 
 /** State arrays in the dtype of activations, but for those that are float32 in any case. */
 function statesOf({ config, dtype }: CachedModel): StateShape[] {
-  return layerStates(config).map(({ shape, isFloat32 }) => ({ shape, dtype: isFloat32 ? float32 : dtype }));
+  return layerStates(config).map(({ layer, shape, isFloat32 }) => ({
+    layer,
+    shape,
+    dtype: isFloat32 ? float32 : dtype,
+  }));
 }
 
 /** Fields of layers that fused steps do not compute. */

@@ -14,6 +14,8 @@ import { sameShape } from "../../graph/shape.ts";
 
 /** A state array of one sequence. */
 export interface StateShape {
+  /** The layer of the model that has it. */
+  readonly layer: number;
   readonly shape: readonly number[];
   readonly dtype: Dtype;
 }
@@ -57,6 +59,11 @@ export class LayerStates {
   replace(index: number, array: Tensor): void {
     this.arrays[index][Symbol.dispose]();
     this.#arrays[index] = detach(array.astype(this.#states[index].dtype));
+  }
+
+  /** Computes the arrays as they are now, and submits that. */
+  submit(): void {
+    enqueue(this.arrays);
   }
 
   /** Keeps a copy of the arrays, which are those at a position. */

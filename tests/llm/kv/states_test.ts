@@ -9,7 +9,15 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { StepCache } from "../../../src/llm/kv/cache.ts";
 import { testDevices } from "../../support/devices/devices.ts";
-import { CHECKPOINTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import {
+  CHECKPOINTS,
+  expectedLogits,
+  type FamilyCheckpoint,
+  keptLogits,
+  PROMPTS,
+  STEPS,
+  writeCheckpoint,
+} from "../../support/models/mlx_lm_families.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 
 const DEVICES = testDevices();
@@ -17,6 +25,8 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 const NAMES = ["LFM2, bfloat16", "Qwen3.5, bfloat16"];
 /** How far rows of a part of a prompt may be from those of the whole: attention over a cache of float16. */
 const LIMIT = 1e-6;
+/** Where the CPU rounds activations to integers and its cache to float16. */
+const ROUNDED = 1e-5;
 
 /** A prompt and padding after it. */
 interface PaddedState {
@@ -31,10 +41,15 @@ interface PaddedState {
 const idsOf = (count: number, seed: number): number[] =>
   Array.from({ length: count }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
 
+/** A checkpoint by its name. */
+function checkpointOf(name: string): FamilyCheckpoint {
+  return CHECKPOINTS.find((one) => one.name === name)!;
+}
+
 /** A model with recurrent layers. */
 async function loadHybrid(checkpoint: string, device: string): Promise<mx.lm.Loaded & Disposable> {
   const dir = await Deno.makeTempDir();
-  await writeCheckpoint(dir, CHECKPOINTS.find(({ name }) => name === checkpoint)!);
+  await writeCheckpoint(dir, checkpointOf(checkpoint));
   const loaded = await mx.lm.load(dir, { device, dtype: mx.float32 });
   return {
     ...loaded,
@@ -213,14 +228,96 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     assertEquals(together.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
   });
 
+  test("a prompt cache with states comes back from its file, and from that of mlx-lm", async (loaded) => {
+    const { model, tokenizer } = loaded;
+    const dir = await Deno.makeTempDir();
+    const file = `${dir}/cache.safetensors`;
+    const { model_type: type } = JSON.parse(checkpointOf(checkpoint).config);
+    const golden = new URL(`../../golden/models/mlx_prompt_cache_${type}.safetensors`, import.meta.url).pathname;
+    const all = expectedLogits(CHECKPOINTS.indexOf(checkpointOf(checkpoint)));
+    const expected = all.subarray(all.length / (PROMPTS[0].length + STEPS.length) * PROMPTS[0].length);
+    const after = (cache: mx.lm.KvCache): number[] =>
+      STEPS.flatMap((id, i) =>
+        keptLogits(logitsAfter(loaded, [id], cache), PROMPTS[0].length + i, model.config.vocabSize)
+      );
+
+    const { cache: theirs, metadata } = await mx.lm.loadPromptCache(golden, model);
+    using _theirs = theirs;
+    assertEquals([theirs.offset, metadata], [PROMPTS[0].length, { model: "synthetic" }]);
+    assert(nmse(after(theirs), expected) <= ROUNDED);
+
+    using own = model.makeCache();
+    logitsAfter(loaded, PROMPTS[0], own);
+    await mx.lm.savePromptCache(file, own);
+    // Keys and values (B, H, T, D) have rows to spare in mlx-lm's file.
+    const shapesOf = (path: string): string[] =>
+      Object.entries(mx.loadSafetensors(path)).map(([name, { shape, dtype }]) => {
+        const rows = shape.length === 4 && !/^\d+\.0\.\d+$/.test(name);
+        return `${name} ${rows ? shape.with(2, 0) : [...shape, dtype.name]}`;
+      }).sort();
+    assertEquals(shapesOf(file), shapesOf(golden));
+    const { format: _format, "0.model": _model, ...marks } = mx.safetensorsMetadata(golden);
+    const { format: _own, "0.vkmx": _vkmx, ...found } = mx.safetensorsMetadata(file);
+    assertEquals(found, marks);
+    const { cache: back } = await mx.lm.loadPromptCache(file, model);
+    using _back = back;
+    assertEquals(after(back), after(own));
+
+    using held = model.makeCache();
+    const options = { temp: 0, maxTokens: 5 };
+    await mx.lm.generate(model, tokenizer, idsOf(30, 17), { ...options, cache: held });
+    await mx.lm.savePromptCache(file, held);
+    const { cache: again } = await mx.lm.loadPromptCache(file, model);
+    using _again = again;
+    assertEquals(again.tokens, held.tokens);
+    const longer = [...held.tokens, ...idsOf(4, 18)];
+    const answers = [];
+    for (const cache of [held, again]) {
+      answers.push(
+        await tokensOf(mx.lm.streamGenerate(model, tokenizer, longer, { ...options, cache, cachePrompt: true })),
+      );
+    }
+    assertEquals(answers[1], answers[0]);
+    assertEquals(answers[0].cached, 34);
+
+    const damaged = (change: (arrays: Record<string, mx.Tensor>, marks: Record<string, string>) => void): void =>
+      mx.tidy(() => {
+        const arrays = { ...mx.loadSafetensors(golden) } as Record<string, mx.Tensor>;
+        const { format: _, ...marks } = { format: "", ...mx.safetensorsMetadata(golden) };
+        change(arrays, marks);
+        mx.saveSafetensors(file, arrays, marks);
+      });
+    const [B, ...rest] = mx.loadSafetensors(golden)["0.0.0"].shape;
+    for (
+      const [change, message] of [
+        [(a: Record<string, mx.Tensor>) => delete a["0.0.0"], 'lacks the array "0.0.0"'],
+        [
+          (a: Record<string, mx.Tensor>) => a["0.0.0"] = mx.zeros([B, rest[0] + 1, rest[1]]),
+          `the array "0.0.0" is (1,${rest[0] + 1},${rest[1]}), expected (1,${rest})`,
+        ],
+        [(a: Record<string, mx.Tensor>) => a["0.0.0"] = mx.zeros([B, ...rest], mx.int32), "int32, expected floats"],
+        [(a: Record<string, mx.Tensor>) => a["0.2"] = mx.zeros([1], mx.int32), 'sequences with padding ("0.2")'],
+        [
+          (_: unknown, m: Record<string, string>) => m["1.0"] = "KVCache",
+          "layer 0 is KVCache, that of this one is ArraysCache",
+        ],
+      ] as const
+    ) {
+      damaged(change as Parameters<typeof damaged>[0]);
+      const error = await assertRejects(() => mx.lm.loadPromptCache(file, model), mx.lm.LlmError, message);
+      assertEquals(error.code, "cache");
+    }
+    await Deno.remove(dir, { recursive: true });
+  });
+
   test("requests with states that give up their memory are read again", async ({ model, tokenizer }) => {
     const options = { temp: 0, maxTokens: 40 };
     using like = model.makeCache();
     const states = like.byteLength(0);
     const page = (like.byteLength(256) - states) / 4;
-    // Slots for two requests and as many prefixes take half of the memory at most. Two prompts nearly fill the pages that are left.
-    const kvBytes = Math.max(10 * states, 3 * page + 5 * states);
-    const pages = Math.floor((kvBytes - 5 * states) / page);
+    // Slots for two requests and as many prefixes take half of the memory at most. Two prompts nearly fill the pages that are left but one.
+    const pages = 2 * Math.ceil(Math.max(3, 5 * states / page) / 2) + 1;
+    const kvBytes = pages * page + 5 * states;
     const prompts = [14, 15].map((seed) => idsOf(64 * Math.floor(pages / 2) - 4, seed));
     const alone = [];
     for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
