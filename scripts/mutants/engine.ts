@@ -4,15 +4,44 @@ import type { Mutant } from "./mutant.ts";
 
 const SCHEDULER_TESTS = ["tests/llm/engine/scheduler_test.ts", "tests/llm/engine/traces_test.ts"] as const;
 const TREE_TESTS = ["tests/llm/engine/prefix_tree_test.ts", "tests/llm/engine/traces_test.ts"] as const;
+const STATE_TESTS = ["tests/llm/kv/states_test.ts"] as const;
 const ENGINE_TESTS = ["tests/llm/engine/engine_test.ts", "tests/llm/engine/engine_life_test.ts"] as const;
 
 export const ENGINE = [
   {
     name: "a decode step has many tokens although a prompt waits",
     file: "src/llm/engine/scheduler.ts",
-    find: "let steps = this.#hasPrompt() ? 1 : longest;",
-    replace: "let steps = longest;",
+    find: "let steps = this.#hasPrompt() || isHeld ? 1 : longest;",
+    replace: "let steps = isHeld ? 1 : longest;",
     tests: SCHEDULER_TESTS,
+  },
+  {
+    name: "a row that counts one token advances its recurrent state by several",
+    file: "src/llm/engine/scheduler.ts",
+    find: "const isHeld = this.#pages.hasStates &&",
+    replace: "const isHeld = !this.#pages.hasStates &&",
+    tests: SCHEDULER_TESTS,
+  },
+  {
+    name: "a match goes on after the last page whose states were kept",
+    file: "src/llm/engine/prefix_tree.ts",
+    find: "const kept = path.slice(0, last + 1);",
+    replace: "const kept = path.slice(0, last + 2);",
+    tests: TREE_TESTS,
+  },
+  {
+    name: "a sequence begins with the state that its slot had",
+    file: "src/llm/kv/paged.ts",
+    find: "mx.greater(this.#position, 0)",
+    replace: "mx.greaterEqual(this.#position, 0)",
+    tests: STATE_TESTS,
+  },
+  {
+    name: "a cache goes back to zeros instead of a copy of its state",
+    file: "src/llm/kv/states.ts",
+    find: "if (at > position) this.#drop(at);",
+    replace: "if (at >= position) this.#drop(at);",
+    tests: STATE_TESTS,
   },
   {
     name: "requests of equal rank go in the reverse order of their arrival",
