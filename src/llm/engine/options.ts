@@ -110,7 +110,8 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   const least = bytesOfPage + MIN_SLOTS * bytesOfSlot;
   const memory = count("memoryBytes", mx.deviceMemory(device.name).available, 0);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
-  const slots = slotsIn(Math.min(kvBytes / 2, kvBytes - bytesOfPage), bytesOfSlot, wanted);
+  const room = Math.floor((kvBytes - bytesOfPage) / bytesOfSlot); // beside a page
+  const slots = bytesOfSlot === 0 ? 0 : Math.min(room, slotsIn(kvBytes / most, wanted));
   const pages = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
   const maxSequences = slots > 0 ? Math.min(wanted, slots - 1) : wanted;
   return {
@@ -134,10 +135,10 @@ function slotsFor(sequences: number): number {
   return 1 + 2 * sequences;
 }
 
-/** Slots for so many sequences at most that take `bytes`, or the fewest; 0 where layers have no state. */
-function slotsIn(bytes: number, bytesOfSlot: number, sequences: number): number {
-  if (bytesOfSlot === 0) return 0;
-  return Math.min(slotsFor(sequences), Math.max(MIN_SLOTS, Math.floor(bytes / bytesOfSlot)));
+/** Slots where a share of the memory is there that so many sequences could use: as many fewer as pages. */
+function slotsIn(share: number, sequences: number): number {
+  const all = slotsFor(sequences);
+  return Math.min(all, Math.max(MIN_SLOTS, Math.floor(all * share)));
 }
 
 /** Most sequences of a batch that advance together. */
@@ -150,12 +151,13 @@ export function batchSizesOf(
 ): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages" | "slots"> {
   const [bytesOfPage, bytesOfSlot] = [pageBytes(model.poolSizes()), slotBytes(model.poolSizes())];
   const together = Math.min(positions.length, MAX_TOGETHER);
-  const bytes = defaultBytes(model);
-  const slots = slotsIn(bytes / 2, bytesOfSlot, together);
-  const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
   const needs = positions.map((count) => Math.max(1, Math.ceil(count / PAGE))).sort((a, b) => b - a);
-  const all = needs.slice(0, maxSequences).reduce((sum, pages) => sum + pages, 0);
-  const pages = Math.max(needs[0], Math.min(roundUp(all), Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage)));
+  const all = roundUp(needs.slice(0, together).reduce((sum, pages) => sum + pages, 0));
+  const bytes = defaultBytes(model);
+  const share = bytes / (all * bytesOfPage + slotsFor(together) * bytesOfSlot);
+  const slots = bytesOfSlot === 0 ? 0 : slotsIn(share, together);
+  const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
+  const pages = Math.max(needs[0], Math.min(all, Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage)));
   return { maxSequences, maxQueue: positions.length, pages: pages + 1, slots };
 }
 

@@ -27,7 +27,7 @@ export interface PageOptions {
 }
 
 /** Pages after which states of a long prompt are kept again. */
-const KEPT_PAGES = 8;
+const KEPT_PAGES = 32;
 
 /** The positions that a sequence will have at `end` at most: its last token is never read. */
 function clipToLimit({ limit }: Sequence, end: number): number {
@@ -107,6 +107,7 @@ export class PageManager {
     if (this.hasStates) {
       this.#makeSlot(); // a step that writes to it comes after the one that copies from it
       sequence.slot = this.#slots.allocate();
+      sequence.fork = (match.shared ?? 0) * this.#pageSize;
     }
     if (!match.partial) return [];
     const { page, count } = match.partial;
@@ -127,16 +128,16 @@ export class PageManager {
   }
 
   /** The end of the next part of a prompt that is read from `from` to `end`: where states are kept, the part ends there. */
-  clipPart({ readLength }: Sequence, from: number, end: number): number {
+  clipPart({ readLength, fork }: Sequence, from: number, end: number): number {
     if (!this.hasStates) return end;
-    const ends = [this.#lastWhole(readLength), this.#nextKept(from)].filter((at) => at > from);
+    const ends = [fork, this.#lastWhole(readLength), this.#nextKept(from)].filter((at) => at > from);
     return Math.min(end, ...ends);
   }
 
   /** A slot for the states of a sequence after a part of its prompt that ends at `end`; undefined if they are not kept. */
-  slotFor({ readLength }: Sequence, end: number): number | undefined {
-    if (!this.hasStates || end === 0) return undefined;
-    const isKept = end === this.#lastWhole(readLength) || end % (KEPT_PAGES * this.#pageSize) === 0;
+  slotFor({ readLength, fork }: Sequence, end: number): number | undefined {
+    if (!this.hasStates) return undefined;
+    const isKept = end === fork || end === this.#lastWhole(readLength) || end % (KEPT_PAGES * this.#pageSize) === 0;
     if (!isKept || !this.#makeSlot()) return undefined;
     return this.#slots.allocate();
   }

@@ -46,6 +46,8 @@ export interface Match {
   readonly partial: { readonly page: number; readonly count: number } | undefined;
   /** The slot with the recurrent states after the last of `pages`; absent without pages, or where layers have no state. */
   readonly slot?: number;
+  /** Where layers have states: full pages of the tree with the same tokens. Other sequences go on after them in another way. */
+  readonly shared?: number;
 }
 
 /** What a {@link PrefixTree} is made from. */
@@ -127,9 +129,10 @@ export class PrefixTree {
     const last = path.findLastIndex(({ slot }) => slot !== undefined);
     const kept = path.slice(0, last + 1);
     for (const { page } of kept) this.#pool.retain(page);
-    if (last < 0) return { pages: [], partial: undefined };
+    const shared = path.length;
+    if (last < 0) return { pages: [], partial: undefined, shared };
     this.#touch(kept[last]);
-    return { pages: kept.map(({ page }) => page), partial: undefined, slot: kept[last].slot! };
+    return { pages: kept.map(({ page }) => page), partial: undefined, slot: kept[last].slot!, shared };
   }
 
   /** Gives a slot to the node whose page ends with these tokens, all of full pages. Returns false if there is none, or if it has one. */

@@ -19,8 +19,8 @@
  * need another has to be there too. Where a decode step finds no page, prefixes are evicted. If that is not enough, the sequence last in order gives its pages to the prefix tree and waits again. It reads what it had as a prompt
  * later. The first in order goes on in any case.
  *
- * Recurrent states: a sequence has a slot of them while it has pages. Parts of a prompt end where states are kept for later requests, at its
- * last whole page and after every few pages.
+ * Recurrent states: a sequence has a slot of them while it has pages. Parts of a prompt end where states are kept for later requests. That is
+ * at its last whole page, after what it has in common with an earlier prompt, and every few pages.
  *
  * @module
  */

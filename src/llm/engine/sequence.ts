@@ -40,6 +40,8 @@ export class Sequence {
   pages: number[] = [];
   /** Its slot of recurrent states; 0 for none. */
   slot = 0;
+  /** The position after the pages that it has in common with an earlier one, where other sequences may go on too. */
+  fork = 0;
   /** Positions whose keys and values are in pages once the steps on their way have run. */
   computed = 0;
   /** Tokens that are read as a prompt: after a preemption the generated ones too. */

@@ -177,8 +177,10 @@ Deno.test("a tree with recurrent states finds full pages up to the last whose st
   const keep = (count: number): boolean => filled.tree.keep(tokens.slice(0, count), filled.slots.allocate());
   assertEquals([keep(4), keep(12)], [true, true]);
   const found = filled.tree.match([...tokens, 99]);
-  assertEquals(found, { pages: [first, second, third], partial: undefined, slot: 2 });
+  assertEquals(found, { pages: [first, second, third], partial: undefined, slot: 2, shared: 3 });
   filled.release(found.pages);
+  assertEquals(filled.tree.match([...tokens.slice(0, 9), 99, 99, 99, 99]).shared, 2, "also without states");
+  filled.release([first]);
   assertEquals(filled.find(tokens.slice(0, 12)).pages, [first], "the last token is computed in any case");
   assertEquals(filled.find([...tokens.slice(0, 11), 99, 99]).pages, [first]);
   assertEquals(filled.find([99, ...tokens]).pages, []);

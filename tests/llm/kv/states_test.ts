@@ -215,6 +215,7 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
       [...shared.slice(0, 100), ...idsOf(70, 12)],
       shared,
       idsOf(65, 13),
+      [...shared.slice(0, 100), ...idsOf(70, 19)],
     ];
     const alone = [];
     for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
@@ -222,8 +223,9 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     const served = [];
     for (const prompt of prompts) served.push(await tokensOf(engine.add({ prompt, ...options })));
     assertEquals(served.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
-    // Pages have 64 tokens. States were kept after the second page of the first prompt, which the third prompt has not.
-    assertEquals(served.map(({ cached }) => cached), [0, 128, 0, 128, 0]);
+    // Pages have 64 tokens. States were kept after the second page of the first prompt, which the third prompt has not. It leaves states where
+    // it parts from the first one, which the last prompt begins with.
+    assertEquals(served.map(({ cached }) => cached), [0, 128, 0, 128, 0, 64]);
     const together = await Promise.all(prompts.map((prompt) => tokensOf(engine.add({ prompt, ...options }))));
     assertEquals(together.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
   });
@@ -315,13 +317,14 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     using like = model.makeCache();
     const states = like.byteLength(0);
     const page = (like.byteLength(256) - states) / 4;
-    // Slots for two requests and as many prefixes take half of the memory at most. Two prompts nearly fill the pages that are left but one.
+    // Slots for two requests and a prefix. Two prompts nearly fill the pages that are left but one.
     const pages = 2 * Math.ceil(Math.max(3, 5 * states / page) / 2) + 1;
-    const kvBytes = pages * page + 5 * states;
+    const kvBytes = pages * page + 4 * states;
+    const contextSize = 64 * (pages + 1) / 2;
     const prompts = [14, 15].map((seed) => idsOf(64 * Math.floor(pages / 2) - 4, seed));
     const alone = [];
     for (const prompt of prompts) alone.push(await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, options)));
-    await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 2, kvBytes });
+    await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 2, kvBytes, contextSize });
     const served = await Promise.all(prompts.map((prompt) => tokensOf(engine.add({ prompt, ...options }))));
     assertEquals(served.map(({ tokens }) => tokens), alone.map(({ tokens }) => tokens));
     assert(engine.metrics.preemptions > 0, "no request gave up its memory");
