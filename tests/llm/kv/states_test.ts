@@ -137,6 +137,20 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     assert(nmse(logitsAfter(loaded, next, cache), expected) <= LIMIT);
   });
 
+  test("sequences of one cache have states of their own", (loaded) => {
+    const { model } = loaded;
+    using cache = model.makeCache(2);
+    const both = [idsOf(9, 1), idsOf(9, 5)];
+    const run = (from: number, to: number): mx.Tensor =>
+      model.forward(mx.array(both.map((ids) => ids.slice(from, to)), mx.int32), cache).astype(mx.float32);
+    mx.tidy(() => mx.eval(run(0, 6)));
+    using logits = mx.tidy(() => run(6, 9).index(mx.Slice(null), 2));
+    for (const [i, ids] of both.entries()) {
+      using row = logits.index(i);
+      assert(nmse(row.toTypedArray() as Float32Array, logitsAfter(loaded, ids)) <= LIMIT);
+    }
+  });
+
   test("the last four checkpoints stay", (loaded) => {
     using cache = loaded.model.makeCache();
     for (let i = 0; i < 6; i++) {
