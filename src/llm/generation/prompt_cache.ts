@@ -306,7 +306,7 @@ function readShapes(
         bad(`is of another model: the array ${quoted(stored.name)} is (${stored.shape}), expected (${expected})`);
       }
     }
-    const padded = [`${layer}.1`, `${layer}.2`].find((name) => file.entries.get(name)?.shape[0] !== 0);
+    const padded = [`${layer}.1`, `${layer}.2`].find((name) => entry(name).shape[0] !== 0);
     if (padded !== undefined) bad(`has sequences with padding (${quoted(padded)}), which are not read`);
   }
   for (const layer of placed) {

@@ -312,6 +312,7 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
           `the array "0.0.0" is (1,${rest[0] + 1},${rest[1]}), expected (1,${rest})`,
         ],
         [(a: Record<string, mx.Tensor>) => a["0.0.0"] = mx.zeros([B, ...rest], mx.int32), "int32, expected floats"],
+        [(a: Record<string, mx.Tensor>) => delete a["0.1"], 'lacks the array "0.1"'],
         [(a: Record<string, mx.Tensor>) => a["0.2"] = mx.zeros([1], mx.int32), 'sequences with padding ("0.2")'],
         [
           (_: unknown, m: Record<string, string>) => m["1.0"] = "KVCache",
