@@ -8,6 +8,7 @@
 import { quoted } from "../../graph/error.ts";
 import { CharSet, isWhiteSpace, matching } from "./char_set.ts";
 import type { JsonBytes } from "./json_bytes.ts";
+import type { TextChange } from "./text_normalizer.ts";
 import { TokenMatcher } from "./token_matcher.ts";
 
 /** A token that a file adds to its vocabulary. */
@@ -79,12 +80,12 @@ const WORD = new CharSet(matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_
 
 /** Finds added tokens in text. */
 export class AddedTokens {
-  readonly #normalize: (text: string) => string;
+  readonly #normalize: TextChange;
   readonly #plain: Finder | undefined;
   readonly #normalized: Finder | undefined;
 
   /** For the tokens of a file and its normalizer. */
-  constructor(tokens: readonly AddedToken[], normalize: (text: string) => string) {
+  constructor(tokens: readonly AddedToken[], normalize: TextChange) {
     this.#normalize = normalize;
     const plain = tokens.filter(({ normalized }) => !normalized);
     const normalized = firstOfForms(tokens.filter((token) => token.normalized), normalize);
@@ -98,14 +99,19 @@ export class AddedTokens {
     return found.flatMap((piece): (number | string)[] => {
       if (typeof piece === "number") return [piece];
       if (this.#normalized === undefined) return [this.#normalize(textOf(piece))];
-      const normal = piece.map(({ text, control }) => ({ text: this.#normalize(text), control }));
+      const parts = piece.filter(({ text }) => text !== "");
+      const last = parts.length - 1;
+      const normal = parts.map(({ text, control }, i) => ({
+        text: this.#normalize(text, i === 0, i === last),
+        control,
+      }));
       return this.#normalized.find(normal).map((part) => typeof part === "number" ? part : textOf(part));
     });
   }
 }
 
 /** Tokens by their normal form: of several with one form the first special one, or else the first. */
-function firstOfForms(tokens: readonly AddedToken[], normalize: (text: string) => string): Map<string, AddedToken> {
+function firstOfForms(tokens: readonly AddedToken[], normalize: TextChange): Map<string, AddedToken> {
   const forms = new Map<string, AddedToken>();
   for (const token of tokens) {
     const form = normalize(token.content);

@@ -1,101 +1,52 @@
 /**
- * Byte pair encoding: the bytes of a word become tokens by merging neighbours, always the pair that was learned first.
+ * Byte pair encoding: the characters of a word become tokens by merging neighbours, always the pair of the lowest rank.
  *
  * @module
  */
 
-import { quoted } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
-import type { JsonBytes } from "./json_bytes.ts";
-import { ALPHABET, MAX_BYTES, type Vocabulary } from "./vocabulary.ts";
+import type { PairRanks } from "./merges.ts";
+import type { UnknownCharacters } from "./unknown_characters.ts";
+import { ALPHABET, type Vocabulary } from "./vocabulary.ts";
+
+/** Turns words into ids. */
+export interface TokenModel {
+  /** Adds the ids of a word to `ids`. */
+  encode(word: string, ids: number[]): void;
+}
 
 /** The queue holds rank * MAX_POSITIONS + position: the lowest rank comes first, and of equal ones the leftmost. */
 const MAX_POSITIONS = 2 ** 28;
-/** Most pairs of a file: twice as many as the largest published vocabularies have, which list every way to make a token. */
-const MAX_MERGES = 1_000_000;
 /** Words whose ids are kept, and the longest of them; a longer string may be a part that keeps all of its text. */
 const MAX_KNOWN = 20_000;
 const MAX_KNOWN_CHARS = 12;
 /** Pairs whose merges are kept. */
 const PAIRS = 1 << 12;
 const NONE = -1;
-const SPACE = 0x20;
 
-/**
- * The pairs of "model.merges". A pair is kept as the token that it makes and the length of its left half: reading it takes
- * one look-up instead of three.
- */
-export class Merges {
-  readonly #vocabulary: Vocabulary;
-  /** Rank of a pair that makes a token, by id. */
-  readonly #rank: Int32Array;
-  /** Rank of another pair that makes the same token, by rank. */
-  readonly #other: number[] = [];
-  /** Bytes of the left half, by rank. */
-  readonly #left: number[] = [];
-
-  /** Passes the array of pairs in `json`: each an array of two strings, or one string with a space between them. */
-  constructor(json: JsonBytes, vocabulary: Vocabulary) {
-    this.#vocabulary = vocabulary;
-    this.#rank = new Int32Array(vocabulary.size).fill(NONE);
-    const text = new Uint8Array(2 * MAX_BYTES);
-    let id = NONE; // most vocabularies number tokens in the order in which they are merged
-    json.array(() => {
-      let [parts, left, end] = [0, 0, 0];
-      const part = (): void => {
-        left = end;
-        end = json.copyString(text, end);
-        parts++;
-      };
-      if (json.opens("[")) json.array(part);
-      else {
-        part();
-        left = text.subarray(0, end).indexOf(SPACE);
-        if (left > 0) parts = 2, text.copyWithin(left, left + 1, end--);
-      }
-      id = parts === 2 ? vocabulary.find(text, 0, end, id + 1) : NONE;
-      if (id < 0) {
-        const pair = quoted(new TextDecoder().decode(text.subarray(0, end)));
-        json.fail(`merge ${this.#left.length} gives ${pair}, which is no token`);
-      }
-      if (this.#left.length === MAX_MERGES) json.fail(`there are more than ${MAX_MERGES} merges`);
-      if (this.#rank[id] >= 0) this.#forget(id, left);
-      this.#other.push(this.#rank[id]);
-      this.#rank[id] = this.#left.length;
-      this.#left.push(left);
-    });
-  }
-
-  /** Drops an earlier entry of the same pair: the last one counts, and no token has more entries than ways to cut it. */
-  #forget(id: number, left: number): void {
-    let later = NONE;
-    for (let rank = this.#rank[id]; rank >= 0; later = rank, rank = this.#other[rank]) {
-      if (this.#left[rank] !== left) continue;
-      if (later < 0) this.#rank[id] = this.#other[rank];
-      else this.#other[later] = this.#other[rank];
-      return;
-    }
-  }
-
-  /** Rank of the pair of two tokens that make up the token `joined`; -1 if they are not merged. */
-  rank(left: number, joined: number): number {
-    const bytes = this.#vocabulary.lengthOf(left);
-    let rank = joined < 0 ? NONE : this.#rank[joined];
-    while (rank >= 0 && this.#left[rank] !== bytes) rank = this.#other[rank];
-    return rank;
-  }
+/** How a vocabulary writes words. */
+export interface BpeOptions {
+  /** Which neighbours are merged. */
+  readonly ranks: PairRanks;
+  /** Takes a word that is a token for what it is, without merging. */
+  readonly wholeWords: boolean;
+  /** Ids of characters that are no tokens; `undefined` for byte-level vocabularies, where every byte is a token. */
+  readonly unknown: UnknownCharacters | undefined;
 }
 
-/** Turns words into ids. */
-export class Bpe {
+/** Turns words into ids by merging pairs. */
+export class Bpe implements TokenModel {
   readonly #vocabulary: Vocabulary;
-  readonly #merges: Merges;
-  /** Take a word that is a token for what it is, without merging. */
+  readonly #ranked: PairRanks;
   readonly #wholeWords: boolean;
-  readonly #idOfByte: Int32Array;
-  // The word at hand, by position; merges leave gaps. `#previous` and `#following` link the rest.
-  #bytes = new Uint8Array(0);
-  #ids = new Int32Array(0);
+  readonly #unknown: UnknownCharacters | undefined;
+  /** The word at hand as the vocabulary spells it, in UTF-8. */
+  #text = new Uint8Array(0);
+  /** UTF-8 of the word of a byte-level vocabulary. */
+  #plain = new Uint8Array(0);
+  // Its symbols, characters at first; merges leave gaps. `#previous` and `#following` link the rest. A symbol reaches up to the next.
+  #starts = new Int32Array(0);
+  #ids = new Int32Array(0); // -1 if it is no token
   #previous = new Int32Array(0);
   #following = new Int32Array(0);
   /** Rank of the pair that begins here and what it makes; -1 if it is not merged. */
@@ -107,16 +58,15 @@ export class Bpe {
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 
-  /** Throws an {@link LlmError} when a byte has no token; `file` is what the message names. */
-  constructor(vocabulary: Vocabulary, merges: Merges, wholeWords: boolean, file: string) {
+  /** Throws an {@link LlmError} when a byte of a byte-level vocabulary has no token; `file` is what the message names. */
+  constructor(vocabulary: Vocabulary, { ranks, wholeWords, unknown }: BpeOptions, file: string) {
     this.#vocabulary = vocabulary;
-    this.#merges = merges;
+    this.#ranked = ranks;
     this.#wholeWords = wholeWords;
-    this.#idOfByte = Int32Array.from(ALPHABET, (char, byte) => {
-      const id = vocabulary.idOf(char);
-      if (id !== undefined) return id;
-      throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${byte}`);
-    });
+    this.#unknown = unknown;
+    if (unknown !== undefined) return;
+    const missing = ALPHABET.findIndex((char) => vocabulary.idOf(char) === undefined);
+    if (missing >= 0) throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${missing}`);
   }
 
   /** Adds the ids of a word to `ids`. */
@@ -124,7 +74,9 @@ export class Bpe {
     if (word.length > MAX_KNOWN_CHARS) return this.#encode(word, ids);
     let known = this.#known.get(word);
     if (known === undefined) {
-      this.#encode(word, known = []);
+      const made: number[] = [];
+      this.#encode(word, made);
+      known = made;
       if (this.#known.size === MAX_KNOWN) this.#known.clear();
       this.#known.set(word, known);
     }
@@ -132,26 +84,63 @@ export class Bpe {
   }
 
   #encode(word: string, ids: number[]): void {
-    this.#reserve(3 * word.length);
-    const count = new TextEncoder().encodeInto(word, this.#bytes).written;
+    const bytes = this.#spell(word);
     if (this.#wholeWords) {
-      const id = this.#vocabulary.idOf(Array.from(this.#bytes.subarray(0, count), (b) => ALPHABET[b]).join(""));
-      if (id !== undefined) {
+      const id = this.#vocabulary.find(this.#text, 0, bytes);
+      if (id >= 0) {
         ids.push(id);
         return;
       }
     }
-    for (let at = 0; at < count; at++) {
-      this.#ids[at] = this.#idOfByte[this.#bytes[at]];
-      this.#previous[at] = at - 1;
-      this.#following[at] = at + 1;
-    }
+    const count = this.#cut(bytes);
     for (let at = 0; at < count; at++) this.#rankPair(at, count);
     for (let entry = this.#queue.pop(); entry !== undefined; entry = this.#queue.pop()) {
       const at = entry % MAX_POSITIONS;
       if (this.#ranks[at] === Math.floor(entry / MAX_POSITIONS)) this.#merge(at, count); // else it has changed since
     }
-    for (let at = 0; at < count; at = this.#following[at]) ids.push(this.#ids[at]);
+    for (let at = 0; at < count; at = this.#following[at]) {
+      const id = this.#ids[at];
+      if (id < 0) this.#unknown?.add(this.#text, this.#starts[at], this.#starts[this.#following[at]], ids);
+      else {
+        this.#unknown?.end(ids);
+        ids.push(id);
+      }
+    }
+    this.#unknown?.end(ids);
+  }
+
+  /** Spells the word; returns the bytes of its spelling. */
+  #spell(word: string): number {
+    this.#reserve(3 * word.length);
+    if (this.#unknown !== undefined) return new TextEncoder().encodeInto(word, this.#text).written;
+    const { written } = new TextEncoder().encodeInto(word, this.#plain);
+    let to = 0;
+    for (let at = 0; at < written; at++) {
+      const byte = this.#plain[at];
+      this.#text[to++] = FIRST_BYTE[byte];
+      if (SECOND_BYTE[byte] > 0) this.#text[to++] = SECOND_BYTE[byte];
+    }
+    return to;
+  }
+
+  /** Cuts the spelling into characters and drops those that have no ids; returns how many there are. */
+  #cut(bytes: number): number {
+    const text = this.#text;
+    let count = 0;
+    let to = 0;
+    for (let at = 0, end = 0; at < bytes; at = end) {
+      end = at + charBytes(text[at]);
+      const id = this.#vocabulary.find(text, at, end);
+      if (id < 0 && this.#unknown?.leavesOut(text, at, end)) continue;
+      if (to < at) text.copyWithin(to, at, end); // some were dropped before
+      this.#starts[count] = to;
+      this.#ids[count] = id;
+      this.#previous[count] = count - 1;
+      this.#following[count] = ++count;
+      to += end - at;
+    }
+    this.#starts[count] = to;
+    return count;
   }
 
   /** Merges the pair at `at`; the pairs that it was a half of are other ones now. */
@@ -171,7 +160,7 @@ export class Bpe {
     const right = this.#following[at];
     this.#ranks[at] = NONE;
     if (right >= count) return;
-    const pair = this.#pairAt(this.#ids[at], this.#ids[right]);
+    const pair = this.#pairAt(at, right);
     const rank = this.#found[pair];
     if (rank < 0) return;
     this.#ranks[at] = rank;
@@ -179,29 +168,42 @@ export class Bpe {
     this.#queue.push(rank * MAX_POSITIONS + at);
   }
 
-  /** Where rank and product of a pair of ids lie in `#found`. */
-  #pairAt(left: number, right: number): number {
-    const at = 2 * ((Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b)) >>> 8 & (PAIRS - 1));
-    if (this.#pairs[at] !== left || this.#pairs[at + 1] !== right) {
-      const makes = this.#vocabulary.findJoined(left, right);
-      this.#pairs[at] = left;
-      this.#pairs[at + 1] = right;
-      this.#found[at] = this.#merges.rank(left, makes);
-      this.#found[at + 1] = makes;
+  /** Where rank and product of the pair of two symbols lie in `#found`. */
+  #pairAt(at: number, next: number): number {
+    const [left, right] = [this.#ids[at], this.#ids[next]];
+    const place = 2 * ((Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b)) >>> 8 & (PAIRS - 1));
+    const unknown = left < 0 || right < 0; // an id of -1 does not say what is spelled
+    if (unknown || this.#pairs[place] !== left || this.#pairs[place + 1] !== right) {
+      const makes = this.#vocabulary.find(this.#text, this.#starts[at], this.#starts[this.#following[next]]);
+      this.#pairs[place] = left;
+      this.#pairs[place + 1] = right;
+      this.#found[place] = this.#ranked.rank(left, right, makes);
+      this.#found[place + 1] = makes;
     }
-    return at;
+    return place;
   }
 
   #reserve(count: number): void {
-    if (count <= this.#bytes.length) return;
+    if (count <= this.#plain.length) return;
     const capacity = Math.max(256, 2 * count);
-    this.#bytes = new Uint8Array(capacity);
+    this.#plain = new Uint8Array(capacity);
+    this.#text = new Uint8Array(2 * capacity); // a byte has a character of up to two bytes
+    this.#starts = new Int32Array(capacity + 1);
     this.#ids = new Int32Array(capacity);
     this.#previous = new Int32Array(capacity);
     this.#following = new Int32Array(capacity);
     this.#ranks = new Int32Array(capacity);
     this.#makes = new Int32Array(capacity);
   }
+}
+
+const SPELLED: readonly Uint8Array[] = ALPHABET.map((char) => new TextEncoder().encode(char));
+const FIRST_BYTE: Uint8Array = Uint8Array.from(SPELLED, ([first]) => first);
+const SECOND_BYTE: Uint8Array = Uint8Array.from(SPELLED, ([, second = 0]) => second);
+
+/** Bytes of the character whose UTF-8 begins with a byte. */
+export function charBytes(first: number): number {
+  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
 /** Numbers of which the lowest comes out first. */

@@ -1,7 +1,7 @@
 /**
  * Turns token ids into text as they arrive.
  *
- * A token of a byte-level vocabulary is a run of bytes and may end inside a character. The decoder keeps the bytes of an incomplete
+ * A token may be a run of bytes that ends inside a character. The decoder keeps the bytes of an incomplete
  * character until the next token completes it. So text never changes after it was given out.
  *
  * @module
@@ -10,26 +10,54 @@
 /** Bytes of a token id; `undefined` for ids that the vocabulary does not have. */
 export type TokenBytes = (id: number) => Uint8Array | undefined;
 
+const SPACE = 0x20;
 const REPLACEMENT = new TextEncoder().encode("\ufffd");
+
+/** What is special about the beginning of a text. */
+export interface TextStart {
+  /** Bytes of the first token, if they are others. */
+  readonly bytes?: TokenBytes;
+  /** Most spaces that are left out at the beginning; default none. */
+  readonly leadingSpaces?: number;
+}
 
 /** Streaming decoder: what {@link StreamDecoder.push} returned so far plus {@link StreamDecoder.finish} is the whole text. */
 export class StreamDecoder {
   readonly #bytes: TokenBytes;
+  readonly #start: TextStart;
   readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true }); // keeps U+FEFF inside text
+  #isFirst = true;
+  /** Spaces that may still be left out. */
+  #spaces = 0;
 
   /** Starts an empty text. */
-  constructor(bytes: TokenBytes) {
+  constructor(bytes: TokenBytes, start: TextStart = {}) {
     this.#bytes = bytes;
+    this.#start = start;
   }
 
   /** The text that this token completes; "" while a character is incomplete. Unknown ids show as U+FFFD. */
   push(id: number): string {
-    return this.#utf8.decode(this.#bytes(id) ?? REPLACEMENT, { stream: true });
+    const bytesOf = this.#isFirst ? this.#start.bytes ?? this.#bytes : this.#bytes;
+    if (this.#isFirst) this.#spaces = this.#start.leadingSpaces ?? 0;
+    this.#isFirst = false;
+    return this.#utf8.decode(this.#trim(bytesOf(id) ?? REPLACEMENT), { stream: true });
   }
 
   /** The rest; an incomplete character becomes U+FFFD. Starts over. */
   finish(): string {
+    this.#isFirst = true;
     return this.#utf8.decode();
+  }
+
+  /** Bytes without the spaces that begin the text. */
+  #trim(bytes: Uint8Array): Uint8Array {
+    let from = 0;
+    while (from < bytes.length && this.#spaces > 0) {
+      if (bytes[from] === SPACE) from++, this.#spaces--;
+      else this.#spaces = 0;
+    }
+    return bytes.subarray(from);
   }
 }
 

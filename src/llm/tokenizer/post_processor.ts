@@ -5,8 +5,7 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { LlmError } from "../error.ts";
-import { stepsOf } from "./pre_tokenizer.ts";
+import { type Fail, failing, stepsOf } from "./pipeline.ts";
 
 /** Ids before a text and after it. */
 export interface Around {
@@ -19,11 +18,9 @@ export interface Around {
 /** Most ids around a text. */
 const MAX_IDS = 64;
 
-/** Reads the field of the tokenizer.json `file`. Throws an {@link LlmError} that names what is not supported. */
+/** Reads the field of the tokenizer.json `file`. Throws an `LlmError` that names what is not supported. */
 export function readPostProcessor(json: Readonly<Record<string, unknown>>, file: string): Around {
-  const fail = (what: string): never => {
-    throw new LlmError("tokenizer", `${file}: ${what}`);
-  };
+  const fail = failing(file);
   let around: Around | undefined;
   for (const step of stepsOf(json, "post_processor", "processors", fail)) {
     if (step.type === "ByteLevel") continue; // is about offsets only
@@ -39,7 +36,7 @@ export function readPostProcessor(json: Readonly<Record<string, unknown>>, file:
 }
 
 /** A step with "single", the template of one text: special tokens around the sequence "A". */
-function readTemplate(step: Readonly<Record<string, unknown>>, fail: (what: string) => never): Around {
+function readTemplate(step: Readonly<Record<string, unknown>>, fail: Fail): Around {
   const tokens = (step.special_tokens ?? {}) as Record<string, { ids?: unknown } | undefined>;
   const sides: number[][] = [[]];
   for (const piece of Array.isArray(step.single) ? step.single : []) {

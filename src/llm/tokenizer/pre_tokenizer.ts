@@ -5,85 +5,89 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { LlmError } from "../error.ts";
-import { type Form, FORMS, normalize } from "./normalizer.ts";
-import { Regex, RegexLimit } from "./regex.ts";
+import { readMetaspace } from "./metaspace.ts";
+import { type Fail, failing, finderOf, patternOf, type Step, stepsOf } from "./pipeline.ts";
+import { readNormalizer, type TextChange } from "./text_normalizer.ts";
 
 /** A step on text before it is encoded. */
 export interface PreTokenizer {
-  /** The text in the normal forms of the model. */
-  normalize(text: string): string;
-  /** Cuts normal text into the words that are encoded one by one. */
-  split(text: string): string[];
+  /** The text in the normal form of the model. */
+  readonly normalize: TextChange;
+  /** Cuts normal text into the words that are encoded one by one. `first` says whether it begins the whole text; default true. */
+  split(text: string, first?: boolean): string[];
 }
 
-/** Cuts a word into words. */
-type Splitter = (word: string) => string[];
-
-/** A step of a pipeline. */
-interface Step {
-  readonly type?: unknown;
-  readonly [field: string]: unknown;
-}
+/** Cuts a word into words; `first` says whether it begins the whole text. */
+type Splitter = (word: string, first: boolean) => string[];
 
 /** A piece of text, and whether the pattern of a step matches it. */
 type Piece = readonly [text: string, matches: boolean];
 
-/** Most steps of a pipeline. */
-const MAX_STEPS = 64;
-
 /** Where "ByteLevel" splits unless "use_regex" is false: GPT-2's pattern. */
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/** Throws an error about a file. */
-type Fail = (what: string) => never;
-
-/** Reads both fields of the tokenizer.json `file`. Throws an {@link LlmError} that names what is not supported. */
-export function readPreTokenizer(json: Readonly<Record<string, unknown>>, file: string): PreTokenizer {
-  const fail: Fail = (what) => {
-    throw new LlmError("tokenizer", `${file}: ${what}`);
-  };
-  const forms = stepsOf(json, "normalizer", "normalizers", fail).map(({ type }): Form =>
-    FORMS.find((form) => form === type) ?? fail(`normalizer ${quoted(type)} is not supported: ${FORMS.join(", ")} are`)
-  );
+/**
+ * Reads both fields of the tokenizer.json `file`, whose vocabulary is of bytes or of characters. Throws an `LlmError` that names what is
+ * not supported.
+ */
+export function readPreTokenizer(
+  json: Readonly<Record<string, unknown>>,
+  file: string,
+  byteLevel: boolean = true,
+): PreTokenizer {
+  const fail = failing(file);
+  const normalize = readNormalizer(json, file);
   const steps = stepsOf(json, "pre_tokenizer", "pretokenizers", fail);
-  const byteLevel = steps.pop();
-  if (byteLevel?.type !== "ByteLevel") return fail(`pre_tokenizer does not end with "ByteLevel"`);
+  const level = byteLevel ? steps.pop() : undefined;
+  if (byteLevel && level?.type !== "ByteLevel") return fail(`pre_tokenizer does not end with "ByteLevel"`);
   const splits = steps.map((step) => splitterOf(step, fail));
-  if (byteLevel.add_prefix_space !== false) splits.push((word) => [word.startsWith(" ") ? word : ` ${word}`]);
-  if (byteLevel.use_regex !== false) splits.push(splitter(GPT2, "Isolated", false, fail));
+  if (level !== undefined) {
+    if (level.add_prefix_space !== false) splits.push((word) => [word.startsWith(" ") ? word : ` ${word}`]);
+    if (level.use_regex !== false) splits.push(splitter(GPT2, "Isolated", false, fail));
+  }
   return {
-    normalize: (text) => forms.reduce(normalize, text),
-    split: (text) => splits.reduce((words, split) => words.flatMap(split), text === "" ? [] : [text]),
+    normalize,
+    split: (text, first = true) =>
+      splits.reduce(
+        (words, split) => words.flatMap((word, i) => split(word, first && i === 0)),
+        text === "" ? [] : [text],
+      ),
   };
 }
 
-/** The steps of a pipeline: none, one or a sequence. */
-export function stepsOf(json: Readonly<Record<string, unknown>>, field: string, list: string, fail: Fail): Step[] {
-  const flat = (pipeline: unknown): Step[] => {
-    const step = (pipeline ?? {}) as Step;
-    if (step.type !== "Sequence") return pipeline ? [step] : [];
-    const steps = step[list];
-    return Array.isArray(steps) ? steps.flatMap(flat) : fail(`"${list}" of a "Sequence" is not a list`);
-  };
-  const steps = flat(json[field]);
-  return steps.length <= MAX_STEPS ? steps : fail(`${field} has ${steps.length} steps, at most ${MAX_STEPS}`);
-}
+/** Punctuation as Hugging Face's tokenizers see it. */
+const PUNCTUATION = "[!-/:-@\\[-`{-~\\p{P}]";
 
 function splitterOf(step: Step, fail: Fail): Splitter {
+  const behavior = BEHAVIOR_NAMES.find((name) => name === step.behavior);
+  if (step.type === "Metaspace") return metaspace(step, fail);
+  if (step.type === "WhitespaceSplit") return splitter("\\s", "Removed", false, fail);
+  if (step.type === "Punctuation" && behavior) return splitter(PUNCTUATION, behavior, false, fail);
   if (step.type === "Digits") {
     return splitter("\\p{N}", step.individual_digits === true ? "Isolated" : "Contiguous", false, fail);
   }
-  const { Regex: regex, String: text } = (step.pattern ?? {}) as { Regex?: unknown; String?: unknown };
-  const pattern = typeof regex === "string"
-    ? regex
-    : typeof text === "string"
-    ? text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")
-    : undefined;
-  if (step.type !== "Split" || pattern === undefined || !Object.hasOwn(BEHAVIORS, String(step.behavior))) {
-    return fail(`pre_tokenizer ${quoted(step)} is not supported: "Split" with a pattern, "Digits" and "ByteLevel" are`);
+  const pattern = patternOf(step);
+  if (step.type !== "Split" || pattern === undefined || !behavior) {
+    return fail(
+      `pre_tokenizer ${
+        quoted(step)
+      } is not supported: "Split" with a pattern, "Metaspace", "Digits", "Punctuation", "WhitespaceSplit" ` +
+        `and, at the end, "ByteLevel" are`,
+    );
   }
-  return splitter(pattern, step.behavior as keyof typeof BEHAVIORS, step.invert === true, fail);
+  return splitter(pattern, behavior, step.invert === true, fail);
+}
+
+/** Writes spaces as the character of a step, and adds one before pieces of text. */
+function metaspace(step: Step, fail: Fail): Splitter {
+  const { replacement, scheme, cuts } = readMetaspace(step, fail);
+  const split = splitter(patternOf({ pattern: { String: replacement } })!, "MergedWithNext", false, fail);
+  return (word, first) => {
+    const text = word.replaceAll(" ", replacement);
+    const prepends = (scheme === "always" || scheme === "first" && first) && !text.startsWith(replacement);
+    const whole = prepends ? replacement + text : text;
+    return cuts ? split(whole, first) : [whole];
+  };
 }
 
 /** Behaviours: the pieces made of those that match and those between them. */
@@ -94,6 +98,8 @@ const BEHAVIORS = {
   MergedWithPrevious: (pieces: Piece[]) => mergePieces(pieces, (matches, before) => matches && !before),
   MergedWithNext: (pieces: Piece[]) => mergePieces(pieces, (matches, before) => before && !matches),
 } as const;
+
+const BEHAVIOR_NAMES = Object.keys(BEHAVIORS) as (keyof typeof BEHAVIORS)[];
 
 /** Joins pieces to those before them where `joins`. */
 function mergePieces(pieces: readonly Piece[], joins: (matches: boolean, before: boolean) => boolean): string[] {
@@ -107,20 +113,7 @@ function mergePieces(pieces: readonly Piece[], joins: (matches: boolean, before:
 
 /** Cuts words at the matches of a pattern in the syntax of Oniguruma. */
 function splitter(pattern: string, behavior: keyof typeof BEHAVIORS, invert: boolean, fail: Fail): Splitter {
-  let regex: Regex;
-  try {
-    regex = new Regex(pattern);
-  } catch (cause) {
-    return fail(`the pattern ${quoted(pattern)} of pre_tokenizer is not supported: ${(cause as Error).message}`);
-  }
-  const find = (text: string): number[] => {
-    try {
-      return regex.find(text);
-    } catch (cause) {
-      if (!(cause instanceof RegexLimit)) throw cause;
-      return fail(`the pattern ${quoted(pattern)} of pre_tokenizer takes ${cause.message} on this text`);
-    }
-  };
+  const find = finderOf(pattern, "pre_tokenizer", fail);
   if (behavior === "Isolated") return (text) => cut(text, find(text));
   return (text) => {
     const found = find(text);

@@ -1,5 +1,5 @@
 /**
- * Text to token ids and back, for byte-level BPE tokenizers in the format of tokenizer.json.
+ * Text to token ids and back, for BPE tokenizers in the format of tokenizer.json.
  *
  * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as `<|im_end|>`
  * are found here. They come from a prompt's own text and from the markers of a chat template, and never from the contents of
@@ -9,7 +9,7 @@
  */
 
 import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
-import type { Bpe } from "./bpe.ts";
+import type { TokenModel } from "./bpe.ts";
 import type { ChatMessage } from "../chat/messages.ts";
 import {
   type ChatOptions,
@@ -23,6 +23,7 @@ import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
+import type { TokenDecoder } from "./token_decoder.ts";
 import { addConfigTokens, type NamedTemplates, readTokenizerConfig } from "./tokenizer_config.ts";
 import { readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
 import type { Vocabulary } from "./vocabulary.ts";
@@ -64,7 +65,8 @@ export class Tokenizer {
   /** Sources of the chat templates, one after the other; "" if there is none. */
   readonly chatTemplate: string;
   readonly #vocabulary: Vocabulary;
-  readonly #bpe: Bpe;
+  readonly #model: TokenModel;
+  readonly #decoder: TokenDecoder;
   readonly #preTokenizer: PreTokenizer;
   readonly #around: Around;
   readonly #finder: AddedTokens;
@@ -74,14 +76,15 @@ export class Tokenizer {
   readonly #eosTokenIds: Set<number>;
 
   private constructor(
-    { vocabulary, bpe, preTokenizer, around, added, vocabSize }: TokenizerFile,
+    { vocabulary, model, decoder, preTokenizer, around, added, vocabSize }: TokenizerFile,
     eosTokenIds: Set<number>,
     bosToken: string | undefined,
     template: ChatTemplate | undefined,
     chatTemplate: string,
   ) {
     this.#vocabulary = vocabulary;
-    this.#bpe = bpe;
+    this.#model = model;
+    this.#decoder = decoder;
     this.#preTokenizer = preTokenizer;
     this.#around = around;
     this.#finder = new AddedTokens(added, preTokenizer.normalize);
@@ -172,13 +175,24 @@ export class Tokenizer {
 
   /** A streaming decoder. */
   decoder(): StreamDecoder {
-    return new StreamDecoder((id) => this.tokenBytes(id));
+    const { firstBytes, leadingSpaces } = this.#decoder;
+    const bytes = firstBytes && ((id: number) => this.#bytesOf(id, firstBytes));
+    return new StreamDecoder((id) => this.tokenBytes(id), { bytes, leadingSpaces });
   }
 
-  /** Bytes that a token stands for; `undefined` when the vocabulary has no such id. */
+  /**
+   * Bytes that a token stands for, within a text: the space that some tokenizers leave out at its beginning is there. `undefined` when
+   * the vocabulary has no such id.
+   */
   tokenBytes(id: number): Uint8Array | undefined {
+    return this.#bytesOf(id, this.#decoder.bytes);
+  }
+
+  #bytesOf(id: number, bytesOf: TokenDecoder["bytes"]): Uint8Array | undefined {
     const added = this.#addedIds.get(id);
-    return added ? new TextEncoder().encode(added.content) : this.#vocabulary.bytes(id);
+    if (added !== undefined && this.#decoder.plainAdded) return new TextEncoder().encode(added.content);
+    const spelling = added?.content ?? this.#vocabulary.spelling(id);
+    return spelling === undefined ? undefined : bytesOf(spelling);
   }
 
   /** The id of a token's text as the vocabulary spells it, such as "<|im_end|>". */
@@ -208,10 +222,10 @@ export class Tokenizer {
   /** Control tokens become their ids; text between two of them is encoded as one, whichever runs it came from. */
   #encodeRuns(runs: readonly TextRun[]): number[] {
     const ids: number[] = [];
-    for (const piece of this.#finder.find(wellFormed(runs))) {
+    this.#finder.find(wellFormed(runs)).forEach((piece, i) => {
       if (typeof piece === "number") ids.push(piece);
-      else for (const word of this.#preTokenizer.split(piece)) this.#bpe.encode(word, ids);
-    }
+      else for (const word of this.#preTokenizer.split(piece, i === 0)) this.#model.encode(word, ids);
+    });
     return ids;
   }
 }

@@ -9,19 +9,25 @@
 
 import { quoted } from "../../graph/error.ts";
 import { type AddedToken, readAddedTokens } from "./added_tokens.ts";
-import { Bpe, Merges } from "./bpe.ts";
+import { Bpe, type TokenModel } from "./bpe.ts";
 import { LlmError } from "../error.ts";
 import { JsonBytes } from "./json_bytes.ts";
+import { Merges } from "./merges.ts";
+import { type Fail, failing, stepsOf } from "./pipeline.ts";
 import { type Around, readPostProcessor } from "./post_processor.ts";
 import { type PreTokenizer, readPreTokenizer } from "./pre_tokenizer.ts";
+import { BYTE_LEVEL, readTokenDecoder, type TokenDecoder } from "./token_decoder.ts";
+import { UnknownCharacters } from "./unknown_characters.ts";
 import { checkIds, Vocabulary } from "./vocabulary.ts";
 
-/** The content of a tokenizer.json. */
+/** What a tokenizer's file says. */
 export interface TokenizerFile {
   /** Tokens of the model. */
   readonly vocabulary: Vocabulary;
   /** Encodes words. */
-  readonly bpe: Bpe;
+  readonly model: TokenModel;
+  /** Turns tokens into text. */
+  readonly decoder: TokenDecoder;
   /** Cuts text into words. */
   readonly preTokenizer: PreTokenizer;
   /** Ids around a text. */
@@ -34,13 +40,11 @@ export interface TokenizerFile {
 
 /** Reads a tokenizer.json for a model of `embeddings` rows. */
 export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: number): TokenizerFile {
-  const fail = (what: string): never => {
-    throw new LlmError("tokenizer", `${file}: ${what}`);
-  };
+  const fail = failing(file);
   const { vocabulary, merges, model, rest, added = [] } = readFields(bytes, file, embeddings);
   if (model.type !== "BPE") fail(`model.type is ${quoted(model.type)}: only "BPE" is supported`);
-  const decoder = (rest.decoder ?? {}) as Record<string, unknown>;
-  if (decoder.type !== "ByteLevel") fail(`decoder is ${quoted(decoder.type)}: only "ByteLevel" is supported`);
+  const byteLevel = isByteLevel(rest, fail);
+  const decoder = byteLevel ? BYTE_LEVEL : readTokenDecoder(rest, file);
   for (const field of UNSUPPORTED) {
     if (model[field]) fail(`model.${field} is ${quoted(model[field])}, which is not supported`);
   }
@@ -51,15 +55,32 @@ export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: n
     if (own !== undefined && own !== id) {
       fail(`the added token ${quoted(content)} has the ids ${id} and, in the vocabulary, ${own}`);
     }
-    if (own === undefined && vocabulary.bytes(id)) fail(`the id ${id} of the added token ${quoted(content)} is taken`);
+    if (own === undefined && vocabulary.spelling(id) !== undefined) {
+      fail(`the id ${id} of the added token ${quoted(content)} is taken`);
+    }
   }
   const largest = added.reduce((most, { id }) => Math.max(most, id), vocabulary.size - 1);
   checkIds(largest, embeddings, file);
-  const preTokenizer = readPreTokenizer(rest, file);
+  const preTokenizer = readPreTokenizer(rest, file, byteLevel);
   const around = readPostProcessor(rest, file);
   checkIds(Math.max(-1, ...around.before, ...around.behind), embeddings, file);
-  const bpe = new Bpe(vocabulary, merges, model.ignore_merges === true, file);
-  return { vocabulary, bpe, preTokenizer, around, added, vocabSize: largest + 1 };
+  const unknown = byteLevel ? undefined : readUnknown(model, vocabulary, fail);
+  const bpe = new Bpe(vocabulary, { ranks: merges, wholeWords: model.ignore_merges === true, unknown }, file);
+  return { vocabulary, model: bpe, decoder, preTokenizer, around, added, vocabSize: largest + 1 };
+}
+
+/** Whether tokens are of bytes, not of characters. */
+function isByteLevel(json: Readonly<Record<string, unknown>>, fail: Fail): boolean {
+  const steps = stepsOf(json, "decoder", "decoders", fail);
+  return steps.length === 1 && steps[0].type === "ByteLevel";
+}
+
+/** What becomes of characters that are no tokens. */
+function readUnknown(model: Readonly<Record<string, unknown>>, vocabulary: Vocabulary, fail: Fail): UnknownCharacters {
+  const { unk_token: token, byte_fallback: byteFallback, fuse_unk: fuse } = model;
+  const unknown = typeof token === "string" ? vocabulary.idOf(token) : undefined;
+  if (typeof token === "string" && unknown === undefined) fail(`model.unk_token ${quoted(token)} is no token`);
+  return new UnknownCharacters(vocabulary, { byteFallback: byteFallback === true, unknown, fuse: fuse === true });
 }
 
 /** The fields of a tokenizer.json, those that are large in their own forms. */
@@ -72,7 +93,9 @@ interface FileFields {
 }
 
 /** Fields of a model that must be absent, null or false. */
-const UNSUPPORTED = ["continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"];
+const UNSUPPORTED = ["continuing_subword_prefix", "end_of_word_suffix", "dropout"];
+/** Other fields of a model that count. */
+const MODEL_FIELDS = ["type", "ignore_merges", "byte_fallback", "fuse_unk", "unk_token"];
 /** Other fields of the file that count. */
 const FIELDS = ["normalizer", "pre_tokenizer", "post_processor", "decoder"];
 
@@ -90,9 +113,9 @@ function readFields(bytes: Uint8Array, file: string, embeddings: number): FileFi
     } else if (key === "merges" && json.opens("[")) {
       once(mergesAt, key);
       mergesAt = json.at;
-      if (fields.vocabulary) fields.merges = new Merges(json, fields.vocabulary);
+      if (fields.vocabulary) fields.merges = Merges.read(json, fields.vocabulary);
       else json.skip();
-    } else if (key === "type" || key === "ignore_merges" || UNSUPPORTED.includes(key)) fields.model[key] = json.value();
+    } else if (MODEL_FIELDS.includes(key) || UNSUPPORTED.includes(key)) fields.model[key] = json.value();
     else json.skip();
   };
   readObject(json, (key) => {
@@ -104,7 +127,7 @@ function readFields(bytes: Uint8Array, file: string, embeddings: number): FileFi
     else json.skip();
   });
   if (fields.vocabulary && mergesAt !== undefined) {
-    fields.merges ??= new Merges(json.readerAt(mergesAt), fields.vocabulary);
+    fields.merges ??= Merges.read(json.readerAt(mergesAt), fields.vocabulary);
   }
   return fields;
 }

@@ -1,7 +1,8 @@
 /**
- * The tokens of a byte-level vocabulary, by id and by text, in typed arrays.
+ * The tokens of a vocabulary, by id and by text, in typed arrays.
  *
- * Tokens are kept as tokenizer.json spells them, in GPT-2's alphabet, where every byte is a printable character.
+ * Tokens are kept as their file spells them. Byte-level vocabularies spell them in GPT-2's alphabet, where every byte is a printable
+ * character; others spell a space as "▁" and single bytes as "<0x0A>".
  *
  * @module
  */
@@ -24,6 +25,9 @@ export const ALPHABET: readonly string[] = (() => {
   });
 })();
 
+const ENCODER = new TextEncoder();
+const DECODER = new TextDecoder("utf-8", { ignoreBOM: true });
+
 /** Throws if an id of `file` has no row in the embedding. */
 export function checkIds(largest: number, embeddings: number, file: string): void {
   if (largest < Math.min(embeddings, MAX_IDS)) return;
@@ -33,16 +37,13 @@ export function checkIds(largest: number, embeddings: number, file: string): voi
   throw new LlmError("tokenizer", `${file} has ids up to ${largest} but ${why}`);
 }
 
-const BYTE_OF_CHAR: ReadonlyMap<string, number> = new Map(ALPHABET.map((char, byte) => [char, byte]));
-
-/** The tokens of "model.vocab". */
+/** The tokens of a vocabulary. */
 export class Vocabulary {
   /** One more than the highest id. */
   readonly size: number;
   readonly #text: Uint8Array; // UTF-8 of all tokens
   readonly #bounds: Uint32Array; // where the token of an id begins and ends in it
   readonly #slots: Int32Array; // hash table of ids, -1 where free
-  readonly #joined = new Uint8Array(2 * MAX_BYTES);
 
   private constructor(size: number, text: Uint8Array, bounds: Uint32Array, slots: Int32Array) {
     this.size = size;
@@ -59,7 +60,7 @@ export class Vocabulary {
     const most = Math.min(embeddings, MAX_IDS);
     const text = new Uint8Array(json.length - json.at + 1); // spellings are no longer than their JSON
     const bounds = new Uint32Array(2 * most);
-    const slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
+    const slots = freeSlots(most);
     const reading = new Vocabulary(0, text, bounds, slots);
     const spelling = (to: number): string => quoted(new TextDecoder().decode(text.subarray(from, to)));
     let largest = -1;
@@ -84,6 +85,32 @@ export class Vocabulary {
   }
 
   /**
+   * The vocabulary of the tokens of `file` by id, for a model of `embeddings` rows. An empty text is no token. Of equal texts the last
+   * one is found. Throws an {@link LlmError} if there are too many or one is too long.
+   */
+  static of(tokens: readonly string[], file: string, embeddings: number): Vocabulary {
+    checkIds(tokens.length - 1, embeddings, file);
+    const text = new Uint8Array(1 + tokens.reduce((sum, token) => sum + 3 * token.length, 0));
+    const bounds = new Uint32Array(2 * tokens.length);
+    const made = new Vocabulary(tokens.length, text, bounds, freeSlots(tokens.length));
+    let from = 1;
+    tokens.forEach((token, id) => {
+      const to = from + ENCODER.encodeInto(token, text.subarray(from)).written;
+      if (to - from > MAX_BYTES) {
+        throw new LlmError(
+          "tokenizer",
+          `${file}: the token ${quoted(token)} has ${to - from} bytes, at most ${MAX_BYTES}`,
+        );
+      }
+      bounds[2 * id] = from;
+      bounds[2 * id + 1] = to;
+      if (to > from) made.#slots[made.#slot(text, from, to)] = id;
+      from = to;
+    });
+    return made;
+  }
+
+  /**
    * The id of a token whose spelling lies in `text` from byte `from` to `to`; -1 if there is none. A `guess` that is right
    * saves the look-up.
    */
@@ -94,7 +121,7 @@ export class Vocabulary {
 
   /** The id of a token by its spelling. */
   idOf(token: string): number | undefined {
-    const text = new TextEncoder().encode(token);
+    const text = ENCODER.encode(token);
     const id = this.find(text, 0, text.length);
     return id < 0 ? undefined : id;
   }
@@ -104,24 +131,10 @@ export class Vocabulary {
     return this.#bounds[2 * id + 1] - this.#bounds[2 * id];
   }
 
-  /** The id of the token that two tokens make up when put together; -1 if there is none. */
-  findJoined(left: number, right: number): number {
-    const text = this.#joined;
-    const bounds = this.#bounds;
-    let to = 0;
-    for (let at = bounds[2 * left]; at < bounds[2 * left + 1]; at++) text[to++] = this.#text[at];
-    for (let at = bounds[2 * right]; at < bounds[2 * right + 1]; at++) text[to++] = this.#text[at];
-    return this.find(text, 0, to);
-  }
-
-  /** The bytes that a token stands for. Characters outside the alphabet stand for their UTF-8. */
-  bytes(id: number): Uint8Array | undefined {
+  /** The spelling of a token; `undefined` if there is none. */
+  spelling(id: number): string | undefined {
     const [from, to] = this.#bounds.subarray(2 * id, 2 * id + 2);
-    if (!(from < to)) return undefined; // none, or an empty one
-    const token = new TextDecoder().decode(this.#text.subarray(from, to));
-    return Uint8Array.from(
-      Array.from(token).flatMap((char) => BYTE_OF_CHAR.get(char) ?? [...new TextEncoder().encode(char)]),
-    );
+    return from < to ? DECODER.decode(this.#text.subarray(from, to)) : undefined; // an empty one is none
   }
 
   /** The slot where a spelling is or belongs. */
@@ -141,4 +154,9 @@ export class Vocabulary {
     for (let i = 0; i < to - from; i++) if (own[start + i] !== text[from + i]) return false;
     return true;
   }
+}
+
+/** A hash table for some tokens, at most half full. */
+function freeSlots(tokens: number): Int32Array {
+  return new Int32Array(2 ** Math.ceil(Math.log2(2 * tokens + 2))).fill(-1);
 }
