@@ -19,7 +19,7 @@ import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
-import { Tokenizer } from "./tokenizer/tokenizer.ts";
+import { findTokenizer, Tokenizer } from "./tokenizer/tokenizer.ts";
 import { weightFiles } from "./checkpoint/shards.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
 import { Checksums, type Verify } from "./checkpoint/verify.ts";
@@ -100,8 +100,8 @@ const BATCH_BYTES = 64 * 2 ** 20;
 const MIN_CONTEXT = 256;
 
 /**
- * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json,
- * tokenizer_config.json and every model*.safetensors, or those that model.safetensors.index.json names.
+ * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json (or tekken.json or
+ * tokenizer.model), tokenizer_config.json and every model*.safetensors, or those that model.safetensors.index.json names.
  *
  * Where there is no folder of that name, "org/name" or "org/name@revision" is a model of the Hugging Face Hub. It is downloaded
  * once, into the cache that Python's tools share; a model that is whole there is loaded without any connection.
@@ -222,10 +222,8 @@ async function loadTokenizer(
   generation: GenerationConfig,
   sums: Checksums | undefined,
 ): Promise<Tokenizer> {
-  const tokenizer = readModelBytes(dir, "tokenizer.json", sums);
-  if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);
   return await Tokenizer.load({
-    tokenizer,
+    ...findTokenizer(dir, (name) => readModelBytes(dir, name, sums)),
     config: readModelFile(dir, "tokenizer_config.json", sums),
     chatTemplate: readModelFile(dir, "chat_template.jinja", sums),
     toolTemplate: readModelFile(dir, TOOL_TEMPLATE, sums),

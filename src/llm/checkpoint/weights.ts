@@ -247,6 +247,8 @@ const MODEL_FILES = {
   "config.json": { most: 2 ** 20, code: "config" },
   "generation_config.json": { most: 2 ** 20, code: "config" },
   "tokenizer.json": { most: 2 ** 27, code: "tokenizer" },
+  "tokenizer.model": { most: 2 ** 25, code: "tokenizer" },
+  "tekken.json": { most: 2 ** 27, code: "tokenizer" },
   "tokenizer_config.json": { most: 2 ** 24, code: "tokenizer" },
   "chat_template.jinja": { most: 2 ** 18, code: "template" },
   [TOOL_TEMPLATE]: { most: 2 ** 18, code: "template" },

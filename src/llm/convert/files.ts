@@ -112,6 +112,7 @@ const COPIED = [
   "generation_config.json",
   "merges.txt",
   "special_tokens_map.json",
+  "tekken.json",
   "tokenizer.json",
   "tokenizer.model",
   "tokenizer_config.json",

@@ -25,6 +25,8 @@ export const LOADED_PATTERNS: readonly string[] = [
   "config.json",
   "generation_config.json",
   "tokenizer.json",
+  "tokenizer.model",
+  "tekken.json",
   "tokenizer_config.json",
   "chat_template.jinja",
   "additional_chat_templates/tool_use.jinja",

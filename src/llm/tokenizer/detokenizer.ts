@@ -17,6 +17,8 @@ const REPLACEMENT = new TextEncoder().encode("\ufffd");
 export interface TextStart {
   /** Bytes of the first token, if they are others. */
   readonly bytes?: TokenBytes;
+  /** Whether these count for every token until one has any; default for the first token only. */
+  readonly untilText?: boolean;
   /** Most spaces that are left out at the beginning; default none. */
   readonly leadingSpaces?: number;
 }
@@ -26,7 +28,8 @@ export class StreamDecoder {
   readonly #bytes: TokenBytes;
   readonly #start: TextStart;
   readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true }); // keeps U+FEFF inside text
-  #isFirst = true;
+  /** Whether the first token was taken. */
+  #begun = false;
   /** Spaces that may still be left out. */
   #spaces = 0;
 
@@ -38,15 +41,16 @@ export class StreamDecoder {
 
   /** The text that this token completes; "" while a character is incomplete. Unknown ids show as U+FFFD. */
   push(id: number): string {
-    const bytesOf = this.#isFirst ? this.#start.bytes ?? this.#bytes : this.#bytes;
-    if (this.#isFirst) this.#spaces = this.#start.leadingSpaces ?? 0;
-    this.#isFirst = false;
-    return this.#utf8.decode(this.#trim(bytesOf(id) ?? REPLACEMENT), { stream: true });
+    if (!this.#begun) this.#spaces = this.#start.leadingSpaces ?? 0;
+    const bytesOf = this.#begun ? this.#bytes : this.#start.bytes ?? this.#bytes;
+    const bytes = bytesOf(id) ?? REPLACEMENT;
+    this.#begun ||= !this.#start.untilText || bytes.length > 0;
+    return this.#utf8.decode(this.#trim(bytes), { stream: true });
   }
 
   /** The rest; an incomplete character becomes U+FFFD. Starts over. */
   finish(): string {
-    this.#isFirst = true;
+    this.#begun = false;
     return this.#utf8.decode();
   }
 

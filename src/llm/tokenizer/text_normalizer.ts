@@ -7,6 +7,7 @@
 import { quoted } from "../../graph/error.ts";
 import { CharSet, isWhiteSpace } from "./char_set.ts";
 import { FORMS, normalize } from "./normalizer.ts";
+import { Charsmap } from "./sentencepiece/charsmap.ts";
 import { type Fail, failing, finderOf, patternOf, type Step, stepsOf } from "./pipeline.ts";
 
 /**
@@ -27,6 +28,7 @@ export function readNormalizer(json: Readonly<Record<string, unknown>>, file: st
 
 const STEPS: ReadonlyMap<unknown, (step: Step, fail: Fail) => TextChange> = new Map([
   ...FORMS.map((form) => [form, (): TextChange => (text) => normalize(text, form)] as const),
+  ["Precompiled", readPrecompiled],
   ["Prepend", readPrepend],
   ["Replace", readReplace],
   ["Strip", readStrip],
@@ -58,6 +60,53 @@ function readReplace(step: Step, fail: Fail): TextChange {
     }
     return out + text.slice(at);
   };
+}
+
+/** Most bytes of the UTF-8 of a cluster that a rule replaces whole. */
+const MAX_CLUSTER_BYTES = 5;
+const CLUSTERS = new Intl.Segmenter("en", { granularity: "grapheme" });
+
+/**
+ * Replaces characters by sentencepiece's rules. As in Hugging Face's tokenizers, a rule for the beginning of a short cluster of
+ * characters replaces all of it, and the shortest rule counts.
+ */
+function readPrecompiled({ precompiled_charsmap: base64 }: Step, fail: Fail): TextChange {
+  const charsmap = new Charsmap(bytesOf(base64, fail), fail);
+  const ruleOf = (text: string): string | undefined => {
+    const bytes = new TextEncoder().encode(text);
+    return charsmap.shortest(bytes, 0, bytes.length)?.text;
+  };
+  const changed = new Map<string, string>(); // by cluster
+  const change = (cluster: string): string => {
+    const whole = cluster.length <= MAX_CLUSTER_BYTES && new TextEncoder().encode(cluster).length <= MAX_CLUSTER_BYTES
+      ? ruleOf(cluster)
+      : undefined;
+    return whole ?? Array.from(cluster, (char) => ruleOf(char) ?? char).join("");
+  };
+  return (text) => {
+    let out = "";
+    for (const { segment } of CLUSTERS.segment(text)) {
+      let found = changed.get(segment);
+      if (found === undefined) {
+        found = change(segment);
+        if (changed.size === MAX_CLUSTERS) changed.clear();
+        if (segment.length <= MAX_CLUSTER_BYTES) changed.set(segment, found);
+      }
+      out += found;
+    }
+    return out;
+  };
+}
+
+/** Clusters whose replacements are kept. */
+const MAX_CLUSTERS = 10_000;
+
+function bytesOf(base64: unknown, fail: Fail): Uint8Array {
+  try {
+    return Uint8Array.fromBase64(base64 as string);
+  } catch {
+    return fail(`normalizer "Precompiled" has the precompiled_charsmap ${quoted(base64)}, expected bytes in base64`);
+  }
 }
 
 const WHITE_SPACE = new CharSet(isWhiteSpace);

@@ -18,6 +18,8 @@ export interface TokenDecoder {
   bytes(spelling: string): Uint8Array;
   /** Bytes of the first token of a text, if they may be others. */
   readonly firstBytes?: (spelling: string) => Uint8Array;
+  /** Whether these count for every token until one has any; default for the first token only. */
+  readonly untilText?: boolean;
   /** Most spaces that are left out at the beginning of a text. */
   readonly leadingSpaces: number;
   /** Whether added tokens are their own text, whatever they are spelled with. */

@@ -1,5 +1,5 @@
 /**
- * Text to token ids and back, for BPE tokenizers in the format of tokenizer.json.
+ * Text to token ids and back, for tokenizers of the files tokenizer.json, tokenizer.model and tekken.json.
  *
  * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as `<|im_end|>`
  * are found here. They come from a prompt's own text and from the markers of a chat template, and never from the contents of
@@ -24,14 +24,29 @@ import { listed, LlmError } from "../error.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
 import type { TokenDecoder } from "./token_decoder.ts";
-import { addConfigTokens, type NamedTemplates, readTokenizerConfig } from "./tokenizer_config.ts";
+import { addConfigTokens, type NamedTemplates, readTokenizerConfig, type TokenizerConfig } from "./tokenizer_config.ts";
+import { readModelFile } from "./sentencepiece/model_file.ts";
+import { readTekkenFile } from "./tekken_file.ts";
 import { readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
+/** Files that a tokenizer is read from, the first of those that a directory has. */
+export const TOKENIZER_FILES = ["tokenizer.json", "tekken.json", "tokenizer.model"] as const;
+/** One of {@link TOKENIZER_FILES}. */
+export type TokenizerFormat = typeof TOKENIZER_FILES[number];
+
+const READERS = {
+  "tokenizer.json": readTokenizerFile,
+  "tekken.json": readTekkenFile,
+  "tokenizer.model": readModelFile,
+} as const satisfies Record<TokenizerFormat, (bytes: Uint8Array, file: string, embeddings: number) => TokenizerFile>;
+
 /** The files that make up a tokenizer, and what the model says about it. */
 export interface TokenizerSource {
-  /** Bytes of tokenizer.json. */
+  /** Bytes of tokenizer.json or of the file that `format` names. */
   readonly tokenizer: Uint8Array;
+  /** Which file `tokenizer` is; default "tokenizer.json". */
+  readonly format?: TokenizerFormat;
   /** Text of tokenizer_config.json; may be absent. */
   readonly config?: string;
   /** Text of chat_template.jinja; with it and `toolTemplate`, the templates in tokenizer_config.json do not count. */
@@ -44,6 +59,12 @@ export interface TokenizerSource {
   readonly vocabSize: number;
   /** Tokens that end a generation, from generation_config.json or config.json. */
   readonly eosTokenIds: readonly number[];
+}
+
+/** A tokenizer whose file was read already, such as the pieces of a GGUF file. */
+export interface ReadTokenizerSource extends Omit<TokenizerSource, "tokenizer" | "format"> {
+  /** What the file says. */
+  readonly file: TokenizerFile;
 }
 
 /** How {@link Tokenizer.encode} reads a text. */
@@ -101,14 +122,10 @@ export class Tokenizer {
    * Builds a tokenizer from its files. Throws an {@link LlmError} that names the file when one is malformed, of a kind not
    * supported, or made for another model.
    */
-  static async load(source: TokenizerSource): Promise<Tokenizer> {
+  static async load(source: TokenizerSource | ReadTokenizerSource): Promise<Tokenizer> {
     const configFile = `${source.dir}/tokenizer_config.json`;
     const config = readTokenizerConfig(source.config ?? "{}", configFile);
-    const file = addConfigTokens(
-      readTokenizerFile(source.tokenizer, `${source.dir}/tokenizer.json`, source.vocabSize),
-      config,
-      source.vocabSize,
-    );
+    const file = addConfigTokens(readFile(source, config), config, source.vocabSize);
     const outside = source.eosTokenIds.filter((id) => id >= source.vocabSize);
     if (outside.length > 0) {
       throw new LlmError(
@@ -117,17 +134,19 @@ export class Tokenizer {
       );
     }
     const eosTokenIds = new Set(source.eosTokenIds);
-    const eos = file.added.find((token) => token.content === config.named.eos_token);
+    const contentOf = (id: number | undefined): string => file.added.find((token) => token.id === id)?.content ?? "";
+    const named = { bos_token: contentOf(file.bos), eos_token: contentOf(file.eos), ...config.named };
+    const eos = file.added.find((token) => token.content === named.eos_token);
     if (eos !== undefined) eosTokenIds.add(eos.id);
     const templates = templatesOf(source, config.templates, configFile);
     const template = await loadChatTemplate(templates, {
       controlTokens: file.added.map((token) => token.content),
-      variables: { bos_token: "", eos_token: "", ...config.named },
+      variables: named,
     });
     return new Tokenizer(
       file,
       eosTokenIds,
-      config.named.bos_token,
+      named.bos_token === "" ? undefined : named.bos_token,
       template,
       templates.map(({ text }) => text).join("\n"),
     );
@@ -175,9 +194,9 @@ export class Tokenizer {
 
   /** A streaming decoder. */
   decoder(): StreamDecoder {
-    const { firstBytes, leadingSpaces } = this.#decoder;
+    const { firstBytes, ...start } = this.#decoder;
     const bytes = firstBytes && ((id: number) => this.#bytesOf(id, firstBytes));
-    return new StreamDecoder((id) => this.tokenBytes(id), { bytes, leadingSpaces });
+    return new StreamDecoder((id) => this.tokenBytes(id), { ...start, bytes });
   }
 
   /**
@@ -230,8 +249,40 @@ export class Tokenizer {
   }
 }
 
+/**
+ * The first of {@link TOKENIZER_FILES} that a directory has, read by `read`, which gives `undefined` where there is none. Throws an
+ * {@link LlmError} if there is none at all.
+ */
+export function findTokenizer(
+  dir: string,
+  read: (name: TokenizerFormat) => Uint8Array | undefined,
+): Pick<TokenizerSource, "tokenizer" | "format"> {
+  for (const format of TOKENIZER_FILES) {
+    const tokenizer = read(format);
+    if (tokenizer !== undefined) return { tokenizer, format };
+  }
+  throw new LlmError(
+    "tokenizer",
+    `${dir}/${TOKENIZER_FILES[0]} does not exist, nor ${TOKENIZER_FILES.slice(1).join(" or ")}`,
+  );
+}
+
+/** What the tokenizer's file says, with the tokens around a text that tokenizer_config.json asks for. */
+function readFile(source: TokenizerSource | ReadTokenizerSource, config: TokenizerConfig): TokenizerFile {
+  if ("file" in source) return source.file;
+  const { tokenizer, format = "tokenizer.json", dir, vocabSize } = source;
+  const file = READERS[format](tokenizer, `${dir}/${format}`, vocabSize);
+  const before = file.bos !== undefined && (config.adds.bos ?? true) ? [file.bos] : file.around.before;
+  const behind = file.eos !== undefined && (config.adds.eos ?? false) ? [file.eos] : file.around.behind;
+  return { ...file, around: { before, behind } };
+}
+
 /** The chat templates in use: those of files if there is one, else those of the config. */
-function templatesOf(source: TokenizerSource, inConfig: NamedTemplates, configFile: string): TemplateSource[] {
+function templatesOf(
+  source: Omit<TokenizerSource, "tokenizer" | "format">,
+  inConfig: NamedTemplates,
+  configFile: string,
+): TemplateSource[] {
   const { dir, chatTemplate, toolTemplate } = source;
   const files: TemplateSource[] = [];
   if (chatTemplate !== undefined) {

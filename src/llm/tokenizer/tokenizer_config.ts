@@ -17,6 +17,8 @@ type NamedToken = Required<Omit<AddedToken, "id">>;
 
 /** The fields of a tokenizer_config.json that are used. */
 export interface TokenizerConfig {
+  /** Whether the token that begins a text, and the one that ends it, are put around it; `undefined` if the file does not say. */
+  readonly adds: { readonly bos: boolean | undefined; readonly eos: boolean | undefined };
   /** Texts of tokens with a meaning by their field, such as "eos_token". */
   readonly named: Readonly<Record<string, string>>;
   /** Chat templates: one text is "default". */
@@ -49,7 +51,9 @@ export function readTokenizerConfig(text: string, file: string): TokenizerConfig
     const content = key.endsWith("_token") ? tokenOf(value)?.content : undefined;
     return content === undefined ? [] : [[key, content]];
   });
+  const flag = (key: string): boolean | undefined => typeof values[key] === "boolean" ? values[key] : undefined;
   return {
+    adds: { bos: flag("add_bos_token"), eos: flag("add_eos_token") },
     named: Object.fromEntries(named),
     templates: templatesOf(values.chat_template),
     described: decoder.map(([id, entry]) =>

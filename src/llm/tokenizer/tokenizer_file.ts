@@ -16,9 +16,10 @@ import { Merges } from "./merges.ts";
 import { type Fail, failing, stepsOf } from "./pipeline.ts";
 import { type Around, readPostProcessor } from "./post_processor.ts";
 import { type PreTokenizer, readPreTokenizer } from "./pre_tokenizer.ts";
+import { Unigram } from "./sentencepiece/unigram.ts";
 import { BYTE_LEVEL, readTokenDecoder, type TokenDecoder } from "./token_decoder.ts";
 import { UnknownCharacters } from "./unknown_characters.ts";
-import { checkIds, Vocabulary } from "./vocabulary.ts";
+import { checkIds, MAX_IDS, Vocabulary } from "./vocabulary.ts";
 
 /** What a tokenizer's file says. */
 export interface TokenizerFile {
@@ -36,20 +37,29 @@ export interface TokenizerFile {
   readonly added: readonly AddedToken[];
   /** One more than the highest id. */
   readonly vocabSize: number;
+  /** The token that begins a text, of a file that does not say whether it is added: tokenizer_config.json does. */
+  readonly bos?: number;
+  /** And the token that ends it. */
+  readonly eos?: number;
 }
 
 /** Reads a tokenizer.json for a model of `embeddings` rows. */
 export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: number): TokenizerFile {
   const fail = failing(file);
-  const { vocabulary, merges, model, rest, added = [] } = readFields(bytes, file, embeddings);
-  if (model.type !== "BPE") fail(`model.type is ${quoted(model.type)}: only "BPE" is supported`);
+  const fields = readFields(bytes, file, embeddings);
+  const { vocabulary, model, rest, added = [] } = fields;
+  if (model.type !== "BPE" && model.type !== "Unigram") {
+    fail(`model.type is ${quoted(model.type)}: "BPE" and "Unigram" are supported`);
+  }
   const byteLevel = isByteLevel(rest, fail);
   const decoder = byteLevel ? BYTE_LEVEL : readTokenDecoder(rest, file);
   for (const field of UNSUPPORTED) {
     if (model[field]) fail(`model.${field} is ${quoted(model[field])}, which is not supported`);
   }
   if (vocabulary === undefined) return fail(`"model.vocab" is missing`);
-  if (merges === undefined) return fail(`"model.merges" is missing`);
+  const encoder = model.type === "BPE"
+    ? readBpe(fields, vocabulary, byteLevel, file)
+    : readUnigram(fields, vocabulary, byteLevel, fail);
   for (const { content, id } of added) {
     const own = vocabulary.idOf(content);
     if (own !== undefined && own !== id) {
@@ -64,9 +74,29 @@ export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: n
   const preTokenizer = readPreTokenizer(rest, file, byteLevel);
   const around = readPostProcessor(rest, file);
   checkIds(Math.max(-1, ...around.before, ...around.behind), embeddings, file);
+  return { vocabulary, model: encoder, decoder, preTokenizer, around, added, vocabSize: largest + 1 };
+}
+
+function readBpe({ merges, model }: FileFields, vocabulary: Vocabulary, byteLevel: boolean, file: string): TokenModel {
+  const fail = failing(file);
+  if (merges === undefined) return fail(`"model.merges" is missing`);
   const unknown = byteLevel ? undefined : readUnknown(model, vocabulary, fail);
-  const bpe = new Bpe(vocabulary, { ranks: merges, wholeWords: model.ignore_merges === true, unknown }, file);
-  return { vocabulary, model: bpe, decoder, preTokenizer, around, added, vocabSize: largest + 1 };
+  return new Bpe(vocabulary, { ranks: merges, wholeWords: model.ignore_merges === true, unknown }, file);
+}
+
+function readUnigram(
+  { scored, model }: FileFields,
+  vocabulary: Vocabulary,
+  byteLevel: boolean,
+  fail: Fail,
+): TokenModel {
+  if (scored === undefined) return fail(`"model.vocab" is no list of tokens and scores, which a Unigram model has`);
+  if (byteLevel) return fail(`the decoder "ByteLevel" is not supported with a Unigram model`);
+  const { unk_id: id, byte_fallback: byteFallback } = model;
+  const unknown = typeof id === "number" ? id : undefined;
+  if (unknown !== undefined && scored.tokens[unknown] === undefined) fail(`model.unk_id ${unknown} is no token`);
+  const options = { byteFallback: byteFallback === true, unknown, fuse: true };
+  return new Unigram({ ...scored, unknown: new UnknownCharacters(vocabulary, options) }, fail);
 }
 
 /** Whether tokens are of bytes, not of characters. */
@@ -83,10 +113,18 @@ function readUnknown(model: Readonly<Record<string, unknown>>, vocabulary: Vocab
   return new UnknownCharacters(vocabulary, { byteFallback: byteFallback === true, unknown, fuse: fuse === true });
 }
 
+/** Tokens by id and the logarithms of their probabilities. */
+interface ScoredTokens {
+  readonly tokens: readonly string[];
+  readonly scores: readonly number[];
+}
+
 /** The fields of a tokenizer.json, those that are large in their own forms. */
 interface FileFields {
   vocabulary?: Vocabulary;
   merges?: Merges;
+  /** The vocabulary of a Unigram model. */
+  scored?: ScoredTokens;
   added?: AddedToken[];
   readonly model: Record<string, unknown>;
   readonly rest: Record<string, unknown>;
@@ -95,7 +133,7 @@ interface FileFields {
 /** Fields of a model that must be absent, null or false. */
 const UNSUPPORTED = ["continuing_subword_prefix", "end_of_word_suffix", "dropout"];
 /** Other fields of a model that count. */
-const MODEL_FIELDS = ["type", "ignore_merges", "byte_fallback", "fuse_unk", "unk_token"];
+const MODEL_FIELDS = ["type", "ignore_merges", "byte_fallback", "fuse_unk", "unk_token", "unk_id"];
 /** Other fields of the file that count. */
 const FIELDS = ["normalizer", "pre_tokenizer", "post_processor", "decoder"];
 
@@ -110,6 +148,10 @@ function readFields(bytes: Uint8Array, file: string, embeddings: number): FileFi
     if (key === "vocab" && json.opens("{")) {
       once(fields.vocabulary, key);
       fields.vocabulary = Vocabulary.read(json, embeddings);
+    } else if (key === "vocab" && json.opens("[")) {
+      once(fields.vocabulary, key);
+      fields.scored = readScored(json);
+      fields.vocabulary = Vocabulary.of(fields.scored.tokens, json.file, embeddings);
     } else if (key === "merges" && json.opens("[")) {
       once(mergesAt, key);
       mergesAt = json.at;
@@ -130,6 +172,22 @@ function readFields(bytes: Uint8Array, file: string, embeddings: number): FileFi
     fields.merges ??= Merges.read(json.readerAt(mergesAt), fields.vocabulary);
   }
   return fields;
+}
+
+/** Passes a list of tokens with their scores. */
+function readScored(json: JsonBytes): ScoredTokens {
+  const tokens: string[] = [];
+  const scores: number[] = [];
+  json.array(() => {
+    const [token, score, ...more] = [json.value()].flat();
+    if (typeof token !== "string" || !token.isWellFormed() || typeof score !== "number" || more.length > 0) {
+      json.fail(`model.vocab[${tokens.length}] is no token with a score`);
+    }
+    if (tokens.length === MAX_IDS) json.fail(`there are more than ${MAX_IDS} tokens`);
+    tokens.push(token as string);
+    scores.push(score as number);
+  });
+  return { tokens, scores };
 }
 
 /** Passes a file that is an object; `read` is called for every key and passes its value. */

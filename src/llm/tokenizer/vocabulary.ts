@@ -14,7 +14,7 @@ import type { JsonBytes } from "./json_bytes.ts";
 /** Longest token, in bytes of its spelling: work on a token grows with its length. */
 export const MAX_BYTES = 1 << 12;
 /** Most ids: four times as many as the largest published vocabularies have. */
-const MAX_IDS = 1_000_000;
+export const MAX_IDS = 1_000_000;
 
 /** Characters of the bytes: 33–126, 161–172 and 174–255 stand for themselves, the others follow from 256 on. */
 export const ALPHABET: readonly string[] = (() => {

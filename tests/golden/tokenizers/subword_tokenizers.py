@@ -1,10 +1,13 @@
-"""Writes subword_tokenizers.json.gz: small tokenizers of characters, not of bytes, and hashes of ids and texts by Hugging Face's tokenizers.
+"""Writes subword_tokenizers.json.gz: small tokenizers of characters, not of bytes, and hashes of ids and texts by Hugging Face's tokenizers,
+sentencepiece and tiktoken.
 
-python3 tests/golden/tokenizers/subword_tokenizers.py     (PyPI: tokenizers, sentencepiece; made with 0.23.3 and 0.2.3)
+python3 tests/golden/tokenizers/subword_tokenizers.py     (PyPI: tokenizers, sentencepiece, protobuf, tiktoken; made with 0.23.3, 0.2.3,
+7.36.2 and 0.14.0)
 
 Vocabularies are trained by sentencepiece on a few hundred words. 1,500 texts are drawn from FRAGMENTS; the test draws the same ones.
 A text has one hash, of its ids and of the text that they are decoded to. Where added tokens are found in the normal form of a text, ids
-alone count: tokenizers 0.23 decodes such a token to its normal form, older versions to its content.
+alone count: tokenizers 0.23 decodes such a token to its normal form, older versions to its content. They count alone too for a text that
+is decoded to replacement characters, whose number differs.
 """
 
 import base64
@@ -12,8 +15,12 @@ import gzip
 import io
 import json
 import os
+import tempfile
 
 import sentencepiece as spm
+import tiktoken
+from sentencepiece import sentencepiece_model_pb2
+from tiktoken._educational import bpe_train
 from tokenizers import Tokenizer
 
 HERE = os.path.dirname(__file__)
@@ -25,7 +32,7 @@ PLAIN = [*WORDS, " ", " ", " ", " ", "  ", "   ", "\n", "\n\n", "\t", ", ", ". "
 # What normalizers, patterns and fallbacks treat in special ways.
 SPECIAL = [
     "▁", "▁▁", " ▁", "<0x0A>", "<0xE2>", "<unk>", "<s>", "</s>", "<|user|>", "<|end|>", "<|im|>", "word", "😀", "👩‍👩‍👧‍👦", "🇩🇪", "𝒳", "\u0301",
-    "e\u0301", "a\u0327\u0301", "ﬁ", "½", "Ⅴ", "Å", "ｶﾞ", "ＡＢ", "㈱", "\u00a0", "\u2003", "\u3000", "\u200b", "\u200d", "\ufeff", "\u00ad", "\u0000", "\u001f", "\u0085",
+    "e\u0301", "a\u0327\u0301", "ﬁ", "½", "Ⅴ", "Å", "\u212b", "ｶﾞ", "ＡＢ", "㈱", "\u00a0", "\u2003", "\u3000", "\u200b", "\u200d", "\ufeff", "\u00ad", "\u0000", "\u001f", "\u0085",
     "\u2028", "ſ", "\r\n", "aaaaaaaa", "        ", "ქართული", "ᚠᛇᚻ", "\U0010ffff",
 ]
 FRAGMENTS = PLAIN + PLAIN + SPECIAL
@@ -155,6 +162,76 @@ KINDS = [
 ]
 
 
+# Rules as "nmt_nfkc" has, few so that the file stays small: characters and the ones that they become, in hexadecimal.
+RULES = {
+    "\t": " ", "\n": " ", "\r": " ", "\u3000": " ", "\u00a0": " ", "\u2003": " ", "\u2028": " ", "\u001f": "", "\u00ad": "",
+    "\u200b": " ", "\ufeff": " ", "ﬁ": "fi", "½": "1⁄2", "Ⅴ": "V", "ｶﾞ": "ガ", "ｶ": "カ", "Ａ": "A", "Ｂ": "B", "㈱": "(株)", "e\u0301": "é", "ſ": "s",
+    "\u212b": "Å", "word": "WORD",
+}
+
+
+def with_rules(**options):
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        for left, right in RULES.items():
+            file.write(" ".join(f"{ord(char):X}" for char in left) + "\t" + " ".join(f"{ord(char):X}" for char in right) + "\n")
+        file.flush()
+        return train(normalization_rule_tsv=file.name, **options)
+
+
+def trained_charsmap(model):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    return base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+
+
+def changed(model, change):
+    """A model with other fields."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    change(proto)
+    return proto.SerializeToString()
+
+
+def unused(proto):
+    """Takes every seventh piece of several characters out of use."""
+    for piece in [piece for piece in proto.pieces if piece.type == 1 and len(piece.piece) > 1][::7]:
+        piece.type = 5
+
+
+UNIGRAM = with_rules(vocab_size=500, model_type="unigram", character_coverage=0.99)
+UNIGRAM_BYTES = train(vocab_size=700, model_type="unigram", byte_fallback=True, normalization_rule_name="identity",
+                      remove_extra_whitespaces=False, character_coverage=0.99, user_defined_symbols=["<|user|>", "1,2", "jumps"])
+GEMMA = train(vocab_size=700, model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+              add_dummy_prefix=False, character_coverage=0.995, control_symbols=["<|im|>"],
+              user_defined_symbols=["<|user|>", "<|us", "▁▁", "▁▁▁", "\n", "\n\n", "word", "the"])
+BPE_RULES = with_rules(vocab_size=500, model_type="bpe", character_coverage=0.99, user_defined_symbols=["word", "ſ"])
+# name, tokenizer.model
+MODELS = [
+    ("BPE with bytes", LLAMA_2), ("BPE with user-defined pieces", GEMMA), ("BPE with rules", BPE_RULES), ("Unigram with rules", UNIGRAM),
+    ("Unigram with bytes and user-defined pieces", UNIGRAM_BYTES), ("Unigram with unused pieces", changed(UNIGRAM, unused)),
+]
+
+
+def model_kind(name, model):
+    sp = spm.SentencePieceProcessor(model_proto=model)
+    return {"name": name, "file": base64.b64encode(model).decode(), **reference(sp.encode, sp.decode)}
+
+
+def unigram(model):
+    """"model" of a tokenizer.json."""
+    return {"type": "Unigram", "unk_id": 0, "vocab": [[piece, score] for piece, score in pieces(model)]}
+
+
+COLLAPSE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+# name, model, other fields
+UNIGRAMS = [
+    ("T5", unigram(UNIGRAM), {
+        "normalizer": sequence("normalizers", {"type": "Precompiled", "precompiled_charsmap": trained_charsmap(UNIGRAM)},
+                               {"type": "Strip", "strip_left": False, "strip_right": True}, COLLAPSE),
+        "pre_tokenizer": metaspace("always"), "decoder": metaspace("always"), "added_tokens": SPECIALS}),
+    ("Unigram with bytes", {**unigram(UNIGRAM_BYTES), "byte_fallback": True}, {
+        "pre_tokenizer": metaspace("first", split=False), "decoder": STRIPPED, "post_processor": BOS, "added_tokens": SPECIALS}),
+]
+
+
 def hashed(ids, text):
     value = 0x811C9DC5
     for number in [*ids, *text.encode()]:
@@ -166,16 +243,16 @@ def reference(encode, decode):
     """Hashes of all texts, and some texts written out. Without `decode` ids alone count."""
     ids = [encode(text) for text in TEXTS]
     texts = [decode(some) if decode else "" for some in ids]
-    hashes = b"".join(hashed(*pair).to_bytes(4, "little") for pair in zip(ids, texts))
+    hashes = b"".join(hashed(some, "" if "\ufffd" in text else text).to_bytes(4, "little") for some, text in zip(ids, texts))
     return {"hashes": base64.b64encode(hashes).decode(), "ids": ids[:8], "decoded": texts[:8] if decode else None}
 
 
-def json_kind(name, model, fields):
+def json_kind(name, model, fields, base=BPE):
     file = {"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": None, "post_processor": None,
             **fields}
-    tokenizer = Tokenizer.from_str(json.dumps({**file, "model": {**BPE, **model}}))
-    changed = {key: value for key, value in model.items() if BPE.get(key) != value}
-    if "vocab" in changed:
+    tokenizer = Tokenizer.from_str(json.dumps({**file, "model": {**base, **model}}))
+    changed = {key: value for key, value in model.items() if base.get(key) != value}
+    if base and "vocab" in changed:
         vocab = changed.pop("vocab")
         changed["without"] = [token for token in BPE["vocab"] if token not in vocab]
         changed.pop("merges", None)
@@ -184,6 +261,34 @@ def json_kind(name, model, fields):
     return {"name": name, "file": file, "model": changed, **reference(lambda text: tokenizer.encode(text).ids, decode)}
 
 
+TEKKEN_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def tekken_kind():
+    """A tekken.json of 450 tokens, of which a model uses 400 and 20 for control."""
+    ranks = bpe_train(data="\n".join(CORPUS[:300]), vocab_size=450, pat_str=TEKKEN_PATTERN, visualise=None)
+    controls = 20
+    used = {token: rank for token, rank in ranks.items() if rank < 380}
+    encoding = tiktoken.Encoding(name="small", pat_str=TEKKEN_PATTERN, mergeable_ranks=used, special_tokens={})
+    vocab = [{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
+             for token, rank in sorted(ranks.items(), key=lambda item: item[1])]
+    config = {"pattern": TEKKEN_PATTERN, "num_vocab_tokens": len(ranks), "default_vocab_size": 400,
+              "default_num_special_tokens": controls, "version": "v3"}
+
+    def encode(text):
+        return [token + controls for token in encoding.encode(text, disallowed_special=())]
+
+    def decode(ids):
+        return b"".join(encoding.decode_single_token_bytes(token - controls) for token in ids).decode()
+
+    return {"name": "tekken", "file": {"config": config, "vocab": vocab}, **reference(encode, decode)}
+
+
 with gzip.GzipFile(os.path.join(HERE, "subword_tokenizers.json.gz"), "w", mtime=0) as out:
-    golden = {"fragments": FRAGMENTS, "model": BPE, "kinds": [json_kind(*kind) for kind in KINDS]}
+    golden = {"fragments": FRAGMENTS, "model": BPE, "kinds": [json_kind(*kind) for kind in KINDS],
+              "unigrams": [json_kind(*kind, base={}) for kind in UNIGRAMS], "models": [model_kind(*kind) for kind in MODELS], "tekken": tekken_kind()}
     out.write(json.dumps(golden, ensure_ascii=False, separators=(",", ":")).encode())

@@ -378,7 +378,7 @@ Deno.test("Tokenizer.load() refuses files that do not fit and names them", async
     await broken({ tokenizer: source.tokenizer.slice(0, end) }, "tokenizer.json is not valid JSON");
   }
   await broken(file("[]"), "tokenizer.json does not hold a JSON object");
-  await broken(file('{"model": {"type": "Unigram"}}'), 'model.type is "Unigram"');
+  await broken(file('{"model": {"type": "WordPiece"}}'), 'model.type is "WordPiece"');
   await broken(file('{"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}'), '"model.vocab" is missing');
   const changed = (change: (json: TokenizerJson) => void, message: string) =>
     assertRejects(() => changedTiny(change), LlmError, message);
