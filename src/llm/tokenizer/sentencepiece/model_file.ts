@@ -53,7 +53,9 @@ export function readModelFile(bytes: Uint8Array, file: string, embeddings: numbe
     if (!specs.has(field)) fail(`it has no ${name}: the file may be cut off`);
   }
   checkKinds(kinds, fail);
-  if (!kinds.includes(PIECE.unknown)) fail("it has no piece for what is unknown");
+  const unknown = kinds.filter((kind) => kind === PIECE.unknown).length;
+  if (unknown === 0) fail("it has no piece for what is unknown");
+  if (unknown > 1) fail(`it has ${unknown} pieces for what is unknown, expected one`);
   const model = { pieces, scores, kinds, ...readSpecs(specs, fail) };
   const idOf = (field: number, usual: string): number | undefined => {
     const id = pieces.indexOf(textOf(specs.get(MODEL.trainer)?.get(field), usual, fail));
