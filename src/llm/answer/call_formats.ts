@@ -7,7 +7,7 @@
 import { parseGemmaCalls } from "./gemma.ts";
 import { jsonEnd } from "./json_end.ts";
 import { parseJson, parsePythonCalls } from "./literal.ts";
-import { callOf, isObject, type ParsedToolCall, parseToolCall } from "./tool_calls.ts";
+import { callOf, isObject, parseArgumentPairs, type ParsedToolCall, parseToolCall } from "./tool_calls.ts";
 
 /** What a block that may be a call turned out to be. */
 export interface CallBlock {
@@ -136,11 +136,40 @@ function readLlama(text: string, last: boolean): CallBlock | undefined {
   return { length: text.length, calls: named.length > 0 ? named : undefined };
 }
 
+const LIST = "<|tool_call|>";
+const LIST_END = "<|/tool_call|>";
+
+/** `<|tool_call|>[{"name": …, "arguments": …}]`, with a mark after it or without one. */
+function readList(text: string, last: boolean): CallBlock | undefined {
+  const start = text.length - text.slice(LIST.length).trimStart().length;
+  if (start === text.length && !last) return undefined;
+  if (text[start] !== "[" && text[start] !== "{") return { length: LIST.length, calls: undefined };
+  const block = readJson(text, start, last, (json) => parseObjects(json, true));
+  if (block?.calls === undefined) return block;
+  const rest = text.slice(block.length);
+  const space = rest.length - rest.trimStart().length;
+  if (rest.startsWith(LIST_END, space)) return { ...block, length: block.length + space + LIST_END.length };
+  return !last && LIST_END.startsWith(rest.slice(space)) ? undefined : block;
+}
+
+/** Calls in Python's syntax, one in a line, whose values may be words of JSON. */
+function parseLines(block: string): readonly ParsedToolCall[] | undefined {
+  const lines = block.split("\n").filter((line) => line.trim() !== "");
+  return parsePython(block) ?? (lines.length > 1 ? parsePython(`[${lines.join(",")}]`) : undefined);
+}
+
 /** Calls in Python's syntax, in a list or printed. */
 function parsePython(block: string): readonly ParsedToolCall[] | undefined {
   const [, printed] = /^\s*print\(([\s\S]*)\)\s*$/.exec(block) ?? [];
   return parsePythonCalls(printed ?? block)?.map((call) => ({ function: call }));
 }
+
+const HERMES_SYNTAX: CallSyntax = {
+  before: [],
+  call: ['<tool_call>\n{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}\n</tool_call>"],
+  between: ["\n"],
+  after: [],
+};
 
 /** Name of a format. */
 export type CallFormatName =
@@ -151,6 +180,9 @@ export type CallFormatName =
   | "mistralIds"
   | "mistral"
   | "mistralList"
+  | "glm"
+  | "olmo3"
+  | "list"
   | "hermes"
   | "llama3"
   | "gemma3";
@@ -239,18 +271,51 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
       after: ["]"],
     },
   },
+  /** `<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>` of GLM 4.5 to 4.7, or an object as Hermes writes it. */
+  glm: {
+    matches: (template) => template.includes("<tool_call>") && template.includes("<arg_key>"),
+    opens: ["<tool_call>"],
+    opensFirst: [],
+    read: readUntil(
+      "<tool_call>",
+      "</tool_call>",
+      (block, tools) => listed(parseArgumentPairs(block, tools) ?? parseToolCall(block, tools)),
+    ),
+    syntax: HERMES_SYNTAX,
+  },
+  /** `<function_calls>f(a=1)</function_calls>` of OLMo 3, a call in each line. */
+  olmo3: {
+    matches: (template) => template.includes("<function_calls>"),
+    opens: ["<function_calls>"],
+    opensFirst: [],
+    read: readUntil("<function_calls>", "</function_calls>", (block) => parseLines(block) ?? parseObjects(block, true)),
+    syntax: {
+      before: ["<function_calls>["],
+      call: ['{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}"],
+      between: [", "],
+      after: ["]</function_calls>"],
+    },
+  },
+  /** `<|tool_call|>[{"name": "f", "arguments": {…}}]` of Granite 3, with `<|/tool_call|>` after it of Phi-4 mini. */
+  list: {
+    matches: (template, hasToken) => template.includes(LIST) || !template.includes("<tool_call>") && hasToken(LIST),
+    opens: [LIST],
+    opensFirst: [],
+    read: readList,
+    syntax: {
+      before: [`${LIST}[`],
+      call: ['{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}"],
+      between: [", "],
+      after: ["]"],
+    },
+  },
   /** `<tool_call>{"name": "f", "arguments": {…}}</tool_call>` of Hermes and Qwen, and the elements of Qwen3-Coder between these marks. */
   hermes: {
     matches: (template) => template.includes("<tool_call>"),
     opens: ["<tool_call>"],
     opensFirst: [],
     read: readUntil("<tool_call>", "</tool_call>", (block, tools) => listed(parseToolCall(block, tools))),
-    syntax: {
-      before: [],
-      call: ['<tool_call>\n{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}\n</tool_call>"],
-      between: ["\n"],
-      after: [],
-    },
+    syntax: HERMES_SYNTAX,
   },
   /** `{"name": "f", "parameters": {…}}` of Llama 3. */
   llama3: {

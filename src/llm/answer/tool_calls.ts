@@ -58,6 +58,22 @@ function parseElements(text: string, tools: readonly unknown[]): ParsedToolCall 
   return { function: { name, arguments: Object.fromEntries(pairs) } };
 }
 
+const NAMED = /^([\w.-]+)\s*(?=<arg_key>|$)/;
+const PAIR = /<arg_key>([^<>\n]+)<\/arg_key>\s*<arg_value>([\s\S]*?)<\/arg_value>\s*/g;
+
+/** A name and pairs of keys and values, as GLM writes a call: texts as they are and other values as JSON. */
+export function parseArgumentPairs(block: string, tools: readonly unknown[]): ParsedToolCall | undefined {
+  const text = block.trim();
+  const found = NAMED.exec(text);
+  if (found === null) return undefined;
+  const [head, name] = found;
+  const body = text.slice(head.length);
+  if (body.replaceAll(PAIR, "") !== "") return undefined;
+  const schemas = parameterSchemas(name, tools);
+  const pairs = Array.from(body.matchAll(PAIR), ([, key, value]) => [key, typed(value, schemas.get(key))] as const);
+  return { function: { name, arguments: Object.fromEntries(pairs) } };
+}
+
 /** Schemas of a function's parameters by name, if the tools describe it. */
 function parameterSchemas(name: string, tools: readonly unknown[]): ReadonlyMap<string, unknown> {
   const all = tools.filter(isObject).map((tool) => isObject(tool.function) ? tool.function : tool);

@@ -116,6 +116,49 @@ const ANSWERS: readonly (readonly [CallFormatName, string, string, string, Calls
   ["gemma3", "```python\nf()\n```", "```python\nf()\n```", "", []],
   ["lfm2", '<|tool_call_start|>[f(a="x"), g()]<|tool_call_end|>Done.', "Done.", "", [call("f", { a: "x" }), call("g")]],
   ["lfm2", '<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>', "", "", [call("f", { a: 1 })]],
+  [
+    "glm",
+    "<think>Hm.</think>I look.\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x <b>\ny</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
+    "I look.",
+    "Hm.",
+    [call("f", { a: "x <b>\ny" }), call("g")],
+  ],
+  [
+    "glm",
+    "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key><arg_value></arg_value></tool_call>",
+    "",
+    "",
+    [
+      call("f", { a: "1", b: "" }),
+    ],
+  ],
+  ["glm", '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', "", "", [call("f", { a: 1 })]],
+  ["glm", "<tool_call>f<arg_key>a</arg_key></tool_call>", "<tool_call>f<arg_key>a</arg_key></tool_call>", "", []],
+  ["glm", "<tool_call>see above</tool_call>", "<tool_call>see above</tool_call>", "", []],
+  ["hermes", "<tool_call>f</tool_call>", "<tool_call>f</tool_call>", "", []],
+  ["olmo3", '<function_calls>\nf(a="x\\n", on=true)\ng(n=None)\n</function_calls>', "", "", [
+    call("f", { a: "x\n", on: true }),
+    call("g", { n: null }),
+  ]],
+  ["olmo3", "So: <function_calls>f(a=[1, {'b': 2}])</function_calls>", "So:", "", [call("f", { a: [1, { b: 2 }] })]],
+  [
+    "olmo3",
+    "<function_calls>\nx = 1\ny = 2\n</function_calls>",
+    "<function_calls>\nx = 1\ny = 2\n</function_calls>",
+    "",
+    [],
+  ],
+  ["list", '<|tool_call|>[{"name": "f", "arguments": {"a": "]"}}, {"name": "g", "arguments": {}}]', "", "", [
+    call("f", { a: "]" }),
+    call("g"),
+  ]],
+  ["list", 'I look.<|tool_call|> [{"name": "f", "arguments": {"a": 1}}]\n<|/tool_call|>Done.', "I look.\nDone.", "", [
+    call("f", { a: 1 }),
+  ]],
+  ["list", '<|tool_call|>{"name": "f", "parameters": {}}<|/tool_call|>', "", "", [call("f")]],
+  ["list", "<|tool_call|> is a mark.", "<|tool_call|> is a mark.", "", []],
+  ["list", '<|tool_call|>[{"name": "f"}]', '<|tool_call|>[{"name": "f"}]', "", []],
+  ["list", "<|tool_call|>[1", "<|tool_call|>[1", "", []],
   ["harmony", "<|channel|>final<|message|>Hi <b>.", "Hi <b>.", "", []],
   ["harmony", `${ANALYSIS}<|start|>assistant<|channel|>final<|message|>Hi.<|return|>`, "Hi.", "I need it.", []],
   [
@@ -201,6 +244,17 @@ Deno.test("calls of every family have the same parts in whatever pieces they com
   }
 });
 
+Deno.test("values of GLM's calls have the types of the function's schema", () => {
+  const properties = { a: { type: "string" }, n: { type: "integer" }, o: { type: "object" }, on: { type: "boolean" } };
+  const tools = [{ type: "function", function: { name: "f", parameters: { type: "object", properties } } }];
+  const values = { a: "12", n: String(BIG), o: '{"k": [1, null]}', on: "true" };
+  const pairs = Object.entries(values).map(([key, value]) =>
+    `<arg_key>${key}</arg_key>\n<arg_value>${value}</arg_value>\n`
+  );
+  const [, , found] = partsOf(formatOf("glm", tools), [`<tool_call>f\n${pairs.join("")}</tool_call>`]);
+  assertEquals(found, [call("f", { a: "12", n: BIG, o: { k: [1, null] }, on: true })]);
+});
+
 Deno.test("without tools calls are text, but messages of gpt-oss are still messages", () => {
   for (const [calls, answer, text, reasoning] of ANSWERS) {
     if (calls === "harmony" || reasoning !== "") continue;
@@ -272,6 +326,12 @@ Deno.test("the format follows from the chat template", () => {
   assertEquals(callFormat("<|python_tag|>", () => false), "llama3");
   assertEquals(callFormat("Write ```tool_code", () => false), "gemma3");
   assertEquals(callFormat("'<|tool_call>call:' '}<tool_call|>'", () => false), "gemma4");
+  assertEquals(callFormat("'<tool_call>' '<arg_key>'", () => false), "glm");
+  assertEquals(callFormat("'<function_calls>'", () => false), "olmo3");
+  const hasList = (token: string): boolean => token === "<|tool_call|>";
+  assertEquals(callFormat("respond only with <|tool_call|>", () => false), "list");
+  assertEquals(callFormat("'<|tool|>'", hasList), "list"); // Phi-4 mini
+  assertEquals(callFormat("'<tool_call>'", hasList), "hermes"); // Granite 4
   assertEquals(callFormat("", () => false), "hermes");
 });
 
@@ -344,6 +404,12 @@ const DEMANDED: Readonly<Record<CallFormatName, readonly [string, string?]>> = {
   functionGemma: [`<start_function_call>call:weather${ARGUMENTS}<end_function_call>`],
   gemma3: ['```tool_code\n{"name": "weather", "arguments": {"city": "Paris"}}\n```'],
   lfm2: [`<|tool_call_start|>[{"name": "weather", "arguments": ${ARGUMENTS}}]<|tool_call_end|>`],
+  glm: [
+    `<tool_call>\n{"name": "weather", "arguments": ${ARGUMENTS}}\n</tool_call>`,
+    '\n<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>',
+  ],
+  olmo3: [`<function_calls>[{"name": "weather", "arguments": ${ARGUMENTS}}]</function_calls>`],
+  list: [`<|tool_call|>[{"name": "weather", "arguments": ${ARGUMENTS}}]`],
   harmony: [`<|channel|>commentary to=functions.weather <|constrain|>json<|message|>${ARGUMENTS}`],
 };
 
