@@ -51,6 +51,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/store.ts",
   ],
   "src/llm/load.ts": [
+    "src/llm/tokenizer/formats.ts",
     "src/llm/tuner",
     "src/llm/hub.ts",
     "src/llm/arguments.ts",
@@ -237,7 +238,9 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array/tensor",
     "src/graph",
   ],
+  "src/llm/tokenizer/formats.ts": ["src/llm/error.ts"],
   "src/llm/hub": [
+    "src/llm/tokenizer/formats.ts",
     "src/llm/checkpoint/shards.ts",
     "src/llm/error.ts",
     "src/graph",
@@ -248,7 +251,12 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm/checkpoint/shards.ts": ["src/llm/error.ts", "src/array/files", "src/graph", "ffi/file.ts"],
   "src/llm/structured": ["src/llm/answer", "src/llm/tokenizer", "src/llm/abort.ts", "src/llm/error.ts", "src/graph"],
   "src/llm/answer": ["src/llm/tokenizer"],
-  "src/llm/tokenizer": ["src/llm/chat", "src/llm/error.ts", "src/graph"],
+  "src/llm/tokenizer": [
+    "src/llm/tokenizer/formats.ts",
+    "src/llm/chat",
+    "src/llm/error.ts",
+    "src/graph",
+  ],
   "src/llm/chat": ["src/llm/jinja", "src/llm/error.ts", "src/graph"],
   "src/llm/abort.ts": ["src/llm/error.ts"],
   "src/llm/config": ["src/llm/error.ts", "src/graph"],

@@ -19,6 +19,7 @@ import { find, link, linkTarget, makeFolder, names } from "../../../ffi/store.ts
 import { shownPath } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
 import { missingShards, weightFiles } from "../checkpoint/shards.ts";
+import { TOKENIZER_FILES } from "../tokenizer/formats.ts";
 import { readListing, type RepoFile, writeListing } from "./listing.ts";
 import { isCommit, isRevision } from "./name.ts";
 import { LOADED_PATTERNS, select } from "./patterns.ts";
@@ -202,8 +203,8 @@ export class RepoCache {
     // Other tools may keep no list, or have downloaded a part; a model has at least these.
     const listing = this.listing(commit);
     const lacks = listing === undefined
-      ? ["config.json", "tokenizer.json"].filter((name) => !there.includes(name))
-      : select(listing, LOADED_PATTERNS).filter((file) => !this.has(commit, file)).map((file) => file.name);
+      ? ["config.json", tokenizerOf(there) ?? TOKENIZER_FILES[0]].filter((name) => !there.includes(name))
+      : filesLoaded(listing).filter((file) => !this.has(commit, file)).map((file) => file.name);
     return [...new Set([...lacks, ...shards])];
   }
 
@@ -257,4 +258,17 @@ export class RepoCache {
       throw cacheError(path, new FileError("io", `cannot be written: ${reason}`));
     }
   }
+}
+
+/** The file of a model's tokenizer, if it has one. */
+function tokenizerOf(names: readonly string[]): string | undefined {
+  return TOKENIZER_FILES.find((name) => names.includes(name));
+}
+
+/** The files of a listing that loading reads: of several tokenizers the first. */
+function filesLoaded(listing: readonly RepoFile[]): readonly RepoFile[] {
+  const others: readonly string[] = TOKENIZER_FILES.filter((name) =>
+    name !== tokenizerOf(listing.map((file) => file.name))
+  );
+  return select(listing, LOADED_PATTERNS).filter(({ name }) => !others.includes(name));
 }

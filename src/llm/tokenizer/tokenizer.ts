@@ -21,6 +21,7 @@ import {
 import { StreamDecoder } from "./detokenizer.ts";
 import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";
+import type { TokenizerFormat } from "./formats.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
 import type { TokenDecoder } from "./token_decoder.ts";
@@ -29,11 +30,6 @@ import { readModelFile } from "./sentencepiece/model_file.ts";
 import { readTekkenFile } from "./tekken_file.ts";
 import { readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
 import type { Vocabulary } from "./vocabulary.ts";
-
-/** Files that a tokenizer is read from, the first of those that a directory has. */
-export const TOKENIZER_FILES = ["tokenizer.json", "tekken.json", "tokenizer.model"] as const;
-/** One of {@link TOKENIZER_FILES}. */
-export type TokenizerFormat = typeof TOKENIZER_FILES[number];
 
 const READERS = {
   "tokenizer.json": readTokenizerFile,
@@ -247,24 +243,6 @@ export class Tokenizer {
     });
     return ids;
   }
-}
-
-/**
- * The first of {@link TOKENIZER_FILES} that a directory has, read by `read`, which gives `undefined` where there is none. Throws an
- * {@link LlmError} if there is none at all.
- */
-export function findTokenizer(
-  dir: string,
-  read: (name: TokenizerFormat) => Uint8Array | undefined,
-): Pick<TokenizerSource, "tokenizer" | "format"> {
-  for (const format of TOKENIZER_FILES) {
-    const tokenizer = read(format);
-    if (tokenizer !== undefined) return { tokenizer, format };
-  }
-  throw new LlmError(
-    "tokenizer",
-    `${dir}/${TOKENIZER_FILES[0]} does not exist, nor ${TOKENIZER_FILES.slice(1).join(" or ")}`,
-  );
 }
 
 /** What the tokenizer's file says, with the tokens around a text that tokenizer_config.json asks for. */

@@ -369,6 +369,8 @@ Deno.test("a snapshot without a list, as older tools leave it, is used where it 
   Deno.removeSync(`${path}/model-00001-of-00002.safetensors`);
   Deno.removeSync(`${path}/tokenizer.json`);
   assertEquals(mx.lm.hub.show(NAME)[0].missing, ["tokenizer.json", "model-00001-of-00002.safetensors"]);
+  Deno.writeTextFileSync(`${path}/tokenizer.model`, "any");
+  assertEquals(mx.lm.hub.show(NAME)[0].missing, ["model-00001-of-00002.safetensors"]);
   await bench.pull();
   assertEquals(mx.lm.hub.show(NAME)[0].missing, []);
 });

@@ -4,9 +4,10 @@
 
 import process from "node:process";
 import { gunzipSync } from "node:zlib";
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { LlmError } from "../../../src/llm/error.ts";
-import { type EncodeOptions, Tokenizer, type TokenizerFormat } from "../../../src/llm/tokenizer/tokenizer.ts";
+import { findTokenizer, type TokenizerFormat } from "../../../src/llm/tokenizer/formats.ts";
+import { type EncodeOptions, Tokenizer } from "../../../src/llm/tokenizer/tokenizer.ts";
 
 /** Milliseconds that the process computed until now: unlike a clock, other processes do not move it. */
 const cpuTime = (): number => process.cpuUsage().user / 1000;
@@ -165,6 +166,20 @@ Deno.test("control tokens of tokenizer.model and tekken.json are found in text, 
     const both = await loadOther(format, bytes, '{"add_bos_token": false, "add_eos_token": true}');
     assertEquals(both.encode("Hello"), [...hello, 2]);
   }
+});
+
+Deno.test("the first file that a directory has is its tokenizer", () => {
+  const found = (...names: string[]) => {
+    const read = (name: string) => names.includes(name) ? new TextEncoder().encode(name) : undefined;
+    const { format, tokenizer } = findTokenizer("model", read);
+    assertEquals(new TextDecoder().decode(tokenizer), format);
+    return format;
+  };
+  assertEquals(found("tokenizer.model", "tekken.json", "tokenizer.json"), "tokenizer.json");
+  assertEquals(found("tokenizer.model", "tekken.json"), "tekken.json");
+  assertEquals(found("tokenizer.model"), "tokenizer.model");
+  const message = "model/tokenizer.json does not exist, nor tekken.json or tokenizer.model";
+  assertThrows(() => found("vocab.json"), LlmError, message);
 });
 
 Deno.test("tokenizer.model that is damaged is refused with what is wrong", async () => {
