@@ -51,9 +51,9 @@ export const FILES = [
   },
   {
     name: "scales of Q6_K weights are read without their signs",
-    file: "src/array/files/gguf_types.ts",
+    file: "src/array/files/gguf_blocks.ts",
     find: "const scales = wide(view(contiguous(field(blocks, 192, 16)), dt.int8));",
     replace: "const scales = wide(field(blocks, 192, 16));",
-    tests: ["tests/ops/files/array_files_test.ts", "tests/ops/files/io_test.ts"],
+    tests: ["tests/ops/files/gguf_blocks_test.ts"],
   },
 ] as const satisfies readonly Mutant[];

@@ -1,9 +1,10 @@
 """Writes tests/golden/array_files/: small .npy and .npz files of NumPy, and blocks of every quantized type of GGUF with the values that the
-package gguf gives them.
+package gguf gives them. gguf_blocks.json has blocks and float32 values in base64: random blocks, and blocks of the least and the largest codes.
 
 python tests/reference/array_files.py (needs numpy and gguf)
 """
 
+import base64
 import json
 from pathlib import Path
 
@@ -21,7 +22,14 @@ np.save(out / "scalar.npy", np.float64(2.5))
 np.savez(out / "stored.npz", a=x.astype(np.int16), b=np.array([True, False]))
 np.savez_compressed(out / "deflated.npz", a=np.zeros((40, 50), np.float32), b=x.astype(np.float16))
 
-TYPES = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K".split()
+
+def scales_of(name):
+    """Where the 16-bit scales and minima of a block lie."""
+    own = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208], "MXFP4": []}
+    return own.get(name, [0, 2] if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else [0])
+
+
+TYPES = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL MXFP4".split()
 writer = gguf.GGUFWriter(out / "blocks.gguf", "test")
 expected = {}
 for name in TYPES:
@@ -30,9 +38,10 @@ for name in TYPES:
     rows = rng.integers(0, 256, size=(2, 2 * size), dtype=np.uint8)
     blocks = rows.reshape(-1, size)
     # Scales that are small numbers: the 16-bit floats of random bytes may be NaN.
-    at = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208]}.get(name, [0, 2] if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else [0])
-    for offset in at:
+    for offset in scales_of(name):
         blocks[:, offset : offset + 2] = rng.uniform(-1, 1, (len(blocks), 1)).astype(np.float16).view(np.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = 120 + blocks[:, 0] % 16
     writer.add_tensor(f"{name}.weight", rows, raw_dtype=kind)
     expected[name] = [float(v) for v in gguf.dequantize(rows, kind).ravel()]
 writer.write_header_to_file()
@@ -40,3 +49,19 @@ writer.write_kv_data_to_file()
 writer.write_tensors_to_file()
 writer.close()
 (out / "blocks.json").write_text(json.dumps(expected, separators=(",", ":")))
+
+cases = {}
+for name in TYPES:
+    kind = gguf.GGMLQuantizationType[name]
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, size=(12, size), dtype=np.uint8)
+    blocks[8], blocks[9], blocks[10], blocks[11] = 0, 255, 0x0F, 0xF0
+    # The last four: the smallest number, none, and large ones whose products with a code are finite in float16.
+    drawn = np.concatenate([rng.uniform(-1, 1, 8), [2.0**-24, 500, -500, -0.0]]).astype(np.float16)
+    for offset in scales_of(name):
+        blocks[:, offset : offset + 2] = np.concatenate([rng.permutation(drawn[:8]), drawn[8:]]).view(np.uint8).reshape(-1, 2)
+    if name == "MXFP4":
+        blocks[:, 0] = [0, 1, 2, 3, 60, 120, 127, 128, 140, 200, 250, 252]
+    values = gguf.dequantize(blocks, kind).astype("<f4")
+    cases[name] = {key: base64.b64encode(array.tobytes()).decode() for key, array in (("blocks", blocks), ("values", values))}
+(out / "gguf_blocks.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n")

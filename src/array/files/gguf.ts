@@ -205,6 +205,7 @@ function readTensor(cursor: Cursor): GgufTensor {
     const next = product * size;
     return Number.isSafeInteger(next) ? next : bad(`has a shape [${shape}] that is too large`);
   }, 1);
+  if (size === 0 && type.block > 1) bad(`of type ${type.name} has no elements`);
   if ((shape.at(-1) ?? 1) % type.block !== 0) {
     bad(`of type ${type.name} has rows of ${shape.at(-1)}, expected a multiple of ${type.block}`);
   }

@@ -8,7 +8,6 @@ import { DtypeError, quoted, ValueError } from "../../graph/error.ts";
 import { type Shape, sizeOf } from "../../graph/shape.ts";
 import * as dt from "../../graph/dtype.ts";
 import { array } from "../ops/creation.ts";
-import { astype, reshape } from "../ops/movement.ts";
 import { make, Tensor } from "../tensor/tensor.ts";
 import {
   ALIGNMENT,
@@ -22,6 +21,7 @@ import {
   VALUES,
   VERSION,
 } from "./gguf.ts";
+import { codeArrays, storedArray, valueArray } from "./gguf_arrays.ts";
 import { GGUF_CODES } from "./gguf_types.ts";
 import { byName, namedList, type NamedTensors, type TensorTree } from "./named.ts";
 import { tensorPieces, writeFile } from "./pieces.ts";
@@ -32,28 +32,15 @@ import { storedBytes } from "./stored.ts";
 export type GgufMetadata = Record<string, string | string[] | Tensor>;
 
 const WEIGHT = ".weight";
-/** Weights of a group of `mx.dequantize`. */
-const GROUP = 32;
 
 /** The arrays that a tensor becomes, by name. */
-function arraysOf(
-  { path, version }: GgufHeader,
-  { name, type, shape, byteOffset, bytes }: GgufTensor,
-): [string, Tensor][] {
-  const place = { path, version, byteOffset };
-  if (type.dtype) return [[name, make("file", [], [...shape], type.dtype, place)]];
-  const blocks = make("file", [], [bytes / type.bytes, type.bytes], dt.uint8, place);
-  if (type.values) return [[name, reshape(astype(type.values(blocks), dt.float16), [...shape])]];
-  const { codes, scales, biases } = type.affine!(blocks);
+function arraysOf(header: GgufHeader, tensor: GgufTensor): [string, Tensor][] {
+  const { name, type } = tensor;
+  if (type.dtype) return [[name, storedArray(header, tensor, type.dtype)]];
+  if (type.values) return [[name, valueArray(header, tensor, type.values)]];
+  const { weight, scales, biases } = codeArrays(header, tensor, type.codes!);
   const prefix = name.endsWith(WEIGHT) ? name.slice(0, -WEIGHT.length) : name;
-  const rows = shape.slice(0, -1);
-  const columns = shape.at(-1)!;
-  const words = codes.shape.at(-1)! * columns / GROUP;
-  return [
-    [name, reshape(codes, [...rows, words])],
-    [`${prefix}.scales`, reshape(scales, [...rows, columns / GROUP])],
-    [`${prefix}.biases`, reshape(biases, [...rows, columns / GROUP])],
-  ];
+  return [[name, weight], [`${prefix}.scales`, scales], [`${prefix}.biases`, biases!]];
 }
 
 function loadedValue(value: GgufValue): string | string[] | Tensor {

@@ -1,0 +1,130 @@
+/**
+ * Blocks of quantized weights in GGUF as codes, scales and biases of `mx.quantize`, in groups of 32.
+ *
+ * Codes keep their values; only the order of their bits changes. Scales and biases are float16. Those of Q4_K and Q5_K are products of
+ * two numbers of the file, which float16 rounds: by 2^-11 of their size at most.
+ *
+ * @module
+ */
+
+import { bitwiseOr, bitwiseXor, leftShift, multiply, rightShift } from "../ops/binary.ts";
+import { stack } from "../ops/join.ts";
+import { astype, contiguous, reshape } from "../ops/movement.ts";
+import { negative } from "../ops/unary.ts";
+import { view } from "../ops/view.ts";
+import * as dt from "../../graph/dtype.ts";
+import type { CodeFormat, QuantizationMode } from "../../graph/quantization.ts";
+import type { AnyTensor, Tensor } from "../tensor/tensor.ts";
+import { byte, field, fives, groupScales, half, nibbles, q4kCodes, q5kCodes } from "./gguf_blocks.ts";
+
+/** Weights of a group. */
+export const GROUP = 32;
+
+/** Groups of 32 weights as `mx.dequantize` takes them. */
+export interface CodeArrays {
+  /** uint32 (groups, bits). */
+  readonly codes: Tensor;
+  /** float16, or uint8 in mode mxfp4 (groups, 1). */
+  readonly scales: Tensor;
+  /** float16 (groups, 1); absent in mode mxfp4. */
+  readonly biases?: Tensor;
+}
+
+/** A format of codes that holds a type's weights. */
+export interface GgufCodes extends CodeFormat {
+  readonly mode: QuantizationMode;
+  /** Whether scales and biases are rounded to float16. */
+  readonly rounded: boolean;
+  /** The arrays of blocks, uint8 (blocks, bytes). */
+  readonly arrays: (blocks: AnyTensor) => CodeArrays;
+}
+
+/** Codes as the words of `mx.quantize`, lowest bits first: those of 8 weights fill `bits` bytes. */
+function packed(codes: AnyTensor, bits: number): Tensor {
+  const eights = reshape(codes, [-1, GROUP / 8, 8]);
+  const bytes = Array.from({ length: bits }, (_, at) => {
+    const parts: AnyTensor[] = [];
+    for (let i = 0; i < 8; i++) {
+      const shift = i * bits - 8 * at; // of the code within the byte
+      if (shift >= 8 || shift <= -bits) continue;
+      const code = eights.index("...", i);
+      parts.push(shift >= 0 ? leftShift(code, byte(shift)) : rightShift(code, byte(-shift)));
+    }
+    return parts.reduce((sum, part) => bitwiseOr(sum, part));
+  });
+  return view(reshape(contiguous(stack(bytes, -1)), [-1, bits * GROUP / 8]), dt.uint32);
+}
+
+function halves(x: AnyTensor): Tensor {
+  return reshape(astype(x, dt.float16), [-1, 1]);
+}
+
+/** Codes of 4 bits: 16 bytes from `at` on. */
+function fourBits(blocks: AnyTensor, at: number): Tensor {
+  return packed(nibbles(field(blocks, at, 16)), 4);
+}
+
+/** Codes of K-quants with the scale and the minimum of each group. */
+function grouped(blocks: AnyTensor, codes: AnyTensor, bits: number): CodeArrays {
+  const [scales, minima] = groupScales(blocks);
+  return { codes: packed(codes, bits), scales: halves(scales), biases: halves(negative(minima)) };
+}
+
+const AFFINE = { groupSize: GROUP, mode: "affine", rounded: false } as const;
+
+/** The formats by the name of their type. */
+export const BLOCK_CODES = {
+  Q4_0: {
+    ...AFFINE,
+    bits: 4,
+    arrays: (blocks) => {
+      const scales = halves(half(blocks, 0));
+      return { codes: fourBits(blocks, 2), scales, biases: multiply(scales, -8) };
+    },
+  },
+  Q4_1: {
+    ...AFFINE,
+    bits: 4,
+    arrays: (blocks) => ({
+      codes: fourBits(blocks, 4),
+      scales: halves(half(blocks, 0)),
+      biases: halves(half(blocks, 2)),
+    }),
+  },
+  Q5_0: {
+    ...AFFINE,
+    bits: 5,
+    arrays: (blocks) => {
+      const scales = halves(half(blocks, 0));
+      return { codes: packed(fives(blocks, 2), 5), scales, biases: multiply(scales, -16) };
+    },
+  },
+  Q5_1: {
+    ...AFFINE,
+    bits: 5,
+    arrays: (blocks) => ({
+      codes: packed(fives(blocks, 4), 5),
+      scales: halves(half(blocks, 0)),
+      biases: halves(half(blocks, 2)),
+    }),
+  },
+  Q8_0: {
+    ...AFFINE,
+    bits: 8,
+    arrays: (blocks) => {
+      const scales = halves(half(blocks, 0));
+      // Codes of -128 to 127 become 0 to 255.
+      const codes = view(contiguous(bitwiseXor(field(blocks, 2, GROUP), byte(128))), dt.uint32);
+      return { codes, scales, biases: multiply(scales, -128) };
+    },
+  },
+  Q4_K: { ...AFFINE, bits: 4, rounded: true, arrays: (blocks) => grouped(blocks, q4kCodes(blocks), 4) },
+  Q5_K: { ...AFFINE, bits: 5, rounded: true, arrays: (blocks) => grouped(blocks, q5kCodes(blocks), 5) },
+  MXFP4: {
+    groupSize: GROUP,
+    mode: "mxfp4",
+    rounded: false,
+    bits: 4,
+    arrays: (blocks) => ({ codes: fourBits(blocks, 1), scales: contiguous(field(blocks, 0, 1)) }),
+  },
+} as const satisfies Readonly<Record<string, GgufCodes>>;

@@ -1,0 +1,90 @@
+/**
+ * Blocks of quantized GGUF weights have the values of the package gguf, and so have the codes, scales and biases that are made of them.
+ * reference/array_files.py writes blocks and values.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { BLOCK_VALUES } from "../../../src/array/files/gguf_blocks.ts";
+import { BLOCK_CODES } from "../../../src/array/files/gguf_codes.ts";
+import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+
+mx.devices(); // opens the Vulkan library outside of any test
+
+/** Relative, of scales and minima that are rounded to float16. */
+const HALF = 2 ** -11;
+const DEVICES = testDevices();
+const text = Deno.readTextFileSync(new URL("../../golden/array_files/gguf_blocks.json", import.meta.url));
+const golden: Record<string, { readonly blocks: string; readonly values: string }> = JSON.parse(text);
+const typeOf = (name: string) => [...GGUF_TYPES.values()].find((type) => type.name === name)!;
+
+/** Blocks of a type, uint8 (blocks, bytes), and the bits of their values. */
+function caseOf(name: string): { readonly blocks: mx.Tensor; readonly values: Float32Array } {
+  const { blocks, values } = golden[name];
+  return {
+    blocks: mx.array(Uint8Array.fromBase64(blocks)).reshape(-1, typeOf(name).bytes),
+    values: new Float32Array(Uint8Array.fromBase64(values).buffer),
+  };
+}
+
+/** Throws where two numbers differ, in their signs too. A device other than the CPU may round and take tiny numbers for 0. */
+function assertValues(found: Float32Array, expected: Float32Array, device: string): void {
+  assertEquals(found.length, expected.length);
+  const [near, least] = device === "wasm" ? [0, 0] : [2 ** -22, 2 ** -126];
+  expected.forEach((value, i) => {
+    const same = device === "wasm"
+      ? Object.is(found[i], value)
+      : Math.abs(found[i] - value) <= near * Math.abs(value) + least;
+    assert(same, `value ${i} is ${found[i]}, expected ${value}`);
+  });
+}
+
+for (const device of DEVICES) {
+  for (const [name, values] of Object.entries(BLOCK_VALUES).filter(([name]) => name in golden)) {
+    Deno.test(`blocks of ${name} have the values of the package gguf on ${device}`, () => {
+      mx.setDefaultDevice(device);
+      mx.tidy(() => {
+        const { blocks, values: expected } = caseOf(name);
+        assertValues(values(blocks).flatten().toTypedArray() as Float32Array, expected, device);
+      });
+    });
+  }
+
+  for (const [name, { bits, groupSize, mode, rounded, arrays }] of Object.entries(BLOCK_CODES)) {
+    Deno.test(`codes of ${name} have the values of its blocks on ${device}`, () => {
+      mx.setDefaultDevice(device);
+      mx.tidy(() => {
+        const { blocks, values } = caseOf(name);
+        const { codes, scales, biases } = arrays(blocks);
+        assertEquals(codes.shape, [values.length / groupSize, bits]);
+        const wide = (x: mx.Tensor | undefined): mx.Tensor | null => x === undefined ? null : x.astype(mx.float32);
+        const dense = mode === "affine"
+          ? mx.dequantize(codes, wide(scales)!, wide(biases), groupSize, bits)
+          : mx.dequantize(codes, scales, null, groupSize, bits, mode);
+        const found = dense.astype(mx.float32).flatten().toTypedArray() as Float32Array;
+        if (!rounded) return assertNear(found, values, () => mode === "affine" ? 0 : HALF ** 2);
+        const [scale, bias] = [scales, biases!].map((x) => x.astype(mx.float32).toTypedArray() as Float32Array);
+        const largest = 2 ** bits - 1;
+        assertNear(found, values, (_, i) => {
+          const group = Math.floor(i / groupSize);
+          // Below the normal numbers of float16 the step is 2^-24.
+          return HALF * (largest * Math.abs(scale[group]) + Math.abs(bias[group])) + (largest + 1) * 2 ** -25;
+        });
+      });
+    });
+  }
+}
+
+/** Throws where two numbers are further apart than allowed. */
+function assertNear(
+  found: Float32Array,
+  expected: Float32Array,
+  allowed: (value: number, index: number) => number,
+): void {
+  assertEquals(found.length, expected.length);
+  expected.forEach((value, i) => {
+    const most = allowed(value, i);
+    assert(Math.abs(found[i] - value) <= most, `value ${i} is ${found[i]}, expected ${value} within ${most}`);
+  });
+}
