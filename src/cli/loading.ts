@@ -5,6 +5,7 @@
  */
 
 import type { lm } from "../../mod.ts";
+import { note } from "./output.ts";
 import { BYTES, Progress } from "./progress.ts";
 
 /** Options of loading: the device, the display of progress, the signal. */
@@ -15,6 +16,7 @@ export function loadOptions(device: string | undefined, signal?: AbortSignal): l
     ...(device !== undefined && { device }),
     ...(signal && { signal }),
     onDownload: (at) => download.update(at.bytesDone, at.bytesTotal, at),
+    onNote: (line) => note(`${line}\n`),
     onProgress: (done, total) => load.update(done, total),
   };
 }

@@ -25,10 +25,10 @@ import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 import { cachedCommits, type CachedModel, cachedModels, describe, removeCommits, verifyCommit } from "./hub/models.ts";
 import type { VerifiedFile } from "./hub/models.ts";
-import { hubName, parseName } from "./hub/name.ts";
+import { type HubFile, hubName, parseFile, parseName } from "./hub/name.ts";
 import { hubCache, hubEndpoint, hubToken, isOffline } from "./hub/places.ts";
 import type { OnDownload } from "./hub/progress.ts";
-import { cachedSnapshot, type FetchOptions, fetchSnapshot } from "./hub/pull.ts";
+import { cachedSnapshot, type FetchOptions, fetchSnapshot, ggufFile } from "./hub/pull.ts";
 
 export type { CachedFile, CachedModel, VerifiedFile } from "./hub/models.ts";
 export type { DownloadProgress, FileProgress, OnDownload } from "./hub/progress.ts";
@@ -208,7 +208,7 @@ async function verifyModel(name: string, options: VerifyOptions): Promise<Verifi
 
 /**
  * The folder of a model: a folder of that name, else the model of the hub. A model that is complete in the cache needs no
- * connection; others are downloaded.
+ * connection; others are downloaded. A GGUF file stands for the model that it holds, also one of the hub ("org/name/file.gguf").
  */
 export async function modelDirectory(
   given: string,
@@ -219,6 +219,8 @@ export async function modelDirectory(
   if (exists && revision !== undefined) {
     throw new LlmError("option", `${shownPath(given)} is no model of the hub and has no revision: leave that out`);
   }
+  const file = exists ? undefined : parseFile(given);
+  if (file !== undefined) return await ggufOfHub(file, options);
   const hub = exists ? undefined : revision === undefined ? parseName(given) : hubName("load", given, revision);
   if (hub === undefined) return given;
   const cached = cachedSnapshot(hub);
@@ -229,6 +231,14 @@ export async function modelDirectory(
     if (!(cause instanceof LlmError) || cause.code !== "hub") throw cause;
     throw new LlmError("hub", `There is no folder ${shownPath(given)}, and as a model of the hub: ${cause.message}`);
   }
+}
+
+/** The path of a GGUF file of the hub; what it is follows from the file itself. */
+async function ggufOfHub(
+  { hub, file }: HubFile,
+  { revision = hub.revision, onProgress, signal }: Parameters<typeof modelDirectory>[1],
+): Promise<string> {
+  return await ggufFile({ hub: hubName("load", hub.repo, revision), file }, { onProgress, signal });
 }
 
 /** Whether there is something of a name; also if that may not be looked at, which reading it says better. */

@@ -11,29 +11,18 @@ import { packQuantized } from "../array/quantized/packed.ts";
 import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions, type OptionKind } from "./arguments.ts";
-import { TOOL_TEMPLATE } from "./chat/template.ts";
 import { Fields } from "./config/fields.ts";
-import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
-import { activationDtype } from "./checkpoint/activation_dtype.ts";
+import type { GenerationConfig, ModelConfig } from "./config/model.ts";
+import { activationDtype, wishedDtype } from "./checkpoint/activation_dtype.ts";
+import { openCheckpoint } from "./checkpoint/open.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
-import { describeModel, type LanguageModel } from "./models/mod.ts";
-import { findTokenizer } from "./tokenizer/formats.ts";
+import { type Architecture, describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
-import { weightFiles } from "./checkpoint/shards.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
-import { Checksums, type Verify } from "./checkpoint/verify.ts";
-import {
-  checkShards,
-  filesRead,
-  modelFiles,
-  NO_GGUF,
-  openWeights,
-  readModelBytes,
-  readModelFile,
-  type Weights,
-} from "./checkpoint/weights.ts";
+import type { Checksums, Verify } from "./checkpoint/verify.ts";
+import { openWeights, readModelFile, type Weights } from "./checkpoint/weights.ts";
 import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link load}. */
@@ -43,11 +32,14 @@ export interface LoadOptions {
   /**
    * Dtype of activations, keys and values. The default is that of the checkpoint's floats if they are float16 or bfloat16 and the device
    * has matrix units for it, else float32. VKMX_DTYPE sets another default. Weights keep the dtype that they are stored in, except for
-   * dense matrices, which get this one if it has 16 bits.
+   * dense matrices, which get this one if it has 16 bits. float32 also keeps all digits of a GGUF file, in more memory: scales and
+   * values that are made of its blocks are float32 then, else float16.
    */
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** Called with a line about weights of a GGUF file that have no products as they are stored: what became of them, and the error. */
+  readonly onNote?: (line: string) => void;
   /** A folder with adapters, or with fully fine-tuned weights, which are put into the model: see `mx.lm.tuner.loadAdapters`. */
   readonly adapterPath?: string;
   /** Branch, tag or commit of a model of the hub; default that of "org/name@revision", else "main". */
@@ -72,6 +64,7 @@ const LOAD_OPTIONS = {
   dtype: true,
   memoryBytes: "number",
   onDownload: true,
+  onNote: true,
   onProgress: true,
   revision: true,
   signal: true,
@@ -150,51 +143,49 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
     onSmallFiles: (folder) => describeFolder(folder, undefined), // says before the weights come that a model cannot be read
     signal: options.signal,
   });
-  const names = modelFiles(path);
   const opening = mx.openAhead(options.device);
   try {
-    return await loadFrom(path, names, options, opening);
+    return await loadFrom(path, options, opening);
   } finally {
     await opening;
   }
 }
 
 /** The architecture that a folder's config.json describes. */
-export function describeFolder(path: string, sums: Checksums | undefined): ReturnType<typeof describeModel> {
+export function describeFolder(path: string, sums: Checksums | undefined): Architecture {
   const file = `${path}/config.json`;
   const text = readModelFile(path, "config.json", sums);
   if (text !== undefined) return describeModel(Fields.parse(text, file), file);
-  const why = modelFiles(path).some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
-  throw new LlmError("config", `${file} does not exist: ${why}`);
+  throw new LlmError("config", `${file} does not exist: ${path} is not a model directory`);
 }
 
-/** Loads the files of a folder; the tokenizer is read while the device opens. */
-async function loadFrom(
-  path: string,
-  names: readonly string[],
-  options: LoadOptions,
-  opening: Promise<void>,
-): Promise<Loaded> {
-  const files = weightFiles(path, names);
-  const sums = Checksums.of(path, options.verify, [...filesRead(names), ...files]);
-  const architecture = describeFolder(path, sums);
+/** Loads a checkpoint; the tokenizer is read while the device opens. */
+async function loadFrom(path: string, options: LoadOptions, opening: Promise<void>): Promise<Loaded> {
+  const checkpoint = openCheckpoint(path, options.verify);
+  const { fields, file } = checkpoint.readConfig();
+  const architecture = describeModel(fields, file);
   const { config } = architecture;
-  const generationText = readModelFile(path, "generation_config.json", sums);
-  const generationConfig = readGenerationConfig(generationText, `${path}/generation_config.json`);
-
-  checkShards(path, files, names);
-  await sums?.checkFiles(files, options.signal);
-  const tokenizer = await loadTokenizer(path, config, generationConfig, sums);
+  const generationConfig = checkpoint.readGenerationConfig();
+  await checkpoint.checkFiles(options.signal);
+  const tokenizer = await Tokenizer.load({
+    ...checkpoint.readTokenizer(),
+    dir: checkpoint.path,
+    vocabSize: config.vocabSize,
+    eosTokenIds: generationConfig.eosTokenIds.length > 0 ? generationConfig.eosTokenIds : config.eosTokenIds,
+  });
   await opening;
-  const dtypeOf = (stored: Dtype): Dtype =>
-    options.dtype ?? mx.withDevice(options.device, () => activationDtype(stored));
-  const weights = openWeights(path, files, architecture, dtypeOf);
+  const wished = wishedDtype(options.dtype);
+  const exact = wished === mx.float32;
+  const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(options.device, () => activationDtype(stored));
+  const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf);
   try {
     const model = architecture.build(weights);
     weights.finish();
-    mx.withDevice(options.device, () => checkMemory(path, model, weights, options.memoryBytes));
+    mx.withDevice(options.device, () => checkMemory(checkpoint.path, model, weights, options.memoryBytes));
+    const note = checkpoint.note(exact);
+    if (note !== undefined) options.onNote?.(note);
     await read(weights, options);
-    sums?.finish();
+    checkpoint.finish();
     options.signal?.throwIfAborted();
     if (options.adapterPath !== undefined) {
       mx.withDevice(options.device, () => loadAdapters(model, options.adapterPath!));
@@ -215,23 +206,6 @@ async function loadFrom(
     }
     throw cause;
   }
-}
-
-async function loadTokenizer(
-  dir: string,
-  config: ModelConfig,
-  generation: GenerationConfig,
-  sums: Checksums | undefined,
-): Promise<Tokenizer> {
-  return await Tokenizer.load({
-    ...findTokenizer(dir, (name) => readModelBytes(dir, name, sums)),
-    config: readModelFile(dir, "tokenizer_config.json", sums),
-    chatTemplate: readModelFile(dir, "chat_template.jinja", sums),
-    toolTemplate: readModelFile(dir, TOOL_TEMPLATE, sums),
-    dir,
-    vocabSize: config.vocabSize,
-    eosTokenIds: generation.eosTokenIds.length > 0 ? generation.eosTokenIds : config.eosTokenIds,
-  });
 }
 
 async function read(weights: Weights, { device, onProgress, signal }: LoadOptions): Promise<void> {

@@ -320,11 +320,9 @@ Deno.test("generate.ts names a missing directory and a prompt that is too long",
   await fails(["--model", "", "x"], "The model directory is an empty text");
   const gguf = await Deno.makeTempDir();
   await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
-  await fails(
-    ["--model", `${gguf}/q4.gguf`, "x"],
-    "q4.gguf is a file: models are not read from GGUF, take the model's folder",
-  );
-  await fails(["--model", gguf, "x"], "config.json does not exist: models are not read from GGUF");
+  await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf: is too short for a GGUF file");
+  await fails(["--model", gguf, "x"], "q4.gguf: is too short for a GGUF file");
+  await fails(["--model", `${gguf}/none.gguf`, "x"], "none.gguf: does not exist");
   await Deno.remove(gguf, { recursive: true });
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
 });

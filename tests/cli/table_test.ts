@@ -207,12 +207,12 @@ testTable("errors of generate", [
   {
     args: ["generate", "--model", GGUF, "x"],
     code: 1,
-    stderr: `error: ${GGUF}/config.json does not exist: models are not read from GGUF{text}\n`,
+    stderr: `error: ${GGUF}/q4.gguf: is too short for a GGUF file\n`,
   },
   {
     args: ["generate", "--model", `${GGUF}/q4.gguf`, "x"],
     code: 1,
-    stderr: "error: {text}q4.gguf is a file: models are not read from GGUF, take the model's folder{text}\n",
+    stderr: "error: {text}q4.gguf: is too short for a GGUF file\n",
   },
   {
     args: ["generate", "--model", WEIGHTLESS, "x"],

@@ -40,21 +40,27 @@ export function storedArray(
   return make("file", [], [...shape], dtype, { path, version, byteOffset });
 }
 
-/** The values of a quantized tensor, as float16. */
-export function valueArray(header: GgufHeader, tensor: GgufTensor, values: NonNullable<GgufType["values"]>): Tensor {
-  const parts = pieces(header, tensor).map((blocks) => astype(values(blocks), dt.float16));
+/** The values of a quantized tensor. */
+export function valueArray(
+  header: GgufHeader,
+  tensor: GgufTensor,
+  values: NonNullable<GgufType["values"]>,
+  dtype: dt.Dtype,
+): Tensor {
+  const parts = pieces(header, tensor).map((blocks) => astype(values(blocks), dtype));
   return reshape(joined(parts), [...tensor.shape]);
 }
 
-/** The codes, scales and biases of a quantized tensor (…rows, columns); no biases in mode mxfp4. */
+/** The codes of a quantized tensor (…rows, columns), with scales and biases of a dtype; no biases in mode mxfp4. */
 export function codeArrays(
   header: GgufHeader,
   tensor: GgufTensor,
   { bits, groupSize, arrays }: GgufCodes,
+  dtype: dt.Dtype,
 ): { readonly weight: Tensor; readonly scales: Tensor; readonly biases?: Tensor } {
   const rows = tensor.shape.slice(0, -1);
   const groups = tensor.shape.at(-1)! / groupSize;
-  const parts = pieces(header, tensor).map(arrays);
+  const parts = pieces(header, tensor).map((blocks) => arrays(blocks, dtype));
   const whole = (of: readonly Tensor[], words: number): Tensor => reshape(joined(of), [...rows, groups * words]);
   const biases = parts.flatMap((part) => part.biases ?? []);
   return {

@@ -1,8 +1,8 @@
 /**
  * Blocks of quantized weights in GGUF as codes, scales and biases of `mx.quantize`, in groups of 32.
  *
- * Codes keep their values; only the order of their bits changes. Scales and biases are float16. Those of Q4_K and Q5_K are products of
- * two numbers of the file, which float16 rounds: by 2^-11 of their size at most.
+ * Codes keep their values; only the order of their bits changes. Scales and biases are exact in float32. In float16 those of Q4_K and
+ * Q5_K, products of two numbers of the file, are rounded: by 2^-11 of their size at most.
  *
  * @module
  */
@@ -13,6 +13,7 @@ import { astype, contiguous, reshape } from "../ops/movement.ts";
 import { negative } from "../ops/unary.ts";
 import { view } from "../ops/view.ts";
 import * as dt from "../../graph/dtype.ts";
+import type { Dtype } from "../../graph/dtype.ts";
 import type { CodeFormat, QuantizationMode } from "../../graph/quantization.ts";
 import type { AnyTensor, Tensor } from "../tensor/tensor.ts";
 import { byte, field, fives, groupScales, half, nibbles, q4kCodes, q5kCodes } from "./gguf_blocks.ts";
@@ -24,19 +25,19 @@ export const GROUP = 32;
 export interface CodeArrays {
   /** uint32 (groups, bits). */
   readonly codes: Tensor;
-  /** float16, or uint8 in mode mxfp4 (groups, 1). */
+  /** (groups, 1), uint8 in mode mxfp4. */
   readonly scales: Tensor;
-  /** float16 (groups, 1); absent in mode mxfp4. */
+  /** (groups, 1); absent in mode mxfp4. */
   readonly biases?: Tensor;
 }
 
 /** A format of codes that holds a type's weights. */
 export interface GgufCodes extends CodeFormat {
   readonly mode: QuantizationMode;
-  /** Whether scales and biases are rounded to float16. */
+  /** Whether scales and biases are rounded in float16. */
   readonly rounded: boolean;
-  /** The arrays of blocks, uint8 (blocks, bytes). */
-  readonly arrays: (blocks: AnyTensor) => CodeArrays;
+  /** The arrays of blocks, uint8 (blocks, bytes), with scales and biases of a dtype. */
+  readonly arrays: (blocks: AnyTensor, dtype: Dtype) => CodeArrays;
 }
 
 /** Codes as the words of `mx.quantize`, lowest bits first: those of 8 weights fill `bits` bytes. */
@@ -55,8 +56,9 @@ function packed(codes: AnyTensor, bits: number): Tensor {
   return view(reshape(contiguous(stack(bytes, -1)), [-1, bits * GROUP / 8]), dt.uint32);
 }
 
-function halves(x: AnyTensor): Tensor {
-  return reshape(astype(x, dt.float16), [-1, 1]);
+/** A number for each group. */
+function factors(x: AnyTensor, dtype: Dtype): Tensor {
+  return reshape(astype(x, dtype), [-1, 1]);
 }
 
 /** Codes of 4 bits: 16 bytes from `at` on. */
@@ -65,9 +67,9 @@ function fourBits(blocks: AnyTensor, at: number): Tensor {
 }
 
 /** Codes of K-quants with the scale and the minimum of each group. */
-function grouped(blocks: AnyTensor, codes: AnyTensor, bits: number): CodeArrays {
+function grouped(blocks: AnyTensor, dtype: Dtype, codes: AnyTensor, bits: number): CodeArrays {
   const [scales, minima] = groupScales(blocks);
-  return { codes: packed(codes, bits), scales: halves(scales), biases: halves(negative(minima)) };
+  return { codes: packed(codes, bits), scales: factors(scales, dtype), biases: factors(negative(minima), dtype) };
 }
 
 const AFFINE = { groupSize: GROUP, mode: "affine", rounded: false } as const;
@@ -77,49 +79,49 @@ export const BLOCK_CODES = {
   Q4_0: {
     ...AFFINE,
     bits: 4,
-    arrays: (blocks) => {
-      const scales = halves(half(blocks, 0));
+    arrays: (blocks, dtype) => {
+      const scales = factors(half(blocks, 0), dtype);
       return { codes: fourBits(blocks, 2), scales, biases: multiply(scales, -8) };
     },
   },
   Q4_1: {
     ...AFFINE,
     bits: 4,
-    arrays: (blocks) => ({
+    arrays: (blocks, dtype) => ({
       codes: fourBits(blocks, 4),
-      scales: halves(half(blocks, 0)),
-      biases: halves(half(blocks, 2)),
+      scales: factors(half(blocks, 0), dtype),
+      biases: factors(half(blocks, 2), dtype),
     }),
   },
   Q5_0: {
     ...AFFINE,
     bits: 5,
-    arrays: (blocks) => {
-      const scales = halves(half(blocks, 0));
+    arrays: (blocks, dtype) => {
+      const scales = factors(half(blocks, 0), dtype);
       return { codes: packed(fives(blocks, 2), 5), scales, biases: multiply(scales, -16) };
     },
   },
   Q5_1: {
     ...AFFINE,
     bits: 5,
-    arrays: (blocks) => ({
+    arrays: (blocks, dtype) => ({
       codes: packed(fives(blocks, 4), 5),
-      scales: halves(half(blocks, 0)),
-      biases: halves(half(blocks, 2)),
+      scales: factors(half(blocks, 0), dtype),
+      biases: factors(half(blocks, 2), dtype),
     }),
   },
   Q8_0: {
     ...AFFINE,
     bits: 8,
-    arrays: (blocks) => {
-      const scales = halves(half(blocks, 0));
+    arrays: (blocks, dtype) => {
+      const scales = factors(half(blocks, 0), dtype);
       // Codes of -128 to 127 become 0 to 255.
       const codes = view(contiguous(bitwiseXor(field(blocks, 2, GROUP), byte(128))), dt.uint32);
       return { codes, scales, biases: multiply(scales, -128) };
     },
   },
-  Q4_K: { ...AFFINE, bits: 4, rounded: true, arrays: (blocks) => grouped(blocks, q4kCodes(blocks), 4) },
-  Q5_K: { ...AFFINE, bits: 5, rounded: true, arrays: (blocks) => grouped(blocks, q5kCodes(blocks), 5) },
+  Q4_K: { ...AFFINE, bits: 4, rounded: true, arrays: (blocks, dtype) => grouped(blocks, dtype, q4kCodes(blocks), 4) },
+  Q5_K: { ...AFFINE, bits: 5, rounded: true, arrays: (blocks, dtype) => grouped(blocks, dtype, q5kCodes(blocks), 5) },
   MXFP4: {
     groupSize: GROUP,
     mode: "mxfp4",

@@ -37,8 +37,8 @@ const WEIGHT = ".weight";
 function arraysOf(header: GgufHeader, tensor: GgufTensor): [string, Tensor][] {
   const { name, type } = tensor;
   if (type.dtype) return [[name, storedArray(header, tensor, type.dtype)]];
-  if (type.values) return [[name, valueArray(header, tensor, type.values)]];
-  const { weight, scales, biases } = codeArrays(header, tensor, type.codes!);
+  if (type.values) return [[name, valueArray(header, tensor, type.values, dt.float16)]];
+  const { weight, scales, biases } = codeArrays(header, tensor, type.codes!, dt.float16);
   const prefix = name.endsWith(WEIGHT) ? name.slice(0, -WEIGHT.length) : name;
   return [[name, weight], [`${prefix}.scales`, scales], [`${prefix}.biases`, biases!]];
 }

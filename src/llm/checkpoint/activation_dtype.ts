@@ -11,11 +11,16 @@ import type { Dtype } from "../../array/mod.ts";
 
 const DTYPES: Readonly<Record<string, Dtype>> = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 };
 
+/** The dtype that a caller or VKMX_DTYPE asks for. */
+export function wishedDtype(option: Dtype | undefined): Dtype | undefined {
+  const name = environment("VKMX_DTYPE");
+  return option ?? (name === undefined ? undefined : DTYPES[name]);
+}
+
 /**
- * Dtype of activations on the default device, of a model whose floats have `stored`. It is what VKMX_DTYPE names, else `stored` where the
+ * Dtype of activations on the default device where nobody asks for one, of a model whose floats have `stored`. It is `stored` where the
  * device has matrix units for it, else float32.
  */
 export function activationDtype(stored: Dtype): Dtype {
-  const wished = environment("VKMX_DTYPE");
-  return wished === undefined ? deviceOf([]).activationDtype(stored) : DTYPES[wished];
+  return deviceOf([]).activationDtype(stored);
 }

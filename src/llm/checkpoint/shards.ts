@@ -1,11 +1,11 @@
 /**
  * Which files of a model directory hold weights. A checkpoint in several files, its shards, has an index from tensors to files.
- * Without an index, names such as model-00001-of-00003.safetensors say how many files there must be.
+ * Without an index, names such as model-00001-of-00003.safetensors say how many files there must be. So do those of GGUF files.
  *
  * @module
  */
 
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { FileError, InputFile } from "../../../ffi/file.ts";
 import { JsonReader } from "../../array/files/json_reader.ts";
 import { MAX_NAME, MAX_STRING, MAX_TENSORS } from "../../array/files/safetensors.ts";
@@ -78,4 +78,30 @@ function readIndex(path: string): string[] {
 function isPlainName(file: string): boolean {
   // deno-lint-ignore no-control-regex
   return file.length <= 255 && /^[^/\\:\0-\x1f\x7f-\x9f]+\.safetensors$/.test(file) && !file.startsWith(".");
+}
+
+const GGUF = ".gguf";
+/** The name of a GGUF file that is one of several. */
+const PART = /-(\d{5})-of-(\d{5})\.gguf$/;
+
+/** Whether a path names a GGUF file. */
+export function isGguf(path: string): boolean {
+  return path.endsWith(GGUF);
+}
+
+/** The number of a GGUF file among those of its model, from 1 on. */
+export function partNumber(path: string): number {
+  return Number(PART.exec(path)?.[1] ?? 1);
+}
+
+/** The GGUF files of a model, in order, by the path of any of them. */
+export function partsOf(path: string): string[] {
+  const name = basename(path);
+  const [part, , count] = PART.exec(name) ?? [];
+  if (part === undefined) return [path];
+  const start = name.slice(0, -part.length);
+  return Array.from(
+    { length: Number(count) },
+    (_, i) => join(dirname(path), `${start}-${String(i + 1).padStart(5, "0")}-of-${count}${GGUF}`),
+  );
 }

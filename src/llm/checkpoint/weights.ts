@@ -10,7 +10,6 @@
 import { join } from "node:path";
 import { FileError, fileNames, readFile } from "../../../ffi/file.ts";
 import * as mx from "../../array/mod.ts";
-import { MAX_TENSORS } from "../../array/files/safetensors.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
@@ -291,39 +290,17 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Checksums): 
   }
 }
 
-/** Opens the files of a directory that hold weights; no tensor is read yet. */
+/** Names and stacks the tensors of a checkpoint for a model; they belong to the result. No tensor is read yet. */
 export function openWeights(
-  dir: string,
-  names: readonly string[],
+  path: string,
+  stored: Map<string, Tensor>,
   { config, stacks, prefix, nameOf }: CheckpointNames,
   dtype: Dtype | ((stored: Dtype) => Dtype),
 ): Weights {
-  const stored = new Map<string, Tensor>();
-  const from = new Map<string, string>();
-  try {
-    for (const file of names) {
-      for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
-        const other = from.get(name);
-        if (other !== undefined) {
-          const both = [other, file].map(shownPath).join(" and ");
-          throw new LlmError("weights", `${shownPath(dir)}: ${quoted(name)} is in both ${both}`);
-        }
-        untrack(tensor);
-        from.set(name, file);
-        stored.set(name, tensor);
-      }
-      if (stored.size > MAX_TENSORS) {
-        throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
-      }
-    }
-  } catch (error) {
-    mx.dispose([...stored.values()]);
-    throw error;
-  }
   const own = renamed(stored, nameOf);
   const named = withPrefix(own);
   const headless = named !== own && !named.keys().some((name) => name.startsWith(HEAD));
-  const weights = new Weights(dir, config, named, dtype, headless, prefix);
+  const weights = new Weights(path, config, named, dtype, headless, prefix);
   for (const stack of stacks) weights.stack(stack);
   return weights;
 }
@@ -370,19 +347,6 @@ export function checkShards(dir: string, files: readonly string[], names: readon
   throw new LlmError("weights", `${shownPath(dir)} lacks ${listed(missing.map(shownPath))}: download the model again`);
 }
 
-/** The tensors of a file by name, not read yet. */
-function readNames(path: string): Readonly<Record<string, Tensor>> {
-  try {
-    return mx.loadSafetensors(path);
-  } catch (cause) {
-    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
-    throw cause;
-  }
-}
-
-/** The advice for a model in the format of llama.cpp. */
-export const NO_GGUF = "models are not read from GGUF, take the model's folder with config.json and model*.safetensors";
-
 /** Names of the files in a model directory. Throws when it is not one that can be read. */
 export function modelFiles(dir: string): string[] {
   if (dir === "") throw new LlmError("weights", "The model directory is an empty text: name a folder");
@@ -393,8 +357,8 @@ export function modelFiles(dir: string): string[] {
     const meant = nameInAddress(dir);
     const hint = meant !== undefined
       ? `: did you mean ${meant}?`
-      : dir.endsWith(".gguf")
-      ? `: ${NO_GGUF}`
+      : dir.endsWith(".gguf") && cause.code === "kind"
+      ? ": GGUF files are loaded, and only folders are inspected, converted or fused"
       : cause.code === "kind"
       ? ": name the folder that it lies in"
       : cause.code === "missing"

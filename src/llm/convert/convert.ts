@@ -32,6 +32,7 @@ import type { WeightModule } from "../layers/modules.ts";
 import { describeFolder } from "../load.ts";
 import type { Architecture } from "../models/mod.ts";
 import { weightFiles } from "../checkpoint/shards.ts";
+import { readTensors } from "../checkpoint/directory.ts";
 import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/weights.ts";
 
 export type { ConvertOptions } from "./options.ts";
@@ -227,7 +228,7 @@ function sourcesOf(
 
 /** Throws unless the tensors are those of the model, as loading it does. */
 function checkWeights(path: string, files: readonly string[], architecture: Architecture): void {
-  using weights = openWeights(path, files, architecture, mx.float32);
+  using weights = openWeights(path, readTensors(path, files), architecture, mx.float32);
   using _ = architecture.build(weights);
   weights.finish();
 }

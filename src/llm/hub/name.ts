@@ -40,6 +40,20 @@ export function parseName(text: string): HubName | undefined {
   return isRepo(repo) && (revision === undefined || isRevision(revision)) ? { repo, revision } : undefined;
 }
 
+/** A GGUF file of a model of the hub. */
+export interface HubFile {
+  readonly hub: HubName;
+  /** Its path in the repository. */
+  readonly file: string;
+}
+
+/** Takes "org/name/file.gguf" or "org/name@revision/file.gguf" apart; undefined if a text is not of that form. */
+export function parseFile(text: string): HubFile | undefined {
+  const [, name = "", file = ""] = /^([^/]+\/[^/]+)\/(.+\.gguf)$/.exec(text) ?? [];
+  const hub = parseName(name);
+  return hub !== undefined && isFileName(file) && !/[*?]/.test(file) ? { hub, file } : undefined;
+}
+
 /** A page of the hub, or what its mirror and other programs write before a name. */
 const ADDRESS =
   /^(?:https?:\/\/)?(?:www\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com)\/(?:models\/)?([^/?#]+\/[^/?#]+)(?:\/(?:tree|blob|resolve|commit)\/([^/?#]+))?/;

@@ -65,5 +65,5 @@ function patternOf(pattern: string): RegExp {
 
 /** Whether a file holds weights. */
 export function isWeights(name: string): boolean {
-  return name.endsWith(".safetensors");
+  return name.endsWith(".safetensors") || name.endsWith(".gguf");
 }

@@ -4,15 +4,17 @@
  * @module
  */
 
+import { join } from "node:path";
 import { freeBytes } from "../../../ffi/store.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { partsOf } from "../checkpoint/shards.ts";
 import { LlmError } from "../error.ts";
 import { listFiles, resolveCommit } from "./api.ts";
 import { RepoCache } from "./cache.ts";
 import { Downloads } from "./download.ts";
 import { HubClient } from "./http.ts";
 import type { RepoFile } from "./listing.ts";
-import { DEFAULT_REVISION, type HubName, isCommit } from "./name.ts";
+import { DEFAULT_REVISION, type HubFile, type HubName, isCommit } from "./name.ts";
 import { isWeights, select } from "./patterns.ts";
 import { hubCache, hubEndpoint, hubToken, isOffline } from "./places.ts";
 import { INTERVAL_MS, Meter, type OnDownload } from "./progress.ts";
@@ -56,6 +58,20 @@ export function cachedSnapshot({ repo, revision = DEFAULT_REVISION }: HubName, c
   const commit = folder.commitOf(revision);
   if (commit === undefined || folder.missing(commit).length > 0) return undefined;
   return { commit, path: folder.snapshot(commit) };
+}
+
+/**
+ * The path of a GGUF file of a model of the hub, with the other parts of its model beside it. What the cache has needs no connection;
+ * else they are downloaded.
+ */
+export async function ggufFile({ hub, file }: HubFile, options: FetchOptions): Promise<string> {
+  const files = partsOf(file);
+  const folder = new RepoCache(hubCache(options.cache), hub.repo);
+  const commit = folder.commitOf(hub.revision ?? DEFAULT_REVISION);
+  const there = commit === undefined ? undefined : folder.files(commit);
+  if (files.every((name) => there?.has(name))) return join(folder.snapshot(commit!), file);
+  const { path } = await fetchSnapshot(hub, { ...options, files });
+  return join(path, file);
 }
 
 /** Asks the hub for a revision of a model and downloads what the cache lacks of it. */
@@ -167,8 +183,11 @@ function checkWanted(
     ? wanted.some(({ name }) => isWeights(name)) ? undefined : "weights in safetensors"
     : "config.json";
   if (lacks === undefined) return;
-  const gguf = listing.some(({ name }) => name.endsWith(".gguf")) ? "; models are not read from GGUF" : "";
-  throw new LlmError("hub", `${repo} has no ${lacks}${gguf}: take a model as mlx-lm or transformers publish it`);
+  const gguf = listing.find(({ name }) => name.endsWith(".gguf"));
+  const advice = gguf === undefined
+    ? "take a model as mlx-lm or transformers publish it"
+    : `load one of its files, such as ${quoted(`${repo}/${gguf.name}`)}`;
+  throw new LlmError("hub", `${repo} has no ${lacks}: ${advice}`);
 }
 
 /** Throws if the disk has no room for the missing files, before anything is downloaded. */

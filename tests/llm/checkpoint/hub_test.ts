@@ -208,7 +208,7 @@ Deno.test("what the hub refuses is said in one line with what to do", async () =
   );
   assertMatch(
     await fails(bench.pull({}, "org/gguf")),
-    /^org\/gguf has no weights in safetensors; models are not read from GGUF: take/,
+    /^org\/gguf has no weights in safetensors: load one of its files, such as "org\/gguf\/a.gguf"$/,
   );
   assertMatch(await fails(bench.pull({}, "org/empty")), /^org\/empty has no config.json: take/);
   bench.server.fault = () => new Response(null, { status: 403, headers: { "x-error-message": "no\u00a0\u0085more" } });

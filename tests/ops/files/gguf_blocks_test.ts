@@ -6,7 +6,7 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { BLOCK_VALUES } from "../../../src/array/files/gguf_blocks.ts";
-import { BLOCK_CODES } from "../../../src/array/files/gguf_codes.ts";
+import { BLOCK_CODES, type GgufCodes } from "../../../src/array/files/gguf_codes.ts";
 import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
@@ -51,28 +51,32 @@ for (const device of DEVICES) {
     });
   }
 
-  for (const [name, { bits, groupSize, mode, rounded, arrays }] of Object.entries(BLOCK_CODES)) {
-    Deno.test(`codes of ${name} have the values of its blocks on ${device}`, () => {
-      mx.setDefaultDevice(device);
-      mx.tidy(() => {
-        const { blocks, values } = caseOf(name);
-        const { codes, scales, biases } = arrays(blocks);
-        assertEquals(codes.shape, [values.length / groupSize, bits]);
-        const wide = (x: mx.Tensor | undefined): mx.Tensor | null => x === undefined ? null : x.astype(mx.float32);
-        const dense = mode === "affine"
-          ? mx.dequantize(codes, wide(scales)!, wide(biases), groupSize, bits)
-          : mx.dequantize(codes, scales, null, groupSize, bits, mode);
-        const found = dense.astype(mx.float32).flatten().toTypedArray() as Float32Array;
-        if (!rounded) return assertNear(found, values, () => mode === "affine" ? 0 : HALF ** 2);
-        const [scale, bias] = [scales, biases!].map((x) => x.astype(mx.float32).toTypedArray() as Float32Array);
-        const largest = 2 ** bits - 1;
-        assertNear(found, values, (_, i) => {
-          const group = Math.floor(i / groupSize);
-          // Below the normal numbers of float16 the step is 2^-24.
-          return HALF * (largest * Math.abs(scale[group]) + Math.abs(bias[group])) + (largest + 1) * 2 ** -25;
+  for (const [name, { bits, groupSize, mode, ...codec }] of Object.entries<GgufCodes>(BLOCK_CODES)) {
+    for (const dtype of mode === "affine" ? [mx.float32, mx.float16] : [mx.float32]) {
+      Deno.test(`codes of ${name} with ${dtype.name} scales have the values of its blocks on ${device}`, () => {
+        mx.setDefaultDevice(device);
+        mx.tidy(() => {
+          const { blocks, values } = caseOf(name);
+          const rounded = codec.rounded && dtype === mx.float16;
+          const { codes, scales, biases } = codec.arrays(blocks, dtype);
+          if (mode === "affine") assertEquals([scales.dtype, biases!.dtype], [dtype, dtype]);
+          assertEquals(codes.shape, [values.length / groupSize, bits]);
+          const wide = (x: mx.Tensor | undefined): mx.Tensor | null => x === undefined ? null : x.astype(mx.float32);
+          const dense = mode === "affine"
+            ? mx.dequantize(codes, wide(scales)!, wide(biases), groupSize, bits)
+            : mx.dequantize(codes, scales, null, groupSize, bits, mode);
+          const found = dense.astype(mx.float32).flatten().toTypedArray() as Float32Array;
+          if (!rounded) return assertNear(found, values, () => mode === "affine" ? 0 : HALF ** 2);
+          const [scale, bias] = [scales, biases!].map((x) => x.astype(mx.float32).toTypedArray() as Float32Array);
+          const largest = 2 ** bits - 1;
+          assertNear(found, values, (_, i) => {
+            const group = Math.floor(i / groupSize);
+            // Below the normal numbers of float16 the step is 2^-24.
+            return HALF * (largest * Math.abs(scale[group]) + Math.abs(bias[group])) + (largest + 1) * 2 ** -25;
+          });
         });
       });
-    });
+    }
   }
 }
 

@@ -7,7 +7,7 @@ import { gunzipSync } from "node:zlib";
 import * as mx from "../../../mod.ts";
 
 /** A tensor of a checkpoint, whose values are uniform in a range. */
-type TensorRow = readonly [
+export type TensorRow = readonly [
   name: string,
   dtype: "float32" | "bfloat16" | "uint32" | "uint8",
   shape: readonly number[],
@@ -78,7 +78,7 @@ export function expectedLogits(index: number): Float32Array {
 }
 
 /** Tensor number `row` of a checkpoint. */
-function tensorOf([, dtype, shape, low, high]: TensorRow, row: number): mx.Tensor {
+export function tensorOf([, dtype, shape, low, high]: TensorRow, row: number): mx.Tensor {
   const words = new Uint32Array(shape.reduce((product, size) => product * size, 1));
   for (let i = 0; i < words.length; i++) words[i] = hash((Math.imul(i, 2654435761) + Math.imul(row, 0x9e3779b9)) >>> 0);
   if (dtype === "uint32") return mx.array(words).reshape([...shape]);
@@ -87,7 +87,7 @@ function tensorOf([, dtype, shape, low, high]: TensorRow, row: number): mx.Tenso
 }
 
 /** A word whose bits all depend on those of another. */
-function hash(word: number): number {
+export function hash(word: number): number {
   let x = word;
   for (const [shift, factor] of [[16, 0x85ebca6b], [13, 0xc2b2ae35]]) x = Math.imul(x ^ (x >>> shift), factor) >>> 0;
   return (x ^ (x >>> 16)) >>> 0;

@@ -1,0 +1,115 @@
+/**
+ * A model directory as mlx-lm lays it out: config.json, tokenizer.json and safetensors.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { MAX_TENSORS } from "../../array/files/safetensors.ts";
+import { untrack } from "../../array/tensor/tracking.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { TOOL_TEMPLATE } from "../chat/template.ts";
+import { Fields } from "../config/fields.ts";
+import { type GenerationConfig, readGenerationConfig } from "../config/model.ts";
+import { LlmError } from "../error.ts";
+import type { Checkpoint, TokenizerTexts } from "./checkpoint.ts";
+import { weightFiles } from "./shards.ts";
+import { Checksums, type Verify } from "./verify.ts";
+import { checkShards, filesRead, readModelBytes, readModelFile } from "./weights.ts";
+
+/** A checkpoint in a folder. */
+export class DirectoryCheckpoint implements Checkpoint {
+  readonly path: string;
+  readonly #names: readonly string[];
+  readonly #files: readonly string[];
+  readonly #sums: Checksums | undefined;
+
+  /** Finds the files of weights among `names`, the names of the folder's files. */
+  constructor(path: string, names: readonly string[], verify: Verify | undefined) {
+    this.path = path;
+    this.#names = names;
+    this.#files = weightFiles(path, names);
+    this.#sums = Checksums.of(path, verify, [...filesRead(names), ...this.#files]);
+  }
+
+  readConfig(): { readonly fields: Fields; readonly file: string } {
+    const file = `${this.path}/config.json`;
+    const text = readModelFile(this.path, "config.json", this.#sums);
+    if (text === undefined) {
+      throw new LlmError("config", `${file} does not exist: ${this.path} is not a model directory`);
+    }
+    return { fields: Fields.parse(text, file), file };
+  }
+
+  readGenerationConfig(): GenerationConfig {
+    const text = readModelFile(this.path, "generation_config.json", this.#sums);
+    return readGenerationConfig(text, `${this.path}/generation_config.json`);
+  }
+
+  async checkFiles(signal: AbortSignal | undefined): Promise<void> {
+    checkShards(this.path, this.#files, this.#names);
+    await this.#sums?.checkFiles(this.#files, signal);
+  }
+
+  readTokenizer(): TokenizerTexts {
+    const tokenizer = readModelBytes(this.path, "tokenizer.json", this.#sums);
+    if (tokenizer === undefined) throw new LlmError("tokenizer", `${this.path}/tokenizer.json does not exist`);
+    return {
+      tokenizer,
+      config: readModelFile(this.path, "tokenizer_config.json", this.#sums),
+      chatTemplate: readModelFile(this.path, "chat_template.jinja", this.#sums),
+      toolTemplate: readModelFile(this.path, TOOL_TEMPLATE, this.#sums),
+    };
+  }
+
+  tensors(): Map<string, Tensor> {
+    return readTensors(this.path, this.#files);
+  }
+
+  note(): undefined {
+    return undefined;
+  }
+
+  finish(): void {
+    this.#sums?.finish();
+  }
+}
+
+/** The tensors of files in a folder by name, none of them read. */
+export function readTensors(dir: string, files: readonly string[]): Map<string, Tensor> {
+  const stored = new Map<string, Tensor>();
+  const from = new Map<string, string>();
+  try {
+    for (const file of files) {
+      for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
+        const other = from.get(name);
+        if (other !== undefined) {
+          const both = [other, file].map(shownPath).join(" and ");
+          throw new LlmError("weights", `${shownPath(dir)}: ${quoted(name)} is in both ${both}`);
+        }
+        untrack(tensor);
+        from.set(name, file);
+        stored.set(name, tensor);
+      }
+      if (stored.size > MAX_TENSORS) {
+        throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
+      }
+    }
+  } catch (error) {
+    mx.dispose([...stored.values()]);
+    throw error;
+  }
+  return stored;
+}
+
+/** The tensors of a file by name. */
+function readNames(path: string): Readonly<Record<string, Tensor>> {
+  try {
+    return mx.loadSafetensors(path);
+  } catch (cause) {
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
+    throw cause;
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * A model in GGUF files: config, tokenizer, chat template and weights from one file, or from the parts of one.
+ *
+ * @module
+ */
+
+import { basename, dirname } from "node:path";
+import * as mx from "../../../array/mod.ts";
+import type { Tensor } from "../../../array/mod.ts";
+import { type GgufHeader, type GgufTensor, readGguf } from "../../../array/files/gguf.ts";
+import { storedArray } from "../../../array/files/gguf_arrays.ts";
+import { MAX_TENSORS } from "../../../array/files/safetensors.ts";
+import { storedBytes } from "../../../array/files/stored.ts";
+import { untrack } from "../../../array/tensor/tracking.ts";
+import { quoted, shownPath } from "../../../graph/error.ts";
+import { Fields } from "../../config/fields.ts";
+import { type GenerationConfig, readGenerationConfig } from "../../config/model.ts";
+import { LlmError } from "../../error.ts";
+import type { Checkpoint, TokenizerTexts } from "../checkpoint.ts";
+import { partsOf } from "../shards.ts";
+import { Checksums, type Verify } from "../verify.ts";
+import { type Facts, headsOf } from "./config.ts";
+import { familyOf, fieldsOf, type GgufFamily } from "./families.ts";
+import { Metadata } from "./metadata.ts";
+import { describeTypes, type Placed, tensorsOf } from "./tensors.ts";
+import { endIds, tokenizerTexts } from "./tokenizer.ts";
+
+/** Most elements of a tensor that a config is made of: the pairs of a head. */
+const MAX_FACTORS = 4096;
+
+/** Keys of suggestions for sampling, and the fields of generation_config.json. */
+const SAMPLING = [
+  ["general.sampling.temp", "temperature"],
+  ["general.sampling.top_k", "top_k"],
+  ["general.sampling.top_p", "top_p"],
+  ["general.sampling.min_p", "min_p"],
+] as const;
+
+/** A checkpoint in a GGUF file or the parts of one. */
+export class GgufCheckpoint implements Checkpoint {
+  readonly path: string;
+  readonly #placed: readonly Placed[];
+  readonly #facts: Facts;
+  readonly #family: GgufFamily;
+  readonly #files: readonly string[];
+  readonly #sums: Checksums | undefined;
+
+  /** Reads the headers of a file and of the other parts of its model. */
+  constructor(path: string, verify: Verify | undefined) {
+    const files = partsOf(path);
+    this.path = files[0];
+    this.#files = files.map((file) => basename(file));
+    this.#sums = Checksums.of(dirname(path), verify, this.#files);
+    const headers = files.map(readHeader);
+    const metadata = new Metadata(this.path, headers[0]);
+    this.#placed = headers.flatMap((header) => header.tensors.map((tensor) => ({ header, tensor })));
+    this.#facts = factsOf(metadata, this.#placed);
+    checkParts(metadata, files, this.#placed);
+    this.#family = familyOf(this.#facts);
+  }
+
+  note(exact: boolean): string | undefined {
+    const types = describeTypes(this.#placed, exact);
+    return types && `${shownPath(basename(this.path))}: ${types}`;
+  }
+
+  readConfig(): { readonly fields: Fields; readonly file: string } {
+    const isQuantized = this.#placed.some(({ tensor }) => tensor.type.codes);
+    const values = {
+      ...fieldsOf(this.#family, this.#facts),
+      eos_token_id: endIds(this.#facts.metadata),
+      // The format of each matrix follows from its shapes.
+      ...(isQuantized && { quantization: { group_size: 32, bits: 4 } }),
+    };
+    return { fields: new Fields(values, this.path), file: this.path };
+  }
+
+  readGenerationConfig(): GenerationConfig {
+    const { metadata } = this.#facts;
+    const values = SAMPLING.map(([key, field]) => [field, metadata.number(key)]);
+    return readGenerationConfig(JSON.stringify(Object.fromEntries(values)), this.path);
+  }
+
+  async checkFiles(signal: AbortSignal | undefined): Promise<void> {
+    await this.#sums?.checkFiles(this.#files, signal);
+  }
+
+  readTokenizer(): TokenizerTexts {
+    return tokenizerTexts(this.#facts.metadata);
+  }
+
+  tensors(exact: boolean): Map<string, Tensor> {
+    return mx.tidy(() => {
+      const stored = new Map<string, Tensor>();
+      for (const [name, tensor] of tensorsOf(this.#placed, this.#family, headsOf(this.#facts), exact)) {
+        if (stored.has(name)) this.#facts.metadata.fail(`two tensors are ${quoted(name)}`, "weights");
+        stored.set(name, tensor);
+      }
+      for (const tensor of stored.values()) untrack(tensor);
+      return stored;
+    });
+  }
+
+  finish(): void {
+    this.#sums?.finish();
+  }
+}
+
+function readHeader(path: string): GgufHeader {
+  try {
+    return readGguf(path);
+  } catch (cause) {
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
+    throw cause;
+  }
+}
+
+function factsOf(metadata: Metadata, placed: readonly Placed[]): Facts {
+  const tensors = new Map<string, GgufTensor>();
+  for (const { tensor } of placed) {
+    if (tensors.has(tensor.name)) metadata.fail(`${quoted(tensor.name)} is in two of its files`, "weights");
+    tensors.set(tensor.name, tensor);
+  }
+  const architecture = metadata.string("general.architecture") ??
+    metadata.fail('the metadata lack "general.architecture": take the GGUF file of a language model');
+  return {
+    metadata,
+    architecture,
+    tensors,
+    number: (key) => metadata.shared(`${architecture}.${key}`),
+    floats: (name) => floatsOf(metadata, placed.find(({ tensor }) => tensor.name === name)),
+  };
+}
+
+/** The elements of a small tensor of float32, if it is there. */
+function floatsOf(metadata: Metadata, placed: Placed | undefined): number[] | undefined {
+  if (placed === undefined) return undefined;
+  const { header, tensor } = placed;
+  const { name, type, shape } = tensor;
+  if (type.dtype !== mx.float32 || shape.length !== 1 || shape[0] > MAX_FACTORS) {
+    metadata.fail(`${quoted(name)} is not a list of at most ${MAX_FACTORS} float32`, "weights");
+  }
+  using array = storedArray(header, tensor, mx.float32);
+  return Array.from(new Float32Array(storedBytes(array).slice().buffer));
+}
+
+/** Throws unless the parts of a model are all there and have as many tensors as they should. */
+function checkParts(metadata: Metadata, files: readonly string[], placed: readonly Placed[]): void {
+  const count = metadata.number("split.count") ?? 1;
+  if (Math.max(count, 1) !== files.length) {
+    metadata.fail(
+      `the model is in ${count} files, and by the name there are ${files.length}: keep their names`,
+      "weights",
+    );
+  }
+  const tensors = metadata.number("split.tensors.count") ?? placed.length;
+  if (tensors !== placed.length) {
+    metadata.fail(`the model has ${tensors} tensors and its files ${placed.length}: download them again`, "weights");
+  }
+  if (placed.length > MAX_TENSORS) metadata.fail(`there are more than ${MAX_TENSORS} tensors`, "weights");
+}

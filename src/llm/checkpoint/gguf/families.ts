@@ -1,0 +1,174 @@
+/**
+ * The architectures of GGUF files and the families of models/ that they are, as a table.
+ *
+ * @module
+ */
+
+import { quoted } from "../../../graph/error.ts";
+import { checkRotated, type CommonFields, commonFields, type Facts, headsOf } from "./config.ts";
+import type { ModuleNames } from "./names.ts";
+
+/** An architecture. */
+export interface GgufFamily {
+  /** Its "model_type". */
+  readonly modelType: string;
+  /** Whether the rows of each head of queries and keys lie in pairs: the first of a half, then that of the other half. */
+  readonly paired?: boolean;
+  /** What the file adds to the weights of norms. */
+  readonly normOffset?: number;
+  /** Names of modules in a layer that differ from those of most families. */
+  readonly names?: ModuleNames;
+  /** Whether a part of each head may stay as it is, without a rotation. */
+  readonly rotatesPart?: boolean;
+  /** Further fields of config.json, beside the common ones. */
+  fields?(facts: Facts, common: CommonFields): Readonly<Record<string, unknown>>;
+}
+
+/** Names of the layers' modules in families with a norm after each part. */
+const SANDWICHED: ModuleNames = { ffn_norm: "pre_feedforward_layernorm" };
+/** The layers of the largest Gemma 2 and 3, whose scores have a scale of their own, and the same of their files. */
+const GEMMA_27B: Readonly<Record<string, number>> = { gemma2: 46, gemma3: 62 };
+
+/** The square of the inverse scale of Gemma's scores, which files leave out. */
+function queryScalar(facts: Facts): number {
+  const { architecture, number } = facts;
+  const { heads, headDim } = headsOf(facts);
+  return number("block_count") === GEMMA_27B[architecture] ? (number("embedding_length") ?? 0) / heads : headDim;
+}
+
+const LLAMA: GgufFamily = {
+  modelType: "llama",
+  paired: true,
+  fields: ({ tensors }) => ({
+    attention_bias: tensors.has("blk.0.attn_output.bias"),
+    mlp_bias: tensors.has("blk.0.ffn_down.bias"),
+  }),
+};
+
+const MIXTRAL: GgufFamily = {
+  modelType: "mixtral",
+  paired: true,
+  names: {
+    ffn_gate_inp: "block_sparse_moe.gate",
+    ffn_gate_exps: "block_sparse_moe.switch_mlp.gate_proj",
+    ffn_up_exps: "block_sparse_moe.switch_mlp.up_proj",
+    ffn_down_exps: "block_sparse_moe.switch_mlp.down_proj",
+  },
+  fields: ({ number }) => ({ num_local_experts: number("expert_count") }),
+};
+
+/** Fields of Qwen's experts. */
+function qwenExperts({ number }: Facts, normalised: boolean): Readonly<Record<string, unknown>> {
+  return {
+    num_experts: number("expert_count"),
+    moe_intermediate_size: number("expert_feed_forward_length"),
+    norm_topk_prob: normalised,
+  };
+}
+
+/** The families by "general.architecture". Some depend on what else the file says. */
+const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => GgufFamily)>> = {
+  gemma: { modelType: "gemma", normOffset: 1 },
+  gemma2: {
+    modelType: "gemma2",
+    normOffset: 1,
+    names: SANDWICHED,
+    fields: (facts) => ({
+      query_pre_attn_scalar: queryScalar(facts),
+      attn_logit_softcapping: facts.number("attn_logit_softcapping"),
+      final_logit_softcapping: facts.number("final_logit_softcapping"),
+    }),
+  },
+  gemma3: {
+    modelType: "gemma3_text",
+    normOffset: 1,
+    names: SANDWICHED,
+    fields: (facts) => ({
+      query_pre_attn_scalar: queryScalar(facts),
+      rope_theta: facts.number("rope.freq_base") ?? 1e6,
+      rope_local_base_freq: facts.number("rope.freq_base_swa") ?? 1e4,
+      sliding_window_pattern: facts.number("attention.sliding_window_pattern") ?? 6,
+    }),
+  },
+  "gpt-oss": {
+    modelType: "gpt_oss",
+    names: {
+      ffn_gate_inp: "mlp.router",
+      ffn_gate_exps: "mlp.experts.gate_proj",
+      ffn_up_exps: "mlp.experts.up_proj",
+      ffn_down_exps: "mlp.experts.down_proj",
+    },
+    fields: ({ number }) => ({
+      num_local_experts: number("expert_count"),
+      intermediate_size: number("expert_feed_forward_length"),
+    }),
+  },
+  granite: {
+    modelType: "granite",
+    paired: true,
+    fields: (facts, common) => ({
+      ...LLAMA.fields!(facts, common),
+      embedding_multiplier: facts.number("embedding_scale") ?? 1,
+      attention_multiplier: facts.number("attention.scale") ?? headsOf(facts).headDim ** -0.5,
+      residual_multiplier: facts.number("residual_scale") ?? 1,
+      logits_scaling: facts.number("logit_scale"),
+    }),
+  },
+  llama: ({ number }) => (number("expert_count") ?? 0) > 0 ? MIXTRAL : LLAMA,
+  mistral3: {
+    modelType: "ministral3",
+    paired: true,
+    fields: ({ number }, { rope_scaling }) => ({
+      // Its makers stretch positions without a factor of scores: both scales are the same.
+      ...(rope_scaling && { rope_scaling: { ...rope_scaling, mscale: 1, mscale_all_dim: 1 } }),
+      rope_parameters: {
+        llama_4_scaling_beta: number("attention.temperature_scale") ?? 0,
+        original_max_position_embeddings: number("rope.scaling.original_context_length") ?? number("context_length"),
+      },
+    }),
+  },
+  olmo2: ({ number }) => ({ modelType: (number("attention.sliding_window") ?? 0) > 0 ? "olmo3" : "olmo2" }),
+  phi3: {
+    modelType: "phi3",
+    rotatesPart: true,
+    names: { ffn_up: "mlp.gate_up_proj" },
+    fields: (facts) => {
+      const { headDim } = headsOf(facts);
+      return {
+        partial_rotary_factor: (facts.number("rope.dimension_count") ?? headDim) / headDim,
+        original_max_position_embeddings: facts.number("rope.scaling.original_context_length"),
+      };
+    },
+  },
+  qwen2: { modelType: "qwen2" },
+  qwen2moe: {
+    modelType: "qwen2_moe",
+    fields: (facts) => ({
+      ...qwenExperts(facts, false),
+      shared_expert_intermediate_size: facts.number("expert_shared_feed_forward_length") ??
+        facts.tensors.get("blk.0.ffn_up_shexp.weight")?.shape[0],
+    }),
+  },
+  qwen3: { modelType: "qwen3" },
+  qwen3moe: { modelType: "qwen3_moe", fields: (facts) => qwenExperts(facts, true) },
+  smollm3: { modelType: "smollm3", paired: true },
+};
+
+/** The family of a file. Throws an {@link LlmError} that names those that are known. */
+export function familyOf(facts: Facts): GgufFamily {
+  const { architecture, metadata } = facts;
+  if (!Object.hasOwn(ARCHITECTURES, architecture)) {
+    const known = Object.keys(ARCHITECTURES).join(", ");
+    metadata.fail(`the architecture ${quoted(architecture)} is not known: known are ${known}`);
+  }
+  const found = ARCHITECTURES[architecture];
+  return typeof found === "function" ? found(facts) : found;
+}
+
+/** The fields of config.json that a file stands for. */
+export function fieldsOf(family: GgufFamily, facts: Facts): Record<string, unknown> {
+  const common = commonFields(facts);
+  if (!family.rotatesPart) checkRotated(facts, common.head_dim);
+  const fields = { ...common, ...family.fields?.(facts, common), model_type: family.modelType };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}

@@ -1,0 +1,54 @@
+/**
+ * Names of tensors in GGUF files, and those of mlx-lm.
+ *
+ * @module
+ */
+
+/** Names of modules by those of a file. */
+export type ModuleNames = Readonly<Record<string, string>>;
+
+/** Modules outside of the layers. */
+const TOP: ModuleNames = { token_embd: "model.embed_tokens", output_norm: "model.norm", output: "lm_head" };
+
+/** Modules of a layer, as most families have them. */
+const LAYER: ModuleNames = {
+  attn_norm: "input_layernorm",
+  attn_q: "self_attn.q_proj",
+  attn_k: "self_attn.k_proj",
+  attn_v: "self_attn.v_proj",
+  attn_qkv: "self_attn.qkv_proj",
+  attn_output: "self_attn.o_proj",
+  attn_q_norm: "self_attn.q_norm",
+  attn_k_norm: "self_attn.k_norm",
+  attn_sinks: "self_attn.sinks",
+  ffn_norm: "post_attention_layernorm",
+  post_attention_norm: "post_attention_layernorm",
+  post_ffw_norm: "post_feedforward_layernorm",
+  ffn_gate: "mlp.gate_proj",
+  ffn_up: "mlp.up_proj",
+  ffn_down: "mlp.down_proj",
+  ffn_gate_inp: "mlp.gate",
+  ffn_gate_exps: "mlp.switch_mlp.gate_proj",
+  ffn_up_exps: "mlp.switch_mlp.up_proj",
+  ffn_down_exps: "mlp.switch_mlp.down_proj",
+  ffn_gate_inp_shexp: "mlp.shared_expert_gate",
+  ffn_gate_shexp: "mlp.shared_expert.gate_proj",
+  ffn_up_shexp: "mlp.shared_expert.up_proj",
+  ffn_down_shexp: "mlp.shared_expert.down_proj",
+};
+
+/** Modules that are one array, whose names end with them. */
+const ARRAYS: ReadonlySet<string> = new Set(["attn_sinks"]);
+
+/** Tensors that the config is made of: factors of rotary positions. */
+const FACTORS = /^rope_(freqs|factors_long|factors_short)\.weight$/;
+
+/** A tensor's name in mlx-lm; undefined for one that the config is made of. A name that is not known stays, for the loader to report. */
+export function nameOf(name: string, own: ModuleNames): string | undefined {
+  if (FACTORS.test(name)) return undefined;
+  const [, layer, module = "", part] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
+  const names = layer === undefined ? TOP : { ...LAYER, ...own };
+  if (!Object.hasOwn(names, module)) return name;
+  const path = layer === undefined ? names[module] : `model.layers.${layer}.${names[module]}`;
+  return ARRAYS.has(module) ? path : `${path}.${part}`;
+}

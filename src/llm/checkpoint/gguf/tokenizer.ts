@@ -1,0 +1,155 @@
+/**
+ * The tokenizer of a GGUF file in the form of tokenizer.json and tokenizer_config.json, which are read and checked as those are.
+ *
+ * @module
+ */
+
+import { quoted } from "../../../graph/error.ts";
+import type { TokenizerTexts } from "../checkpoint.ts";
+import type { Metadata } from "./metadata.ts";
+import { PRE_TOKENIZERS, type PreTokenizerRow } from "./pre_tokenizers.ts";
+
+const PREFIX = "tokenizer.ggml.";
+
+/** Kinds of tokens in "tokenizer.ggml.token_type": those that the vocabulary has, those found in text before, and gaps. */
+const CONTROL = 3;
+const USER_DEFINED = 4;
+const UNUSED = 5;
+
+/** Keys of tokens that end a generation. */
+const ENDS = ["eos_token_id", "eot_token_id", "eom_token_id"] as const;
+
+/** Control tokens that end an answer, by their texts: files often name only one of them. */
+const END_TEXTS: ReadonlySet<string> = new Set([
+  "<|eot_id|>",
+  "<|eom_id|>",
+  "<|im_end|>",
+  "<|end|>",
+  "<|return|>",
+  "<|call|>",
+  "<|endoftext|>",
+  "<|end_of_text|>",
+  "<end_of_turn>",
+]);
+/** Where a vocabulary has the first of these, the second ends a part of an answer only. */
+const [RETURN, END] = ["<|return|>", "<|end|>"];
+
+/** Tokens with a meaning, by the fields of tokenizer_config.json. */
+const NAMED = [
+  ["bos_token", "bos_token_id"],
+  ["eos_token", "eos_token_id"],
+  ["unk_token", "unknown_token_id"],
+  ["pad_token", "padding_token_id"],
+] as const;
+
+/** The tokens of a file, and the kind of each. */
+function tokensOf(metadata: Metadata): { readonly tokens: readonly string[]; readonly kinds: readonly number[] } {
+  const tokens = metadata.strings(`${PREFIX}tokens`) ??
+    metadata.fail(`the metadata lack "${PREFIX}tokens"`, "tokenizer");
+  const kinds = metadata.numbers(`${PREFIX}token_type`) ?? [];
+  if (kinds.length > 0 && kinds.length !== tokens.length) {
+    metadata.fail(`there are ${tokens.length} tokens and kinds of ${kinds.length}`, "tokenizer");
+  }
+  return { tokens, kinds };
+}
+
+/** The token of an id in the metadata; undefined if there is none. */
+function idOf(metadata: Metadata, key: string, count: number): number | undefined {
+  const id = metadata.number(`${PREFIX}${key}`);
+  if (id === undefined || (Number.isInteger(id) && id >= 0 && id < count)) return id;
+  return metadata.fail(`"${PREFIX}${key}" is ${id}, and there are ${count} tokens`, "tokenizer");
+}
+
+/** Ids that end a generation. */
+export function endIds(metadata: Metadata): number[] {
+  const { tokens, kinds } = tokensOf(metadata);
+  const named = ENDS.flatMap((key) => idOf(metadata, key, tokens.length) ?? []);
+  const known = tokens.flatMap((text, id) => kinds[id] === CONTROL && END_TEXTS.has(text) ? [id] : []);
+  const returns = known.some((id) => tokens[id] === RETURN);
+  return [...new Set([...named, ...known.filter((id) => !returns || tokens[id] !== END)])];
+}
+
+/** The texts of the tokenizer. Throws an {@link LlmError} that names what is missing or not supported. */
+export function tokenizerTexts(metadata: Metadata): TokenizerTexts {
+  const model = metadata.string(`${PREFIX}model`) ?? metadata.fail(`the metadata lack "${PREFIX}model"`, "tokenizer");
+  if (model !== "gpt2") {
+    metadata.fail(`"${PREFIX}model" is ${quoted(model)}: supported is "gpt2", byte-level BPE`, "tokenizer");
+  }
+  const tokenizer = new TextEncoder().encode(JSON.stringify(byteLevel(metadata)));
+  return { tokenizer, config: JSON.stringify(configOf(metadata)), chatTemplate: undefined, toolTemplate: undefined };
+}
+
+/** tokenizer.json of byte-level BPE. */
+function byteLevel(metadata: Metadata): Readonly<Record<string, unknown>> {
+  const { tokens, kinds } = tokensOf(metadata);
+  const row = rowOf(metadata);
+  const merges = metadata.strings(`${PREFIX}merges`) ??
+    metadata.fail(`the metadata lack "${PREFIX}merges"`, "tokenizer");
+  const isAdded = (id: number): boolean => kinds[id] === CONTROL || kinds[id] === USER_DEFINED;
+  const vocab = tokens.flatMap((text, id) => isAdded(id) || kinds[id] === UNUSED ? [] : [[text, id] as const]);
+  const added = tokens.flatMap((content, id) =>
+    isAdded(id) ? [{ id, content, special: kinds[id] === CONTROL, normalized: false }] : []
+  );
+  return {
+    added_tokens: added,
+    normalizer: row.nfc ? { type: "NFC" } : null,
+    pre_tokenizer: {
+      type: "Sequence",
+      pretokenizers: [...row.steps ?? [], { type: "ByteLevel", add_prefix_space: false, use_regex: row.gpt2 ?? false }],
+    },
+    post_processor: around(metadata, row, tokens),
+    decoder: { type: "ByteLevel" },
+    model: { type: "BPE", ignore_merges: row.wholeWords ?? false, vocab: byText(metadata, vocab), merges },
+  };
+}
+
+/** Ids by token. Throws if a token occurs twice, which an object would hide. */
+function byText(metadata: Metadata, vocab: readonly (readonly [string, number])[]): Record<string, number> {
+  const ids = new Map<string, number>();
+  for (const [text, id] of vocab) {
+    if (ids.has(text)) metadata.fail(`the token ${quoted(text)} has the ids ${ids.get(text)} and ${id}`, "tokenizer");
+    ids.set(text, id);
+  }
+  return Object.fromEntries(ids);
+}
+
+function rowOf(metadata: Metadata): PreTokenizerRow {
+  const name = metadata.string(`${PREFIX}pre`) ?? "";
+  if (Object.hasOwn(PRE_TOKENIZERS, name)) return PRE_TOKENIZERS[name];
+  const known = Object.keys(PRE_TOKENIZERS).join(", ");
+  return metadata.fail(`"${PREFIX}pre" is ${quoted(name)}: known are ${known}`, "tokenizer");
+}
+
+/** The post_processor: BOS and EOS around a text, as far as the file asks for them. */
+function around(metadata: Metadata, row: PreTokenizerRow, tokens: readonly string[]): unknown {
+  const add = (flag: string, key: string, fallback: boolean): { readonly text: string; readonly id: number }[] => {
+    const id = idOf(metadata, key, tokens.length);
+    if (id === undefined || !(metadata.flag(`${PREFIX}${flag}`) ?? fallback)) return [];
+    return [{ text: tokens[id], id }];
+  };
+  const before = add("add_bos_token", "bos_token_id", row.bos ?? false);
+  const after = add("add_eos_token", "eos_token_id", false);
+  if (before.length + after.length === 0) return null;
+  const special = ({ text }: { readonly text: string }): unknown => ({ SpecialToken: { id: text, type_id: 0 } });
+  return {
+    type: "TemplateProcessing",
+    single: [...before.map(special), { Sequence: { id: "A", type_id: 0 } }, ...after.map(special)],
+    special_tokens: Object.fromEntries([...before, ...after].map(({ text, id }) => [text, { id: text, ids: [id] }])),
+  };
+}
+
+/** tokenizer_config.json. */
+function configOf(metadata: Metadata): Readonly<Record<string, unknown>> {
+  const { tokens } = tokensOf(metadata);
+  const named = NAMED.flatMap(([field, key]) => {
+    const id = idOf(metadata, key, tokens.length);
+    return id === undefined ? [] : [[field, tokens[id]] as const];
+  });
+  const templates = ["default", ...metadata.strings("tokenizer.chat_templates") ?? []].flatMap((name) => {
+    const template = metadata.string(
+      name === "default" ? "tokenizer.chat_template" : `tokenizer.chat_template.${name}`,
+    );
+    return template === undefined ? [] : [{ name, template }];
+  });
+  return { ...Object.fromEntries(named), ...(templates.length > 0 && { chat_template: templates }) };
+}

@@ -1,0 +1,238 @@
+/**
+ * Models in GGUF files, as the package gguf writes them: their logits are those of mlx-lm with the weights that the package gguf reads from
+ * them. The tokenizer and the chat template come from the file, and parts of a model are one.
+ */
+
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { withExactCpu } from "../../support/devices/exact.ts";
+import { hasMatrices } from "../../support/devices/matrices.ts";
+import { GGUF_MODELS, ggufBytes, ggufLogits, type GgufModel } from "../../support/models/gguf_models.ts";
+import { HubBench, smallModel } from "../../support/models/hub_models.ts";
+import { keptLogits, PROMPTS, STEPS } from "../../support/models/mlx_lm_families.ts";
+import { text } from "../../support/processes/hub_server.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it
+/** With float32 activations all digits of the file count. */
+const LIMIT = 1e-7;
+/** Where the CPU rounds activations to integers. */
+const ROUNDED = 1e-5;
+
+/** Logits of the first prompt and the steps after it. */
+async function logitsOf(path: string, options: mx.lm.LoadOptions): Promise<number[]> {
+  mx.setDefaultDevice(options.device!);
+  const { model } = await mx.lm.load(path, options);
+  using _ = model;
+  using cache = model.makeCache();
+  const { vocabSize } = model.config;
+  const logits = (ids: readonly number[], first: number): number[] => {
+    using out = mx.tidy(() => model.forward(mx.array([[...ids]], mx.int32), cache).astype(mx.float32));
+    return keptLogits(out.toTypedArray() as Float32Array, first, vocabSize);
+  };
+  const [prompt] = PROMPTS;
+  return [...logits(prompt, 0), ...STEPS.flatMap((id, i) => logits([id], prompt.length + i))];
+}
+
+async function withFile(model: GgufModel, run: (path: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    const path = `${folder}/model.gguf`;
+    await Deno.writeFile(path, ggufBytes(model));
+    await run(path);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+for (const [i, model] of GGUF_MODELS.entries()) {
+  Deno.test(`the GGUF file of ${model.name} gives mlx-lm's logits of its weights`, async (t) => {
+    const golden = ggufLogits(i);
+    await withFile(model, async (path) => {
+      const compare = async (device: string, most: number): Promise<void> => {
+        const error = nmse(await logitsOf(path, { device, dtype: mx.float32 }), golden);
+        assert(error <= most, `NMSE ${error}`);
+      };
+      for (const device of DEVICES) {
+        const rounds = device === "wasm" || hasMatrices(device);
+        await t.step(`on ${device}`, () => compare(device, rounds ? ROUNDED : LIMIT));
+      }
+      if (DEVICES.includes("wasm")) {
+        await t.step("on wasm with VKMX_EXACT=1", () => withExactCpu(() => compare("wasm", LIMIT)));
+      }
+    });
+  });
+}
+
+const byName = (name: string): GgufModel => GGUF_MODELS.find((model) => model.name.startsWith(name))!;
+const golden = JSON.parse(
+  await Deno.readTextFile(new URL("../../golden/tokenizers/llama_tokenizer.json", import.meta.url)),
+);
+
+Deno.test("types with codes keep their values in 16 bits, and a line says what became of each", async () => {
+  await withFile(byName("Llama, Q8_0"), async (path) => {
+    const notes: string[] = [];
+    const error = nmse(
+      await logitsOf(path, { device: "wasm", onNote: (line) => notes.push(line) }),
+      ggufLogits(GGUF_MODELS.indexOf(byName("Llama, Q8_0"))),
+    );
+    assert(error <= ROUNDED, `NMSE ${error}`);
+    assertEquals(notes, ["model.gguf: 15 of Q8_0 as 8-bit codes, exact"]);
+  });
+  await withFile(byName("Llama, Q4_K"), async (path) => {
+    for (
+      const [dtype, expected] of [
+        [undefined, "12 of Q4_K as 4-bit codes, scales rounded by at most 2^-11; 4 of Q6_K dequantized to float16"],
+        [mx.float32, "12 of Q4_K as 4-bit codes, exact; 4 of Q6_K dequantized to float32"],
+      ] as const
+    ) {
+      const notes: string[] = [];
+      const options = { device: "wasm", onNote: (line: string) => notes.push(line), ...(dtype && { dtype }) };
+      const { model } = await mx.lm.load(path, options);
+      using _ = model;
+      const { q_proj, v_proj } = model.parameters().model.layers[0].self_attn;
+      const wide = dtype ?? mx.float16;
+      assertEquals([q_proj.weight.dtype, q_proj.scales.dtype, v_proj.weight.dtype], [mx.uint32, wide, wide]);
+      assertEquals(model.parameters().model.norm.weight.dtype, wide);
+      assertEquals(notes, [`model.gguf: ${expected}`]);
+    }
+  });
+});
+
+Deno.test("the tokenizer, its template and the tokens that end an answer come from the file", async () => {
+  await withFile(byName("SmolLM3"), async (path) => {
+    const { model, tokenizer, config, generationConfig } = await mx.lm.load(path, { device: "wasm" });
+    using _ = model;
+    for (const [i, text] of golden.texts.entries()) assertEquals(tokenizer.encode(text), golden.ids[i], text);
+    assertEquals([...tokenizer.eosTokenIds].sort(), [501, 504, 505]); // <|end_of_text|>, <|eom_id|>, <|eot_id|>
+    assertEquals(tokenizer.bosToken, "<|begin_of_text|>");
+    assertEquals(
+      tokenizer.applyChatTemplate([{ role: "user", content: "Hi" }]),
+      "<|begin_of_text|>Hi<|eot_id|>",
+    );
+    assertEquals([config.modelType, config.vocabSize, generationConfig.temperature], ["smollm3", 512, undefined]);
+  });
+});
+
+/** The arrays and metadata of a model's file, to be written with changes. */
+function partsOf(path: string): readonly [arrays: Record<string, mx.Tensor>, metadata: Record<string, unknown>] {
+  return mx.load(path as "x.gguf", { returnMetadata: true });
+}
+
+function save(path: string, arrays: Record<string, mx.Tensor>, metadata: Record<string, unknown>): void {
+  mx.saveGguf(path, arrays, metadata as Parameters<typeof mx.saveGguf>[2]);
+}
+
+Deno.test("a folder with one model and any part of a model in several files load it", async () => {
+  const model = byName("Qwen3 with");
+  await withFile(model, async (path) => {
+    const folder = path.slice(0, -"/model.gguf".length);
+    const options = { device: "wasm", dtype: mx.float32 };
+    const expected = await logitsOf(path, options);
+    await Deno.writeTextFile(`${folder}/config.json`, "{}"); // files of other formats beside it do not count
+    await Deno.copyFile(path, `${folder}/mmproj-model.gguf`);
+    assertEquals(await logitsOf(folder, options), expected);
+    const [arrays, metadata] = partsOf(path);
+    const names = Object.keys(arrays);
+    const part = (index: number): string => `${folder}/parts-0000${index}-of-00002.gguf`;
+    const counts = { "split.count": mx.array(2, mx.uint16), "split.tensors.count": mx.array(names.length, mx.int32) };
+    const some = (from: number, to?: number): Record<string, mx.Tensor> =>
+      Object.fromEntries(names.slice(from, to).map((name) => [name, arrays[name]]));
+    save(part(1), some(0, 7), { ...metadata, ...counts });
+    save(part(2), some(7), counts);
+    for (const index of [1, 2]) assertEquals(await logitsOf(part(index), options), expected);
+    await refused(folder, "several models: model.gguf, parts-00001-of-00002.gguf: name one of its files");
+    save(part(2), some(8), counts);
+    await refused(part(1), `the model has ${names.length} tensors and its files ${names.length - 1}`);
+    save(part(2), some(6), counts);
+    await refused(part(1), "is in two of its files");
+    await Deno.remove(part(2));
+    await refused(part(1), "parts-00002-of-00002.gguf: does not exist");
+    await Deno.rename(part(1), `${folder}/one.gguf`);
+    await refused(`${folder}/one.gguf`, "the model is in 2 files, and by the name there are 1");
+  });
+});
+
+/** Asserts that loading fails with one line. */
+async function refused(path: string, message: string): Promise<void> {
+  const error = await assertRejects(() => mx.lm.load(path, { device: "wasm" }), mx.lm.LlmError, message);
+  assert(!error.message.includes("\n"), error.message);
+}
+
+Deno.test("files that are no model of a known kind are refused with what is wrong", async () => {
+  await withFile(byName("Qwen3 with"), async (path) => {
+    const [arrays, metadata] = partsOf(path);
+    const changed = `${path}.gguf`;
+    const check = async (change: Record<string, unknown>, message: string, tensors = arrays): Promise<void> => {
+      const kept = Object.entries({ ...metadata, ...change }).filter(([, value]) => value !== undefined);
+      save(changed, tensors, Object.fromEntries(kept));
+      await refused(changed, message);
+    };
+    const without = (name: string): Record<string, mx.Tensor> =>
+      Object.fromEntries(Object.entries(arrays).filter(([other]) => other !== name));
+    const many = new Int32Array(2).fill(2);
+    many[1] = 4;
+    await check({ "general.architecture": undefined }, 'lack "general.architecture"');
+    await check({ "general.architecture": "mamba" }, 'the architecture "mamba" is not known: known are gemma,');
+    await check({ "general.architecture": "llama" }, 'the metadata lack "llama.block_count", "llama.context_length"');
+    await check({ "qwen3.block_count": undefined }, 'the metadata lack "qwen3.block_count"');
+    await check({ "qwen3.block_count": "2" }, 'the metadata "qwen3.block_count" are not a number');
+    await check({ "qwen3.block_count": mx.array(-2) }, '"num_hidden_layers" is -2');
+    await check({ "qwen3.attention.head_count": mx.array(many) }, "is 2 in some layers and 4 in others");
+    await check({ "qwen3.attention.value_length": mx.array(8, mx.int32) }, "heads of values have to be as large");
+    await check({ "qwen3.rope.dimension_count": mx.array(8, mx.int32) }, "heads have 16 features");
+    await check({ "qwen3.rope.scaling.type": "longrope" }, 'supported are "none", "linear", "yarn"');
+    await check({ "tokenizer.ggml.model": "llama" }, 'supported is "gpt2", byte-level BPE');
+    await check({ "tokenizer.ggml.model": undefined }, 'the metadata lack "tokenizer.ggml.model"');
+    await check({ "tokenizer.ggml.pre": "none" }, '"tokenizer.ggml.pre" is "none": known are');
+    await check({ "tokenizer.ggml.merges": undefined }, 'the metadata lack "tokenizer.ggml.merges"');
+    await check({ "tokenizer.ggml.merges": ["xx yy"] }, 'merge 0 gives "xxyy", which is no token');
+    await check({ "tokenizer.ggml.tokens": ["a", "a"] }, "there are 2 tokens and kinds of 512");
+    await check(
+      { "tokenizer.ggml.tokens": ["a", "a"], "tokenizer.ggml.token_type": mx.array([1, 1], mx.int32) },
+      '"tokenizer.ggml.eos_token_id" is 501, and there are 2 tokens',
+    );
+    await check({}, 'there is no tensor "token_embd.weight"', without("token_embd.weight"));
+    await check(
+      {},
+      "1 tensors are missing: model.layers.1.self_attn.q_norm.weight",
+      without("blk.1.attn_q_norm.weight"),
+    );
+    await check({}, '1 tensors are not part of the model: "blk.0.ssm.weight"', {
+      ...arrays,
+      "blk.0.ssm.weight": mx.ones(2),
+    });
+    await check({}, 'two tensors are "model.layers.0.post_attention_layernorm.weight"', {
+      ...arrays,
+      "blk.0.post_attention_norm.weight": arrays["blk.0.ffn_norm.weight"],
+    });
+  });
+});
+
+Deno.test("a file of a model of the hub is downloaded once, with its other parts", async () => {
+  await using bench = new HubBench();
+  const files = {
+    "q/m-00001-of-00002.gguf": text("GG"),
+    "q/m-00002-of-00002.gguf": text("UF"),
+    "other.gguf": text(""),
+  };
+  bench.server.models.set("org/gguf", { ...smallModel(), files });
+  for (const name of ["org/gguf/q/m-00001-of-00002.gguf", "org/gguf@main/q/m-00002-of-00002.gguf"]) {
+    const path = await mx.lm.hub.locate(name);
+    const folder = path.slice(0, path.lastIndexOf("/"));
+    assertEquals([path.endsWith(name.slice(-21)), await Deno.readTextFile(path)], [
+      true,
+      name.includes("@") ? "UF" : "GG",
+    ]);
+    assertEquals(Array.from(Deno.readDirSync(folder), (entry) => entry.name).sort(), [
+      "m-00001-of-00002.gguf",
+      "m-00002-of-00002.gguf",
+    ]);
+  }
+  await assertRejects(
+    () => mx.lm.hub.locate("org/gguf/none.gguf"),
+    mx.lm.LlmError,
+    'org/gguf has no file that fits "none.gguf"',
+  );
+});
