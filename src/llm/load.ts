@@ -32,7 +32,7 @@ export interface LoadOptions {
   /**
    * Dtype of activations, keys and values. The default is that of the checkpoint's floats if they are float16 or bfloat16 and the device
    * has matrix units for it, else float32. VKMX_DTYPE sets another default. Weights keep the dtype that they are stored in, except for
-   * dense matrices, which get this one if it has 16 bits. float32 also keeps all digits of a GGUF file, in more memory: scales and
+   * dense matrices, which get this one if it has 16 bits. float32 also keeps all digits of a GGUF file, in more memory. Scales and
    * values that are made of its blocks are float32 then, else float16.
    */
   readonly dtype?: Dtype;

@@ -87,6 +87,8 @@ export interface GgufHeader {
   readonly tensors: readonly GgufTensor[];
 }
 
+const DECODER = new TextDecoder();
+
 /** Reads one value after the other. */
 class Cursor {
   #chunk: Uint8Array = new Uint8Array(0);
@@ -119,7 +121,7 @@ class Cursor {
   }
 
   string(what: string, most: number): string {
-    return new TextDecoder().decode(this.bytes(this.u64(`the length of ${what}`, most)));
+    return DECODER.decode(this.bytes(this.u64(`the length of ${what}`, most)));
   }
 }
 

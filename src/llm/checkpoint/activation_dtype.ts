@@ -18,7 +18,7 @@ export function wishedDtype(option: Dtype | undefined): Dtype | undefined {
 }
 
 /**
- * Dtype of activations on the default device where nobody asks for one, of a model whose floats have `stored`. It is `stored` where the
+ * Dtype of activations on the default device where no other is asked for, of a model whose floats have `stored`. It is `stored` where the
  * device has matrix units for it, else float32.
  */
 export function activationDtype(stored: Dtype): Dtype {

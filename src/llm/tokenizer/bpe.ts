@@ -34,8 +34,13 @@ export interface BpeOptions {
   readonly unknown: UnknownCharacters | undefined;
 }
 
-/** Turns words into ids by merging pairs. */
-export class Bpe implements TokenModel {
+/** Whether a byte occurs in the UTF-8 of characters that Unicode names; vocabularies may lack tokens for the others. */
+function isOfCharacters(byte: number): boolean {
+  return byte !== 0xc0 && byte !== 0xc1 && byte <= 0xf0;
+}
+
+/** Turns words into ids. */
+export class Bpe {
   readonly #vocabulary: Vocabulary;
   readonly #ranked: PairRanks;
   readonly #wholeWords: boolean;
@@ -58,15 +63,16 @@ export class Bpe implements TokenModel {
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 
-  /** Throws an {@link LlmError} when a byte of a byte-level vocabulary has no token; `file` is what the message names. */
-  constructor(vocabulary: Vocabulary, { ranks, wholeWords, unknown }: BpeOptions, file: string) {
+  /** Throws an {@link LlmError} when a byte of characters has no token; `file` is what the message names. */
+  constructor(vocabulary: Vocabulary, merges: Merges, wholeWords: boolean, file: string) {
     this.#vocabulary = vocabulary;
     this.#ranked = ranks;
     this.#wholeWords = wholeWords;
-    this.#unknown = unknown;
-    if (unknown !== undefined) return;
-    const missing = ALPHABET.findIndex((char) => vocabulary.idOf(char) === undefined);
-    if (missing >= 0) throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${missing}`);
+    this.#idOfByte = Int32Array.from(ALPHABET, (char, byte) => {
+      const id = vocabulary.idOf(char) ?? (isOfCharacters(byte) ? undefined : NONE);
+      if (id !== undefined) return id;
+      throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${byte}`);
+    });
   }
 
   /** Adds the ids of a word to `ids`. */
@@ -84,15 +90,23 @@ export class Bpe implements TokenModel {
   }
 
   #encode(word: string, ids: number[]): void {
-    const bytes = this.#spell(word);
+    this.#reserve(3 * word.length);
+    const bytes = new TextEncoder().encodeInto(word, this.#bytes).written;
     if (this.#wholeWords) {
-      const id = this.#vocabulary.find(this.#text, 0, bytes);
-      if (id >= 0) {
+      const id = this.#vocabulary.idOf(Array.from(this.#bytes.subarray(0, bytes), (b) => ALPHABET[b]).join(""));
+      if (id !== undefined) {
         ids.push(id);
         return;
       }
     }
-    const count = this.#cut(bytes);
+    let count = 0;
+    for (let at = 0; at < bytes; at++) {
+      const id = this.#idOfByte[this.#bytes[at]];
+      if (id < 0) continue; // left out, as Hugging Face's tokenizers do
+      this.#ids[count] = id;
+      this.#previous[count] = count - 1;
+      this.#following[count] = ++count;
+    }
     for (let at = 0; at < count; at++) this.#rankPair(at, count);
     for (let entry = this.#queue.pop(); entry !== undefined; entry = this.#queue.pop()) {
       const at = entry % MAX_POSITIONS;

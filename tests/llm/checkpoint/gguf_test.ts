@@ -1,5 +1,5 @@
 /**
- * Models in GGUF files, as the package gguf writes them: their logits are those of mlx-lm with the weights that the package gguf reads from
+ * Models in GGUF files, as the package gguf writes them. Their logits are those of mlx-lm with the weights that the package reads from
  * them. The tokenizer and the chat template come from the file, and parts of a model are one.
  */
 

@@ -10,7 +10,7 @@ import * as mx from "../../../mod.ts";
 import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
 import { hash, tensorOf, type TensorRow } from "./mlx_lm_families.ts";
 
-/** A tensor of a file: its values, or the tensor of the model that it holds, the heads whose rows are paired, and what is added. */
+/** A tensor of a file: its values, or the tensor of the model that it holds. That may have heads whose rows are paired, and a number added. */
 type Source =
   | readonly [name: string, type: string, values: readonly number[]]
   | readonly [name: string, type: string, of: string, heads: number | null, added: number];

@@ -42,11 +42,14 @@ const cased = (end: string, digits: string): string =>
 const ONE_DIGIT = String.raw`\p{N}`;
 const THREE_DIGITS = String.raw`\p{N}{1,3}`;
 const CJK = "[一-龥぀-ゟ゠-ヿ]+";
+/** Characters of Chinese, Japanese and Korean as DeepSeek's first models have them. */
+const OLD_CJK = "[一-龥ࠀ-一가-퟿]+";
+const EACH_DIGIT: Step = { type: "Digits", individual_digits: true };
 
 const LLAMA3: PreTokenizerRow = { steps: [split(words(THREE_DIGITS))], wholeWords: true, bos: true };
 const QWEN2: PreTokenizerRow = { steps: [split(words(ONE_DIGIT))], nfc: true };
 const GPT2: PreTokenizerRow = { gpt2: true };
-const DIGITS: PreTokenizerRow = { steps: [{ type: "Digits", individual_digits: true }], gpt2: true };
+const DIGITS: PreTokenizerRow = { steps: [EACH_DIGIT], gpt2: true };
 const GPT4O: PreTokenizerRow = { steps: [split(cased(`${CONTRACTIONS}?`, THREE_DIGITS))] };
 
 /** Rows by name. */
@@ -54,6 +57,9 @@ export const PRE_TOKENIZERS: Readonly<Record<string, PreTokenizerRow>> = {
   "chatglm-bpe": { steps: [split(words(THREE_DIGITS))] },
   "command-r": DIGITS,
   dbrx: { steps: [split(words(THREE_DIGITS))] },
+  "deepseek-coder": {
+    steps: [split("[\\r\\n]"), split(String.raw`\s?\p{L}+`), split(String.raw`\s?\p{P}+`), split(OLD_CJK), EACH_DIGIT],
+  },
   "deepseek-r1-qwen": QWEN2,
   "deepseek-v3": {
     steps: [
@@ -89,7 +95,6 @@ export const PRE_TOKENIZERS: Readonly<Record<string, PreTokenizerRow>> = {
         String.raw`${CONTRACTIONS}|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|${SPACES}`,
       ),
     ],
-    nfc: true,
   },
   refact: DIGITS,
   "smaug-bpe": { steps: [split(words(THREE_DIGITS))] },

@@ -1,6 +1,6 @@
 /**
- * The tensors of GGUF files as the loader takes them: mlx-lm's names, rows of heads in its order, norms without an offset, and codes where
- * there are products of them.
+ * The tensors of GGUF files as the loader takes them: mlx-lm's names, rows of heads in its order, norms without an offset. Types that
+ * have codes with products become those.
  *
  * @module
  */
