@@ -1,5 +1,5 @@
 /**
- * Packs quantized matrices as they are read from files; packed.ts says what for.
+ * Packs quantized matrices as they are read from files or computed; packed.ts says what for.
  *
  * @module
  */
@@ -15,14 +15,15 @@ import { Lowering, PARTS } from "./plan/context.ts";
 import type { Value } from "./plan/value.ts";
 import { Storage } from "./plan/storage.ts";
 import { runOnce } from "./plan/weight_layouts.ts";
+import { readNode } from "./realize.ts";
 
 /** Columns that a step of the kernels takes, and the longest row that they know. */
 const STEP = 32;
 const MAX_COLUMNS = 16384;
 
 /**
- * Reads a quantized matrix whose codes, scales and biases are leaves in files. It is packed if the device has use for that; else it stays
- * as it is. Resolves when it is done.
+ * Reads or computes the codes, scales and biases of a quantized matrix. It is packed if the device has use for that; else it stays as it is.
+ * Resolves when it is done.
  */
 export async function packLeaves(leaves: readonly Node[], quantization: CodeFormat): Promise<void> {
   const backend = getBackend();
@@ -36,14 +37,16 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
   const [rows, words] = codes.shape;
   const columns = words * 32 / bits;
   const fits = (bits === 4 || bits === 8) && rows % TILE === 0 && groupSize % STEP === 0 && columns <= MAX_COLUMNS;
-  if (!fits || !backend.has("pack_quantized") || leaves.some(({ op }) => op !== "file")) return undefined;
+  if (!fits || !backend.has("pack_quantized")) return undefined;
 
   const bytes = (node: Node): number => sizeOf(node.shape) * node.dtype.bytes;
   const storage = new Storage(backend, leaves.reduce((sum, node) => sum + bytes(node), 0));
   try {
     // Kernels pack from the end of the matrix to its beginning's place.
-    openLeaf(codes)(backend, storage.buffer, storage.bytes - bytes(codes));
-    for (const node of [scales, biases]) uploadLeaf(node, backend);
+    const end = storage.bytes - bytes(codes);
+    if (codes.op === "file") openLeaf(codes)(backend, storage.buffer, end);
+    else backend.write(storage.buffer, end, readNode(codes));
+    for (const node of [scales, biases]) place(node, backend);
   } catch (error) {
     storage.release();
     throw error;
@@ -70,9 +73,21 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
       packing: { ...packing, part: PARTS[i] },
     };
     if (node.op === "file") return node.settle(stored);
+    const { storage: before } = node.stored!;
     node.stored = stored;
-    storage.retain();
-    factors[i - 1].release();
+    if (i > 0) storage.retain(); // the codes have the first reference
+    before.release();
   });
   return ticket;
+}
+
+/** Has the elements of a node lie in storage of their own, one after the other. */
+function place(node: Node, backend: Backend): void {
+  if (uploadLeaf(node, backend)) return;
+  const content = readNode(node);
+  const storage = new Storage(backend, content.length);
+  backend.write(storage.buffer, 0, content);
+  const { storage: before } = node.stored!;
+  node.stored = { storage, offset: 0, strides: contiguousStrides(node.shape) };
+  before.release();
 }

@@ -8,8 +8,8 @@ import { packLeaves } from "../../schedule/pack_weights.ts";
 import { nodeOf, type Tensor } from "../tensor/tensor.ts";
 
 /**
- * Reads the codes, scales and biases of a quantized matrix (rows, columns) from their files to the default device. They get the order in
- * which the device's products read them, if there is one. They may be used like any array afterwards, but only products and lookups of
+ * Reads or computes the codes, scales and biases of a quantized matrix (rows, columns) on the default device. They get the order in which
+ * the device's products read them, if there is one. They may be used like any array afterwards, but only products and lookups of
  * rows are fast. Resolves when they are there.
  */
 export function packQuantized(

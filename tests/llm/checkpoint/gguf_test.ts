@@ -5,6 +5,7 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { withExactCpu } from "../../support/devices/exact.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
@@ -51,7 +52,10 @@ for (const [i, model] of GGUF_MODELS.entries()) {
     const golden = ggufLogits(i);
     await withFile(model, async (path) => {
       const compare = async (device: string, most: number): Promise<void> => {
+        mx.setDefaultDevice(device);
+        const before = mx.getActiveMemory();
         const error = nmse(await logitsOf(path, { device, dtype: mx.float32 }), golden);
+        assertEquals(mx.getActiveMemory(), before);
         assert(error <= most, `NMSE ${error}`);
       };
       for (const device of DEVICES) {
@@ -92,6 +96,7 @@ Deno.test("types with codes keep their values in 16 bits, and a line says what b
       const { model } = await mx.lm.load(path, options);
       using _ = model;
       const { q_proj, v_proj } = model.parameters().model.layers[0].self_attn;
+      assertEquals(nodeOf(q_proj.weight).stored?.packing?.bits, 4, "not in the layout of the CPU's products");
       const wide = dtype ?? mx.float16;
       assertEquals([q_proj.weight.dtype, q_proj.scales.dtype, v_proj.weight.dtype], [mx.uint32, wide, wide]);
       assertEquals(model.parameters().model.norm.weight.dtype, wide);
