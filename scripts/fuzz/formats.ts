@@ -11,6 +11,7 @@ import { closeDevices, devices } from "../../src/backend/devices.ts";
 import * as bases from "./bases.ts";
 import { mutateBytes, word } from "./bytes.ts";
 import { folder, type Format, Wrong } from "./format.ts";
+import { generateGguf, GGUF } from "./gguf.ts";
 import { EDITING, growTemplate, mutateTemplate, TEMPLATES, userText } from "./jinja.ts";
 import { bytesOf, type Json, leaf, mutateJson, put, REGEXES, treeOf } from "./json.ts";
 import type { Random } from "./random.ts";
@@ -296,6 +297,21 @@ export const FORMATS: readonly Format[] = [
       }
       using rows = cache.read(0, "keys");
       rows.toTypedArray();
+    },
+  },
+  {
+    name: "gguf",
+    suffix: ".gguf",
+    share: 8,
+    base: GGUF,
+    generate: generateGguf,
+    read: async (bytes) => {
+      const path = `${folder()}/model.gguf`;
+      Deno.writeFileSync(path, bytes);
+      const model = await modelOf(path);
+      using out = mx.withDevice("wasm", () => model.forward(mx.array([[1, 2]], mx.int32)));
+      out.toTypedArray();
+      model[Symbol.dispose]();
     },
   },
   { name: "index", suffix: ".json", share: 3, ...json(bases.INDEX), read: inDirectory("model.safetensors.index.json") },

@@ -30,6 +30,8 @@ const MAX_STRING = 2 ** 20;
 const MAX_LIST = 2 ** 24;
 const MAX_RANK = 8;
 const MAX_ALIGNMENT = 2 ** 20;
+/** Most elements of a quantized tensor, ten times as many as the largest published one has: work on its pieces is prepared. */
+const MAX_QUANTIZED = 2 ** 35;
 const CHUNK = 2 ** 20;
 
 /** Codes of metadata: 8 is a string, 9 a list. */
@@ -207,7 +209,9 @@ function readTensor(cursor: Cursor): GgufTensor {
     const next = product * size;
     return Number.isSafeInteger(next) ? next : bad(`has a shape [${shape}] that is too large`);
   }, 1);
-  if (size === 0 && type.block > 1) bad(`of type ${type.name} has no elements`);
+  if (type.block > 1 && (size === 0 || size > MAX_QUANTIZED)) {
+    bad(`of type ${type.name} has ${size} elements: 1 to ${MAX_QUANTIZED} are allowed`);
+  }
   if ((shape.at(-1) ?? 1) % type.block !== 0) {
     bad(`of type ${type.name} has rows of ${shape.at(-1)}, expected a multiple of ${type.block}`);
   }

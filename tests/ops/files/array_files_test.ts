@@ -148,6 +148,11 @@ Deno.test("damaged files of NumPy and GGUF are refused with one line that names 
     refuse("c.gguf", gguf.subarray(0, gguf.length - 40), "it is cut off", mx.loadGguf);
     refuse("d.gguf", changed(gguf, 8, 255, 255, 255, 255, 255, 255), "number of tensors", mx.loadGguf);
     refuse("e.gguf", gguf.subarray(0, 60), "cut off in its header", mx.loadGguf);
+    // Rows of the first tensor, after its name, its number of axes and its columns.
+    const name = "Q4_0.weight";
+    const rows = new TextDecoder("latin1").decode(gguf).indexOf(name) + name.length + 4 + 8;
+    refuse("f.gguf", changed(gguf, rows, 0, 0), "of type Q4_0 has 0 elements", mx.loadGguf);
+    refuse("g.gguf", changed(gguf, rows, 0, 0, 0, 0, 1), "elements: 1 to 34359738368 are allowed", mx.loadGguf);
     for (let at = 0; at < 400; at++) {
       for (
         const [name, bytes, load] of [["m.npy", npy, mx.loadNpy], ["m.npz", npz, mx.loadNpz], [
