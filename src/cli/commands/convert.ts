@@ -25,12 +25,14 @@ const convert: Command = command(
     operand: "MODEL [OUT]",
     about:
       "Writes a model, a folder or a name of the Hugging Face Hub, in another form to a folder that does not exist\n" +
-      "(mlx_model): quantized, dense, or with another dtype. The files are those of mlx_lm.convert.",
+      "(mlx_model): quantized, dense, or with another dtype. The files are those of mlx_lm.convert. A GGUF file\n" +
+      "becomes a folder with its codes, or a dense one.",
     flags: FLAGS,
     examples: [
       "Qwen/Qwen3-0.6B qwen3-4bit -q",
       "Qwen/Qwen3-0.6B qwen3-mixed -q --quant-predicate mixed_3_6",
       "qwen3-4bit qwen3-dense --dequantize --dtype float16",
+      "model-Q4_K_M.gguf model-4bit",
     ],
   },
   async (values, operands) => {

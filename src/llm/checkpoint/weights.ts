@@ -84,7 +84,10 @@ export class Weights implements Disposable {
     const { quantization } = this.#config;
     if (quantization !== undefined) {
       const override = this.#prefix + path;
-      return quantizationOf(path, columns, quantization, (name) => this.#stored.get(name), override);
+      const found = quantizationOf(path, columns, quantization, (name) => this.#stored.get(name), override);
+      if (found === undefined || columns % found.groupSize === 0) return found;
+      this.#wrong.push(`"${path}.weight" has ${columns} columns, which groups of ${found.groupSize} do not divide`);
+      return undefined;
     }
     if (this.has(`${path}.scales`)) {
       this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
@@ -358,7 +361,7 @@ export function modelFiles(dir: string): string[] {
     const hint = meant !== undefined
       ? `: did you mean ${meant}?`
       : dir.endsWith(".gguf") && cause.code === "kind"
-      ? ": GGUF files are loaded, and only folders are inspected, converted or fused"
+      ? ": GGUF files are loaded and converted, and only folders are inspected or fused"
       : cause.code === "kind"
       ? ": name the folder that it lies in"
       : cause.code === "missing"

@@ -33,29 +33,23 @@ import { describeFolder } from "../load.ts";
 import type { Architecture } from "../models/mod.ts";
 import { weightFiles } from "../checkpoint/shards.ts";
 import { readTensors } from "../checkpoint/directory.ts";
+import { openCheckpoint } from "../checkpoint/open.ts";
+import { GgufCheckpoint } from "../checkpoint/gguf/checkpoint.ts";
+import { convertGguf } from "./from_gguf.ts";
+import type { Converted } from "./files.ts";
 import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/weights.ts";
 
 export type { ConvertOptions } from "./options.ts";
 export type { QuantPredicate, QuantRecipe } from "./recipes.ts";
 
-/** The result of {@link convert}. */
-export interface Converted {
-  /** The folder. */
-  readonly path: string;
-  /** The names of its files, in order. */
-  readonly files: readonly string[];
-  /** Bytes of all tensors. */
-  readonly bytes: number;
-  /** Weights of the model, as many as it would have dense. */
-  readonly parameters: number;
-  /** Bits that a weight takes on average, scales and biases included. */
-  readonly bitsPerWeight: number;
-}
+export type { Converted } from "./files.ts";
 
 /**
  * Writes a model in another form: with `quantize` its matrices in 2 to 8 bits, with `dequantize` dense again, with `dtype` in other
  * floats. `model` is a folder or a name of the Hugging Face Hub, `out` a folder that does not exist yet. It appears whole when all is
  * written, and the weights, their index and config.json are those of Python's `mlx_lm.convert`, byte for byte.
+ *
+ * A GGUF file becomes such a folder too, with its codes as they load, or dense with `dequantize`. `dtype: mx.float32` keeps all digits.
  *
  * Throws an {@link LlmError} that says what is wrong with the model, an option or the output; nothing is written then.
  *
@@ -97,8 +91,10 @@ async function convertModel(
       onSmallFiles: (folder) => checkSource(folder, describeFolder(folder, undefined), options),
       signal: options.signal,
     });
+    const checkpoint = openCheckpoint(path, undefined);
     const opening = mx.openAhead(options.device);
     try {
+      if (checkpoint instanceof GgufCheckpoint) return await convertGguf(checkpoint, target, options, opening);
       const repo = path === given ? undefined : parseName(given)?.repo;
       return await convertFolder(path, repo, target, options, opening);
     } finally {

@@ -21,6 +21,20 @@ import {
 import type { QuantizationRow } from "./recipes.ts";
 import type { Shard } from "./shard_files.ts";
 
+/** The result of a conversion. */
+export interface Converted {
+  /** The folder. */
+  readonly path: string;
+  /** The names of its files, in order. */
+  readonly files: readonly string[];
+  /** Bytes of all tensors. */
+  readonly bytes: number;
+  /** Weights of the model, as many as it would have dense. */
+  readonly parameters: number;
+  /** Bits that a weight takes on average, scales and biases included. */
+  readonly bitsPerWeight: number;
+}
+
 /** The new config.json, and its sources. */
 export interface Description {
   /** The old config.json, for messages. */

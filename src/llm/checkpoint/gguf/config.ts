@@ -113,10 +113,19 @@ function ropeScaling({ metadata, architecture, number, floats }: Facts): Record<
   const context = number("rope.scaling.original_context_length");
   const factors = floats("rope_freqs.weight");
   if (factors) {
-    return { rope_type: "longrope", long_factor: factors, original_max_position_embeddings: number("context_length") };
+    const original = number("context_length");
+    return {
+      type: "longrope",
+      long_factor: factors,
+      short_factor: factors,
+      original_max_position_embeddings: original,
+    };
   }
   const long = floats("rope_factors_long.weight");
-  if (long) return { rope_type: "longrope", long_factor: long, original_max_position_embeddings: context };
+  if (long) {
+    const short = floats("rope_factors_short.weight") ?? long;
+    return { type: "longrope", long_factor: long, short_factor: short, original_max_position_embeddings: context };
+  }
   const key = `${architecture}.rope.scaling.type`;
   const type = metadata.string(key) ?? "none";
   if (type === "none") return undefined;

@@ -63,6 +63,8 @@ function qwenExperts({ number }: Facts, normalised: boolean): Readonly<Record<st
     num_experts: number("expert_count"),
     moe_intermediate_size: number("expert_feed_forward_length"),
     norm_topk_prob: normalised,
+    decoder_sparse_step: 1,
+    mlp_only_layers: [],
   };
 }
 
@@ -118,10 +120,12 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
   mistral3: {
     modelType: "ministral3",
     paired: true,
-    fields: ({ number }, { rope_scaling }) => ({
-      // Its makers stretch positions without a factor of scores: both scales are the same.
-      ...(rope_scaling && { rope_scaling: { ...rope_scaling, mscale: 1, mscale_all_dim: 1 } }),
+    fields: ({ number }, { rope_scaling, rope_theta }) => ({
+      rope_scaling: undefined,
       rope_parameters: {
+        // Its makers stretch positions without a factor of scores: both scales are the same.
+        ...(rope_scaling && { ...rope_scaling, mscale: 1, mscale_all_dim: 1 }),
+        rope_theta,
         llama_4_scaling_beta: number("attention.temperature_scale") ?? 0,
         original_max_position_embeddings: number("rope.scaling.original_context_length") ?? number("context_length"),
       },
