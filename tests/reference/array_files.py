@@ -65,3 +65,19 @@ for name in TYPES:
     values = gguf.dequantize(blocks, kind).astype("<f4")
     cases[name] = {key: base64.b64encode(array.tobytes()).decode() for key, array in (("blocks", blocks), ("values", values))}
 (out / "gguf_blocks.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n")
+
+# What the types that are written make of values: normal ones, none, equal ones, ties between codes, tiny and large ones.
+values = rng.normal(size=(40, 32)).astype("<f4")
+values[0] = 0
+values[1] = 3
+values[2] = np.arange(32) - 16
+values[3] = np.linspace(-127, 127, 32) / 2
+values[4] *= 1e-8
+values[5] *= 1e4
+values[6] = -np.abs(values[6])
+values[7] = np.where(np.arange(32) % 2, 1, -1)
+encoded = {"values": base64.b64encode(values.tobytes()).decode()}
+for name in ("Q4_0", "Q8_0"):
+    data = gguf.quantize(values, gguf.GGMLQuantizationType[name])
+    encoded[name] = base64.b64encode(data.tobytes()).decode()
+(out / "gguf_quantized.json").write_text(json.dumps(encoded, separators=(",", ":")) + "\n")

@@ -95,6 +95,7 @@ function text(value: string): Uint8Array[] {
   return [u64(bytes.length), bytes];
 }
 
+/** The type and the bytes of a value. */
 function savedValue(key: string, value: unknown): Uint8Array[] {
   if (typeof value === "string") return [u32(STRING), ...text(value)];
   if (Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "string")) {
@@ -117,6 +118,39 @@ function aligned(bytes: number): number {
   return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 }
 
+/** A value of the metadata as it is saved. */
+export type SavedMetadata = Readonly<Record<string, string | readonly string[] | Tensor | number | boolean>>;
+
+/** A tensor on its way into a file: the code of its type, and its bytes. */
+export interface SavedTensor {
+  readonly name: string;
+  readonly shape: Shape;
+  readonly code: number;
+  readonly bytes: number;
+}
+
+/** The beginning of a file, up to its first tensor, and where each tensor begins. */
+export function ggufLayout(
+  metadata: SavedMetadata,
+  tensors: readonly SavedTensor[],
+): { readonly header: Uint8Array; readonly offsets: readonly number[]; readonly size: number } {
+  const pairs = Object.entries(metadata);
+  const header: Uint8Array[] = [u32(MAGIC, VERSION), u64(tensors.length, pairs.length)];
+  for (const [key, value] of pairs) header.push(...text(key), ...savedValue(key, value));
+  let at = 0;
+  const places = tensors.map(({ name, shape, code, bytes }) => {
+    header.push(...text(name), u32(shape.length), u64(...shape.toReversed()), u32(code), u64(at));
+    const place = at;
+    at += aligned(bytes);
+    return place;
+  });
+  const length = aligned(header.reduce((sum, part) => sum + part.length, 0));
+  const whole = new Uint8Array(length);
+  let end = 0;
+  for (const part of header) whole.set(part, end), end += part.length;
+  return { header: whole, offsets: places.map((place) => length + place), size: length + at };
+}
+
 /**
  * Saves arrays by name as a GGUF file; those in nested objects and lists get names such as "layers.0.weight". Metadata are texts, lists of
  * texts, and numbers or arrays of at most one axis. float32, float16, bfloat16, float64 and signed integers can be stored. The
@@ -125,34 +159,24 @@ function aligned(bytes: number): number {
 export function saveGguf(
   path: string,
   arrays: TensorTree,
-  metadata: Readonly<Record<string, string | readonly string[] | Tensor | number | boolean>> = {},
+  metadata: SavedMetadata = {},
 ): void {
-  const list = namedList("saveGguf", arrays);
-  const pairs = Object.entries(metadata);
-  const header: Uint8Array[] = [u32(MAGIC, VERSION), u64(list.length, pairs.length)];
-  for (const [key, value] of pairs) header.push(...text(key), ...savedValue(key, value));
-  let at = 0;
-  const size = ({ shape, dtype }: { shape: Shape; dtype: dt.Dtype }): number => sizeOf(shape) * dtype.bytes;
-  for (const [name, tensor] of list) {
-    const code = GGUF_CODES.get(tensor.dtype);
+  const list = namedList("saveGguf", arrays).map(([name, tensor]) => {
+    const { shape, dtype } = tensor;
+    const code = GGUF_CODES.get(dtype);
     if (code === undefined) {
-      throw new DtypeError(
-        `saveGguf() cannot store ${tensor.dtype.name}, the dtype of "${name}": cast it with astype()`,
-      );
+      throw new DtypeError(`saveGguf() cannot store ${dtype.name}, the dtype of "${name}": cast it with astype()`);
     }
-    header.push(...text(name), u32(tensor.ndim), u64(...tensor.shape.toReversed()), u32(code), u64(at));
-    at += aligned(size(tensor));
-  }
-  const begin = header.reduce((sum, { length }) => sum + length, 0);
-  const named = path.endsWith(".gguf") ? path : `${path}.gguf`;
+    return { name, shape, code, bytes: sizeOf(shape) * dtype.bytes, tensor };
+  });
+  const { header } = ggufLayout(metadata, list);
   writeFile(
-    named,
+    path.endsWith(".gguf") ? path : `${path}.gguf`,
     function* () {
-      yield* header;
-      yield new Uint8Array(aligned(begin) - begin);
-      for (const [, tensor] of list) {
+      yield header;
+      for (const { tensor, bytes } of list) {
         yield* tensorPieces(tensor);
-        yield new Uint8Array(aligned(size(tensor)) - size(tensor));
+        yield new Uint8Array(aligned(bytes) - bytes);
       }
     }(),
   );

@@ -36,6 +36,7 @@ import { readTensors } from "../checkpoint/directory.ts";
 import { openCheckpoint } from "../checkpoint/open.ts";
 import { GgufCheckpoint } from "../checkpoint/gguf/checkpoint.ts";
 import { convertGguf } from "./from_gguf.ts";
+import { convertToGguf } from "./to_gguf.ts";
 import type { Converted } from "./files.ts";
 import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/weights.ts";
 
@@ -50,6 +51,8 @@ export type { Converted } from "./files.ts";
  * written, and the weights, their index and config.json are those of Python's `mlx_lm.convert`, byte for byte.
  *
  * A GGUF file becomes such a folder too, with its codes as they load, or dense with `dequantize`. `dtype: mx.float32` keeps all digits.
+ *
+ * `gguf` writes a GGUF file for llama.cpp into the folder, of a model in either form.
  *
  * Throws an {@link LlmError} that says what is wrong with the model, an option or the output; nothing is written then.
  *
@@ -94,6 +97,7 @@ async function convertModel(
     const checkpoint = openCheckpoint(path, undefined);
     const opening = mx.openAhead(options.device);
     try {
+      if (options.gguf !== undefined) return await convertToGguf(checkpoint, target, options.gguf, options, opening);
       if (checkpoint instanceof GgufCheckpoint) return await convertGguf(checkpoint, target, options, opening);
       const repo = path === given ? undefined : parseName(given)?.repo;
       return await convertFolder(path, repo, target, options, opening);

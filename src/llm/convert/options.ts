@@ -19,6 +19,7 @@ import type { WeightModule } from "../layers/modules.ts";
 import type { Architecture } from "../models/mod.ts";
 import { readModelFile } from "../checkpoint/weights.ts";
 import type { Description } from "./files.ts";
+import { GGUF_OUTPUTS, type GgufOutput } from "./gguf_outputs.ts";
 import {
   chosen,
   ofRecipe,
@@ -44,6 +45,8 @@ export interface ConvertOptions {
   readonly dtype?: Dtype;
   /** Makes quantized matrices dense again. */
   readonly dequantize?: boolean;
+  /** Writes a GGUF file, with the matrices in this type: "F32", "F16", "BF16", "Q8_0" or "Q4_0". */
+  readonly gguf?: GgufOutput;
   /** Most bytes of a file's tensors; default 5 · 2³⁰. */
   readonly maxShardBytes?: number;
   /** Device that computes: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
@@ -62,6 +65,7 @@ const CONVERT_OPTIONS = {
   dequantize: true,
   device: true,
   dtype: true,
+  gguf: true,
   maxShardBytes: true,
   onDownload: true,
   onProgress: true,
@@ -84,10 +88,17 @@ const DTYPES: Readonly<Record<string, Dtype>> = { float16: mx.float16, bfloat16:
 export function checkConvertOptions(options: ConvertOptions): void {
   checkOptions("convert", options, CONVERT_OPTIONS);
   checkSignal(options.signal);
-  const { quantize, dequantize, qBits, qGroupSize, qMode, quantPredicate, dtype, maxShardBytes } = options;
+  const { quantize, dequantize, qBits, qGroupSize, qMode, quantPredicate, dtype, gguf, maxShardBytes } = options;
   const refuse = (what: string): never => {
     throw new LlmError("option", `convert() ${what}`);
   };
+  if (gguf !== undefined && !GGUF_OUTPUTS.includes(gguf)) {
+    refuse(`expected gguf ${GGUF_OUTPUTS.join(", ")}: found ${quoted(gguf)}`);
+  }
+  const unused = Object.entries({ quantize, dequantize, dtype, maxShardBytes }).find(([, value]) =>
+    value !== undefined
+  );
+  if (gguf !== undefined && unused !== undefined) refuse(`got ${unused[0]} beside gguf, which says the type`);
   if (quantize && dequantize) refuse("takes quantize or dequantize, not both");
   const wide = { qBits, qGroupSize, qMode, quantPredicate };
   const idle = Object.entries(wide).find(([, value]) => value !== undefined);

@@ -7,7 +7,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { RoPE } from "../../nn/mod.ts";
-import type { RopeScaling } from "../config/rope.ts";
+import type { RopeConfig, RopeScaling } from "../config/rope.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 
 /**
@@ -75,6 +75,12 @@ function stretched(dims: number, base: number, scaling: RopeScaling): Stretched 
     case "longrope":
       return longRope(dims, base, scaling);
   }
+}
+
+/** What each pair's wavelength is multiplied by where positions are stretched. */
+export function wavelengthFactors(dims: number, { ropeTheta, ropeScaling }: RopeConfig): number[] {
+  const plain = wavelengths(dims, ropeTheta);
+  return (stretched(dims, ropeTheta, ropeScaling).freqs ?? plain).map((wavelength, i) => wavelength / plain[i]);
 }
 
 /** Wavelengths of the pairs, divided by 2π. */

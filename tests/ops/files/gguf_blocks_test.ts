@@ -7,6 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { BLOCK_VALUES } from "../../../src/array/files/gguf_blocks.ts";
 import { BLOCK_CODES, type GgufCodes } from "../../../src/array/files/gguf_codes.ts";
+import { quantizeBlocks, type QuantizedGgufType } from "../../../src/array/files/gguf_quantize.ts";
 import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
@@ -79,6 +80,20 @@ for (const device of DEVICES) {
     }
   }
 }
+
+Deno.test("values become the blocks that the package gguf makes of them, byte for byte", () => {
+  const text = Deno.readTextFileSync(new URL("../../golden/array_files/gguf_quantized.json", import.meta.url));
+  const { values, ...types }: Record<string, string> = JSON.parse(text);
+  const floats = new Float32Array(Uint8Array.fromBase64(values).buffer);
+  for (const [type, blocks] of Object.entries(types)) {
+    const { bytes } = typeOf(type);
+    const [found, expected] = [quantizeBlocks(type as QuantizedGgufType, floats), Uint8Array.fromBase64(blocks)];
+    for (let at = 0; at < expected.length; at += bytes) {
+      assertEquals(found.slice(at, at + bytes), expected.slice(at, at + bytes), `block ${at / bytes} of ${type}`);
+    }
+    assertEquals(found.length, expected.length);
+  }
+});
 
 /** Throws where two numbers are further apart than allowed. */
 function assertNear(

@@ -24,7 +24,7 @@ export interface GgufFamily {
   fields?(facts: Facts, common: CommonFields): Readonly<Record<string, unknown>>;
 }
 
-/** Names of the layers' modules in families with a norm after each part. */
+/** Names of the layers' modules in families with a norm after attention, which has another name then. */
 const SANDWICHED: ModuleNames = { ffn_norm: "pre_feedforward_layernorm" };
 /** The layers of the largest Gemma 2 and 3, whose scores have a scale of their own, and the same of their files. */
 const GEMMA_27B: Readonly<Record<string, number>> = { gemma2: 46, gemma3: 62 };
@@ -95,6 +95,7 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
   "gpt-oss": {
     modelType: "gpt_oss",
     names: {
+      ...SANDWICHED,
       ffn_gate_inp: "mlp.router",
       ffn_gate_exps: "mlp.experts.gate_proj",
       ffn_up_exps: "mlp.experts.up_proj",
@@ -131,7 +132,10 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
       },
     }),
   },
-  olmo2: ({ number }) => ({ modelType: (number("attention.sliding_window") ?? 0) > 0 ? "olmo3" : "olmo2" }),
+  olmo2: ({ number }) => ({
+    modelType: (number("attention.sliding_window") ?? 0) > 0 ? "olmo3" : "olmo2",
+    names: SANDWICHED,
+  }),
   phi3: {
     modelType: "phi3",
     rotatesPart: true,

@@ -33,7 +33,7 @@ export class Metadata {
   readonly #values: ReadonlyMap<string, GgufValue>;
 
   /** Of the header of a file. */
-  constructor(path: string, { metadata }: GgufHeader) {
+  constructor(path: string, { metadata }: Pick<GgufHeader, "metadata">) {
     this.path = path;
     this.#values = metadata;
   }

@@ -52,3 +52,16 @@ export function nameOf(name: string, own: ModuleNames): string | undefined {
   const path = layer === undefined ? names[module] : `model.layers.${layer}.${names[module]}`;
   return ARRAYS.has(module) ? path : `${path}.${part}`;
 }
+
+/** The name that a file has for a tensor of mlx-lm's name; undefined if it has none. */
+export function storedName(name: string, own: ModuleNames): string | undefined {
+  const array = /^model\.layers\.(\d+)\.(.+)$/.exec(name);
+  const isArray = Array.from(ARRAYS).some((module) => array?.[2] === LAYER[module]);
+  const [, layer, path, part] = isArray
+    ? [...array!, "weight"]
+    : /^(?:model\.layers\.(\d+)\.)?(.+)\.(weight|bias)$/.exec(name) ?? [];
+  const names = layer === undefined ? TOP : { ...LAYER, ...own };
+  const module = Object.keys(names).find((key) => names[key] === path);
+  if (module === undefined) return undefined;
+  return layer === undefined ? `${module}.${part}` : `blk.${layer}.${module}.${part}`;
+}
