@@ -127,6 +127,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/turn.ts",
   ],
   "src/llm/convert": [
+    "src/nn",
     "src/llm/load.ts",
     "src/llm/hub.ts",
     "src/llm/arguments.ts",

@@ -1,5 +1,5 @@
 /**
- * The form of a model in GGUF before it is written: its family's table row, and a check that the metadata give the same config back.
+ * The form of a model in GGUF before it is written: the row of its family. Metadata that give another config back are refused.
  *
  * @module
  */

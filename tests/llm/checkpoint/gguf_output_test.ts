@@ -1,5 +1,5 @@
 /**
- * Models written as GGUF: the tensors are those that the package gguf wrote of the same models, byte for byte, and a file that is read back
+ * Models written as GGUF: the tensors are those that the package gguf wrote of the same models, byte for byte. A file that is read back
  * gives the same logits.
  */
 
