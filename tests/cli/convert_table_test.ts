@@ -34,6 +34,7 @@ const written = (figures: string, ...args: string[]): CommandLineRow => ({ args,
 testTable("help and wrong usage of convert and quantize", [
   { args: ["convert", "--help"], stdout: "usage: vkmx convert [flags] MODEL [OUT]\n{lines}  -q, --quantize {lines}" },
   { args: ["help", "quantize"], stdout: "usage: vkmx quantize [flags] MODEL [OUT]\n{lines}--bits N {lines}" },
+  usage("--gguf says the type: leave --quantize and --dequantize out", "convert", "a", "--gguf", "q8_0", "-q"),
   usage("Expected a model: a folder, or a name of the Hugging Face Hub such as Qwen/Qwen3-0.6B", "convert"),
   usage("Expected a model: a folder, or a name of the Hugging Face Hub such as Qwen/Qwen3-0.6B", "quantize"),
   usage('Expected a model and an output folder, found also "c"', "convert", "a", "b", "c"),

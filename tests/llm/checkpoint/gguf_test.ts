@@ -215,6 +215,18 @@ Deno.test("files that are no model of a known kind are refused with what is wron
   });
 });
 
+Deno.test("codes whose groups do not divide the rows of a model are refused", async () => {
+  await withFile(byName("Llama, Q8_0"), async (path) => {
+    const bytes = await Deno.readFile(path);
+    const [from, to] = ["llama.rope.dimension_count", "llama.attention.key_length"]; // as long as each other
+    const at = new TextDecoder("latin1").decode(bytes).indexOf(from);
+    bytes.set(new TextEncoder().encode(to), at);
+    bytes[at + to.length + 4] = 20; // after its type: features of a head
+    await Deno.writeFile(path, bytes);
+    await refused(path, '22 tensors do not fit config.json: "model.layers.0.self_attn.q_proj.weight"');
+  });
+});
+
 Deno.test("a file of a model of the hub is downloaded once, with its other parts", async () => {
   await using bench = new HubBench();
   const files = {
