@@ -168,7 +168,7 @@ async function loadFrom(path: string, options: LoadOptions, opening: Promise<voi
   const generationConfig = checkpoint.readGenerationConfig();
   await checkpoint.checkFiles(options.signal);
   const tokenizer = await Tokenizer.load({
-    ...checkpoint.readTokenizer(),
+    ...checkpoint.readTokenizer(config.vocabSize),
     dir: checkpoint.path,
     vocabSize: config.vocabSize,
     eosTokenIds: generationConfig.eosTokenIds.length > 0 ? generationConfig.eosTokenIds : config.eosTokenIds,

@@ -51,7 +51,6 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/store.ts",
   ],
   "src/llm/load.ts": [
-    "src/llm/tokenizer/formats.ts",
     "src/llm/tuner",
     "src/llm/hub.ts",
     "src/llm/arguments.ts",
@@ -214,6 +213,8 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/nn",
     "src/llm/hub",
     "src/llm/checkpoint/shards.ts",
+    "src/llm/tokenizer",
+    "src/llm/tokenizer/formats.ts",
     "src/llm/chat",
     "src/llm/config",
     "src/llm/error.ts",

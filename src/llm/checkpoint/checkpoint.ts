@@ -7,18 +7,12 @@
 import type { Tensor } from "../../array/mod.ts";
 import type { Fields } from "../config/fields.ts";
 import type { GenerationConfig } from "../config/model.ts";
+import type { ReadTokenizerSource, TokenizerSource } from "../tokenizer/tokenizer.ts";
 
-/** The texts that a tokenizer is made of, in the forms of a folder's files. */
-export interface TokenizerTexts {
-  /** Bytes of tokenizer.json. */
-  readonly tokenizer: Uint8Array;
-  /** Text of tokenizer_config.json. */
-  readonly config: string | undefined;
-  /** Text of chat_template.jinja. */
-  readonly chatTemplate: string | undefined;
-  /** Text of additional_chat_templates/tool_use.jinja. */
-  readonly toolTemplate: string | undefined;
-}
+/** What `Tokenizer.load` takes beside what the model says. */
+export type TokenizerTexts =
+  & Pick<TokenizerSource, "config" | "chatTemplate" | "toolTemplate">
+  & (Pick<TokenizerSource, "tokenizer" | "format"> | Pick<ReadTokenizerSource, "file">);
 
 /** A model that was found and not read yet. Everything throws an {@link LlmError} that names the file. */
 export interface Checkpoint {
@@ -30,8 +24,8 @@ export interface Checkpoint {
   readGenerationConfig(): GenerationConfig;
   /** Throws if files of weights are missing or are not the published ones. */
   checkFiles(signal: AbortSignal | undefined): Promise<void>;
-  /** Reads the texts of the tokenizer. */
-  readTokenizer(): TokenizerTexts;
+  /** Reads the tokenizer of a model with so many embeddings. */
+  readTokenizer(embeddings: number): TokenizerTexts;
   /**
    * The tensors by the names of Hugging Face or mlx-lm, none of them read. They belong to the caller. `exact` asks for all digits where
    * weights change their form.

@@ -14,10 +14,11 @@ import { TOOL_TEMPLATE } from "../chat/template.ts";
 import { Fields } from "../config/fields.ts";
 import { type GenerationConfig, readGenerationConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
+import { findTokenizer } from "../tokenizer/formats.ts";
 import type { Checkpoint, TokenizerTexts } from "./checkpoint.ts";
 import { weightFiles } from "./shards.ts";
 import { Checksums, type Verify } from "./verify.ts";
-import { checkShards, filesRead, readModelBytes, readModelFile } from "./weights.ts";
+import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./weights.ts";
 
 /** A checkpoint in a folder. */
 export class DirectoryCheckpoint implements Checkpoint {
@@ -54,13 +55,17 @@ export class DirectoryCheckpoint implements Checkpoint {
   }
 
   readTokenizer(): TokenizerTexts {
-    const tokenizer = readModelBytes(this.path, "tokenizer.json", this.#sums);
-    if (tokenizer === undefined) throw new LlmError("tokenizer", `${this.path}/tokenizer.json does not exist`);
+    const text = (name: ModelFile): string | undefined => readModelFile(this.path, name, this.#sums);
+    const [config, chatTemplate, toolTemplate] = [
+      "tokenizer_config.json",
+      "chat_template.jinja",
+      TOOL_TEMPLATE,
+    ] as const;
     return {
-      tokenizer,
-      config: readModelFile(this.path, "tokenizer_config.json", this.#sums),
-      chatTemplate: readModelFile(this.path, "chat_template.jinja", this.#sums),
-      toolTemplate: readModelFile(this.path, TOOL_TEMPLATE, this.#sums),
+      ...findTokenizer(this.path, (name) => readModelBytes(this.path, name, this.#sums)),
+      config: text(config),
+      chatTemplate: text(chatTemplate),
+      toolTemplate: text(toolTemplate),
     };
   }
 

@@ -48,7 +48,11 @@ export async function convertGguf(
   const { fields, file } = checkpoint.readConfig();
   const architecture = describeModel(fields, file);
   await checkpoint.checkFiles(options.signal);
-  const { tokenizer, config } = checkpoint.readTokenizer();
+  const texts = checkpoint.readTokenizer(architecture.config.vocabSize);
+  if (!("tokenizer" in texts)) {
+    throw new LlmError("tokenizer", `${path} has a tokenizer of sentencepiece, which is loaded but not converted`);
+  }
+  const { tokenizer, config } = texts;
   {
     using weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, mx.float32);
     using _ = architecture.build(weights);

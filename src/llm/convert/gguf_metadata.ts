@@ -139,9 +139,10 @@ const COMMON = ["llama-bpe", "qwen2", "gpt-2", "smollm"];
 
 /** The metadata of a tokenizer for a model of `count` embeddings. Throws an {@link LlmError} if GGUF has no name for its kind. */
 export function tokenizerMetadata(texts: TokenizerTexts, count: number, path: string): SavedMetadata {
-  const { model, added_tokens: added = [], ...json }: TokenizerJson = JSON.parse(
-    new TextDecoder().decode(texts.tokenizer),
-  );
+  const isJson = "tokenizer" in texts && (texts.format ?? "tokenizer.json") === "tokenizer.json";
+  const { model, added_tokens: added = [], ...json }: TokenizerJson = isJson
+    ? JSON.parse(new TextDecoder().decode(texts.tokenizer))
+    : {};
   const row = rowOf(json, model?.ignore_merges ?? false);
   const names = [...COMMON, ...Object.keys(PRE_TOKENIZERS)];
   const pre = names.find((name) => keyOf(PRE_TOKENIZERS[name]) === row);

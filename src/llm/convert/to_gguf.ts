@@ -59,7 +59,7 @@ export async function convertToGguf(
   const config = architecture.config as DecoderConfig; // of families with an architecture of GGUF
   const metadata = {
     ...configMetadata(config, path),
-    ...tokenizerMetadata(checkpoint.readTokenizer(), config.vocabSize, path),
+    ...tokenizerMetadata(checkpoint.readTokenizer(config.vocabSize), config.vocabSize, path),
   };
   await checkpoint.checkFiles(options.signal);
   using weights = openWeights(checkpoint.path, checkpoint.tensors(true), architecture, mx.float32);

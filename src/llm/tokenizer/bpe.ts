@@ -30,7 +30,7 @@ export interface BpeOptions {
   readonly ranks: PairRanks;
   /** Takes a word that is a token for what it is, without merging. */
   readonly wholeWords: boolean;
-  /** Ids of characters that are no tokens; `undefined` for byte-level vocabularies, where every byte is a token. */
+  /** Ids of characters that are no tokens; `undefined` for byte-level vocabularies, where every byte of characters is a token. */
   readonly unknown: UnknownCharacters | undefined;
 }
 
@@ -39,8 +39,8 @@ function isOfCharacters(byte: number): boolean {
   return byte !== 0xc0 && byte !== 0xc1 && byte <= 0xf0;
 }
 
-/** Turns words into ids. */
-export class Bpe {
+/** Turns words into ids by merging pairs. */
+export class Bpe implements TokenModel {
   readonly #vocabulary: Vocabulary;
   readonly #ranked: PairRanks;
   readonly #wholeWords: boolean;
@@ -63,16 +63,15 @@ export class Bpe {
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 
-  /** Throws an {@link LlmError} when a byte of characters has no token; `file` is what the message names. */
-  constructor(vocabulary: Vocabulary, merges: Merges, wholeWords: boolean, file: string) {
+  /** Throws an {@link LlmError} when a byte of characters has no token in a byte-level vocabulary; `file` is what the message names. */
+  constructor(vocabulary: Vocabulary, { ranks, wholeWords, unknown }: BpeOptions, file: string) {
     this.#vocabulary = vocabulary;
     this.#ranked = ranks;
     this.#wholeWords = wholeWords;
-    this.#idOfByte = Int32Array.from(ALPHABET, (char, byte) => {
-      const id = vocabulary.idOf(char) ?? (isOfCharacters(byte) ? undefined : NONE);
-      if (id !== undefined) return id;
-      throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${byte}`);
-    });
+    this.#unknown = unknown;
+    if (unknown !== undefined) return;
+    const missing = ALPHABET.findIndex((char, byte) => isOfCharacters(byte) && vocabulary.idOf(char) === undefined);
+    if (missing >= 0) throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${missing}`);
   }
 
   /** Adds the ids of a word to `ids`. */
@@ -90,23 +89,15 @@ export class Bpe {
   }
 
   #encode(word: string, ids: number[]): void {
-    this.#reserve(3 * word.length);
-    const bytes = new TextEncoder().encodeInto(word, this.#bytes).written;
+    const bytes = this.#spell(word);
     if (this.#wholeWords) {
-      const id = this.#vocabulary.idOf(Array.from(this.#bytes.subarray(0, bytes), (b) => ALPHABET[b]).join(""));
-      if (id !== undefined) {
+      const id = this.#vocabulary.find(this.#text, 0, bytes);
+      if (id >= 0) {
         ids.push(id);
         return;
       }
     }
-    let count = 0;
-    for (let at = 0; at < bytes; at++) {
-      const id = this.#idOfByte[this.#bytes[at]];
-      if (id < 0) continue; // left out, as Hugging Face's tokenizers do
-      this.#ids[count] = id;
-      this.#previous[count] = count - 1;
-      this.#following[count] = ++count;
-    }
+    const count = this.#cut(bytes);
     for (let at = 0; at < count; at++) this.#rankPair(at, count);
     for (let entry = this.#queue.pop(); entry !== undefined; entry = this.#queue.pop()) {
       const at = entry % MAX_POSITIONS;
@@ -145,7 +136,7 @@ export class Bpe {
     for (let at = 0, end = 0; at < bytes; at = end) {
       end = at + charBytes(text[at]);
       const id = this.#vocabulary.find(text, at, end);
-      if (id < 0 && this.#unknown?.leavesOut(text, at, end)) continue;
+      if (id < 0 && (this.#unknown?.leavesOut(text, at, end) ?? true)) continue;
       if (to < at) text.copyWithin(to, at, end); // some were dropped before
       this.#starts[count] = to;
       this.#ids[count] = id;

@@ -188,7 +188,8 @@ Deno.test("files that are no model of a known kind are refused with what is wron
     await check({ "qwen3.attention.value_length": mx.array(8, mx.int32) }, "heads of values have to be as large");
     await check({ "qwen3.rope.dimension_count": mx.array(8, mx.int32) }, "heads have 16 features");
     await check({ "qwen3.rope.scaling.type": "longrope" }, 'supported are "none", "linear", "yarn"');
-    await check({ "tokenizer.ggml.model": "llama" }, 'supported is "gpt2", byte-level BPE');
+    await check({ "tokenizer.ggml.model": "bert" }, 'supported are "gpt2" and "llama"');
+    await check({ "tokenizer.ggml.model": "llama" }, 'the metadata lack "tokenizer.ggml.scores"');
     await check({ "tokenizer.ggml.model": undefined }, 'the metadata lack "tokenizer.ggml.model"');
     await check({ "tokenizer.ggml.pre": "none" }, '"tokenizer.ggml.pre" is "none": known are');
     await check({ "tokenizer.ggml.merges": undefined }, 'the metadata lack "tokenizer.ggml.merges"');

@@ -8,7 +8,7 @@ import { gunzipSync } from "node:zlib";
 import * as mx from "../../../mod.ts";
 import { readGguf } from "../../../src/array/files/gguf.ts";
 import { Metadata } from "../../../src/llm/checkpoint/gguf/metadata.ts";
-import { endIds, tokenizerTexts } from "../../../src/llm/checkpoint/gguf/tokenizer.ts";
+import { endIds, readTokenizer } from "../../../src/llm/checkpoint/gguf/tokenizer.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { Tokenizer } from "../../../src/llm/tokenizer/tokenizer.ts";
 
@@ -20,6 +20,8 @@ interface Vocabulary {
   readonly tokens: readonly string[];
   readonly kinds: readonly number[];
   readonly merges: readonly string[];
+  /** Of pieces only. */
+  readonly scores?: readonly number[];
   readonly texts: readonly string[];
   readonly ids: readonly (readonly number[])[];
 }
@@ -28,7 +30,9 @@ const golden = Deno.readFileSync(new URL("../../golden/tokenizers/gguf_vocabular
 const VOCABULARIES: Readonly<Record<string, Vocabulary>> = JSON.parse(new TextDecoder().decode(gunzipSync(golden)));
 
 /** The metadata of a file with a vocabulary and no tensors. */
-async function metadataOf({ metadata, tokens, kinds, merges }: Omit<Vocabulary, "texts" | "ids">): Promise<Metadata> {
+async function metadataOf(
+  { metadata, tokens, kinds, merges, scores }: Omit<Vocabulary, "texts" | "ids">,
+): Promise<Metadata> {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
     const values = Object.entries(metadata).map(([key, value]) => [
@@ -40,7 +44,9 @@ async function metadataOf({ metadata, tokens, kinds, merges }: Omit<Vocabulary, 
         ...Object.fromEntries(values),
         "tokenizer.ggml.tokens": [...tokens],
         "tokenizer.ggml.token_type": mx.array([...kinds], mx.int32),
-        "tokenizer.ggml.merges": [...merges],
+        ...(scores
+          ? { "tokenizer.ggml.scores": mx.array([...scores], mx.float32) }
+          : { "tokenizer.ggml.merges": [...merges] }),
       })
     );
     return new Metadata(path, readGguf(path));
@@ -53,7 +59,7 @@ async function tokenizerOf(vocabulary: Omit<Vocabulary, "texts" | "ids">): Promi
   const metadata = await metadataOf(vocabulary);
   const dir = metadata.path;
   return await Tokenizer.load({
-    ...tokenizerTexts(metadata),
+    ...readTokenizer(metadata, vocabulary.tokens.length),
     dir,
     vocabSize: vocabulary.tokens.length,
     eosTokenIds: endIds(metadata),
@@ -68,7 +74,7 @@ for (const [name, vocabulary] of Object.entries(VOCABULARIES)) {
       assertEquals(tokenizer.encode(text, { addSpecialTokens: false }), ids[i], JSON.stringify(text));
       assertEquals(tokenizer.decode(ids[i]), name === "qwen2" ? text.normalize("NFC") : text, "decoded");
     }
-    const bos = metadata.add_bos_token ?? name === "llama-bpe";
+    const bos = metadata.add_bos_token ?? name === "llama-bpe"; // llama.cpp's default of a pre-tokenizer
     assertEquals(tokenizer.encode("", {}), bos ? [metadata.bos_token_id] : []);
     assertEquals(tokenizer.eosTokenIds.has(Number(metadata.eos_token_id)), true);
   });

@@ -23,7 +23,7 @@ import { type Facts, headsOf } from "./config.ts";
 import { familyOf, fieldsOf, type GgufFamily } from "./families.ts";
 import { Metadata } from "./metadata.ts";
 import { describeTypes, type Placed, tensorsOf } from "./tensors.ts";
-import { endIds, tokenizerTexts } from "./tokenizer.ts";
+import { endIds, readTokenizer } from "./tokenizer.ts";
 
 /** Most elements of a tensor that a config is made of: the pairs of a head. */
 const MAX_FACTORS = 4096;
@@ -85,8 +85,8 @@ export class GgufCheckpoint implements Checkpoint {
     await this.#sums?.checkFiles(this.#files, signal);
   }
 
-  readTokenizer(): TokenizerTexts {
-    return tokenizerTexts(this.#facts.metadata);
+  readTokenizer(embeddings: number): TokenizerTexts {
+    return readTokenizer(this.#facts.metadata, embeddings);
   }
 
   tensors(exact: boolean): Map<string, Tensor> {

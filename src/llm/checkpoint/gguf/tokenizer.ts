@@ -1,10 +1,12 @@
 /**
- * The tokenizer of a GGUF file in the form of tokenizer.json and tokenizer_config.json, which are read and checked as those are.
+ * The tokenizer of a GGUF file. Byte-level BPE gets the form of tokenizer.json, pieces with scores that of sentencepiece's models.
  *
  * @module
  */
 
 import { quoted } from "../../../graph/error.ts";
+import { readPieces } from "../../tokenizer/sentencepiece/pieces.ts";
+import type { TokenizerFile } from "../../tokenizer/tokenizer_file.ts";
 import type { TokenizerTexts } from "../checkpoint.ts";
 import type { Metadata } from "./metadata.ts";
 import { PRE_TOKENIZERS, type PreTokenizerRow } from "./pre_tokenizers.ts";
@@ -12,6 +14,7 @@ import { PRE_TOKENIZERS, type PreTokenizerRow } from "./pre_tokenizers.ts";
 const PREFIX = "tokenizer.ggml.";
 
 /** Kinds of tokens in "tokenizer.ggml.token_type": those that the vocabulary has, those found in text before, and gaps. */
+const UNKNOWN = 2;
 const CONTROL = 3;
 const USER_DEFINED = 4;
 const UNUSED = 5;
@@ -69,14 +72,46 @@ export function endIds(metadata: Metadata): number[] {
   return [...new Set([...named, ...known.filter((id) => !returns || tokens[id] !== END)])];
 }
 
-/** The texts of the tokenizer. Throws an {@link LlmError} that names what is missing or not supported. */
-export function tokenizerTexts(metadata: Metadata): TokenizerTexts {
+/** The tokenizer of a model with so many embeddings. Throws an {@link LlmError} that names what is missing or not supported. */
+export function readTokenizer(metadata: Metadata, embeddings: number): TokenizerTexts {
   const model = metadata.string(`${PREFIX}model`) ?? metadata.fail(`the metadata lack "${PREFIX}model"`, "tokenizer");
-  if (model !== "gpt2") {
-    metadata.fail(`"${PREFIX}model" is ${quoted(model)}: supported is "gpt2", byte-level BPE`, "tokenizer");
-  }
-  const tokenizer = new TextEncoder().encode(JSON.stringify(byteLevel(metadata)));
-  return { tokenizer, config: JSON.stringify(configOf(metadata)), chatTemplate: undefined, toolTemplate: undefined };
+  const config = JSON.stringify(configOf(metadata));
+  if (model === "gpt2") return { tokenizer: new TextEncoder().encode(JSON.stringify(byteLevel(metadata))), config };
+  if (model === "llama") return { file: pieces(metadata, embeddings), config };
+  return metadata.fail(`"${PREFIX}model" is ${quoted(model)}: supported are "gpt2" and "llama"`, "tokenizer");
+}
+
+/** The tokenizer of pieces with scores, as sentencepiece cuts texts. */
+function pieces(metadata: Metadata, embeddings: number): TokenizerFile {
+  const { tokens, kinds } = tokensOf(metadata);
+  const bos = idOf(metadata, "bos_token_id", tokens.length);
+  const eos = idOf(metadata, "eos_token_id", tokens.length);
+  // Older files call gaps unknown too.
+  const unknown = idOf(metadata, "unknown_token_id", tokens.length) ?? 0;
+  const kept = kinds.map((kind, id) => kind === UNKNOWN && id !== unknown ? UNUSED : kind);
+  const scores = metadata.numbers(`${PREFIX}scores`) ??
+    metadata.fail(`the metadata lack "${PREFIX}scores"`, "tokenizer");
+  const file = readPieces(
+    {
+      algorithm: "BPE",
+      pieces: tokens.map((text, id) => kept[id] === UNUSED ? "" : text),
+      scores,
+      kinds: kept,
+      byteFallback: true,
+      addsSpace: metadata.flag(`${PREFIX}add_space_prefix`) ?? true,
+      removesSpaces: metadata.flag(`${PREFIX}remove_extra_whitespaces`) ?? false,
+      unknownText: " \u2047 ",
+      findsUserDefined: true,
+      ...(bos !== undefined && { bos }),
+      ...(eos !== undefined && { eos }),
+    },
+    metadata.path,
+    embeddings,
+  );
+  const adds = (flag: string, id: number | undefined, usual: boolean): number[] =>
+    id !== undefined && (metadata.flag(`${PREFIX}${flag}`) ?? usual) ? [id] : [];
+  const around = { before: adds("add_bos_token", bos, true), behind: adds("add_eos_token", eos, false) };
+  return { ...file, around };
 }
 
 /** tokenizer.json of byte-level BPE. */
