@@ -90,9 +90,30 @@ export const GENERATION = [
   },
   {
     name: "weights of experts are probabilities among all of them, also where they are those among the chosen",
-    file: "src/llm/layers/experts.ts",
+    file: "src/llm/layers/router.ts",
     find: 'among === "all" ? weights : mx.softmax(weights, -1)',
     replace: "weights",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "layers that share keys and values read those of the first layer of their kind, not of the last",
+    file: "src/llm/models/gemma4_text.ts",
+    find: ".lastIndexOf(kind)",
+    replace: ".indexOf(kind)",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "experts of closed groups are chosen",
+    file: "src/llm/layers/router.ts",
+    find: "if (closed === 0) return scores;",
+    replace: "if (closed >= 0) return scores;",
+    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "values of Gemma 4 are not normalised",
+    file: "src/llm/layers/attention.ts",
+    find: "valueNorm ? mx.fast.rmsNorm(plain, null, rmsNormEps) : plain",
+    replace: "plain",
     tests: ["tests/llm/models/mlx_lm_families_test.ts"],
   },
   {

@@ -88,6 +88,30 @@ LFM2 = {
 }
 # mlx-lm has defaults for the heads of the text part.
 TEXT = {name: value for name, value in BASE.items() if name not in ("num_attention_heads", "num_key_value_heads")}
+GEMMA4 = {
+    "head_dim": 32,
+    "global_head_dim": 64,
+    "num_hidden_layers": 6,
+    "sliding_window": 10,
+    "sliding_window_pattern": 3,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 64,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "final_logit_softcapping": 8.0,
+}
+GLM4_MOE_LITE = {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 64,
+    "kv_lora_rank": 64,
+    "q_lora_rank": 128,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 64,
+    "v_head_dim": 32,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "tie_word_embeddings": False,
+}
 GEMMA3 = {
     "head_dim": 32,
     "num_hidden_layers": 4,
@@ -135,6 +159,50 @@ CASES = [
             "residual_multiplier": 1.0,
         },
         [FOUR_BITS],
+    ),
+    *case(
+        "GraniteMoE",
+        "granitemoe",
+        {
+            "attention_bias": False,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "logits_scaling": 4.0,
+            "attention_multiplier": 0.15,
+            "embedding_multiplier": 6.0,
+            "residual_multiplier": 0.3,
+        },
+    ),
+    *case(
+        "Granite 4 without positions",
+        "granitemoehybrid",
+        {
+            "attention_bias": False,
+            "layer_types": ["attention"] * 2,
+            "position_embedding_type": "nope",
+            "shared_intermediate_size": 128,
+            "logits_scaling": 4.0,
+            "attention_multiplier": 0.15,
+            "embedding_multiplier": 6.0,
+            "residual_multiplier": 0.3,
+        },
+    ),
+    *case(
+        "Granite 4 with positions",
+        "granitemoehybrid",
+        {
+            "attention_bias": True,
+            "layer_types": ["attention"] * 2,
+            "num_local_experts": 0,
+            "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"},
+            "tie_word_embeddings": False,
+            "logits_scaling": 2.0,
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+        },
+        [None],
+        base={name: value for name, value in BASE.items() if name != "rope_theta"},
     ),
     *case(
         "Phi-3 with factors of wavelengths",
@@ -240,6 +308,59 @@ CASES = [
         base={"vocab_size": VOCABULARY, "eos_token_id": 510},
         norm=[-0.1, 0.1], outer=0.5,
     ),
+    *case("Gemma 4 with keys and values that layers share", "gemma4_text", GEMMA4, outer=0.5, norm=[0.4, 0.6], heads=[0.3, 0.5]),
+    *case(
+        "Gemma 4 with experts",
+        "gemma4_text",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 3,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 64,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "final_logit_softcapping": None,
+            "rope_parameters": {
+                "full_attention": {
+                    "partial_rotary_factor": 0.5,
+                    "rope_theta": 5000.0,
+                    "rope_type": "proportional",
+                    "factor": 2.0,
+                },
+                "sliding_attention": {"rope_theta": 500.0, "rope_type": "default"},
+            },
+        },
+        outer=0.75, norm=[0.4, 0.6], heads=[0.3, 0.5],
+    ),
+    *case(
+        "Gemma 4, the text of a model with images",
+        "gemma4",
+        {"text_config": {**TEXT, **GEMMA4, "model_type": "gemma4_text", "use_double_wide_mlp": False}},
+        base={"vocab_size": VOCABULARY, "eos_token_id": 510},
+        outer=0.5, norm=[0.4, 0.6], heads=[0.3, 0.5],
+    ),
+    *case("GLM-4.7-Flash", "glm4_moe_lite", {**GLM4_MOE_LITE, "n_group": 4, "topk_group": 2}, router=1, outer=2),
+    *case(
+        "GLM-4.7-Flash with stretched positions and projected queries",
+        "glm4_moe_lite",
+        {
+            **GLM4_MOE_LITE,
+            "q_lora_rank": None,
+            "n_shared_experts": None,
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 0.8,
+            "first_k_dense_replace": 0,
+            "moe_layer_freq": 2,
+            "attention_bias": True,
+            "rope_scaling": {**YARN, "rope_type": "deepseek_yarn", "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        [None],
+        router=1,
+    ),
     *case(
         "gpt-oss",
         "gpt_oss",
@@ -339,7 +460,10 @@ def ranges(name, array, quantization, spread):
     path, part = name.rsplit(".", 1)
     shape = array.shape
     outer = spread.get("outer", 3)
-    gain = outer if path.endswith(("embed_tokens", "lm_head")) else 4 if path.endswith((".gate", ".router")) else 1
+    router = path.endswith((".gate", ".router", ".router.proj", ".router.layer"))
+    gain = outer if path.endswith(("embed_tokens", "lm_head")) else spread.get("router", 4) if router else 1
+    if path.endswith(("q_norm", "k_norm")) and "heads" in spread:
+        return spread["heads"]
     if part == "weight" and array.ndim == 1:
         return spread.get("norm", [0.9, 1.1])
     if array.dtype == mx.uint32:
@@ -356,6 +480,10 @@ def ranges(name, array, quantization, spread):
         return [0.9 * scale, 1.1 * scale] if part == "scales" else [-1.01 * middle, -0.99 * middle]
     if part == "sinks":
         return [-2, 2]
+    if part == "e_score_correction_bias":
+        return [-1.5, 1.5]
+    if part in ("layer_scalar", "scale", "per_expert_scale"):
+        return [0.5, 1.5]
     if part == "weight":
         inputs = shape[1] if shape[-1] == 1 else shape[-1]  # of a convolution the tokens that it sees
         edge = gain * (3 / inputs) ** 0.5

@@ -31,11 +31,15 @@ export interface ModelSizes {
 export type GateActivation = "silu" | "gelu" | "geluTanh";
 
 /** Attention of one layer where layers are not alike. */
-export interface LayerAttention {
+export interface LayerAttention extends Partial<Pick<ModelSizes, "kvHeads" | "headDim">> {
   /** How many positions a query sees, its own the last of them; undefined for the whole context. */
   readonly window: number | undefined;
   /** Rotary positions; undefined for a layer without positions. */
   readonly rope: RopeConfig | undefined;
+  /** Whether one projection gives keys and values. */
+  readonly joinedKeysValues?: boolean;
+  /** The layer whose keys and values this one reads; absent where it has its own. Layers that have none follow all others. */
+  readonly sharesWith?: number;
 }
 
 /** Queries at a position p are multiplied by 1 + beta * log(1 + floor(p / context)). */
@@ -81,14 +85,38 @@ export const MODULE_NAMES: ModuleNames = {
   output: "o_proj",
 };
 
+/** Further vectors of tokens, one for each layer. */
+export interface LayerInputsConfig {
+  /** Features of one. */
+  readonly size: number;
+  /** Tokens that have some. */
+  readonly vocabSize: number;
+}
+
+/** Latent attention: a cache holds a vector that all heads share, of which each makes its keys and values. */
+export interface LatentConfig {
+  /** Features of the vector. */
+  readonly rank: number;
+  /** Features of what queries are made of; absent where they are projected at once. */
+  readonly queryRank?: number;
+  /** Features of a head of queries and keys that are not rotated; those that are, are `ropeDims`. */
+  readonly plainDim: number;
+  /** Features of a head of values. */
+  readonly valueDim: number;
+}
+
 /** The names that checkpoints have for the modules of experts. */
 export interface ExpertNames {
   /** The feed-forward part of a layer. */
   readonly part: "mlp" | "block_sparse_moe" | "feed_forward";
   /** The router in it. */
-  readonly router: "gate" | "router";
+  readonly router: "gate" | "router" | "router.layer";
   /** The experts in it. */
   readonly stack: "switch_mlp" | "experts";
+  /** The expert that every token gets, where it counts as a whole; absent for "shared_expert", which has a gate. */
+  readonly shared?: "shared_experts";
+  /** The bias of experts that counts for the choice, where the router has it, which then stays dense; absent for "expert_bias". */
+  readonly bias?: "e_score_correction_bias";
 }
 
 /** A router whose scores are sigmoids, each by itself. */
@@ -97,18 +125,34 @@ export interface SigmoidScores {
   readonly bias: boolean;
   /** Whether the weights of the chosen experts are divided by their sum. */
   readonly normalized: boolean;
+  /** Added to that sum; absent for 1e-6. */
+  readonly sumEps?: number;
   /** The factor of the weights. */
   readonly factor: number;
+  /** Groups of experts of which a token may choose from some only; absent where it may choose from all experts. */
+  readonly groups?: ExpertGroups;
 }
 
-/** Experts in the place of a feed-forward part. */
-export interface ExpertsConfig {
+/** Groups of as many experts, which follow each other. */
+export interface ExpertGroups {
+  /** How many there are. */
+  readonly count: number;
+  /** The groups that a token may choose from: those whose two best experts have the highest sums. */
+  readonly open: number;
+}
+
+/** How many experts there are, and how large they are. */
+export interface ExpertSizes {
   /** How many there are. */
   readonly count: number;
   /** How many of them a token gets. */
   readonly chosen: number;
   /** Features inside of one. */
   readonly size: number;
+}
+
+/** Experts in the place of a feed-forward part. */
+export interface ExpertsConfig extends ExpertSizes {
   /** Whether their weights are probabilities among all experts, or among those that were chosen. */
   readonly among: "all" | "chosen";
   /** Scores by sigmoids; absent where they are a softmax. */
@@ -118,7 +162,7 @@ export interface ExpertsConfig {
   /** The layers that have them; absent for all. */
   readonly layers?: readonly boolean[];
   /** The function between their products; absent for SwiGLU. */
-  readonly gate?: "clipped";
+  readonly gate?: "clipped" | "geluTanh";
   /** Whether the router and the products have biases. */
   readonly biases?: boolean;
   /** The names of a layer's feed-forward part, and of the router and the experts in it. */
@@ -180,8 +224,20 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig, Mixe
   readonly residualScale?: number;
   /** What logits are divided by. */
   readonly logitDivisor?: number;
+  /** Whether heads of values are normalised, without weights. */
+  readonly valueNorm?: boolean;
+  /** Features inside of the feed-forward part of each layer; absent where all have `intermediateSize`. */
+  readonly intermediateSizes?: readonly number[];
+  /** Vectors of tokens that each layer adds; absent where layers see those of the embedding only. */
+  readonly layerInputs?: LayerInputsConfig;
+  /** Whether the result of each layer is multiplied by a stored number. */
+  readonly layerScalars?: boolean;
   /** Experts; absent where no layer has some. */
   readonly experts?: ExpertsConfig;
+  /** Experts beside the feed-forward part of each layer, with norms and a router of their own; absent where there are none. */
+  readonly expertsBeside?: ExpertSizes;
+  /** Latent attention, whose positions rotate neighbours; absent where layers have keys and values by heads. */
+  readonly latent?: LatentConfig;
   /** Whether one matrix projects to queries, keys and values, and one to gate and up. */
   readonly joinedProjections?: boolean;
 }
@@ -262,20 +318,28 @@ export function slidingLayers(
   return { layerAttention: slides.map((slides) => slides ? sliding : whole) };
 }
 
-/** Attention of a layer. */
-export function attentionOf({ layerAttention, ...rope }: DecoderConfig, layer: number): LayerAttention {
-  return layerAttention?.[layer] ?? { window: undefined, rope };
+/** Attention of a layer, with the heads that all layers have where it has none of its own. */
+export function attentionOf(
+  { layerAttention, ...config }: DecoderConfig,
+  layer: number,
+): LayerAttention & Pick<ModelSizes, "kvHeads" | "headDim"> {
+  const { kvHeads, headDim } = config;
+  return { window: undefined, rope: config, kvHeads, headDim, ...layerAttention?.[layer] };
 }
 
-/** The sizes of experts: how many there are by the field `count`, and the features inside of one by the field `size`. */
+/**
+ * The sizes of experts. The fields `count`, `size` and `perToken` say how many there are, the features inside of one, and how many a token
+ * gets.
+ */
 export function readExperts(
   fields: Fields,
   count: string,
   size: string,
-): Pick<ExpertsConfig, "count" | "chosen" | "size"> {
+  perToken: string = "num_experts_per_tok",
+): ExpertSizes {
   const experts = fields.count(count, MAX_EXPERTS);
-  const chosen = fields.count("num_experts_per_tok", MAX_EXPERTS);
-  if (chosen > experts) fields.problem(`"num_experts_per_tok" is ${chosen}, but there are ${experts} experts`);
+  const chosen = fields.count(perToken, MAX_EXPERTS);
+  if (chosen > experts) fields.problem(`"${perToken}" is ${chosen}, but there are ${experts} experts`);
   return { count: experts, chosen, size: fields.count(size, MAX_SIZE) };
 }
 

@@ -31,6 +31,13 @@ export type RopeScaling =
     readonly originalMaxPositionEmbeddings: number;
   }
   | {
+    readonly type: "proportional";
+    /** A factor of the wavelengths. */
+    readonly factor: number;
+    /** The share of the pairs that is rotated: those of the shortest wavelengths. */
+    readonly share: number;
+  }
+  | {
     readonly type: "longrope";
     /** The factor of each pair's wavelength, or one for all. */
     readonly factors: readonly number[] | number;
@@ -65,6 +72,16 @@ export function readRope(fields: Fields, theta?: number): RopeConfig {
   return { ropeTheta, ropeScaling };
 }
 
+/** Rotary positions of one kind of layers, which "rope_parameters" has by the names of kinds; with base `theta` if it is absent. */
+export function readRopeOf(fields: Fields, kind: string, theta: number): RopeConfig {
+  const values = fields.nested("rope_parameters", (kinds) => kinds.record(kind));
+  const block: RopeBlock = { name: `rope_parameters.${kind}`, values };
+  return {
+    ropeTheta: positiveIn(fields, block, "rope_theta", MAX_THETA, theta),
+    ropeScaling: readRopeScaling(fields, block),
+  };
+}
+
 /** An object of config.json that tells of positions. */
 interface RopeBlock {
   readonly name: string;
@@ -75,18 +92,7 @@ interface RopeBlock {
 const SCALINGS = {
   default: () => ({ type: "default" }),
   linear: (fields, block) => ({ type: "linear", factor: scalingIn(fields, block, "factor") }),
-  yarn: (fields, block) => ({
-    type: "yarn",
-    factor: scalingIn(fields, block, "factor"),
-    originalMaxPositionEmbeddings: contextIn(fields, block, 4096),
-    betaFast: scalingIn(fields, block, "beta_fast", 32),
-    betaSlow: scalingIn(fields, block, "beta_slow", 1),
-    mscale: numberIn(fields, block, "mscale", MSCALE, 1),
-    mscaleAllDim: numberIn(fields, block, "mscale_all_dim", MSCALE, 0),
-    ...((block.values.attention_factor ?? undefined) !== undefined && {
-      attentionFactor: scalingIn(fields, block, "attention_factor"),
-    }),
-  }),
+  yarn: readYarn,
   llama3: (fields, block) => {
     const lowFreqFactor = scalingIn(fields, block, "low_freq_factor", 1);
     const highFreqFactor = scalingIn(fields, block, "high_freq_factor", 4);
@@ -101,11 +107,32 @@ const SCALINGS = {
       originalMaxPositionEmbeddings: contextIn(fields, block, 8192),
     };
   },
+  proportional: (fields, block) => ({
+    type: "proportional",
+    factor: scalingIn(fields, block, "factor", 1),
+    share: numberIn(fields, block, "partial_rotary_factor", SHARE, 1),
+  }),
   longrope: readLongRope,
   su: readLongRope, // its name in early configs
+  deepseek_yarn: readYarn, // its name in configs of DeepSeek's form
 } as const satisfies
   & { [T in RopeScaling["type"]]: (fields: Fields, block: RopeBlock) => RopeScaling }
   & Record<string, (fields: Fields, block: RopeBlock) => RopeScaling>;
+
+function readYarn(fields: Fields, block: RopeBlock): RopeScaling {
+  return {
+    type: "yarn",
+    factor: scalingIn(fields, block, "factor"),
+    originalMaxPositionEmbeddings: contextIn(fields, block, 4096),
+    betaFast: scalingIn(fields, block, "beta_fast", 32),
+    betaSlow: scalingIn(fields, block, "beta_slow", 1),
+    mscale: numberIn(fields, block, "mscale", MSCALE, 1),
+    mscaleAllDim: numberIn(fields, block, "mscale_all_dim", MSCALE, 0),
+    ...((block.values.attention_factor ?? undefined) !== undefined && {
+      attentionFactor: scalingIn(fields, block, "attention_factor"),
+    }),
+  };
+}
 
 /**
  * LongRoPE (arXiv 2402.13753) as mlx-lm computes it: the long factors at every length. The trained context may be a field of the config
@@ -156,6 +183,8 @@ const MSCALE: Range = {
   valid: (value) => value >= 0 && value <= MAX_SCALING,
   expected: `a number from 0 to ${MAX_SCALING}`,
 };
+
+const SHARE: Range = { valid: (value) => value >= 0 && value <= 1, expected: "a number from 0 to 1" };
 
 /** A number of a block above 0 and up to `most`; not so small either that its inverse would be beyond float32. */
 function positiveIn(fields: Fields, block: RopeBlock, name: string, most: number, fallback?: number): number {

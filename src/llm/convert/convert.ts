@@ -165,7 +165,7 @@ async function convertFolder(
   const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
   const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
   const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
-  const parameters = modules.filter(({ isArray }) => !isArray) // as mlx-lm counts
+  const parameters = modules.filter(({ isCounted }) => isCounted)
     .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
 
   const texts: Record<string, Uint8Array> = {

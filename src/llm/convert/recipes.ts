@@ -65,7 +65,7 @@ export function chosen(
 ): Map<string, { readonly row: QuantizationRow; readonly own: boolean }> {
   const found = new Map<string, { readonly row: QuantizationRow; readonly own: boolean }>();
   for (const module of modules) {
-    if (module.shape.length < 2 || module.shape.at(-1)! % base.groupSize !== 0) continue;
+    if (module.isDense || module.shape.length < 2 || module.shape.at(-1)! % base.groupSize !== 0) continue;
     const said = row(module);
     if (said === true) found.set(module.path, { row: base, own: false });
     else if (said !== false) found.set(module.path, { row: said, own: true });

@@ -10,6 +10,7 @@ import { CODED_FEATURES, KV_CODES } from "../../graph/kv_codes.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
 import { LlmError } from "../error.ts";
+import type { KvHeads } from "../kv/heads.ts";
 import { pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
@@ -84,11 +85,14 @@ export interface EngineSizes {
 
 /** The dtype of a pool by options and model. */
 function kvDtypeOf(model: DecodingModel, { kvBits }: EngineOptions): Dtype {
-  const { dtype, headDim } = model.poolSizes();
-  if (kvBits === undefined) return dtype;
+  const sizes = model.poolSizes();
+  if (kvBits === undefined) return sizes.dtype;
   checkNumber("kvBits", kvBits, kvBits === 8, "8");
-  if (headDim % CODED_FEATURES === 0) return KV_CODES;
-  const found = `those of this model have ${headDim}`;
+  const { layerHeads = [sizes] } = sizes;
+  const odd = layerHeads.flatMap(({ headDim, valueDim = headDim }: KvHeads) => [headDim, valueDim])
+    .find((size) => size % CODED_FEATURES !== 0);
+  if (odd === undefined) return KV_CODES;
+  const found = `those of this model have ${odd}`;
   throw new LlmError("option", `kvBits 8 takes heads of a multiple of ${CODED_FEATURES} features; ${found}`);
 }
 

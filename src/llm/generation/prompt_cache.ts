@@ -95,7 +95,7 @@ export async function savePromptCache(
   }
   await host().untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
-  const { offset, parts, dtype, shape, tokens, config } = cache;
+  const { offset, parts, dtype, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
   const strings = Object.entries(metadata);
   const wrong = strings.find(([name, value]) => name === OWN || typeof value !== "string");
@@ -127,7 +127,7 @@ export async function savePromptCache(
     const part = (name: string, which: "keys" | "values"): SavedArray => ({
       name,
       dtype,
-      shape,
+      shape: cache.shapeOf(held.place, which),
       pieces: () => {
         using rows = cache.read(held.place, which);
         return [storedBytes(rows)];
@@ -288,7 +288,6 @@ function readShapes(
   }
   const placed = parts.flatMap((part, layer) => "place" in part ? [layer] : []);
   const [batch, , rows] = entry(`${placed[0]}.0`).shape;
-  const expected = like.shape;
   const limit = like.limit + SPARE_ROWS;
   const counts = [];
   const checkFloats = ({ name, dtype }: Pick<SavedArray, "name" | "dtype">): void => {
@@ -309,16 +308,18 @@ function readShapes(
     const padded = [`${layer}.1`, `${layer}.2`].find((name) => entry(name).shape[0] !== 0);
     if (padded !== undefined) bad(`has sequences with padding (${quoted(padded)}), which are not read`);
   }
-  for (const layer of placed) {
-    for (const name of [`${layer}.0`, `${layer}.1`]) {
+  for (const [place, layer] of placed.entries()) {
+    for (const [side, which] of (["keys", "values"] as const).entries()) {
+      const name = `${layer}.${side}`;
       const { shape } = entry(name);
+      const [, heads, , headDim] = like.shapeOf(place, which);
       checkFloats(entry(name));
-      const fits = shape.length === 4 && shape[0] === batch && shape[1] === expected[1] && shape[2] === rows &&
-        shape[3] === expected[3];
+      const fits = shape.length === 4 && shape[0] === batch && shape[1] === heads && shape[2] === rows &&
+        shape[3] === headDim;
       if (!fits || batch === 0) {
         bad(
           `is of another model: the array ${quoted(name)} is (${shape}), expected (${
-            [batch || 1, expected[1], rows, expected[3]].join()
+            [batch || 1, heads, rows, headDim].join()
           })`,
         );
       }

@@ -10,15 +10,24 @@
 
 import * as mx from "../../array/mod.ts";
 import { BUFFER_RANK, bufferShape, POSITIONS_AXIS } from "../../graph/kv_layout.ts";
+import { sameShape } from "../../graph/shape.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
 import { positionsOf, splitSlab, uninitialised, writePositions } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { StackedTensors } from "../../array/devices/stack.ts";
 
-/** What the buffers of a model have in common. */
+/** The heads of keys, or of values, of one layer. */
+export interface LayerHeads {
+  /** How many there are. */
+  readonly heads: number;
+  /** Features of one. */
+  readonly headDim: number;
+}
+
+/** The sizes of the buffers of a model. */
 export interface LayerBufferSizes {
-  /** Layers of the model. */
+  /** Layers that have buffers. */
   readonly layers: number;
   /** Sequences that advance together. */
   readonly batch: number;
@@ -30,6 +39,8 @@ export interface LayerBufferSizes {
   readonly block: number;
   /** Element type of keys and values. */
   readonly dtype: Dtype;
+  /** The heads of each layer, whose features are contiguous; absent where all layers have `heads` of `headDim`. */
+  readonly layerHeads?: readonly LayerHeads[];
 }
 
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
@@ -60,7 +71,7 @@ export class LayerBuffers {
   get perLayer(): readonly Tensor[] {
     const { layers, dtype } = this.#sizes;
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = Array.from({ length: layers }, () => detach(uninitialised(this.#shape, dtype)));
+      this.#arrays = Array.from({ length: layers }, (_, layer) => detach(uninitialised(this.#shapeOf(layer), dtype)));
     }
     if (this.#arrays.some(isStacked)) {
       this.#arrays = this.#arrays.flatMap((array) => {
@@ -147,31 +158,45 @@ export class LayerBuffers {
   }
 
   /** Shape of a layer's buffer. */
-  get #shape(): number[] {
-    return bufferShape({ ...this.#sizes, positions: this.#positions });
+  #shapeOf(layer: number): number[] {
+    const own = this.#sizes.layerHeads?.[layer];
+    return bufferShape({ ...this.#sizes, ...own, ...(own && { block: own.headDim }), positions: this.#positions });
   }
 
-  /** Shapes of the arrays that hold all layers. */
+  /** Shapes of the arrays that hold all layers. Layers of one array follow each other and have buffers of one shape. */
   get #shapes(): number[][] {
-    const { layers } = this.#sizes;
-    return cuts(layers, this.#layersPerSlab(this.#positions)).map(([from, to]) => [to - from, ...this.#shape]);
+    const shapes = Array.from({ length: this.#sizes.layers }, (_, layer) => this.#shapeOf(layer));
+    return runs(shapes).flatMap(({ shape, count }) =>
+      cuts(count, this.#layersPerSlab(shape)).map(([from, to]) => [to - from, ...shape])
+    );
   }
 
-  /** Layers that may be one array where each has `positions` positions. */
-  #layersPerSlab(positions: number): number {
-    const { batch, heads, headDim, dtype } = this.#sizes;
-    return Math.max(1, Math.floor(MAX_BYTES / (batch * heads * positions * headDim * dtype.bytes)));
+  /** Layers that may be one array if each has a buffer of a shape. */
+  #layersPerSlab(buffer: readonly number[]): number {
+    const bytes = buffer.reduce((product, size) => product * size, this.#sizes.dtype.bytes);
+    return Math.max(1, Math.floor(MAX_BYTES / bytes));
   }
 
   /** The arrays, cut into as many layers as may be one array of `positions` positions. */
   #pieces(positions: number): Tensor[] {
-    const perSlab = this.#layersPerSlab(positions);
     return this.#arrays.flatMap((array) => {
-      const [count] = array.shape;
-      if (!isStacked(array) || count <= perSlab) return array;
-      return cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to)));
+      if (!isStacked(array)) return array;
+      const [count, ...buffer] = array.shape;
+      const perSlab = this.#layersPerSlab(buffer.with(POSITIONS_AXIS, positions));
+      return count <= perSlab ? array : cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to)));
     });
   }
+}
+
+/** Equal shapes that follow each other, and how many of each. */
+function runs(shapes: readonly (readonly number[])[]): { readonly shape: readonly number[]; count: number }[] {
+  const found: { readonly shape: readonly number[]; count: number }[] = [];
+  for (const shape of shapes) {
+    const last = found.at(-1);
+    if (last && sameShape(last.shape, shape)) last.count++;
+    else found.push({ shape, count: 1 });
+  }
+  return found;
 }
 
 /** Ranges of at most `most` that make up `count`. */

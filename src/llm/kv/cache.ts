@@ -17,10 +17,13 @@ import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts"
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
+import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
 import { LayerStates, sameStates, stateBytes, type StateShape } from "./states.ts";
 
 /** Shape of a cache. */
-export interface KvCacheOptions extends Omit<LayerBufferSizes, "block"> {
+export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerHeads"> {
+  /** The heads of each layer; absent where all layers have `heads` of `headDim`, of keys and of values. */
+  readonly layerHeads?: readonly KvHeads[];
   /** Features of keys and of values that lie beside each other, divisors of `headDim`. Default all. */
   readonly blocks?: KvLayout;
   /** State arrays of layers without keys and values, in the order of layers. Default none. */
@@ -60,7 +63,7 @@ export interface Cache {
 
 const STEP = 256;
 /** What two caches must share for one to take the place of the other. */
-const SIZES = ["layers", "batch", "heads", "headDim"] as const;
+const SIZES = ["layers", "batch", "heads", "headDim", "layerHeads"] as const;
 
 function steps(tokens: number): number {
   return Math.ceil(tokens / STEP) * STEP;
@@ -91,15 +94,17 @@ export class KvCache implements Cache {
   constructor(options: KvCacheOptions) {
     const { blocks = plainLayout(options.headDim) } = options;
     this.#options = options;
-    this.#keys = new LayerBuffers({ ...options, block: blocks.keys });
-    this.#values = new LayerBuffers({ ...options, block: blocks.values });
+    const { keys, values } = sidesOf(options);
+    this.#keys = new LayerBuffers({ ...options, layerHeads: keys, block: blocks.keys });
+    this.#values = new LayerBuffers({ ...options, layerHeads: values, block: blocks.values });
     this.#states = new LayerStates(options.states ?? [], options.batch);
   }
 
   /** Whether another cache is one for as many sequences of a model of the same sizes. */
   isLike(other: KvCache): boolean {
     const [states, others] = [this, other].map((cache) => cache.#options.states ?? []);
-    return SIZES.every((name) => this.#options[name] === other.#options[name]) && sameStates(states, others);
+    const alike = SIZES.every((name) => JSON.stringify(this.#options[name]) === JSON.stringify(other.#options[name]));
+    return alike && sameStates(states, others);
   }
 
   /** Whether layers have a recurrent state: then {@link KvCache.trim} goes back only to some positions. */
@@ -140,8 +145,8 @@ export class KvCache implements Cache {
 
   /** Bytes that the buffers take for a number of tokens; default the current capacity. */
   byteLength(tokens: number = this.capacity): number {
-    const { layers, batch, heads, headDim, dtype, states = [] } = this.#options;
-    return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes + batch * stateBytes(states);
+    const { batch, dtype, states = [] } = this.#options;
+    return batch * (valuesOfPosition(this.#options) * steps(tokens) * dtype.bytes + stateBytes(states));
   }
 
   /** Keys of all layers, then values, then states. A forward pass is complete once these are evaluated, whether its logits are or not. */
@@ -175,7 +180,7 @@ export class KvCache implements Cache {
     return this.#options.dtype;
   }
 
-  /** Layers of the model that have keys and values. */
+  /** Layers that have keys and values of their own. */
   get layers(): number {
     return this.#options.layers;
   }
@@ -191,13 +196,14 @@ export class KvCache implements Cache {
     });
   }
 
-  /** Shape (B, H, offset, D) of the keys of the tokens that it holds, and of their values. */
-  get shape(): readonly [number, number, number, number] {
-    const { batch, heads, headDim } = this.#options;
+  /** Shape (B, H, offset, D) of the keys of a layer of the tokens that it holds, or of their values. */
+  shapeOf(layer: number, which: "keys" | "values"): readonly [number, number, number, number] {
+    const { batch } = this.#options;
+    const { heads, headDim } = sidesOf(this.#options)[which]?.[layer] ?? this.#options;
     return [batch, heads, this.#offset, headDim];
   }
 
-  /** Keys or values of a layer, of {@link KvCache.shape}, computed when they are read. */
+  /** Keys or values of a layer, of {@link KvCache.shapeOf}, computed when they are read. */
   read(layer: number, which: "keys" | "values"): Tensor {
     return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
   }

@@ -8,9 +8,10 @@ import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import { type Dtype, float32 } from "../../array/mod.ts";
 import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
-import { countAttention, layerStates } from "../config/layer_kinds.ts";
+import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import { kindOf, layerStates } from "../config/layer_kinds.ts";
 import { KvCache } from "./cache.ts";
+import type { KvHeads } from "./heads.ts";
 import type { KvPoolSizes } from "./paged.ts";
 import type { StateShape } from "./states.ts";
 
@@ -28,16 +29,13 @@ export interface CachedModel {
 /** An empty cache for `batch` sequences of a model. */
 export function makeCache(model: CachedModel, batch: number): KvCache {
   const { config, device, dtype } = model;
-  const { kvHeads, headDim, maxPositionEmbeddings } = config;
   return new KvCache({
-    layers: countAttention(config),
+    ...headsOf(config),
     batch,
-    heads: kvHeads,
-    headDim,
     dtype: device.kvDtype(dtype),
     blocks: batch === 1 ? layoutOf(model) : undefined,
     states: statesOf(model),
-    limit: maxPositionEmbeddings,
+    limit: config.maxPositionEmbeddings,
     config,
   });
 }
@@ -45,10 +43,26 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
 /** Sizes of a pool of pages for sequences of a model, but for how many there are. */
 export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   const { config, device, dtype } = model;
-  const { kvHeads: heads, headDim } = config;
-  const blocks = layoutOf(model) ?? plainLayout(headDim);
-  const layers = countAttention(config);
-  return { layers, heads, headDim, dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
+  const blocks = layoutOf(model) ?? plainLayout(config.headDim);
+  return { ...headsOf(config), dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
+}
+
+/** The layers of attention that have keys and values of their own, and the heads of those. */
+function headsOf(config: DecoderConfig): Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads"> {
+  const { kvHeads: heads, headDim, latent } = config;
+  const numbers = Array.from({ length: config.layers }, (_, layer) => layer);
+  const attentions = numbers.filter((layer) => kindOf(config, layer) === "attention")
+    .map((layer) => attentionOf(config, layer));
+  const own = attentions.filter(({ sharesWith }) => sharesWith === undefined);
+  const layers = own.length;
+  if (latent) {
+    // The vector of all heads as keys, and the rotated features as values, as mlx-lm has them.
+    const one: KvHeads = { heads: 1, headDim: latent.rank, valueDim: headDim - latent.plainDim };
+    return { layers, heads: 1, headDim: latent.rank, layerHeads: Array<KvHeads>(layers).fill(one) };
+  }
+  const layerHeads = own.map(({ kvHeads, headDim }): KvHeads => ({ heads: kvHeads, headDim }));
+  const alike = layerHeads.every((layer) => layer.heads === heads && layer.headDim === headDim);
+  return { layers, heads, headDim, ...(!alike && { layerHeads }) };
 }
 
 /** State arrays in the dtype of activations, but for those that are float32 in any case. */
@@ -75,13 +89,22 @@ const UNFUSED = [
   "residualScale",
   "joinedProjections",
   "experts",
+  "expertsBeside",
+  "valueNorm",
+  "intermediateSizes",
+  "layerInputs",
+  "layerScalars",
+  "latent",
 ] as const satisfies readonly (keyof DecoderConfig)[];
 
-/** Whether fused steps compute the layers of a config: all have positions and see the whole context. */
+/** Whether fused steps compute the layers of a config: all have positions, see the whole context, and have keys and values of like heads. */
 function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
   return !UNFUSED.some((name) => config[name]) &&
-    layerAttention.every(({ window, rope }) => window === undefined && rope !== undefined);
+    layerAttention.every(({ window, rope }) => window === undefined && rope !== undefined) &&
+    layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
+      (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
+    );
 }
 
 /** The layout that fused steps read; undefined where none is: of other architectures, or of weights in several formats. */

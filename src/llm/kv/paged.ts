@@ -14,10 +14,13 @@ import { uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
 import { type Buffers, buffersOf, type Cache, countUpTo, type KeysValues } from "./cache.ts";
+import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
 import { stateBytes, type StateShape } from "./states.ts";
 
 /** Sizes of a pool. Its dtype is that of the numbers, or `KV_CODES` where they have 8 bits. */
-export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch"> {
+export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch" | "layerHeads"> {
+  /** The heads of each layer; absent where all layers have `heads` of `headDim`, of keys and of values. */
+  readonly layerHeads?: readonly KvHeads[];
   /** Features of keys and of values that lie beside each other. */
   readonly blocks: KvLayout;
   /** Pages of each layer. */
@@ -29,8 +32,8 @@ export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch"> {
 }
 
 /** Bytes that one page takes in all layers, keys and values together. */
-export function pageBytes({ layers, heads, headDim, dtype }: Omit<KvPoolSizes, "pages" | "blocks">): number {
-  return 2 * layers * heads * PAGE * headDim * dtype.bytes;
+export function pageBytes(sizes: Omit<KvPoolSizes, "pages" | "blocks">): number {
+  return valuesOfPosition(sizes) * PAGE * sizes.dtype.bytes;
 }
 
 /** Bytes that one slot takes. */
@@ -50,8 +53,9 @@ export class KvPool implements Disposable {
   constructor(sizes: KvPoolSizes) {
     this.sizes = sizes;
     const { pages: batch, blocks } = sizes;
-    [this.#keys, this.#values] = [blocks.keys, blocks.values].map((block) => {
-      const buffers = new LayerBuffers({ ...sizes, batch, block });
+    const sides = sidesOf(sizes);
+    [this.#keys, this.#values] = (["keys", "values"] as const).map((side) => {
+      const buffers = new LayerBuffers({ ...sizes, layerHeads: sides[side], batch, block: blocks[side] });
       buffers.grow(PAGE);
       return buffers;
     });

@@ -17,7 +17,7 @@ import {
   type QueryGrowth,
 } from "../config/decoder.ts";
 import { countAttention } from "../config/layer_kinds.ts";
-import type { Cache } from "../kv/cache.ts";
+import type { Cache, KeysValues } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import type { Pass } from "./pass.ts";
 import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
@@ -26,9 +26,12 @@ import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 export class Attention extends Module {
   readonly #config: DecoderConfig;
   readonly #names: ModuleNames;
+  readonly #layer: number;
   /** Its place among the layers that have keys and values. */
   readonly #place: number;
-  readonly #window: number | undefined;
+  readonly #attention: ReturnType<typeof attentionOf>;
+  /** Whether other layers read the keys and values of this one. */
+  readonly #isShared: boolean;
   /** One more logit for each head, in families that have them: (heads,). */
   sinks?: Tensor;
   /** The norm of the queries, by the name that it has in some families. */
@@ -39,9 +42,9 @@ export class Attention extends Module {
   qkv_proj?: Layer;
   /** (…, hidden) → (…, heads * D), or (…, heads * 2 * D) where each head has a gate after its query. */
   q_proj?: Layer;
-  /** (…, hidden) → (…, kvHeads * D) */
+  /** (…, hidden) → (…, kvHeads * D); not there in layers that share the keys and values of another. */
   k_proj?: Layer;
-  /** (…, hidden) → (…, kvHeads * D) */
+  /** (…, hidden) → (…, kvHeads * D); not there either where k_proj gives values too. */
   v_proj?: Layer;
   /** (…, heads * D) → (…, hidden) */
   o_proj?: Layer;
@@ -49,27 +52,31 @@ export class Attention extends Module {
   out_proj?: Layer;
   /** The norm of the queries, of each head or of all together; not there in families without one. */
   q_norm?: Layer;
-  /** The same of the keys. */
+  /** The norm of the keys, in the same way. */
   k_norm?: Layer;
   /** Rotary positions; not there in layers without positions. */
   rope?: RoPE;
 
-  /** Takes the projections (q_proj, k_proj, v_proj or qkv_proj, o_proj) below `path`, and the norms of queries and keys if there are some. */
+  /** Takes those of q_proj, k_proj, v_proj, qkv_proj, o_proj, q_norm and k_norm below `path` that the layer has. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, heads, kvHeads, headDim, qkNorm, qkNormWhole, qkvBias, outputBias } = config;
+    const { hiddenSize, heads, qkNorm, qkNormWhole, qkvBias, outputBias, layerAttention = [] } = config;
+    const attention = attentionOf(config, layer);
+    const { kvHeads, headDim, joinedKeysValues, sharesWith } = attention;
     this.#config = config;
     this.#names = config.names ?? MODULE_NAMES;
+    this.#layer = layer;
     this.#place = countAttention(config, layer);
-    this.#window = attentionOf(config, layer).window;
+    this.#attention = attention;
+    this.#isShared = layerAttention.some((other) => other.sharesWith === layer);
     const project = (name: string, count: number): Layer =>
       linear(weights, `${path}.${name}`, hiddenSize, count * headDim, qkvBias);
     if (config.sinks) this.sinks = weights.takeVector(`${path}.sinks`, [heads]);
     if (config.joinedProjections) this.qkv_proj = project("qkv_proj", heads + 2 * kvHeads);
     else {
       this.q_proj = project("q_proj", config.outputGate ? 2 * heads : heads);
-      this.k_proj = project("k_proj", kvHeads);
-      this.v_proj = project("v_proj", kvHeads);
+      if (sharesWith === undefined) this.k_proj = project("k_proj", kvHeads);
+      if (sharesWith === undefined && !joinedKeysValues) this.v_proj = project("v_proj", kvHeads);
     }
     const { output, queryNorm, keyNorm } = this.#names;
     this[output] = linear(weights, `${path}.${output}`, heads * headDim, hiddenSize, outputBias);
@@ -77,7 +84,7 @@ export class Attention extends Module {
       const norm = (name: string, count: number): Layer =>
         rmsNorm(weights, `${path}.${name}`, qkNormWhole ? count * headDim : headDim, config);
       this[queryNorm] = norm(queryNorm, heads);
-      this[keyNorm] = norm(keyNorm, kvHeads);
+      if (sharesWith === undefined) this[keyNorm] = norm(keyNorm, kvHeads);
     }
     if (rope) this.rope = rope;
     weights.drop(`${path}.rotary_emb`); // frequencies, which early checkpoints hold
@@ -86,13 +93,18 @@ export class Attention extends Module {
   /** (B, T, hidden) → (B, T, hidden); row t has the position pass.offset + t. Without a cache it sees the rows up to its own. */
   override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const [B, T] = x.shape;
-    const { heads, headDim, scoreScale = headDim ** -0.5, queryGrowth, scoreCap } = this.#config;
-    const { q: rotated, k, v, gate } = this.#heads(x, pass.offset);
+    const { window, headDim } = this.#attention;
+    const { heads, scoreScale = headDim ** -0.5, queryGrowth, scoreCap } = this.#config;
+    const [projected, ...own] = this.#projected(x);
+    const [queries, gate] = this.#config.outputGate
+      ? mx.split(projected.reshape(B, T, heads, -1), 2, -1).map((part) => part.reshape(B, T, heads * headDim))
+      : [projected, undefined];
+    const rotated = this.#rotated(this.#split(queries, heads, this[this.#names.queryNorm]), pass);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
-    const { keys, values, lengths } = cache?.update(this.#place, k, v) ?? { keys: k, values: v, lengths: undefined };
+    const { keys, values, lengths } = this.#keysValues(own, cache, pass);
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
-      mask: pass.mask(this.#window, keys.shape[2]),
+      mask: pass.mask(window, keys.shape[2]),
       sinks: this.sinks?.astype(q.dtype),
       softcap: scoreCap,
       lengths,
@@ -101,36 +113,41 @@ export class Attention extends Module {
     return forwardInDtype(this[this.#names.output]!, gate ? mx.multiply(result, mx.sigmoid(gate)) : result);
   }
 
-  /** (B, T, hidden) → queries, keys and values (B, H, T, D), and the gate (B, T, heads * D) if there is one. Queries and keys are rotated. */
-  #heads(x: Tensor, offset: number | Tensor): { q: Tensor; k: Tensor; v: Tensor; gate: Tensor | undefined } {
-    const [B, T] = x.shape;
-    const { heads, kvHeads, headDim, qkNormWhole } = this.#config;
-    const { queryNorm, keyNorm } = this.#names;
-    // (B, T, H * D) → (B, H, T, D)
-    const split = (y: Tensor, H: number, norm?: Layer): Tensor => {
-      const whole = norm && qkNormWhole ? forwardInDtype(norm, y) : y;
-      const each = whole.reshape(B, T, H, headDim);
-      return (norm && !qkNormWhole ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
-    };
-    const rotate = (y: Tensor): Tensor => this.rope?.forward(y, offset) ?? y;
-    const [queries, k, v] = this.#projected(x);
-    const [q, gate] = this.#config.outputGate
-      ? mx.split(queries.reshape(B, T, heads, -1), 2, -1).map((part) => part.reshape(B, T, heads * headDim))
-      : [queries, undefined];
-    return {
-      q: rotate(split(q, heads, this[queryNorm])),
-      k: rotate(split(k, kvHeads, this[keyNorm])),
-      v: split(v, kvHeads),
-      gate,
-    };
+  /** The keys and values that queries see, made of projections (B, T, kvHeads * D) or of the layer that this one shares them with. */
+  #keysValues([k, v = k]: readonly Tensor[], cache: Cache | undefined, pass: Pass): KeysValues {
+    const { kvHeads, sharesWith } = this.#attention;
+    if (sharesWith !== undefined) return pass.keysValues.get(sharesWith)!;
+    const { valueNorm, rmsNormEps } = this.#config;
+    const keys = this.#rotated(this.#split(k, kvHeads, this[this.#names.keyNorm]), pass);
+    const plain = this.#split(v, kvHeads);
+    const values = valueNorm ? mx.fast.rmsNorm(plain, null, rmsNormEps) : plain;
+    const held = cache?.update(this.#place, keys, values) ?? { keys, values, lengths: undefined };
+    if (this.#isShared) pass.keysValues.set(this.#layer, held);
+    return held;
   }
 
+  /** (B, T, H * D) → (B, H, T, D), normalised if there is a norm. */
+  #split(y: Tensor, H: number, norm?: Layer): Tensor {
+    const [B, T] = y.shape;
+    const { qkNormWhole } = this.#config;
+    const whole = norm && qkNormWhole ? forwardInDtype(norm, y) : y;
+    const each = whole.reshape(B, T, H, this.#attention.headDim);
+    return (norm && !qkNormWhole ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
+  }
+
+  #rotated(y: Tensor, { offset }: Pass): Tensor {
+    return this.rope?.forward(y, offset) ?? y;
+  }
+
+  /** (B, T, hidden) → projections to queries, and to keys and values as far as the layer has its own. */
   #projected(x: Tensor): Tensor[] {
-    const { heads, kvHeads, headDim } = this.#config;
+    const { heads } = this.#config;
+    const { kvHeads, headDim } = this.#attention;
     if (this.qkv_proj) {
       return mx.split(forwardInDtype(this.qkv_proj, x), [heads * headDim, (heads + kvHeads) * headDim], -1);
     }
-    return [this.q_proj!, this.k_proj!, this.v_proj!].map((layer) => forwardInDtype(layer, x));
+    const layers = [this.q_proj, this.k_proj, this.v_proj].filter((layer) => layer !== undefined);
+    return layers.map((layer) => forwardInDtype(layer, x));
   }
 }
 

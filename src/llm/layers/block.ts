@@ -6,7 +6,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { Module, type RoPE } from "../../nn/mod.ts";
+import { geluApprox, Module, type RoPE } from "../../nn/mod.ts";
 import { type DecoderConfig, MODULE_NAMES, type ModuleNames, type NormPlacement } from "../config/decoder.ts";
 import { kindOf, type LayerKind } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
@@ -14,10 +14,12 @@ import type { Weights } from "../checkpoint/weights.ts";
 import { Attention } from "./attention.ts";
 import { DeltaNet } from "./delta_net.ts";
 import { Experts } from "./experts.ts";
+import { RoutedExperts, ScaledRouter } from "./experts_beside.ts";
+import { LatentAttention } from "./latent_attention.ts";
 import { Mlp } from "./mlp.ts";
 import type { Pass } from "./pass.ts";
 import { ShortConv } from "./short_conv.ts";
-import { forwardInDtype, type Layer, rmsNorm } from "./stored.ts";
+import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 
 /** The names that checkpoints have for the norms of a layer. */
 type NormName =
@@ -56,7 +58,7 @@ const MAX_FLOAT16 = 65504;
 /** A layer. */
 export class Block extends Module {
   /** Attention. */
-  self_attn?: Attention;
+  self_attn?: Attention | LatentAttention;
   /** A short convolution. */
   conv?: ShortConv;
   /** A gated delta net. */
@@ -80,6 +82,24 @@ export class Block extends Module {
   /** The norm before the feed-forward part, by the name that it has there. */
   ffn_norm?: Layer;
   readonly #mixer: typeof MIXERS[LayerKind];
+  /** The router of experts beside the feed-forward part. */
+  router?: ScaledRouter;
+  /** Those experts. */
+  experts?: RoutedExperts;
+  /** The norm after the dense part, where there are experts beside it. */
+  post_feedforward_layernorm_1?: Layer;
+  /** The norm after those experts. */
+  post_feedforward_layernorm_2?: Layer;
+  /** The norm before them. */
+  pre_feedforward_layernorm_2?: Layer;
+  /** (…, hidden) → (…, size), in families whose layers add vectors of tokens. */
+  per_layer_input_gate?: Layer;
+  /** (…, size) → (…, hidden) */
+  per_layer_projection?: Layer;
+  /** The norm of what those vectors add. */
+  post_per_layer_input_norm?: Layer;
+  /** A factor of the result of the layer, (1,). */
+  layer_scalar?: Tensor;
   readonly #places: NormPlaces;
   readonly #residualScale: number;
   readonly #clips: boolean;
@@ -87,31 +107,70 @@ export class Block extends Module {
   /** Takes what mixes tokens, the feed-forward part and the norms around them below `path`, the path of layer number `layer`. */
   constructor(config: DecoderConfig, weights: Weights, path: string, layer: number, rope: RoPE | undefined) {
     super();
-    const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, experts, names = MODULE_NAMES } =
-      config;
+    const { hiddenSize, norms = "pre", residualScale = 1, clipsResidual = false, names = MODULE_NAMES } = config;
+    const { intermediateSize, intermediateSizes, experts, expertsBeside, layerInputs } = config;
     this.#mixer = MIXERS[kindOf(config, layer)];
     const mixerPath = `${path}.${this.#mixer}`;
+    const SelfAttention = config.latent ? LatentAttention : Attention;
     if (this.#mixer === "conv") this.conv = new ShortConv(config, weights, mixerPath, layer);
     else if (this.#mixer === "linear_attn") this.linear_attn = new DeltaNet(config, weights, mixerPath, layer);
-    else this.self_attn = new Attention(config, weights, mixerPath, layer, rope);
+    else this.self_attn = new SelfAttention(config, weights, mixerPath, layer, rope);
     this.#places = NORMS[norms](names);
     this.#residualScale = residualScale;
     this.#clips = clipsResidual;
     if (experts === undefined || experts.layers?.[layer] === false) {
-      this[names.mlp] = new Mlp(config, weights, `${path}.${names.mlp}`);
+      const size = intermediateSizes?.[layer] ?? intermediateSize;
+      this[names.mlp] = new Mlp({ ...config, intermediateSize: size }, weights, `${path}.${names.mlp}`);
     } else this[experts.names.part] = new Experts(config, experts, weights, `${path}.${experts.names.part}`);
-    for (const name of Object.values(this.#places) as NormName[]) {
-      this[name] = rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
+    const norm = (name: string): Layer => rmsNorm(weights, `${path}.${name}`, hiddenSize, config);
+    for (const name of Object.values(this.#places) as NormName[]) this[name] = norm(name);
+    if (expertsBeside) {
+      this.router = new ScaledRouter(config, expertsBeside, weights, `${path}.router`);
+      this.experts = new RoutedExperts(config, expertsBeside, weights, `${path}.experts`);
+      this.post_feedforward_layernorm_1 = norm("post_feedforward_layernorm_1");
+      this.post_feedforward_layernorm_2 = norm("post_feedforward_layernorm_2");
+      this.pre_feedforward_layernorm_2 = norm("pre_feedforward_layernorm_2");
     }
+    if (layerInputs) {
+      const { size } = layerInputs;
+      this.per_layer_input_gate = linear(weights, `${path}.per_layer_input_gate`, hiddenSize, size);
+      this.per_layer_projection = linear(weights, `${path}.per_layer_projection`, size, hiddenSize);
+      this.post_per_layer_input_norm = norm("post_per_layer_input_norm");
+    }
+    if (config.layerScalars) this.layer_scalar = weights.takeVector(`${path}.layer_scalar`, [1]);
   }
 
-  /** (B, T, hidden) → (B, T, hidden); keys and values, or states, go to this layer's place of the cache. */
-  override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
+  /**
+   * (B, T, hidden) → (B, T, hidden); keys and values, or states, go to this layer's place of the cache. `input` (B, T, size) has the vectors
+   * of tokens that the layer adds, if it has some.
+   */
+  override forward(x: Tensor, cache: Cache | undefined, pass: Pass, input?: Tensor): Tensor {
     const { beforeAttention, afterAttention, beforeMlp, afterMlp } = this.#places;
     const attended = this[this.#mixer]!.forward(this.#normed(beforeAttention, x), cache, pass);
     const h = this.#added(x, this.#normed(afterAttention, attended));
     const feedForward = (this.mlp ?? this.block_sparse_moe ?? this.feed_forward)!;
-    return this.#added(h, this.#normed(afterMlp, feedForward.forward(this.#normed(beforeMlp, h))));
+    const dense = feedForward.forward(this.#normed(beforeMlp, h));
+    const y = this.#added(h, this.#normed(afterMlp, this.#withExperts(h, dense)));
+    const z = input === undefined ? y : this.#withInput(y, input);
+    return this.layer_scalar ? mx.multiply(z, this.layer_scalar.astype(z.dtype)) : z;
+  }
+
+  /** The result of the dense part and that of the experts beside it for h, if there are some. */
+  #withExperts(h: Tensor, dense: Tensor): Tensor {
+    if (!this.experts) return dense;
+    const given = forwardInDtype(this.pre_feedforward_layernorm_2!, h);
+    const routed = this.experts.forward(given, this.router!.forward(h));
+    return mx.add(
+      forwardInDtype(this.post_feedforward_layernorm_1!, dense),
+      forwardInDtype(this.post_feedforward_layernorm_2!, routed),
+    );
+  }
+
+  /** x (B, T, hidden) with what the vectors of tokens (B, T, size) add. */
+  #withInput(x: Tensor, input: Tensor): Tensor {
+    const gate = mx.multiply(geluApprox(forwardInDtype(this.per_layer_input_gate!, x)), input);
+    const projected = forwardInDtype(this.per_layer_projection!, gate);
+    return mx.add(x, forwardInDtype(this.post_per_layer_input_norm!, projected));
   }
 
   /** The result of a norm, or x where there is none. */

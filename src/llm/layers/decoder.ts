@@ -14,7 +14,7 @@ import type { Weights } from "../checkpoint/weights.ts";
 import { Block } from "./block.ts";
 import { Pass } from "./pass.ts";
 import { initializeRope } from "./rope.ts";
-import { embedding, forwardInDtype, type Layer, rmsNorm, type Table } from "./stored.ts";
+import { embedding, forwardInDtype, type Layer, linear, rmsNorm, type Table } from "./stored.ts";
 
 /** The model up to the head: token ids to hidden states. */
 export class Decoder extends Module {
@@ -27,6 +27,12 @@ export class Decoder extends Module {
   /** The last norm, by the name that it has in some families. */
   embedding_norm?: Layer;
   readonly #norm: "norm" | "embedding_norm";
+  /** Further vectors of tokens, of all layers beside each other, in families that have some. */
+  embed_tokens_per_layer?: Table;
+  /** What the vectors of the embedding add to those: (…, hidden) → (…, layers * size). */
+  per_layer_model_projection?: Layer;
+  /** The norm of that, of each layer's. */
+  per_layer_projection_norm?: Layer;
   readonly #dtype: Dtype;
   readonly #scale: number;
 
@@ -44,6 +50,16 @@ export class Decoder extends Module {
     );
     this.#norm = names.lastNorm;
     this[this.#norm] = rmsNorm(weights, `${path}.${this.#norm}`, hiddenSize, config);
+    if (config.layerInputs === undefined) return;
+    const { size, vocabSize: tokens } = config.layerInputs;
+    this.embed_tokens_per_layer = embedding(weights, `${path}.embed_tokens_per_layer`, tokens, layers * size);
+    this.per_layer_model_projection = linear(
+      weights,
+      `${path}.per_layer_model_projection`,
+      hiddenSize,
+      layers * size,
+    );
+    this.per_layer_projection_norm = rmsNorm(weights, `${path}.per_layer_projection_norm`, size, config);
   }
 
   /**
@@ -54,15 +70,17 @@ export class Decoder extends Module {
     const [, count] = tokens.shape;
     const pass = new Pass(cache?.begin(count) ?? 0, count);
     let x = this.#embedded(tokens);
-    for (const block of this.layers) x = block.forward(x, cache, pass);
+    const inputs = this.#layerInputs(tokens, x);
+    for (const [layer, block] of this.layers.entries()) x = block.forward(x, cache, pass, inputs?.[layer]);
     return forwardInDtype(this[this.#norm]!, rows === undefined ? x : mx.take(x, rows, 1));
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
   hiddenStates(tokens: Tensor): Tensor[] {
     const states = [this.#embedded(tokens)];
+    const inputs = this.#layerInputs(tokens, states[0]);
     const pass = new Pass(0, tokens.shape[1]);
-    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], undefined, pass)));
+    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], undefined, pass, inputs?.[layer])));
     return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
   }
 
@@ -70,17 +88,32 @@ export class Decoder extends Module {
     const x = this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
     return this.#scale === 1 ? x : mx.multiply(x, this.#scale);
   }
+
+  /** What each layer adds, (B, T, size), of tokens (B, T) and their vectors x; undefined in families without it. */
+  #layerInputs(tokens: Tensor, x: Tensor): Tensor[] | undefined {
+    if (!this.embed_tokens_per_layer) return undefined;
+    const own = this.embed_tokens_per_layer.forward(tokens, this.#dtype).astype(this.#dtype);
+    const axes = [...tokens.shape, this.layers.length, own.shape[2] / this.layers.length];
+    const [, , hidden] = x.shape;
+    const projected = mx.multiply(forwardInDtype(this.per_layer_model_projection!, x), hidden ** -0.5).reshape(axes);
+    const scaled = mx.multiply(own, Math.sqrt(axes[3])).reshape(axes);
+    const both = mx.multiply(mx.add(forwardInDtype(this.per_layer_projection_norm!, projected), scaled), Math.SQRT1_2);
+    return mx.split(both, this.layers.length, 2).map((part) => part.reshape([...tokens.shape, axes[3]]));
+  }
 }
 
 /** The rotary positions of each layer; layers that rotate alike share them. */
 function ropesOf(config: DecoderConfig, weights: Weights): (RoPE | undefined)[] {
-  const { layers, headDim, ropeDims = headDim } = config;
+  const { layers, ropeDims, latent } = config;
   const made = new Map<string, RoPE>();
-  const ropeOf = ({ ropeTheta, ropeScaling }: RopeConfig): RoPE => {
-    const name = JSON.stringify([ropeTheta, ropeScaling]);
-    const rope = made.get(name) ?? initializeRope(weights, ropeDims, ropeTheta, ropeScaling);
+  const ropeOf = ({ ropeTheta, ropeScaling }: RopeConfig, dims: number): RoPE => {
+    const name = JSON.stringify([ropeTheta, ropeScaling, dims]);
+    const rope = made.get(name) ?? initializeRope(weights, dims, ropeTheta, ropeScaling, latent !== undefined);
     made.set(name, rope);
     return rope;
   };
-  return Array.from({ length: layers }, (_, i) => attentionOf(config, i).rope).map((rope) => rope && ropeOf(rope));
+  return Array.from({ length: layers }, (_, layer) => {
+    const { rope, headDim } = attentionOf(config, layer);
+    return rope && ropeOf(rope, ropeDims ?? headDim);
+  });
 }

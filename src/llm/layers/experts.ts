@@ -9,10 +9,11 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { Module, silu } from "../../nn/mod.ts";
-import type { DecoderConfig, ExpertsConfig, SigmoidScores } from "../config/decoder.ts";
+import { geluApprox, Module, silu } from "../../nn/mod.ts";
+import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Mlp } from "./mlp.ts";
+import { BiasedRouter, chooseExperts, type ExpertChoice, weightedSum } from "./router.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 import { type Routed, type SwitchLayer, switchLinear } from "./switch_linear.ts";
 
@@ -24,15 +25,13 @@ const SLOPE = 1.702;
 /** Gated linear units: of the gate and of the linear part. */
 const UNITS = {
   silu: (gate: Tensor, up: Tensor): Tensor => mx.multiply(silu(gate), up),
+  geluTanh: (gate: Tensor, up: Tensor): Tensor => mx.multiply(geluApprox(gate), up),
   clipped(gate: Tensor, up: Tensor): Tensor {
     const cut = mx.minimum(gate, CLIP);
     const open = mx.multiply(cut, mx.sigmoid(mx.multiply(cut, SLOPE)));
     return mx.multiply(open, mx.add(mx.clip(up, -CLIP, CLIP), 1));
   },
 } as const;
-
-/** Added to the sum of the sigmoids by which weights are divided. */
-const SUM_EPS = 1e-6;
 
 /** Rows from which on they are sorted, so that those of an expert follow each other. */
 const MIN_SORTED = 64;
@@ -49,7 +48,12 @@ export class SwitchGlu extends Module {
   readonly #unit: (gate: Tensor, up: Tensor) => Tensor;
 
   /** Takes gate_proj, up_proj and down_proj below `path`. */
-  constructor({ hiddenSize }: DecoderConfig, experts: ExpertsConfig, weights: Weights, path: string) {
+  constructor(
+    { hiddenSize }: DecoderConfig,
+    experts: Pick<ExpertsConfig, "count" | "size" | "gate" | "biases">,
+    weights: Weights,
+    path: string,
+  ) {
     super();
     const { count, size, gate = "silu", biases = false } = experts;
     this.#unit = UNITS[gate];
@@ -80,35 +84,39 @@ export class SwitchGlu extends Module {
   }
 }
 
-/** The experts of each token and their weights, by scores from 0 to 1. A `bias` counts for the choice alone. */
-function weighed(
-  scores: Tensor,
-  best: (of: Tensor) => Tensor,
-  { normalized, factor }: SigmoidScores,
-  bias: Tensor | undefined,
-): { readonly chosen: Tensor; readonly weights: Tensor } {
-  const chosen = best(bias ? mx.add(scores, bias.astype(mx.float32)) : scores);
-  const own = mx.takeAlongAxis(scores, chosen, -1);
-  const weights = normalized ? mx.divide(own, mx.add(mx.sum(own, -1, true), SUM_EPS)) : own;
-  return { chosen, weights: mx.multiply(weights, factor) };
+/** What has the router in some families. */
+class RouterPart extends Module {
+  /** (…, hidden) → (…, E) */
+  layer: Layer;
+
+  constructor(layer: Layer) {
+    super();
+    this.layer = layer;
+  }
+
+  override forward(x: Tensor): Tensor {
+    return this.layer.forward(x);
+  }
 }
 
 /** A router, the experts, and an expert that all tokens get, if there is one. */
 export class Experts extends Module {
   /** The router: (…, hidden) → (…, E). */
-  gate?: Layer;
+  gate?: Layer | BiasedRouter;
   /** The experts. */
   switch_mlp?: SwitchGlu;
   /** The experts, by the name that they have in some families. */
   experts?: SwitchGlu;
-  /** The router, by the name that it has there. */
-  router?: Layer;
+  /** The router, or what has it, by the name that it has there. */
+  router?: Layer | RouterPart;
   /** Added to the scores of experts where the best ones are chosen: (E,). Not there in families without it. */
   expert_bias?: Tensor;
   /** The expert of all tokens. */
   shared_expert?: Mlp;
   /** How much it counts, before the sigmoid: (…, hidden) → (…, 1). */
   shared_expert_gate?: Layer;
+  /** The expert of all tokens, where it counts as a whole. */
+  shared_experts?: Mlp;
   readonly #experts: ExpertsConfig;
 
   /** Takes the modules of these names below `path`. */
@@ -116,40 +124,36 @@ export class Experts extends Module {
     super();
     const { hiddenSize } = config;
     this.#experts = experts;
-    const { router, stack } = experts.names;
-    this[router] = linear(weights, `${path}.${router}`, hiddenSize, experts.count, experts.biases);
+    const { router, stack, shared = "shared_expert" } = experts.names;
+    if (experts.names.bias) this.gate = new BiasedRouter(hiddenSize, experts.count, weights, `${path}.gate`);
+    else {
+      const layer = linear(weights, `${path}.${router}`, hiddenSize, experts.count, experts.biases);
+      if (router === "router.layer") this.router = new RouterPart(layer);
+      else this[router] = layer;
+    }
     this[stack] = new SwitchGlu(config, experts, weights, `${path}.${stack}`);
-    if (experts.sigmoid?.bias) this.expert_bias = weights.take(`${path}.expert_bias`, [experts.count], "float");
+    if (experts.sigmoid?.bias && !experts.names.bias) {
+      this.expert_bias = weights.take(`${path}.expert_bias`, [experts.count], "float");
+    }
     if (experts.sharedSize === undefined) return;
-    this.shared_expert = new Mlp(
-      { ...config, intermediateSize: experts.sharedSize },
-      weights,
-      `${path}.shared_expert`,
-    );
+    this[shared] = new Mlp({ ...config, intermediateSize: experts.sharedSize }, weights, `${path}.${shared}`);
+    if (shared === "shared_experts") return;
     this.shared_expert_gate = linear(weights, `${path}.shared_expert_gate`, hiddenSize, 1);
   }
 
   /** (B, T, hidden) → (B, T, hidden) */
   override forward(x: Tensor): Tensor {
-    const { chosen, weights } = this.#routed(x);
-    const each = (this.switch_mlp ?? this.experts)!.forward(x, chosen);
-    const y = mx.multiply(each, mx.expandDims(weights, -1));
-    const sum = mx.sum(y, -2).astype(x.dtype);
+    const choice = this.#choose(x);
+    const sum = weightedSum((this.switch_mlp ?? this.experts)!.forward(x, choice.chosen), choice, x.dtype);
+    if (this.shared_experts) return mx.add(sum, this.shared_experts.forward(x));
     if (!this.shared_expert) return sum;
     const share = mx.sigmoid(forwardInDtype(this.shared_expert_gate!, x));
     return mx.add(sum, mx.multiply(share, this.shared_expert.forward(x)));
   }
 
-  /** The experts of each token, uint32 (B, T, k), and their weights, float32. Probabilities are float32 whatever x is. */
-  #routed(x: Tensor): { readonly chosen: Tensor; readonly weights: Tensor } {
-    const { chosen: k, among, sigmoid } = this.#experts;
-    const scores = (this.gate ?? this.router)!.forward(x).astype(mx.float32);
-    const best = (of: Tensor): Tensor =>
-      mx.stopGradient(mx.argpartition(mx.negative(of), k - 1, -1).index("...", mx.Slice(0, k)));
-    if (sigmoid) return weighed(mx.sigmoid(scores), best, sigmoid, this.expert_bias);
-    const chosen = best(scores);
-    const probable = among === "all" ? mx.softmax(scores, -1) : scores;
-    const weights = mx.takeAlongAxis(probable, chosen, -1);
-    return { chosen, weights: among === "all" ? weights : mx.softmax(weights, -1) };
+  #choose(x: Tensor): ExpertChoice {
+    const router = this.gate ?? this.router!;
+    const bias = router instanceof BiasedRouter ? router.e_score_correction_bias : this.expert_bias;
+    return chooseExperts(router.forward(x), this.#experts, bias);
   }
 }

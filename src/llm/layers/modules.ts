@@ -24,13 +24,17 @@ export interface WeightModule {
   readonly bias: number;
   /** Whether the path is the name of an array. */
   readonly isArray: boolean;
+  /** Whether mlx-lm has no quantized form of it. */
+  readonly isDense: boolean;
+  /** Whether mlx-lm counts it among the parameters: arrays of modules that have others are left out. */
+  readonly isCounted: boolean;
 }
 
 /** The order of modules in mlx-lm, where it is not that of the fields here. */
 export interface ModuleOrder {
   /** Of the model, but for its head, which is the last one. */
   readonly model?: readonly string[];
-  /** Of a layer. */
+  /** Of a layer; the first entry that is a module's name in it, or the beginning of that name, counts. */
   readonly layer?: readonly string[];
   /** Of a part of a layer; others stay as they are. */
   readonly part?: readonly string[];
@@ -41,10 +45,18 @@ const MODEL_ORDER = ["embed_tokens", "layers", "norm"];
 const [MAX_LAYERS, MAX_PARTS] = [1e4, 100];
 
 /** Scalings of positions that need a table of wavelengths. */
-const TABLES: ReadonlySet<RopeScaling["type"]> = new Set(["llama3", "yarn", "longrope"]);
+const TABLES: ReadonlySet<RopeScaling["type"]> = new Set(["llama3", "yarn", "longrope", "proportional"]);
 
-/** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored. */
-export function decoderModules(config: DecoderConfig, hasHead: boolean, order: ModuleOrder): WeightModule[] {
+/**
+ * The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored.
+ * Paths that end as one of `denseEnds` have no quantized form.
+ */
+export function decoderModules(
+  config: DecoderConfig,
+  hasHead: boolean,
+  order: ModuleOrder,
+  denseEnds: readonly string[],
+): WeightModule[] {
   const { tieWordEmbeddings = !hasHead } = config;
   const dense = { ...config, tieWordEmbeddings, quantization: undefined };
   using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32));
@@ -52,7 +64,10 @@ export function decoderModules(config: DecoderConfig, hasHead: boolean, order: M
   const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape }]) => {
     const isArray = !name.endsWith(".weight");
     const path = isArray ? name : name.slice(0, -".weight".length);
-    return { path, shape, bias: parameters.get(`${path}.bias`)?.size ?? 0, isArray };
+    const bias = parameters.get(`${path}.bias`)?.size ?? 0;
+    const isDense = denseEnds.some((end) => path.endsWith(end));
+    const isCounted = !isArray || parameters.has(`${path.slice(0, path.lastIndexOf("."))}.weight`);
+    return { path, shape, bias, isArray, isDense, isCounted };
   });
   return inOrder(modules, order);
 }
@@ -63,10 +78,11 @@ function inOrder(
   { model = MODEL_ORDER, layer = [], part: within = [] }: ModuleOrder,
 ): WeightModule[] {
   const ranks = new Map(modules.map((module) => {
-    const [, part, number = "0", inside = "", name = ""] =
-      /^model\.(\w+)(?:\.(\d+)\.(\w+)(?:\.(\w+))?)?/.exec(module.path) ?? [];
+    const [, part, number = "0", inner = "", inside, name = ""] =
+      /^model\.(\w+)(?:\.(\d+)\.((\w+)(?:\.(\w+))?.*))?/.exec(module.path) ?? [];
     const place = part === undefined ? model.length : model.indexOf(part);
-    const rank = (place * MAX_LAYERS + Number(number)) * MAX_PARTS + layer.indexOf(inside);
+    const own = layer.findIndex((entry) => `${inner}.`.startsWith(`${entry}.`));
+    const rank = (place * MAX_LAYERS + Number(number)) * MAX_PARTS + own;
     return [module, { rank, inside, within: within.indexOf(name) }] as const;
   }));
   return modules.toSorted((x, y) => {
@@ -77,8 +93,9 @@ function inOrder(
 
 /** Bytes of the float32 wavelengths that each layer of mlx-lm's model keeps where positions are stretched other than evenly. */
 export function ropeTableBytes(config: DecoderConfig): number {
-  const { layers, headDim, ropeDims = headDim } = config;
-  const rotated = Array.from({ length: layers }, (_, i) => i).filter((i) => kindOf(config, i) === "attention");
-  const scalings = rotated.map((i) => attentionOf(config, i).rope?.ropeScaling.type ?? "default");
-  return scalings.filter((type) => TABLES.has(type)).length * ropeDims / 2 * 4;
+  const layers = Array.from({ length: config.layers }, (_, layer) => layer);
+  const attentions = layers.filter((layer) => kindOf(config, layer) === "attention")
+    .map((layer) => attentionOf(config, layer));
+  const tables = attentions.filter(({ rope }) => rope !== undefined && TABLES.has(rope.ropeScaling.type));
+  return tables.reduce((sum, { headDim }) => sum + (config.ropeDims ?? headDim) / 2 * 4, 0);
 }

@@ -6,6 +6,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import type { KeysValues } from "../kv/cache.ts";
 
 /** The positions of a pass over T tokens of each sequence. */
 export class Pass {
@@ -13,6 +14,8 @@ export class Pass {
   readonly offset: number | Tensor;
   readonly #rows: number;
   readonly #masks = new Map<string, Tensor>();
+  /** Keys and values by the layer that made them, for layers that share them. */
+  readonly keysValues: Map<number, KeysValues> = new Map();
 
   /** Takes the position of the first token and how many there are. */
   constructor(offset: number | Tensor, rows: number) {

@@ -11,13 +11,19 @@ import type { RopeConfig, RopeScaling } from "../config/rope.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 
 /**
- * Rotary positions over the last axis of (B, H, T, D), half-split, with the scalings of {@link RopeScaling}. `weights` keeps the table
- * of wavelengths that a scaling may need.
+ * Rotary positions over the last axis of (B, H, T, D), with the scalings of {@link RopeScaling}. A pair is a feature of the first half and
+ * one of the second, or two neighbours where `traditional` is set. `weights` keeps the table of wavelengths that a scaling may need.
  */
-export function initializeRope(weights: Weights, dims: number, base: number, scaling: RopeScaling): RoPE {
+export function initializeRope(
+  weights: Weights,
+  dims: number,
+  base: number,
+  scaling: RopeScaling,
+  traditional: boolean = false,
+): RoPE {
   const { scale = 1, freqs, mscale = 1 } = stretched(dims, base, scaling);
-  if (freqs === undefined) return new RoPE(dims, false, base, scale);
-  return new StretchedRoPE(dims, weights.adopt(mx.array(freqs, mx.float32)), mscale);
+  if (freqs === undefined) return new RoPE(dims, traditional, base, scale);
+  return new StretchedRoPE(dims, weights.adopt(mx.array(freqs, mx.float32)), mscale, traditional);
 }
 
 /** Rotary positions of wavelengths that are no powers of a base; of the first `dims` features. */
@@ -27,9 +33,9 @@ export class StretchedRoPE extends RoPE {
   /** A factor of the rotated features. */
   readonly mscale: number;
 
-  /** Takes the number of features, the wavelengths and the factor. */
-  constructor(dims: number, freqs: Tensor, mscale: number) {
-    super(dims);
+  /** Takes the number of features, the wavelengths, the factor and whether pairs are neighbours. */
+  constructor(dims: number, freqs: Tensor, mscale: number, traditional: boolean) {
+    super(dims, traditional);
     this._freqs = freqs;
     this.mscale = mscale;
   }
@@ -72,6 +78,8 @@ function stretched(dims: number, base: number, scaling: RopeScaling): Stretched 
       return yarn(dims, base, scaling);
     case "llama3":
       return llama3(dims, base, scaling);
+    case "proportional":
+      return proportional(dims, base, scaling);
     case "longrope":
       return longRope(dims, base, scaling);
   }
@@ -117,6 +125,16 @@ function llama3(dims: number, base: number, scaling: Scaling<"llama3">): Stretch
     const kept = (turns - low) / (high - low);
     return wavelength / (kept + (1 - kept) / factor);
   });
+  return { freqs };
+}
+
+/** A wavelength so long that no position rotates by it: float32 has no number between 1 and the cosine. */
+const UNROTATED = 2 ** 100;
+
+/** Gemma 4: pairs beyond a share of the head are not rotated. */
+function proportional(dims: number, base: number, { factor, share }: Scaling<"proportional">): Stretched {
+  const rotated = Math.floor(dims * share);
+  const freqs = wavelengths(dims, base).map((wavelength, pair) => 2 * pair < rotated ? factor * wavelength : UNROTATED);
   return { freqs };
 }
 

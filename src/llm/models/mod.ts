@@ -8,7 +8,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { ModelConfig } from "../config/model.ts";
-import { LlmError } from "../error.ts";
+import { listed, LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
 import { decoderModules, type ModuleOrder, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
@@ -18,6 +18,8 @@ import type { LanguageModel } from "./language_model.ts";
 import * as gemma from "./gemma.ts";
 import * as gemma2 from "./gemma2.ts";
 import * as gemma3Text from "./gemma3_text.ts";
+import * as gemma4Text from "./gemma4_text.ts";
+import * as glm4MoeLite from "./glm4_moe_lite.ts";
 import * as gptOss from "./gpt_oss.ts";
 import * as granite from "./granite.ts";
 import * as lfm2 from "./lfm2.ts";
@@ -25,8 +27,7 @@ import * as lfm2Moe from "./lfm2_moe.ts";
 import * as llama from "./llama.ts";
 import * as ministral3 from "./ministral3.ts";
 import * as mixtral from "./mixtral.ts";
-import * as olmo2 from "./olmo2.ts";
-import * as olmo3 from "./olmo3.ts";
+import { olmo2, olmo3 } from "./olmo.ts";
 import * as phi3 from "./phi3.ts";
 import * as qwen2 from "./qwen2.ts";
 import * as qwen2Moe from "./qwen2_moe.ts";
@@ -78,12 +79,14 @@ interface Family {
   readonly ORDER?: ModuleOrder;
   /** Modules that the converter gives 8 bits, by the end of their paths; none if absent. */
   readonly WIDENED?: readonly string[];
+  /** Modules that it leaves dense, because mlx-lm has no quantized form of them. */
+  readonly DENSE?: readonly string[];
   /** Modules whose floats keep their dtype when a model is converted, by the end of their paths; none if absent. */
   readonly KEPT?: readonly string[];
   /** Fields of objects in config.json that mlx-lm writes by other names; none if absent. */
   readonly MOVED?: readonly MovedField[];
   /** The name of a stored tensor here, undefined for one that is left out; absent where all names are the same. */
-  nameOf?(stored: string): string | undefined;
+  nameOf?(stored: string, config: DecoderConfig): string | undefined;
   /** Changes of tensors of the makers' layout, which the converter makes too. */
   changes?(config: DecoderConfig, shapeOf: ShapeOf): readonly Change[];
   /** Gives further tensors of the makers' layout mlx-lm's names and shapes: such a model is loaded but not converted. */
@@ -92,14 +95,14 @@ interface Family {
   stacks?(config: DecoderConfig): readonly Stack[];
 }
 
-function decoder(
-  { readArgs, ORDER = {}, WIDENED = [], KEPT = [], MOVED = [], nameOf, changes, arrange, stacks }: Family,
-): (fields: Fields) => Architecture {
+function decoder(family: Family): (fields: Fields) => Architecture {
+  const { readArgs, ORDER = {}, WIDENED = [], DENSE = [], KEPT = [], MOVED = [], nameOf, changes, arrange, stacks } =
+    family;
   return (fields) => {
     const config = readArgs(fields);
     return {
       config,
-      modules: (hasHead) => decoderModules(config, hasHead, ORDER),
+      modules: (hasHead) => decoderModules(config, hasHead, ORDER, DENSE),
       tableBytes: ropeTableBytes(config),
       widened: (path) => WIDENED.some((end) => path.endsWith(end)),
       keepsDtype: (path) => KEPT.some((end) => path.endsWith(end)),
@@ -107,7 +110,7 @@ function decoder(
       textFields: {},
       movedFields: MOVED,
       prefix: "",
-      nameOf: (stored) => nameOf ? nameOf(stored) : stored,
+      nameOf: (stored) => nameOf ? nameOf(stored, config) : stored,
       changes: (shapeOf) => changes?.(config, shapeOf) ?? [],
       build(weights) {
         for (const { name, make } of changes?.(config, (name) => weights.shapeOf(name)) ?? []) {
@@ -157,6 +160,18 @@ function mistral3Text(fields: Fields): (fields: Fields) => Architecture {
 
 /** The vocabulary of Gemma 3 with images. */
 const GEMMA3_VOCABULARY = 262208;
+/** The vocabulary of Gemma 4. */
+const GEMMA4_VOCABULARY = 262144;
+
+/** The text part of Gemma 4, whose vocabulary is a field of the whole config. */
+const gemma4 = textPart(
+  decoder(gemma4Text),
+  (fields, { num_attention_heads = 8, num_key_value_heads = 1 }) => ({
+    vocab_size: fields.values.vocab_size ?? GEMMA4_VOCABULARY,
+    num_attention_heads,
+    num_key_value_heads,
+  }),
+);
 
 const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   gemma: decoder(gemma),
@@ -170,8 +185,14 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
     }),
   ),
   gemma3_text: decoder(gemma3Text),
+  gemma4,
+  gemma4_text: decoder(gemma4Text),
+  gemma4_unified: gemma4, // without an encoder of images
+  glm4_moe_lite: decoder(glm4MoeLite),
   gpt_oss: decoder(gptOss),
   granite: decoder(granite),
+  granitemoe: decoder(granite.moe),
+  granitemoehybrid: decoder(granite.hybrid),
   lfm2: decoder(lfm2),
   lfm2_moe: decoder(lfm2Moe),
   llama: decoder(llama),
@@ -198,15 +219,20 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   smollm3: decoder(smollm3),
 };
 
-/** Reads config.json. Throws an {@link LlmError} that names every wrong field, or the known types when the type is not one. */
+/** Most types that a message lists. */
+const MAX_LISTED = 20;
+
+/** Reads config.json. Throws an {@link LlmError} that names every wrong field, or known types when the type is not one. */
 export function describeModel(fields: Fields, file: string): Architecture {
   const type = fields.string("model_type");
   if (!Object.hasOwn(MODELS, type)) {
     if (type === "") fields.finish();
     throw new LlmError(
       "config",
-      `${shownPath(file)}: model_type ${quoted(type)} is not known: known are ${Object.keys(MODELS).join(", ")}. ` +
-        adviceFor(type),
+      `${shownPath(file)}: model_type ${quoted(type)} is not known: known are ${
+        listed(Object.keys(MODELS), MAX_LISTED)
+      }, see ` +
+        `docs/models.md. ${adviceFor(type)}`,
     );
   }
   return MODELS[type](fields);

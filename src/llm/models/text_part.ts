@@ -10,7 +10,15 @@ import type { Fields } from "../config/fields.ts";
 export const TEXT_PREFIX = "language_model.";
 
 /** Names of the other parts. */
-const OTHERS = ["vision_tower", "multi_modal_projector", "model.visual"];
+const OTHERS = [
+  "vision_tower",
+  "multi_modal_projector",
+  "model.visual",
+  "audio_tower",
+  "embed_audio",
+  "embed_vision",
+  "vision_embedder",
+];
 
 /** Fields of config.json that count for the whole checkpoint. */
 const SHARED = ["model_type", "quantization", "quantization_config", "eos_token_id"];

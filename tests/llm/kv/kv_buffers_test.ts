@@ -48,6 +48,23 @@ Deno.test("LayerBuffers gives the buffer of a single layer as it is, however man
   }
 });
 
+Deno.test("LayerBuffers puts layers that follow each other into one array where their heads are alike", () => {
+  const [small, large] = [{ heads: 8, headDim: 64 }, { heads: 1, headDim: 256 }];
+  const buffers = new LayerBuffers({ ...SIZES, layerHeads: [small, small, large, small, large] });
+  buffers.grow(256);
+  const shapes = buffers.slabs.map((array) => ((array as StackedTensors).arrays as mx.Tensor).shape);
+  assertEquals(shapes, [[2, 1, 8, 1, 256, 64], [1, 1, 1, 1, 256, 256], [1, 1, 8, 1, 256, 64], [1, 1, 1, 1, 256, 256]]);
+  buffers.grow(512);
+  assertEquals(buffers.perLayer.map(({ shape }) => [shape[1], shape[3], shape[4]]), [
+    [8, 512, 64],
+    [8, 512, 64],
+    [1, 512, 256],
+    [8, 512, 64],
+    [1, 512, 256],
+  ]);
+  buffers.dispose();
+});
+
 for (const device of testDevices()) {
   Deno.test(`LayerBuffers taken apart hold what they held, in the same memory, on ${device}`, async () => {
     mx.setDefaultDevice(device);

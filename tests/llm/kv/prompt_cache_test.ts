@@ -53,8 +53,8 @@ async function goesOn(device: string, regions: "off" | "on"): Promise<void> {
   assertEquals(cache.fused, regions === "on");
   const begin = await mx.lm.generate(model, tokenizer, PROMPT, { cache, maxTokens: 8 });
   await mx.lm.savePromptCache(file, cache, { metadata: { title: "a story" } });
-  const { layers, shape, dtype, tokens } = cache;
-  const [batch, heads, rows, width] = shape;
+  const { layers, dtype, tokens } = cache;
+  const [batch, heads, rows, width] = cache.shapeOf(0, "keys");
   const payload = 2 * layers * batch * heads * rows * width * dtype.bytes;
   const { size } = Deno.statSync(file);
   assert(size >= payload && size < payload + 8000, `${size} bytes for ${payload} of keys and values`); // no unused rows
@@ -151,7 +151,7 @@ for (const device of DEVICES) {
     await mx.lm.savePromptCache(file, two);
     const { cache: both } = await mx.lm.loadPromptCache(file, model);
     using _both = both;
-    assertEquals([both.shape, bits(both)], [two.shape, bits(two)]);
+    assertEquals([both.shapeOf(0, "keys"), bits(both)], [two.shapeOf(0, "keys"), bits(two)]);
   });
 }
 
@@ -212,7 +212,7 @@ Deno.test("caches of other models and damaged files are refused before anything 
       change(value);
       m["0.vkmx"] = JSON.stringify(value);
     });
-  const [b, h, t, d] = cache.shape;
+  const [b, h, t, d] = cache.shapeOf(0, "keys");
   const zeros = (shape: number[]): mx.Tensor => mx.zeros(shape);
   const cases: readonly (readonly [() => void, string])[] = [
     [() =>

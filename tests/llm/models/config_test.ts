@@ -9,11 +9,13 @@ import { LlmError } from "../../../src/llm/error.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
 import * as gemma2 from "../../../src/llm/models/gemma2.ts";
 import * as gemma3 from "../../../src/llm/models/gemma3_text.ts";
+import * as gemma4 from "../../../src/llm/models/gemma4_text.ts";
+import * as glm4 from "../../../src/llm/models/glm4_moe_lite.ts";
 import * as gptOss from "../../../src/llm/models/gpt_oss.ts";
 import * as granite from "../../../src/llm/models/granite.ts";
 import * as llama from "../../../src/llm/models/llama.ts";
 import * as ministral3 from "../../../src/llm/models/ministral3.ts";
-import * as olmo3 from "../../../src/llm/models/olmo3.ts";
+import { olmo3 } from "../../../src/llm/models/olmo.ts";
 import * as phi3 from "../../../src/llm/models/phi3.ts";
 import * as qwen2 from "../../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../../src/llm/models/qwen3.ts";
@@ -430,6 +432,92 @@ Deno.test("readArgs() of Qwen3.5 and Qwen3-Next reads layers, nets and positions
   );
 });
 
+Deno.test("readArgs() of Gemma 4 gives each kind of layer its heads and positions, and the last layers those of others", () => {
+  const args = reads(gemma4, {
+    num_hidden_layers: 7,
+    num_kv_shared_layers: 3,
+    sliding_window_pattern: 2,
+    head_dim: 64,
+  });
+  const of = <K extends keyof NonNullable<typeof args.layerAttention>[number]>(name: K) =>
+    args.layerAttention?.map((attention) => attention[name]);
+  assertEquals(of("window"), [512, undefined, 512, undefined, 512, undefined, 512]);
+  assertEquals(of("headDim"), [undefined, 512, undefined, 512, undefined, 512, undefined]);
+  assertEquals(of("sharesWith"), [undefined, undefined, undefined, undefined, 2, 3, 2]);
+  assertEquals(of("rope")?.[0], { ropeTheta: 1e4, ropeScaling: { type: "default" } });
+  const proportional = { ropeTheta: 1e6, ropeScaling: { type: "proportional", factor: 1, share: 0.25 } } as const;
+  assertEquals(of("rope")?.[1], proportional);
+  assertEquals(args.intermediateSizes, [256, 256, 256, 256, 512, 512, 512]);
+  assertEquals([args.logitCap, args.scoreScale, args.layerInputs], [30, 1, { size: 256, vocabSize: 262144 }]);
+  const large = reads(gemma4, {
+    num_kv_shared_layers: 0,
+    hidden_size_per_layer_input: 0,
+    final_logit_softcapping: null,
+    attention_k_eq_v: true,
+    num_global_key_value_heads: 2,
+    layer_types: ["full_attention", "sliding_attention"],
+    enable_moe_block: true,
+    num_experts: 8,
+    top_k_experts: 2,
+    moe_intermediate_size: 64,
+  });
+  assertEquals([large.logitCap, large.layerInputs, large.intermediateSizes], [undefined, undefined, undefined]);
+  assertEquals(large.expertsBeside, { count: 8, chosen: 2, size: 64 });
+  assertEquals(large.layerAttention?.map(({ kvHeads, joinedKeysValues }) => [kvHeads, joinedKeysValues]), [
+    [2, true],
+    [undefined, undefined],
+  ]);
+  const shares = '"num_kv_shared_layers" is 20: one of the 2 layers has none of its kind to share with';
+  refused(gemma4, {}, shares);
+  refused(gemma4, { num_kv_shared_layers: 0, enable_moe_block: true }, '"top_k_experts" is missing');
+  const partial = { full_attention: { rope_type: "proportional", partial_rotary_factor: 2 } };
+  const range = '"rope_parameters.full_attention.partial_rotary_factor" is 2, expected a number from 0 to 1';
+  refused(gemma4, { num_kv_shared_layers: 0, rope_parameters: partial }, range);
+  refused(
+    gemma4,
+    { rope_parameters: { full_attention: 5 } },
+    '"rope_parameters.full_attention" is 5, expected an object',
+  );
+});
+
+Deno.test("readArgs() of Granite 4 takes layers of attention, with positions or without", () => {
+  const factors = { embedding_multiplier: 6, attention_multiplier: 0.1, residual_multiplier: 0.5, logits_scaling: 2 };
+  const least = { ...factors, layer_types: ["attention", "attention"] };
+  const args = reads(granite.hybrid, { ...least, rope_scaling: { type: "linear", factor: 4 } });
+  assertEquals([args.ropeTheta, args.ropeScaling, args.layerAttention], [1e4, { type: "default" }, undefined]);
+  const without = reads(granite.hybrid, { ...least, position_embedding_type: "nope" }).layerAttention;
+  assertEquals(without?.map(({ rope, window }) => [rope, window]), [[undefined, undefined], [undefined, undefined]]);
+  assertEquals(reads(granite.hybrid, { ...least, tie_word_embeddings: null }).tieWordEmbeddings, true);
+  const types = ["attention", "mamba"];
+  refused(granite.hybrid, { ...least, layer_types: types }, '"layer_types" has "mamba": supported is "attention"');
+  refused(granite.hybrid, { ...least, layer_types: ["attention"] }, '"layer_types" is no list of 2 layers');
+  refused(granite.hybrid, factors, '"layer_types" is no list of 2 layers');
+  refused(granite.hybrid, { ...least, num_local_experts: 4 }, "experts beside a shared part are not supported");
+  const moe = { ...factors, num_local_experts: 4, num_experts_per_tok: 2 };
+  assertEquals(reads(granite.moe, moe).experts?.size, 256);
+  refused(granite.moe, { ...moe, num_experts_per_tok: 5 }, '"num_experts_per_tok" is 5, but there are 4 experts');
+});
+
+Deno.test("readArgs() of GLM-4.7-Flash has mlx-lm's defaults, and checks groups of experts", () => {
+  const args = reads(glm4, { num_key_value_heads: 6 });
+  assertEquals(args.latent, { rank: 512, plainDim: 192, valueDim: 256, queryRank: 768 });
+  assertEquals([args.headDim, args.ropeDims, args.scoreScale, args.tieWordEmbeddings], [256, 64, 1 / 16, false]);
+  const { layers, sigmoid, sharedSize, count, chosen } = args.experts!;
+  assertEquals([layers, sharedSize, count, chosen], [[false, true], 1536, 64, 4]);
+  assertEquals(sigmoid, { bias: true, normalized: true, sumEps: 1e-20, factor: 1.8 });
+  assertEquals(reads(glm4, { n_group: 4, topk_group: 2 }).experts?.sigmoid?.groups, { count: 4, open: 2 });
+  assertEquals(reads(glm4, { num_experts_per_tok: 1 }).experts?.sigmoid?.normalized, false);
+  assertEquals(reads(glm4, { q_lora_rank: null, n_routed_experts: null }).experts, undefined);
+  assertEquals(reads(glm4, { q_lora_rank: null }).latent?.queryRank, undefined);
+  // (0.1 * log(e^10) + 1)^2 = 4
+  const rope_scaling = { type: "yarn", factor: Math.exp(10), mscale_all_dim: 1 };
+  assertEquals(reads(glm4, { rope_scaling }).scoreScale, 4 / 16);
+  refused(glm4, { topk_method: "greedy" }, '"topk_method" is "greedy": supported is "noaux_tc"');
+  refused(glm4, { n_group: 2, topk_group: 3 }, '"topk_group" is 3, but there are 2 groups');
+  refused(glm4, { n_group: 3 }, '"n_group" is 3: 64 experts are not so many groups of two or more');
+  refused(glm4, { n_group: 64 }, '"n_group" is 64: 64 experts are not so many groups of two or more');
+});
+
 Deno.test("describeModel() lists the known types when the type is not one", () => {
   const describe = (text: string) => describeModel(Fields.parse(text, "dir/config.json"), "dir/config.json");
   assertThrows(
@@ -440,8 +528,7 @@ Deno.test("describeModel() lists the known types when the type is not one", () =
   assertThrows(() => describe('{"model_type": "llama5"}'), LlmError, ". To ask for it, describe the model at https://");
   for (
     const [type, needs] of Object.entries({
-      granitemoehybrid: "recurrent state beside keys and values",
-      glm4_moe_lite: "latent attention",
+      deepseek_v3: "latent attention",
       qwen2_5_vl: "images; a checkpoint of its text part may be loaded",
     })
   ) {

@@ -141,7 +141,7 @@ for (const [i, checkpoint] of CHECKPOINTS.entries()) {
     for (const device of DEVICES) {
       const limit = device === "wasm" ? ROUNDED : hasMatrices(device) ? HALF_ATTENTION : LIMIT;
       await t.step(`logits on ${device}`, () => compare(device, limit));
-      const hasExperts = checkpoint.config.includes('"num_experts_per_tok"');
+      const hasExperts = /"(num_experts_per_tok|top_k_experts)": [1-9]/.test(checkpoint.config);
       for (const [dtype, rounded] of SOFTWARE.has(device) ? [] : HALVES) {
         const most = hasExperts ? OTHER_EXPERTS : rounded;
         await t.step(`logits on ${device} with ${dtype.name} activations`, () => compare(device, most, dtype));

@@ -61,6 +61,7 @@ const LAYOUTS: Readonly<Record<string, (name: string) => string>> = {
 };
 const TYPES = {
   gemma3: "Gemma 3 text, bfloat16",
+  gemma4: "Gemma 4 with keys and values that layers share, 4 bits",
   mistral3: "Ministral 3, 4 bits",
 } as const;
 

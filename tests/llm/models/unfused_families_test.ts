@@ -75,6 +75,9 @@ const DELTA = {
 };
 const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
 
+/** No more than all of its models have. */
+const GEMMA4 = { global_head_dim: 0, num_kv_shared_layers: 0, hidden_size_per_layer_input: 0 };
+
 const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
   Llama: [{ model_type: "llama" }, "fused"],
   "Qwen3": [{ model_type: "qwen3" }, "fused"],
@@ -126,6 +129,10 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],
   "norms before and after parts, and residuals that are clipped": [
     { model_type: "gemma3_text", sliding_window: 64 },
+    "no layer was found below the head",
+  ],
+  "norms of values, and factors of layers": [
+    { model_type: "gemma4_text", sliding_window: 64, ...GEMMA4 },
     "no layer was found below the head",
   ],
   "norms after attention": [
