@@ -49,7 +49,8 @@ interface Entry {
 const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
   { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
-  { files: /^tests\/(cli\/|docs_commands_test)/, cpu: "gate", oneThread: true },
+  { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 2 },
+  { files: /^tests\/cli\//, cpu: "gate", oneThread: true },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
   { files: /^tests\/notebook\//, cpu: "gate" },
   { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
@@ -110,10 +111,28 @@ const ENTRIES: readonly Entry[] = [
     vulkan: "gate",
     share: 3,
   },
+  // Accuracy of the embedded model: minutes of arithmetic on software Vulkan.
+  { files: /^tests\/llm\/kv\/kv_bits_test/, cpu: "gate", vulkan: "full" },
+  // Long ones whose parts have quick tests of their own.
+  {
+    files:
+      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|mlx_lm_families|engine_life|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    share: 5,
+  },
+  { files: /^tests\/training\/(loop|finetune|tuner)_test/, cpu: "gate", vulkan: "gate", share: 4 },
   { files: /^tests\/llm\//, cpu: "quick", vulkan: "gate", share: 5 },
   { files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate", share: 4 },
   // Array functions.
   { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
+  {
+    files: /^tests\/ops\/(signal\/fft|compile\/export)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    share: 4,
+    unoptimized: true,
+  },
   { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate", unoptimized: true },
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4, unoptimized: true },
 ];
@@ -161,8 +180,8 @@ export function runsOf(file: string, tier: Tier): readonly Run[] {
   const entry = ENTRIES.find(({ files }) => files.test(file));
   if (!entry) throw new Error(`scripts/test/tiers.ts has no entry for ${file}`);
   const early = tier !== "full";
-  const whole = wholeRun(file);
-  const onCpu: Run = { ...whole, pass: "cpu", oneThread: early && entry.oneThread === true };
+  const whole = { ...wholeRun(file), oneThread: early && entry.oneThread === true };
+  const onCpu: Run = { ...whole, pass: "cpu" };
   const onVulkan: Run = {
     ...whole,
     validated: entry.validated === true,
