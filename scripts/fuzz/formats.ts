@@ -291,7 +291,7 @@ export const FORMATS: readonly Format[] = [
       cacheModel ??= await modelOf(writeDirectory("cache"));
       const { cache } = await mx.lm.loadPromptCache(path, cacheModel);
       using _cache = cache;
-      const { tokens, shape: [, , count] } = cache;
+      const { tokens, offset: count } = cache;
       if (count < 1 || (tokens.length > 0 && tokens.length !== count)) {
         throw new Wrong(`${count} tokens, ${tokens.length} ids`);
       }

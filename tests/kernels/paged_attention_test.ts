@@ -1,6 +1,6 @@
 /**
- * Attention of one query of each sequence over pages, against float64 loops: sequences of unlike lengths, none among them, in pages of
- * any order, with NaN after their ends.
+ * Attention of one query of each sequence over pages, against float64 loops. Sequences have unlike lengths, 0 among them, and NaN after
+ * their ends.
  */
 
 import type { Backend } from "../../src/backend/backend.ts";

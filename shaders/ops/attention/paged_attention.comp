@@ -37,10 +37,10 @@ layout(constant_id = 8) const uint SPLITS = 1;
 
 const uint TEAM = PAGE / 2u, TEAMS = THREADS / TEAM, TILE = TEAMS * PAGE;
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, HEADS = KV_HEADS * GROUP;
-const uint SHARES = 4u;                                 // threads of a team that have the same features of other positions
-const uint BESIDE = TEAM / SHARES;                      // groups of eight features at once
-const uint ROUNDS = (EIGHTS + BESIDE - 1u) / BESIDE;    // until all features had their turn
-const uint KEYS_AHEAD = 8u, POSITIONS_AHEAD = 4u;       // loads that are on their way
+const uint SHARES = 4u;                              // threads of a team that have the same features of other positions
+const uint BESIDE = TEAM / SHARES;                   // groups of eight features at once
+const uint ROUNDS = (EIGHTS + BESIDE - 1u) / BESIDE; // until all features had their turn
+const uint KEYS_AHEAD = 8u, POSITIONS_AHEAD = 4u;    // loads that are on their way
 const uint MAX_SUBGROUPS = THREADS / 4u;
 const float LOWEST = -1e30;
 
@@ -49,7 +49,7 @@ shared float weights[TILE * GROUP];
 shared float beside[GROUP * MAX_SUBGROUPS];
 
 uint sequence, key_head;
-vec2 scores[GROUP];                // of a thread's two positions
+vec2 scores[GROUP];             // of a thread's two positions
 vec4 sums[GROUP * ROUNDS * 2u]; // of its features
 
 // Two fours of neighbours in memory, as they lie there.
@@ -110,7 +110,8 @@ void add_values(uint page, uint team, uint last) {
         [[unroll]] for (uint i = 0; i < POSITIONS_AHEAD; i++) {
             uint position = min((first + i) * SHARES + own, last);
             [[unroll]] for (uint r = 0; r < ROUNDS; r++)
-                raw[i * ROUNDS + r] = load_raw(value_address(pc.address[2], uvec2(page, position), key_head, min(r * BESIDE + eight, EIGHTS - 1u)));
+                raw[i * ROUNDS + r] =
+                    load_raw(value_address(pc.address[2], uvec2(page, position), key_head, min(r * BESIDE + eight, EIGHTS - 1u)));
         }
         [[unroll]] for (uint i = 0; i < POSITIONS_AHEAD; i++) {
             uint position = team * PAGE + (first + i) * SHARES + own;

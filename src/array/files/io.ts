@@ -18,7 +18,7 @@ import { writeSafetensors } from "./safetensors_file.ts";
 import { storedTensors } from "./stored.ts";
 import { make, Tensor } from "../tensor/tensor.ts";
 
-export { type GgufMetadata, loadGguf, saveGguf } from "./gguf_file.ts";
+export { type GgufMetadata, loadGguf, type SavedMetadata, saveGguf } from "./gguf_file.ts";
 export type { NamedTensors, TensorTree } from "./named.ts";
 export { loadNpy, loadNpz, savez, savezCompressed } from "./npz.ts";
 

@@ -10,7 +10,7 @@ import { MegakernelFailure } from "../../graph/error.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
-/** Milliseconds of a step up to which another one is submitted ahead: the device need not wait for the host, and a stop not for long. */
+/** Milliseconds of a step up to which another one is submitted ahead. So the device need not wait for the host. A stop waits for both. */
 const MAX_AHEAD_MS = 40;
 /** Steps of the first submission where their time is known. */
 const FIRST_STEPS = 8;

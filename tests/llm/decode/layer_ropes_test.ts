@@ -27,7 +27,7 @@ const BATCH: Batch = { shape: SHAPE, groupSize: 64, dtype: mx.float32, capacity:
 /** The rope of every second layer; the others keep the model's, of base 10,000. */
 const ROPES = {
   "another base and scale": (dims: number): mx.nn.RoPE => new mx.nn.RoPE(dims, false, 1e6, 1 / 8),
-  "wavelengths": (dims: number): mx.nn.RoPE => new StretchedRoPE(dims, mx.array(wavelengths(dims)), 1),
+  "wavelengths": (dims: number): mx.nn.RoPE => new StretchedRoPE(dims, mx.array(wavelengths(dims)), 1, false),
 } as const;
 
 function wavelengths(dims: number): number[] {
@@ -99,7 +99,7 @@ async function withModel(
     using model = loaded.model as DecoderModel;
     const rope = make?.(SHAPE.headDim);
     model.model.layers.forEach((layer, i) => {
-      if (rope && i % 2 === 1) layer.self_attn.rope = rope;
+      if (rope && i % 2 === 1) layer.self_attn!.rope = rope;
     });
     await body(model);
     if (rope instanceof StretchedRoPE) rope._freqs[Symbol.dispose]();
