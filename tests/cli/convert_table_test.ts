@@ -102,7 +102,7 @@ testTable("convert and quantize", [
     "out",
   ),
   refused(
-    `${OTHER}/config.json: model_type "mystery" is not known: known are gemma, {text}, smollm3. To ask for it, describe {text}`,
+    `${OTHER}/config.json: model_type "mystery" is not known: known are gemma, {text} more, see docs/models.md. To ask for it, describe {text}`,
     "convert",
     OTHER,
     "out",

@@ -4,6 +4,7 @@
  */
 
 import type { Backend } from "../../src/backend/backend.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, type HostArray } from "../../src/graph/dtype.ts";
 import { isCoded, KV_CODES } from "../../src/graph/kv_codes.ts";
 import { FUSED_LAYOUT, PAGE } from "../../src/graph/kv_layout.ts";
@@ -129,6 +130,8 @@ function attend(backend: Backend, c: PagedCase): void {
   assertClose(unpack(outDtype, out), expected, tolerance, `paged_attention ${JSON.stringify(c)}`);
 }
 
+const KERNELS: readonly KernelName[] = ["paged_attention", "attention_merge"];
+
 kernelTest("paged_attention() gives softmax(scale q . k) . v of sequences of unlike lengths", (backend) => {
   attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths: [1, 63, 64, 65, 0, 300], columns: 5 });
   attend(backend, { heads: 2, kvHeads: 2, dim: 128, lengths: [257], columns: 8 });
@@ -136,12 +139,12 @@ kernelTest("paged_attention() gives softmax(scale q . k) . v of sequences of unl
   attend(backend, { heads: 5, kvHeads: 1, dim: 96, lengths: [70], columns: 2 });
   attend(backend, { heads: 2, kvHeads: 1, dim: 256, lengths: [200, 64], columns: 4 });
   attend(backend, { heads: 6, kvHeads: 2, dim: 32, lengths: [100], columns: 2 });
-});
+}, KERNELS);
 
 kernelTest("paged_attention() shares positions among workgroups", (backend) => {
   attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths: [700, 64, 0, 513, 256], columns: 12, part: 256 });
   attend(backend, { heads: 2, kvHeads: 1, dim: 128, lengths: [191, 192, 193], columns: 4, part: 64 });
-});
+}, KERNELS);
 
 kernelTest("paged_attention() reads and writes 16 bits, and reads codes", (backend) => {
   for (const half of [float16, bfloat16]) {
@@ -169,4 +172,4 @@ kernelTest("paged_attention() reads and writes 16 bits, and reads codes", (backe
     q: float16,
     part: 256,
   });
-});
+}, KERNELS);

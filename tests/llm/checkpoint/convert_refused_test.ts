@@ -37,7 +37,7 @@ const REFUSED: Readonly<Record<string, Refusal>> = {
   "a model of another family": {
     code: "config",
     message:
-      /model_type "mystery" is not known: known are gemma, .*, smollm3\. To ask for it, describe the model at https:/,
+      /model_type "mystery" is not known: known are gemma, .* more, see docs\/models\.md\. To ask for it, describe the model at https:/,
     spoil: (model) => editConfig(model, { model_type: "mystery" }),
   },
   "a model that is quantized already": {
