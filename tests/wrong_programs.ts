@@ -215,7 +215,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'await mx.lm.load("model.gguf");',
     "error":
-      "LlmError: The model directory model.gguf does not exist: models are not read from GGUF, take the model's folder with config.json and model*.safetensors",
+      "LlmError: model.gguf: does not exist",
   },
   {
     "program": 'await mx.lm.load("anywhere", { divice: "cpu" });',
