@@ -88,7 +88,7 @@ const OWNED = [
   {
     name: "the passes of steps are no part of mx.lm",
     code: /\bStepCache\b/,
-    by: ["src/llm/decode/state.ts", "src/llm/kv/cache.ts"],
+    by: ["src/llm/decode/state.ts", "src/llm/kv/step_cache.ts"],
   },
   {
     name: "one file of a session writes its state and its cache",

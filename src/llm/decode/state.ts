@@ -10,7 +10,8 @@ import { hostVisible, MAX_STEPS, readMapped, readMappedFloats } from "../../arra
 import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { maskWords } from "../../graph/token_mask.ts";
-import { type Buffers, StepCache } from "../kv/cache.ts";
+import type { Buffers } from "../kv/cache.ts";
+import { StepCache } from "../kv/step_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "../sampling/logprobs_log.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import type { LogitsProcessor, Sampler } from "../sampling/options.ts";

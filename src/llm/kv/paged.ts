@@ -13,7 +13,8 @@ import { type KvLayout, PAGE } from "../../graph/kv_layout.ts";
 import { uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
-import { type Buffers, buffersOf, type Cache, countUpTo, type KeysValues } from "./cache.ts";
+import type { Buffers, Cache, KeysValues } from "./cache.ts";
+import { buffersOf, countUpTo } from "./step_cache.ts";
 import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
 import { stateBytes, type StateShape } from "./states.ts";
 

@@ -7,7 +7,7 @@ import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import {
   CHECKPOINTS,

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { bufferShape, FUSED_LAYOUT } from "../../../src/graph/kv_layout.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import { type DecoderRegion, findDecoder } from "../../../src/schedule/decoder/match/decode_step.ts";
 import { findPrompt } from "../../../src/schedule/decoder/match/prefill.ts";
 import type { DecoderFeatures } from "../../../src/schedule/decoder/spec.ts";

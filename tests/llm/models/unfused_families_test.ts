@@ -11,7 +11,7 @@ import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
 import { countAttention, layerStates } from "../../../src/llm/config/layer_kinds.ts";
 import { Fields } from "../../../src/llm/config/fields.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
 import { findDecoder } from "../../../src/schedule/decoder/match/decode_step.ts";
 import { viewOf } from "../../support/models/graph_view.ts";

@@ -9,7 +9,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import type { ModelShape } from "../../../scripts/synthetic/synthetic.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
 import { withOptions } from "../../../scripts/support/options.ts";

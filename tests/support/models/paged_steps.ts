@@ -12,7 +12,7 @@ import { decodeKv, encodeKv } from "../../../src/array/fast/kv_codes.ts";
 import { isCoded } from "../../../src/graph/kv_codes.ts";
 import { bufferShape, type KvLayout, PAGE } from "../../../src/graph/kv_layout.ts";
 import type { DecoderConfig } from "../../../src/llm/config/decoder.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import { PagedCache } from "../../../src/llm/kv/paged.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import { nmse } from "../oracles/oracle.ts";

@@ -3,7 +3,8 @@
 import * as mx from "../../../mod.ts";
 import type { ModelShape } from "../../../scripts/synthetic/synthetic.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { type KvCache, StepCache } from "../../../src/llm/kv/cache.ts";
+import type { KvCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 
 /** Logits of a few greedy steps after a cache of random rows. The rows of the cache afterwards may be left out. */

@@ -2,7 +2,8 @@
 
 import * as mx from "../../../mod.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { type Buffers, StepCache } from "../../../src/llm/kv/cache.ts";
+import type { Buffers } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 
 /** The tokens, and the kept part of their logits. */
 export interface Steps {

@@ -9,7 +9,7 @@
 import * as mx from "../../../mod.ts";
 import { DeviceLoop, TracedStep } from "../../../src/array/compile/loop.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { StepCache } from "../../../src/llm/kv/cache.ts";
+import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { cacheOf } from "../models/caches.ts";
