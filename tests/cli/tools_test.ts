@@ -14,6 +14,7 @@ import { TINY_DIR } from "../support/models/models.ts";
 import { checkRows, type CommandLineRow, runRow } from "../support/processes/table.ts";
 
 const DIR = fileURLToPath(TINY_DIR).replace(/[\\/]$/, "");
+const GGUF_FILE = fileURLToPath(new URL("../golden/array_files/blocks.gguf", import.meta.url));
 const TINY = "org/tiny";
 
 devices(); // opens the Vulkan library outside of any test
@@ -29,10 +30,13 @@ async function bench(): Promise<HubBench> {
   return hub;
 }
 
-/** Compares rows, in which "DIR", "CACHE" and "HOST" stand for those of the test. */
+/** Compares rows, in which "GGUF_FILE", "DIR", "CACHE" and "HOST" stand for those of the test. */
 async function check(hub: HubBench, rows: readonly CommandLineRow[]): Promise<void> {
   const real = (text = ""): string =>
-    text.replaceAll("DIR", DIR).replaceAll("CACHE", hub.cache).replaceAll("HOST", new URL(hub.server.endpoint).host);
+    text.replaceAll("GGUF_FILE", GGUF_FILE).replaceAll("DIR", DIR).replaceAll("CACHE", hub.cache).replaceAll(
+      "HOST",
+      new URL(hub.server.endpoint).host,
+    );
   await checkRows(rows.map((row) => ({
     ...row,
     args: row.args.map(real),
@@ -79,6 +83,10 @@ const MISTAKES: readonly CommandLineRow[] = [
   refused(
     "models show none",
     '"none" is no folder and no model of the hub, expected a name such as Qwen/Qwen3-0.6B-MLX-4bit',
+  ),
+  refused(
+    "models show GGUF_FILE",
+    '"GGUF_FILE" is a GGUF file, expected a folder: vkmx convert GGUF_FILE OUT writes one',
   ),
   refused(
     "pull https://huggingface.co/org/name/tree/main",

@@ -79,6 +79,9 @@ function list({ json }: Given, operands: readonly string[]): number {
 /** The folder that a text names; undefined if it names a model of the hub. */
 function folderOf(text: string): string | undefined {
   if (find(text)?.kind === "folder") return text;
+  if (find(text)?.kind === "file" && text.endsWith(".gguf")) {
+    throw new UsageError(`${quoted(text)} is a GGUF file, expected a folder: vkmx convert ${text} OUT writes one`);
+  }
   if (mx.lm.hub.isName(text)) return undefined;
   throw new UsageError(`${quoted(text)} is no folder and no model of the hub${expectedName(text)}`);
 }

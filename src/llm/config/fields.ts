@@ -116,11 +116,20 @@ export class Fields {
 
   /** A token id or a list of them; empty when the field is absent. */
   tokenIds(name: string): number[] {
+    return this.#integers(name, "a token id or a list of token ids");
+  }
+
+  /** The numbers of some layers; empty when the field is absent. */
+  layerNumbers(name: string): number[] {
+    return this.#integers(name, "a list of layers, counted from 0");
+  }
+
+  #integers(name: string, expected: string): number[] {
     const value = this.values[name] ?? [];
     const ids: unknown[] = Array.isArray(value) ? value : [value];
     const valid = (id: unknown): boolean => Number.isSafeInteger(id) && (id as number) >= 0;
     if (ids.length <= MAX_IDS && ids.every(valid)) return ids as number[];
-    this.#expected(name, `a token id or a list of token ids${ids.length > MAX_IDS ? `, at most ${MAX_IDS}` : ""}`);
+    this.#expected(name, `${expected}${ids.length > MAX_IDS ? `, at most ${MAX_IDS}` : ""}`);
     return [];
   }
 

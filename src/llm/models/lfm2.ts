@@ -68,11 +68,15 @@ export function readLfm2(given: Fields): DecoderConfig {
 
 /** The kinds of layers: "full_attn_idxs" has the numbers of those with attention, or "layer_types" the names of all. */
 function readKinds(fields: Fields, layers: number): LayerKind[] {
-  const numbers = fields.has("full_attn_idxs") ? fields.tokenIds("full_attn_idxs") : undefined;
+  const numbers = fields.has("full_attn_idxs") ? fields.layerNumbers("full_attn_idxs") : undefined;
   const kinds = numbers
     ? Array.from({ length: layers }, (_, i): LayerKind => numbers.includes(i) ? "attention" : "conv")
     : readTypes<LayerKind>(fields, layers, LAYER_TYPES) ?? [];
-  if (!kinds.includes("attention")) fields.problem('"layer_types" names no layer "full_attention"');
+  if (!kinds.includes("attention")) {
+    fields.problem(
+      numbers ? '"full_attn_idxs" names no layer of the model' : '"layer_types" names no layer "full_attention"',
+    );
+  }
   return kinds;
 }
 

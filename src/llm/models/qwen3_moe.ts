@@ -21,7 +21,7 @@ const MAX_STEP = 1000;
 export function readArgs(fields: Fields): DecoderConfig {
   const common = readDecoder(fields);
   const step = fields.count("decoder_sparse_step", MAX_STEP, 1);
-  const dense = fields.tokenIds("mlp_only_layers");
+  const dense = fields.layerNumbers("mlp_only_layers");
   const layers = Array.from({ length: common.layers }, (_, i) => (i + 1) % step === 0 && !dense.includes(i));
   fields.refuse("attention_bias");
   return checkDecoder(fields, {

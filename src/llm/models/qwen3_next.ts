@@ -30,7 +30,7 @@ const MAX_WINDOW = 1024;
 export function readArgs(fields: Fields): DecoderConfig {
   const common = readHybrid(fields, true);
   const step = fields.count("decoder_sparse_step", MAX_LAYERS);
-  const dense = fields.tokenIds("mlp_only_layers");
+  const dense = fields.layerNumbers("mlp_only_layers");
   const layers = Array.from({ length: common.layers }, (_, i) => (i + 1) % step === 0 && !dense.includes(i));
   return checkDecoder(fields, { ...common, experts: readShared(fields, layers, false) });
 }

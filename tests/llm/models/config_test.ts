@@ -375,6 +375,8 @@ Deno.test("readArgs() of LFM2 reads which layers have attention, sizes and posit
   const size = { block_ff_dim: 1000, block_auto_adjust_ff_dim: true, block_ffn_dim_multiplier: 0.75 };
   assertEquals(reads(lfm2, { ...lfm, ...size }).intermediateSize, 512);
   assertEquals(reads(lfm2, { ...lfm, block_ff_dim: 1000 }).intermediateSize, 1000);
+  refused(lfm2, { ...lfm, layer_types: null, full_attn_idxs: [2] }, '"full_attn_idxs" names no layer of the model');
+  refused(lfm2, { ...lfm, layer_types: null, full_attn_idxs: "1" }, "expected a list of layers, counted from 0");
   refused(lfm2, { ...lfm, layer_types: ["conv", "conv"] }, '"layer_types" names no layer "full_attention"');
   refused(
     lfm2,

@@ -62,8 +62,8 @@ export const TOLERANCE = { exact: 1e-4, matrices: 2 ** -6 } as const;
 type Top = Exclude<ReturnType<typeof logprobsOf>, undefined>;
 
 /**
- * Asserts that two lists of the most probable tokens are the same to `tolerance`: each is in falling order, a token has the same value
- * in both, and one that only one list has is no further from its end than two values may move.
+ * Asserts that two lists of the most probable tokens are the same to `tolerance`. Each is in falling order, and a token has the same
+ * value in both. One that only one list has is no further from its end than two values may move.
  */
 function assertSameTop(own: Top, alone: Top, tolerance: number, what: string): void {
   const valuesOf = ({ values: [, ...top], tokens }: Top): ReadonlyMap<number, number> =>
