@@ -12,7 +12,7 @@ import { note } from "./output.ts";
 export const MODEL_FLAG = {
   "model": {
     value: "DIR",
-    help: "model directory, GGUF file, or a name of the Hugging Face Hub (default: the embedded tiny-qwen3)",
+    help: "model directory, GGUF file, or name of the hub (default: the embedded tiny-qwen3)",
     meant: ["hf", "hf-repo", "repo"],
   },
 } as const satisfies Flags;
