@@ -214,8 +214,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   },
   {
     "program": 'await mx.lm.load("model.gguf");',
-    "error":
-      "LlmError: model.gguf: does not exist",
+    "error": "LlmError: model.gguf: does not exist",
   },
   {
     "program": 'await mx.lm.load("anywhere", { divice: "cpu" });',
