@@ -92,14 +92,15 @@ const ENTRIES: readonly Entry[] = [
     validated: true,
     unoptimized: true,
   },
-  { files: /^tests\/kernels\/sampling_test/, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
+  { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10 },
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth|batch_generate)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,
@@ -116,18 +117,24 @@ const ENTRIES: readonly Entry[] = [
   // Long ones whose parts have quick tests of their own.
   {
     files:
-      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|mlx_lm_families|engine_life|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
+      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|mlx_lm_families|engine_life|engine_embed|abort|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
     cpu: "gate",
     vulkan: "gate",
     share: 5,
   },
-  { files: /^tests\/training\/(loop|finetune|tuner)_test/, cpu: "gate", vulkan: "gate", share: 4 },
+  {
+    files: /^tests\/(training\/(loop|finetune|tuner|checkpoint)|transforms\/mlx_derivatives)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    share: 4,
+  },
   { files: /^tests\/llm\//, cpu: "quick", vulkan: "gate", share: 5 },
   { files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate", share: 4 },
   // Array functions.
   { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
   {
-    files: /^tests\/ops\/(signal\/fft|compile\/export)_test/,
+    files:
+      /^tests\/ops\/(signal\/fft|compile\/(export|random_programs)|files\/io|quantized\/half_products|linalg\/eigen)_test/,
     cpu: "gate",
     vulkan: "gate",
     share: 4,
