@@ -81,7 +81,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
   return ticket;
 }
 
-/** Has the elements of a node lie in storage of their own, one after the other. */
+/** Puts the elements of a node into storage of their own, one after the other. */
 function place(node: Node, backend: Backend): void {
   if (uploadLeaf(node, backend)) return;
   const content = readNode(node);

@@ -24,7 +24,7 @@ np.savez_compressed(out / "deflated.npz", a=np.zeros((40, 50), np.float32), b=x.
 
 
 def scales_of(name):
-    """Where the 16-bit scales and minima of a block lie."""
+    """Where the 16-bit scales and minima of a block are."""
     own = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208], "MXFP4": []}
     return own.get(name, [0, 2] if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else [0])
 

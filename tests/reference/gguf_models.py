@@ -80,7 +80,7 @@ QUANTIZED = [
     ("Llama, Q8_0", {"model_type": "llama", **families.BASE}, ["Q8_0"]),
     ("Gemma 3, Q4_0", {"model_type": "gemma3_text", **families.BASE, **families.GEMMA3, "query_pre_attn_scalar": 32}, ["Q4_0"]),
 ]
-# The exponents of the 16-bit floats of blocks, and where they lie: weights are about as large as those of a trained model.
+# The exponents of the 16-bit floats of blocks, and where they are: weights are about as large as those of a trained model.
 SCALES = {
     "Q4_0": [(0, -7)],
     "Q4_1": [(0, -7), (2, -4)],

@@ -52,7 +52,7 @@ uint sequence, key_head;
 vec2 scores[GROUP];             // of a thread's two positions
 vec4 sums[GROUP * ROUNDS * 2u]; // of its features
 
-// Two fours of neighbours in memory, as they lie there.
+// Two fours of neighbours in memory, in that order.
 struct Raw {
     uvec4 first, second;
 };

@@ -1,7 +1,7 @@
 /**
  * Arrays of the tensors in a GGUF file, read and computed when something needs them.
  *
- * Blocks are decoded in pieces of some rows: what lies between the bytes and the result never takes more memory than a piece.
+ * Blocks are decoded in pieces of some rows: what is between the bytes and the result never takes more memory than a piece.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What loading a model needs, whether it lies in a folder as mlx-lm writes it or in a GGUF file.
+ * What loading a model needs, whether it is in a folder as mlx-lm writes it or in a GGUF file.
  *
  * @module
  */

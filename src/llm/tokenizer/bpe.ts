@@ -173,7 +173,7 @@ export class Bpe implements TokenModel {
     this.#queue.push(rank * MAX_POSITIONS + at);
   }
 
-  /** Where rank and product of the pair of two symbols lie in `#found`. */
+  /** Where rank and product of the pair of two symbols are in `#found`. */
   #pairAt(at: number, next: number): number {
     const [left, right] = [this.#ids[at], this.#ids[next]];
     const place = 2 * ((Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b)) >>> 8 & (PAIRS - 1));

@@ -49,7 +49,7 @@ export class UnknownCharacters {
     return this.#unknown === undefined && !this.#hasBytes(text, from, to);
   }
 
-  /** Adds unknown characters, whose UTF-8 lies in `text` from byte `from` to `to`. */
+  /** Adds unknown characters, whose UTF-8 is in `text` from byte `from` to `to`. */
   add(text: Uint8Array, from: number, to: number, ids: number[]): void {
     if (this.#hasBytes(text, from, to)) {
       for (let at = from; at < to; at++) ids.push(this.#bytes![text[at]]);

@@ -84,7 +84,7 @@ function paired(values: Float32Array, heads: number, [rows, columns = 1]: readon
   return out;
 }
 
-/** Where the 16-bit floats of a block lie, their exponents, and whether they are below 0. */
+/** Where the 16-bit floats of a block are, their exponents, and whether they are below 0. */
 const SCALES: Readonly<Record<string, readonly (readonly [at: number, exponent: number, negative?: true])[]>> = {
   Q4_0: [[0, -7]],
   Q4_1: [[0, -7], [2, -4, true]],

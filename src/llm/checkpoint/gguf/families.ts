@@ -12,7 +12,7 @@ import type { ModuleNames } from "./names.ts";
 export interface GgufFamily {
   /** Its "model_type". */
   readonly modelType: string;
-  /** Whether the rows of each head of queries and keys lie in pairs: the first of a half, then that of the other half. */
+  /** Whether the rows of each head of queries and keys are in pairs: the first of a half, then that of the other half. */
   readonly paired?: boolean;
   /** What the file adds to the weights of norms. */
   readonly normOffset?: number;

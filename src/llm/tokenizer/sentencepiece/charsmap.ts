@@ -84,7 +84,7 @@ export class Charsmap {
   }
 }
 
-/** Where the children of a unit of the double array lie, relative to it. */
+/** Where the children of a unit of the double array are, relative to it. */
 function offsetOf(unit: number): number {
   return (unit >>> 10) << ((unit & 0x200) >>> 6);
 }

@@ -85,7 +85,7 @@ export function placesOf(matcher: TokenMatcher, text: string): ReadonlyMap<numbe
   return places;
 }
 
-/** Code units of the characters whose UTF-8 lies between two bytes. */
+/** Code units of the characters whose UTF-8 is between two bytes. */
 function unitsOf(bytes: Uint8Array, from: number, to: number): number {
   let units = 0;
   for (let at = from; at < to; at += charBytes(bytes[at])) units += bytes[at] < 0xf0 ? 1 : 2;

@@ -28,7 +28,7 @@ function sharedBytes(group: number, dim: number): number {
   return group * (SHARES * dim + 2 * THREADS + THREADS / 4) * 4;
 }
 
-/** Whether positions lie in pages as decoding has them, `block` features together, each run of them at a multiple of its bytes. */
+/** Whether positions are in pages as decoding has them, `block` features together, each run of them at a multiple of its bytes. */
 function isInPages({ pages, blocks, strides, shape, offset, dtype }: Value, block: number): boolean {
   if (!pages || blocks?.size !== block || blocks.stride !== block * pages.size) return false;
   const [, heads, , dim] = shape;
