@@ -12,7 +12,7 @@ export interface Around {
   /** In front. */
   readonly before: readonly number[];
   /** Ids after the text. */
-  readonly behind: readonly number[];
+  readonly after: readonly number[];
 }
 
 /** Most ids around a text. */
@@ -32,7 +32,7 @@ export function readPostProcessor(json: Readonly<Record<string, unknown>>, file:
     if (around !== undefined) fail(`post_processor has more than one "TemplateProcessing"`);
     around = readTemplate(step, fail);
   }
-  return around ?? { before: [], behind: [] };
+  return around ?? { before: [], after: [] };
 }
 
 /** A step with "single", the template of one text: special tokens around the sequence "A". */
@@ -52,5 +52,5 @@ function readTemplate(step: Readonly<Record<string, unknown>>, fail: Fail): Arou
     if (sides.at(-1)!.length > MAX_IDS) return fail(`post_processor adds more than ${MAX_IDS} ids`);
   }
   if (sides.length === 1) fail(`post_processor has no sequence "A" in the template "single"`);
-  return { before: sides[0], behind: sides[1] };
+  return { before: sides[0], after: sides[1] };
 }

@@ -75,7 +75,7 @@ export function readTekkenFile(bytes: Uint8Array, file: string, embeddings: numb
         ],
       },
     }, file),
-    around: { before: [], behind: [] },
+    around: { before: [], after: [] },
     added: control,
     vocabSize: vocabulary.size,
     bos: idOf("<s>"),

@@ -157,7 +157,7 @@ export class Tokenizer {
   encode(text: string, options: EncodeOptions = {}): number[] {
     if (typeof text !== "string") throw new LlmError("option", `encode() expected a text: found ${quoted(text)}`);
     const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
-    return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
+    return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.after] : ids;
   }
 
   /**
@@ -251,8 +251,8 @@ function readFile(source: TokenizerSource | ReadTokenizerSource, config: Tokeniz
   const { tokenizer, format = "tokenizer.json", dir, vocabSize } = source;
   const file = READERS[format](tokenizer, `${dir}/${format}`, vocabSize);
   const before = file.bos !== undefined && (config.adds.bos ?? true) ? [file.bos] : file.around.before;
-  const behind = file.eos !== undefined && (config.adds.eos ?? false) ? [file.eos] : file.around.behind;
-  return { ...file, around: { before, behind } };
+  const after = file.eos !== undefined && (config.adds.eos ?? false) ? [file.eos] : file.around.after;
+  return { ...file, around: { before, after } };
 }
 
 /** The chat templates in use: those of files if there is one, else those of the config. */

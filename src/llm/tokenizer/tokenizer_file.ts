@@ -73,7 +73,7 @@ export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: n
   checkIds(largest, embeddings, file);
   const preTokenizer = readPreTokenizer(rest, file, byteLevel);
   const around = readPostProcessor(rest, file);
-  checkIds(Math.max(-1, ...around.before, ...around.behind), embeddings, file);
+  checkIds(Math.max(-1, ...around.before, ...around.after), embeddings, file);
   return { vocabulary, model: encoder, decoder, preTokenizer, around, added, vocabSize: largest + 1 };
 }
 

@@ -110,7 +110,7 @@ function pieces(metadata: Metadata, embeddings: number): TokenizerFile {
   );
   const adds = (flag: string, id: number | undefined, usual: boolean): number[] =>
     id !== undefined && (metadata.flag(`${PREFIX}${flag}`) ?? usual) ? [id] : [];
-  const around = { before: adds("add_bos_token", bos, true), behind: adds("add_eos_token", eos, false) };
+  const around = { before: adds("add_bos_token", bos, true), after: adds("add_eos_token", eos, false) };
   return { ...file, around };
 }
 

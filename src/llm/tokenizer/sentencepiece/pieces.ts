@@ -91,7 +91,7 @@ export function readPieces(model: PieceModel, file: string, embeddings: number):
     model: encoder,
     decoder: decoderOf(model, unknownIds[0]),
     preTokenizer: { normalize, split: (text) => text === "" ? [] : [text] },
-    around: { before: [], behind: [] },
+    around: { before: [], after: [] },
     added: added.filter((id) => pieces[id] !== "").map((id): AddedToken => ({
       id,
       content: pieces[id],
