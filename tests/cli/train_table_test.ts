@@ -224,6 +224,8 @@ Deno.test("a training is reported, saved, gone on with, fused and used", async (
     for (const row of rows) await checkRows([row]); // each needs what the one before wrote
     const svg = await Deno.readTextFile(`${cwd}/adapters/loss.svg`);
     assert(svg.startsWith("<svg") && svg.includes("validation") && svg.includes("training"));
+    const index = JSON.parse(await Deno.readTextFile(`${cwd}/fused_model/model.safetensors.index.json`));
+    assertEquals(index.metadata.total_parameters, 8_919_296); // as mlx-lm counts them, not the words of the codes
     const config = JSON.parse(await Deno.readTextFile(`${cwd}/adapters/adapter_config.json`));
     assertEquals(config.lora_parameters, { rank: 4, scale: 20, dropout: 0 });
     assertEquals([config.fine_tune_type, config.num_layers, config.mask_prompt], ["lora", 2, true]);

@@ -10,19 +10,18 @@
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { FileError } from "../../../ffi/file.ts";
-import { checkFree, OutputFolder } from "../../../ffi/output_folder.ts";
+import { checkFree } from "../../../ffi/output_folder.ts";
 import { type StoredTensor, storedTensors } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { QUANTIZATION_MODES } from "../../graph/quantization.ts";
-import { sizeOf } from "../../graph/shape.ts";
 import type { Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
-import { newConfig, newIndex, newReadme, tokenizerFiles } from "./files.ts";
-import { bytesOf, type Job, jobsOf, type Source, stackSources } from "./jobs.ts";
+import { newConfig, tokenizerFiles } from "./files.ts";
+import { type Job, jobsOf, type Source, stackSources } from "./jobs.ts";
+import { countParameters, writeModelFolder } from "./model_folder.ts";
 import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./options.ts";
-import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
 import { runJobs } from "./stream.ts";
 import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
 import { LlmError } from "../error.ts";
@@ -163,38 +162,13 @@ async function convertFolder(
   };
   const jobs: Job[] = modules.flatMap((module) => jobsOf(module, stored, wish));
   const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
-  const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
-  const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
-  const parameters = modules.filter(({ isCounted }) => isCounted)
-    .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
-
-  const texts: Record<string, Uint8Array> = {
-    "config.json": newConfig(description),
-    "model.safetensors.index.json": newIndex(shards, bytes, parameters),
-    ...tokenizerFiles(path),
-    "README.md": newReadme(repo),
-  };
-  const whole = bytes + [...shards.map(({ header }) => header), ...Object.values(texts)].reduce(
-    (sum, { length }) => sum + length,
-    0,
-  );
   await opening;
-  using folder = OutputFolder.make(out, whole);
-  {
-    using shardFiles = new ShardFiles(folder, shards);
-    await runJobs(jobs, shardFiles, options);
-    shardFiles.sync();
-  }
-  for (const [name, text] of Object.entries(texts)) folder.write(name, text);
-  options.signal?.throwIfAborted();
-  folder.finish();
-  return {
-    path: out,
-    files: [...shards.map(({ name }) => name), ...Object.keys(texts)].sort(),
-    bytes,
-    parameters,
-    bitsPerWeight: (bytes + tableBytes) * 8 / parameters,
-  };
+  const { maxShardBytes, signal } = options;
+  const parameters = countParameters(modules);
+  const config = newConfig(description);
+  const tokenizer = tokenizerFiles(path);
+  const made = { outputs, parameters, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
+  return await writeModelFolder(out, made, (shardFiles) => runJobs(jobs, shardFiles, options));
 }
 
 /** The tensors of a file. */

@@ -4,13 +4,11 @@
  * @module
  */
 
-import { OutputFolder } from "../../../ffi/output_folder.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
 import { storedBytes } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { shownPath } from "../../graph/error.ts";
-import { sizeOf } from "../../graph/shape.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { openWeights } from "../checkpoint/weights.ts";
 import type { Quantization } from "../config/model.ts";
@@ -18,10 +16,11 @@ import { formatOfStored } from "../config/stored_format.ts";
 import { LlmError } from "../error.ts";
 import type { WeightModule } from "../layers/modules.ts";
 import { describeModel } from "../models/mod.ts";
-import { type Converted, newIndex, newReadme } from "./files.ts";
+import type { Converted } from "./files.ts";
 import type { Output } from "./jobs.ts";
+import { countParameters, writeModelFolder } from "./model_folder.ts";
 import type { ConvertOptions } from "./options.ts";
-import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
+import type { ShardFiles } from "./shard_files.ts";
 
 /** A matrix with codes: the name of its module and how it is quantized. */
 type Formats = ReadonlyMap<string, Quantization>;
@@ -65,35 +64,21 @@ export async function convertGguf(
     const formats = formatsOf(modules, stored);
     const made = dequantize ? dense(stored, formats, exact ? mx.float32 : mx.float16) : stored;
     const outputs = Array.from(made, ([name, { shape, dtype }]): Output => ({ name, shape, dtype }));
-    const shards = shardsOf(outputs, options.maxShardBytes ?? MAX_SHARD_BYTES);
-    const bytes = made.values().reduce((sum, { nbytes }) => sum + nbytes, 0);
-    const parameters = modules.filter(({ isArray }) => !isArray)
-      .reduce((sum, { shape, bias }) => sum + sizeOf(shape) + (bias ? sizeOf(shape.slice(0, -1)) : 0), 0);
-    const texts: Record<string, Uint8Array> = {
-      "config.json": configOf(fields.values, dequantize ? new Map() : formats),
-      "model.safetensors.index.json": newIndex(shards, bytes, parameters),
-      "tokenizer.json": tokenizer,
-      "tokenizer_config.json": json({ ...JSON.parse(config ?? "{}"), tokenizer_class: "PreTrainedTokenizerFast" }),
-      "README.md": newReadme(undefined),
-    };
-    const whole = Object.values(texts).reduce((sum, { length }) => sum + length, bytes);
     await opening;
-    using folder = OutputFolder.make(out, whole);
-    {
-      using files = new ShardFiles(folder, shards);
-      await writeTensors(made, files, bytes, options);
-      files.sync();
-    }
-    for (const [name, text] of Object.entries(texts)) folder.write(name, text);
-    options.signal?.throwIfAborted();
-    folder.finish();
-    return {
-      path: out,
-      files: [...shards.map(({ name }) => name), ...Object.keys(texts)].sort(),
-      bytes,
-      parameters,
-      bitsPerWeight: (bytes + architecture.tableBytes) * 8 / parameters,
+    const { maxShardBytes, signal } = options;
+    const model = {
+      outputs,
+      parameters: countParameters(modules),
+      config: configOf(fields.values, dequantize ? new Map() : formats),
+      tokenizer: {
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": json({ ...JSON.parse(config ?? "{}"), tokenizer_class: "PreTrainedTokenizerFast" }),
+      },
+      tableBytes: architecture.tableBytes,
+      maxShardBytes,
+      signal,
     };
+    return await writeModelFolder(out, model, (files, bytes) => writeTensors(made, files, bytes, options));
   } finally {
     mx.dispose([...stored.values()]);
   }

@@ -6,21 +6,20 @@
 
 import { fileURLToPath } from "node:url";
 import { FileError } from "../../../ffi/file.ts";
-import { checkFree, OutputFolder } from "../../../ffi/output_folder.ts";
+import { checkFree } from "../../../ffi/output_folder.ts";
 import { tensorPieces } from "../../array/files/pieces.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { interruptible } from "../host.ts";
 import { checkOptions } from "../arguments.ts";
-import { newConfig, newIndex, newReadme, tokenizerFiles } from "../convert/files.ts";
-import { bytesOf } from "../convert/jobs.ts";
-import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "../convert/shard_files.ts";
+import { type Converted, newConfig, tokenizerFiles } from "../convert/files.ts";
+import { countParameters, writeModelFolder } from "../convert/model_folder.ts";
 import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
 import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
-import { describeFolder, load, type LoadOptions } from "../load.ts";
+import { describeFolder, load, type Loaded, type LoadOptions } from "../load.ts";
 import { readModelFile } from "../checkpoint/weights.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
@@ -90,64 +89,58 @@ async function fuseModel(
     const from = await modelDirectory(given, { onProgress: onDownload, signal: options.signal });
     const loaded = await load(from, { ...loading, adapterPath });
     using made = loaded.model;
-    return mx.withDevice(loaded.device, () => {
-      const fused = fuseLayers(made, dequantize);
+    const fused = mx.withDevice(loaded.device, () => {
+      const layers = fuseLayers(made, dequantize);
       if (dequantize) dequantizeLayers(made);
-      const { prefix, textFields, movedFields } = describeFolder(from, undefined);
-      const named = { textFields, movedFields };
-      const own = Object.entries(mx.utils.treeFlatten(made.parameters(), "", null, {}) as Record<string, Tensor>);
-      const arrays = Object.fromEntries(own.map(([name, array]) => [prefix + name, array]));
-      const repo = from === given ? undefined : parseName(given)?.repo;
-      return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, named, repo) };
+      return layers;
     });
+    const repo = from === given ? undefined : parseName(given)?.repo;
+    const { signal } = options;
+    const { bytes } = await writeModel(made, from, out, { dequantize, repo, device: loaded.device, signal });
+    return { path: out, fused, bytes };
   } catch (cause) {
     if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
     throw cause;
   }
 }
 
-/** Writes arrays with the other files of a model; gives their bytes. */
+/** Writes a model with the other files of the folder that it was loaded from. */
 function writeModel(
+  model: Loaded["model"],
   from: string,
   out: string,
-  arrays: Readonly<Record<string, Tensor>>,
-  dense: boolean,
-  named: Pick<ReturnType<typeof describeFolder>, "textFields" | "movedFields">,
-  repo: string | undefined,
-): number {
-  const outputs = Object.entries(arrays).map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
-  const shards = shardsOf(outputs, MAX_SHARD_BYTES);
-  const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
-  const description = {
+  { dequantize = false, repo, device, signal }: Pick<FuseOptions, "dequantize" | "signal"> & {
+    readonly repo: string | undefined;
+    readonly device: string;
+  },
+): Promise<Converted> {
+  const architecture = describeFolder(from, undefined);
+  const { prefix, textFields, movedFields } = architecture;
+  const own = Object.entries(mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, Tensor>);
+  const arrays = own.map(([name, array]) => [prefix + name, array] as const);
+  const config = newConfig({
     file: `${from}/config.json`,
     text: readModelFile(from, "config.json")!,
     generation: readModelFile(from, "generation_config.json"),
     dtype: undefined,
     base: undefined,
     rows: new Map(),
-    dense,
-    ...named,
-  };
-  const parameters = outputs.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1), 0);
-  const texts: Record<string, Uint8Array> = {
-    "config.json": newConfig(description),
-    "model.safetensors.index.json": newIndex(shards, bytes, parameters),
-    ...tokenizerFiles(from),
-    "README.md": newReadme(repo),
-  };
-  using folder = OutputFolder.make(out, bytes + Object.values(texts).reduce((sum, { length }) => sum + length, 0));
-  {
-    using files = new ShardFiles(folder, shards);
-    for (const [name, array] of Object.entries(arrays)) {
-      let at = 0;
-      for (const piece of tensorPieces(array)) {
-        files.write(name, piece, at);
-        at += piece.length;
+    dense: dequantize,
+    textFields,
+    movedFields,
+  });
+  const outputs = arrays.map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
+  const parameters = countParameters(architecture.modules(own.some(([name]) => name === "lm_head.weight")));
+  const tokenizer = tokenizerFiles(from);
+  return writeModelFolder(out, { outputs, parameters, config, tokenizer, repo, signal }, (files) => {
+    mx.withDevice(device, () => {
+      for (const [name, array] of arrays) {
+        let at = 0;
+        for (const piece of tensorPieces(array)) {
+          files.write(name, piece, at);
+          at += piece.length;
+        }
       }
-    }
-    files.sync();
-  }
-  for (const [name, text] of Object.entries(texts)) folder.write(name, text);
-  folder.finish();
-  return bytes;
+    });
+  });
 }

@@ -1,0 +1,74 @@
+/**
+ * Writes a model as a folder in mlx-lm's layout: weights in shards, their index, config.json, the tokenizer's files and a card.
+ *
+ * @module
+ */
+
+import { OutputFolder } from "../../../ffi/output_folder.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { WeightModule } from "../layers/modules.ts";
+import { type Converted, newIndex, newReadme } from "./files.ts";
+import { bytesOf, type Output } from "./jobs.ts";
+import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
+
+/** What a folder is to hold. */
+export interface NewModel {
+  /** Its tensors in the model's order. */
+  readonly outputs: readonly Output[];
+  /** Weights as many as it would have dense, see {@link countParameters}. */
+  readonly parameters: number;
+  /** The text of config.json. */
+  readonly config: Uint8Array;
+  /** The files of the tokenizer by name. */
+  readonly tokenizer: Readonly<Record<string, Uint8Array>>;
+  /** The model of the hub that it was made of. */
+  readonly repo?: string | undefined;
+  /** Bytes that mlx-lm counts besides the tensors. Default 0. */
+  readonly tableBytes?: number;
+  /** Most bytes of a file. Default {@link MAX_SHARD_BYTES}. */
+  readonly maxShardBytes?: number | undefined;
+  /** Stops the writing. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Weights of a model as mlx-lm counts them: the same number whether its matrices are quantized or not. */
+export function countParameters(modules: readonly WeightModule[]): number {
+  return modules.filter(({ isCounted }) => isCounted).reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
+}
+
+/**
+ * Writes a folder, which appears whole or not at all. `fill` writes the values of all tensors. Throws a `FileError` whose message goes
+ * after the path.
+ */
+export async function writeModelFolder(
+  path: string,
+  model: NewModel,
+  fill: (files: ShardFiles, bytes: number) => void | Promise<void>,
+): Promise<Converted> {
+  const { outputs, parameters, config, tokenizer, repo, tableBytes = 0, maxShardBytes = MAX_SHARD_BYTES } = model;
+  const shards = shardsOf(outputs, maxShardBytes);
+  const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
+  const texts: Readonly<Record<string, Uint8Array>> = {
+    "config.json": config,
+    "model.safetensors.index.json": newIndex(shards, bytes, parameters),
+    ...tokenizer,
+    "README.md": newReadme(repo),
+  };
+  const others = [...shards.map(({ header }) => header), ...Object.values(texts)];
+  using folder = OutputFolder.make(path, others.reduce((sum, { length }) => sum + length, bytes));
+  {
+    using files = new ShardFiles(folder, shards);
+    await fill(files, bytes);
+    files.sync();
+  }
+  for (const [name, text] of Object.entries(texts)) folder.write(name, text);
+  model.signal?.throwIfAborted();
+  folder.finish();
+  return {
+    path,
+    files: [...shards.map(({ name }) => name), ...Object.keys(texts)].sort(),
+    bytes,
+    parameters,
+    bitsPerWeight: (bytes + tableBytes) * 8 / parameters,
+  };
+}
