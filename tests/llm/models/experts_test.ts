@@ -10,7 +10,15 @@ import { withExactCpu } from "../../support/devices/exact.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { sumsOf } from "../../support/models/conversions.ts";
-import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import {
+  changeTensors,
+  checkpointOf,
+  logitsOf,
+  promptLogits,
+  type Tensors,
+  unstacked,
+} from "../../support/models/changed_checkpoints.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
@@ -22,47 +30,14 @@ const NAMES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "Qwen3-MoE with a dense layer, bfloat16": {},
 };
 
-/** Writes the tensors of a checkpoint anew, every expert by itself; `change` may alter them. */
-function unstack(dir: string, names: Readonly<Record<string, string>>, change?: (tensors: Tensors) => void): void {
-  mx.withDevice(DEVICE, () =>
-    mx.tidy(() => {
-      const stored: Tensors = { ...mx.loadSafetensors(`${dir}/model.safetensors`) };
-      mx.eval(...Object.values(stored));
-      const tensors: Tensors = {};
-      for (const [name, tensor] of Object.entries(stored)) {
-        const [, path, matrix, part] = /^(.*)\.switch_mlp\.(.*)\.(.*)$/.exec(name) ?? [];
-        if (path === undefined) tensors[name] = tensor;
-        else {
-          for (let expert = 0; expert < tensor.shape[0]; expert++) {
-            tensors[`${path}.experts.${expert}.${names[matrix] ?? matrix}.${part}`] = mx.contiguous(
-              tensor.index(expert),
-            );
-          }
-        }
-      }
-      change?.(tensors);
-      mx.saveSafetensors(`${dir}/model.safetensors`, tensors, { format: "pt" });
-    }));
-}
-
-type Tensors = Record<string, mx.Tensor>;
-
-async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  mx.setDefaultDevice(DEVICE);
-  using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-  return [...logits.toTypedArray() as Float32Array];
-}
-
 for (const [name, names] of Object.entries(NAMES)) {
   Deno.test(`experts that are stored one by one are those of the stacks: ${name}`, async () => {
     const folder = await Deno.makeTempDir();
     const dir = `${folder}/model`;
-    const checkpoint = CHECKPOINTS.find((one) => one.name === name)!;
+    const checkpoint = checkpointOf(name);
     await writeCheckpoint(dir, checkpoint);
     const expected = await logitsOf(dir);
-    unstack(dir, names);
+    changeTensors(dir, (tensors) => unstacked(tensors, names));
     assertEquals(await logitsOf(dir), expected);
     if (checkpoint.converted !== null) {
       await mx.lm.convert(dir, `${folder}/converted`, { quantize: true, device: DEVICE });
@@ -75,7 +50,7 @@ for (const [name, names] of Object.entries(NAMES)) {
 
 Deno.test("experts that are missing, or differ from the first, are named", async () => {
   const folder = await Deno.makeTempDir();
-  const checkpoint = CHECKPOINTS.find((one) => one.name === "Mixtral, bfloat16")!;
+  const checkpoint = checkpointOf("Mixtral, bfloat16");
   const last = "model.layers.2.block_sparse_moe.experts.5.w2.weight";
   const cases: readonly (readonly [change: (tensors: Tensors) => void, message: string])[] = [
     [(tensors) => delete tensors[last], `1 tensors are missing: ${last}`],
@@ -95,7 +70,11 @@ Deno.test("experts that are missing, or differ from the first, are named", async
   for (const [i, [change, message]] of cases.entries()) {
     const dir = `${folder}/${i}`;
     await writeCheckpoint(dir, checkpoint);
-    unstack(dir, NAMES[checkpoint.name], change);
+    changeTensors(dir, (stored) => {
+      const tensors = unstacked(stored, NAMES[checkpoint.name]);
+      change(tensors);
+      return tensors;
+    });
     await assertRejects(() => mx.lm.load(dir, { device: DEVICE }), mx.lm.LlmError, message);
     await assertRejects(() => mx.lm.convert(dir, `${dir}-out`, { device: DEVICE }), mx.lm.LlmError, message);
   }
@@ -105,7 +84,7 @@ Deno.test("experts that are missing, or differ from the first, are named", async
 Deno.test("mx.nn.quantize() quantizes experts as the converter does", async () => {
   const folder = await Deno.makeTempDir();
   const dir = `${folder}/model`;
-  await writeCheckpoint(dir, CHECKPOINTS.find((one) => one.name === "Mixtral, bfloat16")!);
+  await writeCheckpoint(dir, checkpointOf("Mixtral, bfloat16"));
   await mx.lm.convert(dir, `${dir}-4bit`, { quantize: true, device: DEVICE });
   const { model } = await mx.lm.load(dir, { device: DEVICE });
   using _ = model;
@@ -130,13 +109,12 @@ Deno.test("dequantizeLayers() makes experts dense, which compute the same", () =
     const folder = await Deno.makeTempDir();
     const dir = `${folder}/model`;
     // bfloat16 holds what codes of mxfp4 stand for, and rounds the affine ones of routers.
-    await writeCheckpoint(dir, CHECKPOINTS.find((one) => one.name === "Qwen3-MoE, mxfp4")!);
+    await writeCheckpoint(dir, checkpointOf("Qwen3-MoE, mxfp4"));
     const expected = await logitsOf(dir);
     const { model } = await mx.lm.load(dir, { device: DEVICE });
     using _ = model;
     mx.withDevice(DEVICE, () => dequantizeLayers(model));
-    using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-    const error = nmse(logits.toTypedArray() as Float32Array, expected);
+    const error = nmse(promptLogits(model), expected);
     assert(error <= 1e-4, `NMSE ${error}`);
     assert(Object.values(mx.utils.treeFlatten(model.parameters())).every(([path]) => !path.endsWith("scales")));
     await Deno.remove(folder, { recursive: true });

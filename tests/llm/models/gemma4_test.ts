@@ -6,39 +6,25 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
-import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import {
+  changeTensors,
+  checkCacheFile,
+  checkpointOf,
+  logitsOf,
+  take,
+} from "../../support/models/changed_checkpoints.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
-const named = (name: string) => CHECKPOINTS.find((one) => one.name === name)!;
-const SHARED = named("Gemma 4 with keys and values that layers share, bfloat16");
-const EXPERTS = named("Gemma 4 with experts, bfloat16");
-
-type Tensors = Record<string, mx.Tensor>;
-
-/** Changes the tensors of a checkpoint. */
-function change(dir: string, make: (tensors: Tensors) => Tensors): void {
-  mx.withDevice(DEVICE, () =>
-    mx.tidy(() => {
-      const tensors = { ...mx.loadSafetensors(`${dir}/model.safetensors`) } as Tensors;
-      mx.eval(...Object.values(tensors));
-      mx.saveSafetensors(`${dir}/model.safetensors`, make(tensors));
-    }));
-}
-
-async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  mx.setDefaultDevice(DEVICE);
-  using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-  return [...logits.toTypedArray() as Float32Array];
-}
+const SHARED = checkpointOf("Gemma 4 with keys and values that layers share, bfloat16");
+const EXPERTS = checkpointOf("Gemma 4 with experts, bfloat16");
 
 Deno.test("tensors that no layer of Gemma 4 reads are left out", async () => {
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(dir, SHARED);
   const expected = await logitsOf(dir);
-  change(dir, (tensors) => ({
+  changeTensors(dir, (tensors) => ({
     ...tensors,
     "model.layers.4.self_attn.k_proj.weight": mx.ones([64, 64], mx.bfloat16),
     "model.layers.4.self_attn.v_proj.weight": mx.ones([64, 64], mx.bfloat16),
@@ -46,7 +32,10 @@ Deno.test("tensors that no layer of Gemma 4 reads are left out", async () => {
     "model.layers.0.mlp.gate_proj.input_max": mx.ones([], mx.bfloat16),
   }));
   assertEquals(await logitsOf(dir), expected);
-  change(dir, (tensors) => ({ ...tensors, "model.layers.3.self_attn.o_norm.weight": mx.ones([64], mx.bfloat16) }));
+  changeTensors(
+    dir,
+    (tensors) => ({ ...tensors, "model.layers.3.self_attn.o_norm.weight": mx.ones([64], mx.bfloat16) }),
+  );
   await assertRejects(() => logitsOf(dir), mx.lm.LlmError, "1 tensors are not part of the model");
   await Deno.remove(dir, { recursive: true });
 });
@@ -55,14 +44,11 @@ Deno.test("experts of Gemma 4 in Hugging Face's layout are those of mlx-lm's", a
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(dir, EXPERTS);
   const expected = await logitsOf(dir);
-  change(dir, (tensors) => {
+  changeTensors(dir, (tensors) => {
     for (let layer = 0; layer < 3; layer++) {
       const path = `model.layers.${layer}.experts`;
       const [gate, up, down] = ["gate", "up", "down"].map((name) => {
-        const key = `${path}.switch_glu.${name}_proj.weight`;
-        const tensor = tensors[key];
-        delete tensors[key];
-        return tensor;
+        return take(tensors, `${path}.switch_glu.${name}_proj.weight`);
       });
       tensors[`${path}.gate_up_proj`] = mx.concatenate([gate, up], 1);
       tensors[`${path}.down_proj`] = down;
@@ -76,23 +62,13 @@ Deno.test("experts of Gemma 4 in Hugging Face's layout are those of mlx-lm's", a
 Deno.test("a cache of Gemma 4 has the heads of each layer, and goes on from a file", async () => {
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(dir, SHARED);
-  const { model, tokenizer } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  const options = { temp: 0, maxTokens: 4 };
-  using cache = model.makeCache();
-  await mx.lm.generate(model, tokenizer, [...PROMPTS[0]], { ...options, cache });
-  const { offset } = cache;
-  // Two layers with a window, one without, one with: 2 heads of 32 or 64. The last two layers have none of their own.
-  assertEquals(
-    Array.from({ length: cache.layers }, (_, layer) => cache.shapeOf(layer, "values")),
-    ([32, 32, 64, 32] as const).map((size) => [1, 2, offset, size] as const),
-  );
-  assertEquals(cache.byteLength(256), 2 * 2 * (3 * 32 + 64) * 256 * cache.dtype.bytes);
-  await mx.lm.savePromptCache(`${dir}/cache.safetensors`, cache);
-  const { cache: loaded } = await mx.lm.loadPromptCache(`${dir}/cache.safetensors`, model);
-  using held = loaded;
-  const next = [5, 9, 12];
-  const expected = await mx.lm.generate(model, tokenizer, next, { ...options, cache });
-  assertEquals(await mx.lm.generate(model, tokenizer, next, { ...options, cache: held }), expected);
+  await checkCacheFile(dir, (cache) => {
+    // Two layers with a window, one without, one with: 2 heads of 32 or 64. The last two layers have none of their own.
+    assertEquals(
+      Array.from({ length: cache.layers }, (_, layer) => cache.shapeOf(layer, "values")),
+      ([32, 32, 64, 32] as const).map((size) => [1, 2, cache.offset, size] as const),
+    );
+    assertEquals(cache.byteLength(256), 2 * 2 * (3 * 32 + 64) * 256 * cache.dtype.bytes);
+  });
   await Deno.remove(dir, { recursive: true });
 });

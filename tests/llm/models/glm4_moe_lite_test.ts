@@ -6,33 +6,19 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
-import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import {
+  changeTensors,
+  checkCacheFile,
+  checkpointOf,
+  logitsOf,
+  take,
+} from "../../support/models/changed_checkpoints.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
-const CHECKPOINT = CHECKPOINTS.find(({ name }) => name === "GLM-4.7-Flash, bfloat16")!;
+const CHECKPOINT = checkpointOf("GLM-4.7-Flash, bfloat16");
 const [RANK, EXPERTS] = [64, 8];
-
-type Tensors = Record<string, mx.Tensor>;
-
-/** Changes the tensors of a checkpoint. */
-function change(dir: string, make: (tensors: Tensors) => void): void {
-  mx.withDevice(DEVICE, () =>
-    mx.tidy(() => {
-      const tensors = { ...mx.loadSafetensors(`${dir}/model.safetensors`) } as Tensors;
-      mx.eval(...Object.values(tensors));
-      make(tensors);
-      mx.saveSafetensors(`${dir}/model.safetensors`, tensors);
-    }));
-}
-
-async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  mx.setDefaultDevice(DEVICE);
-  using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-  return [...logits.toTypedArray() as Float32Array];
-}
 
 /** The dtypes of stored tensors. */
 function dtypes(dir: string): Record<string, string> {
@@ -47,24 +33,19 @@ Deno.test("GLM-4.7-Flash in Hugging Face's layout is that of mlx-lm's", async ()
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(dir, CHECKPOINT);
   const expected = await logitsOf(dir);
-  change(dir, (tensors) => {
-    const take = (name: string): mx.Tensor => {
-      const tensor = tensors[name];
-      delete tensors[name];
-      return tensor;
-    };
+  changeTensors(dir, (tensors) => {
     for (const layer of [0, 1, 2]) {
       const path = `model.layers.${layer}`;
-      const keys = take(`${path}.self_attn.embed_q.weight`).swapaxes(1, 2); // (heads, features, rank)
-      const values = take(`${path}.self_attn.unembed_out.weight`);
+      const keys = take(tensors, `${path}.self_attn.embed_q.weight`).swapaxes(1, 2); // (heads, features, rank)
+      const values = take(tensors, `${path}.self_attn.unembed_out.weight`);
       tensors[`${path}.self_attn.kv_b_proj.weight`] = mx.concatenate([keys, values], 1).reshape(-1, RANK);
       if (layer === 0) continue;
       for (const name of ["gate_proj", "up_proj", "down_proj"]) {
-        const parts = mx.split(take(`${path}.mlp.switch_mlp.${name}.weight`), EXPERTS, 0);
+        const parts = mx.split(take(tensors, `${path}.mlp.switch_mlp.${name}.weight`), EXPERTS, 0);
         parts.forEach((part, i) => tensors[`${path}.mlp.experts.${i}.${name}.weight`] = part.squeeze(0));
       }
     }
-    tensors["model.layers.3.eh_proj.weight"] = mx.ones([64, 128], mx.bfloat16);
+    return { ...tensors, "model.layers.3.eh_proj.weight": mx.ones([64, 128], mx.bfloat16) };
   });
   assertEquals(await logitsOf(dir), expected);
   await Deno.remove(dir, { recursive: true });
@@ -74,7 +55,7 @@ Deno.test("the router of GLM-4.7-Flash stays dense, and its bias keeps its dtype
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(`${dir}/model`, CHECKPOINT);
   const bias = "model.layers.1.mlp.gate.e_score_correction_bias";
-  change(`${dir}/model`, (tensors) => tensors[bias] = tensors[bias].astype(mx.float32));
+  changeTensors(`${dir}/model`, (tensors) => ({ ...tensors, [bias]: tensors[bias].astype(mx.float32) }));
   await mx.lm.convert(`${dir}/model`, `${dir}/converted`, { quantize: true, dtype: mx.float16, device: DEVICE });
   const found = dtypes(`${dir}/converted`);
   assertEquals(found[bias], "float32");
@@ -87,19 +68,10 @@ Deno.test("the router of GLM-4.7-Flash stays dense, and its bias keeps its dtype
 Deno.test("a cache of GLM-4.7-Flash holds what its heads share, and goes on from a file", async () => {
   const dir = await Deno.makeTempDir();
   await writeCheckpoint(dir, CHECKPOINT);
-  const { model, tokenizer } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  const options = { temp: 0, maxTokens: 4 };
-  using cache = model.makeCache();
-  await mx.lm.generate(model, tokenizer, [...PROMPTS[0]], { ...options, cache });
-  const { offset } = cache;
-  assertEquals([cache.shapeOf(2, "keys"), cache.shapeOf(2, "values")], [[1, 1, offset, RANK], [1, 1, offset, 16]]);
-  assertEquals(cache.byteLength(256), 3 * (RANK + 16) * 256 * cache.dtype.bytes);
-  await mx.lm.savePromptCache(`${dir}/cache.safetensors`, cache);
-  const { cache: loaded } = await mx.lm.loadPromptCache(`${dir}/cache.safetensors`, model);
-  using held = loaded;
-  const next = [5, 9, 12];
-  const expected = await mx.lm.generate(model, tokenizer, next, { ...options, cache });
-  assertEquals(await mx.lm.generate(model, tokenizer, next, { ...options, cache: held }), expected);
+  await checkCacheFile(dir, (cache) => {
+    const { offset } = cache;
+    assertEquals([cache.shapeOf(2, "keys"), cache.shapeOf(2, "values")], [[1, 1, offset, RANK], [1, 1, offset, 16]]);
+    assertEquals(cache.byteLength(256), 3 * (RANK + 16) * 256 * cache.dtype.bytes);
+  });
   await Deno.remove(dir, { recursive: true });
 });

@@ -6,13 +6,12 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
-import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import { changeTensors, checkpointOf, logitsOf, take, type Tensors } from "../../support/models/changed_checkpoints.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
-const CHECKPOINT = CHECKPOINTS.find(({ name }) => name === "gpt-oss, mxfp4")!;
-
-type Tensors = Record<string, mx.Tensor>;
+const CHECKPOINT = checkpointOf("gpt-oss, mxfp4");
 
 /** Rows of two arrays in turn, along the second axis. */
 function inTurn(a: mx.Tensor, b: mx.Tensor): mx.Tensor {
@@ -26,37 +25,20 @@ function blocks(words: mx.Tensor): mx.Tensor {
   return words.view(mx.uint8).reshape(experts, rows, -1, 16);
 }
 
-/** Writes the experts of a checkpoint in the makers' layout. */
-function asMade(dir: string): void {
-  mx.withDevice(DEVICE, () =>
-    mx.tidy(() => {
-      const tensors: Tensors = { ...mx.loadSafetensors(`${dir}/model.safetensors`) };
-      mx.eval(...Object.values(tensors));
-      const made: Tensors = {};
-      for (let layer = 0; tensors[`model.layers.${layer}.mlp.router.weight`] !== undefined; layer++) {
-        const path = `model.layers.${layer}.mlp.experts`;
-        const take = (name: string): mx.Tensor => {
-          const tensor = tensors[`${path}.${name}`];
-          delete tensors[`${path}.${name}`];
-          return tensor;
-        };
-        made[`${path}.gate_up_proj_blocks`] = blocks(inTurn(take("gate_proj.weight"), take("up_proj.weight")));
-        made[`${path}.gate_up_proj_scales`] = inTurn(take("gate_proj.scales"), take("up_proj.scales"));
-        made[`${path}.gate_up_proj_bias`] = inTurn(take("gate_proj.bias"), take("up_proj.bias"));
-        made[`${path}.down_proj_blocks`] = blocks(take("down_proj.weight"));
-        made[`${path}.down_proj_scales`] = take("down_proj.scales");
-        made[`${path}.down_proj_bias`] = take("down_proj.bias");
-      }
-      mx.saveSafetensors(`${dir}/model.safetensors`, { ...tensors, ...made });
-    }));
-}
-
-async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  mx.setDefaultDevice(DEVICE);
-  using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-  return [...logits.toTypedArray() as Float32Array];
+/** Tensors with the experts in the makers' layout. */
+function asMade(tensors: Tensors): Tensors {
+  const made: Tensors = {};
+  for (let layer = 0; tensors[`model.layers.${layer}.mlp.router.weight`] !== undefined; layer++) {
+    const path = `model.layers.${layer}.mlp.experts`;
+    const part = (name: string): mx.Tensor => take(tensors, `${path}.${name}`);
+    made[`${path}.gate_up_proj_blocks`] = blocks(inTurn(part("gate_proj.weight"), part("up_proj.weight")));
+    made[`${path}.gate_up_proj_scales`] = inTurn(part("gate_proj.scales"), part("up_proj.scales"));
+    made[`${path}.gate_up_proj_bias`] = inTurn(part("gate_proj.bias"), part("up_proj.bias"));
+    made[`${path}.down_proj_blocks`] = blocks(part("down_proj.weight"));
+    made[`${path}.down_proj_scales`] = part("down_proj.scales");
+    made[`${path}.down_proj_bias`] = part("down_proj.bias");
+  }
+  return { ...tensors, ...made };
 }
 
 Deno.test("experts of gpt-oss in the makers' layout are those of mlx-lm's", async () => {
@@ -64,7 +46,7 @@ Deno.test("experts of gpt-oss in the makers' layout are those of mlx-lm's", asyn
   const dir = `${folder}/model`;
   await writeCheckpoint(dir, CHECKPOINT);
   const expected = await logitsOf(dir);
-  asMade(dir);
+  changeTensors(dir, asMade);
   assertEquals(await logitsOf(dir), expected);
   await assertRejects(
     () => mx.lm.convert(dir, `${dir}-dense`, { dequantize: true, device: DEVICE }),
@@ -72,13 +54,10 @@ Deno.test("experts of gpt-oss in the makers' layout are those of mlx-lm's", asyn
     'stores "model.layers.0.mlp.experts.gate_proj.weight" in its makers\' layout, which is loaded but not converted',
   );
   // Blocks of another size are left as they are, and named.
-  mx.withDevice(DEVICE, () =>
-    mx.tidy(() => {
-      const tensors: Tensors = { ...mx.loadSafetensors(`${dir}/model.safetensors`) };
-      mx.eval(...Object.values(tensors));
-      tensors["model.layers.0.mlp.experts.down_proj_blocks"] = mx.zeros([6, 64, 4, 15], mx.uint8);
-      mx.saveSafetensors(`${dir}/model.safetensors`, tensors);
-    }));
+  changeTensors(dir, (tensors) => ({
+    ...tensors,
+    "model.layers.0.mlp.experts.down_proj_blocks": mx.zeros([6, 64, 4, 15], mx.uint8),
+  }));
   const message = '1 tensors are not part of the model: "model.layers.0.mlp.experts.down_proj_blocks"';
   await assertRejects(() => mx.lm.load(dir, { device: DEVICE }), mx.lm.LlmError, message);
   await Deno.remove(folder, { recursive: true });

@@ -8,26 +8,17 @@ import * as mx from "../../../mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 import { sumsOf } from "../../support/models/conversions.ts";
-import { CHECKPOINTS, PROMPTS, writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import {
+  changeTensors,
+  checkpointOf,
+  logitsOf,
+  type Tensors,
+  unstacked,
+} from "../../support/models/changed_checkpoints.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
-
-type Tensors = Readonly<Record<string, mx.Tensor>>;
-
-/** Stacks of experts one by one, by the makers' names of matrices. */
-function unstacked(tensors: Tensors, names: Readonly<Record<string, string>>): Tensors {
-  return Object.fromEntries(
-    Object.entries(tensors).flatMap(([name, tensor]) => {
-      const [, path, matrix, part] = /^(.*)\.switch_mlp\.(.*)\.(.*)$/.exec(name) ?? [];
-      if (path === undefined) return [[name, tensor]];
-      return Array.from(
-        { length: tensor.shape[0] },
-        (_, i) => [`${path}.experts.${i}.${names[matrix] ?? matrix}.${part}`, mx.contiguous(tensor.index(i))],
-      );
-    }),
-  );
-}
 
 /** Tensors with the last two axes of convolutions exchanged. */
 function withConvolutions(tensors: Tensors, end: string): Tensors {
@@ -96,30 +87,17 @@ const LAYOUTS: Readonly<Record<string, (tensors: Tensors) => Tensors>> = {
 /** Checkpoints whose layout is loaded but not converted. */
 const LOADED = ["Qwen3.5-MoE, bfloat16"];
 
-async function logitsOf(dir: string): Promise<number[]> {
-  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32 });
-  using _ = model;
-  mx.setDefaultDevice(DEVICE);
-  using logits = mx.tidy(() => model.forward(mx.array([[...PROMPTS[0]]], mx.int32)));
-  return [...logits.toTypedArray() as Float32Array];
-}
-
 for (const [name, layout] of Object.entries(LAYOUTS)) {
   const what = LOADED.includes(name) ? "logits" : "logits and the bytes";
   Deno.test(`the makers' layout of ${name} gives the ${what} of mlx-lm's`, async () => {
     const folder = await Deno.makeTempDir();
     const dir = `${folder}/model`;
-    const checkpoint = CHECKPOINTS.find((one) => one.name === name)!;
+    const checkpoint = checkpointOf(name);
     await writeCheckpoint(dir, checkpoint);
     const expected = await logitsOf(dir);
-    mx.withDevice(DEVICE, () =>
-      mx.tidy(() => {
-        const stored = mx.loadSafetensors(`${dir}/model.safetensors`);
-        mx.eval(...Object.values(stored));
-        mx.saveSafetensors(`${dir}/model.safetensors`, layout(stored as Tensors), { format: "pt" });
-      }));
+    changeTensors(dir, layout);
     // Weights of norms without 1 have more digits than with it, in bfloat16.
-    assert(nmse(Float32Array.from(await logitsOf(dir)), Float32Array.from(expected)) <= 1e-12);
+    assert(nmse(await logitsOf(dir), expected) <= 1e-12);
     if (LOADED.includes(name)) {
       const converted = mx.lm.convert(dir, `${folder}/converted`, { quantize: true, device: DEVICE });
       await assertRejects(() => converted, mx.lm.LlmError, "makers' layout, which is loaded but not converted");
