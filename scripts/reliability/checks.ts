@@ -44,6 +44,7 @@ export const CHECKS: readonly Check[] = [
       "ops/quantized/quantized_tolerance",
       "kernels/matmul",
       "kernels/attention",
+      "kernels/paged_attention",
       "kernels/quantized",
       "kernels/prefill",
       "kernels/coopmat_matmul",
