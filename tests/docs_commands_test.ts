@@ -29,6 +29,8 @@ const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
   ["git clone", "this repository"],
   ["deno task vkmx serve", "a server: cli/serve_test.ts"],
   ["curl ", "its client: server/clients_test.ts"],
+  ["apt-get install openmpi", "what deno task setup installs"],
+  ["mpirun ", "distributed/: programs of several processes"],
   ["jupyter lab", "a server: notebook/notebook_test.ts runs cells without one"],
 ];
 

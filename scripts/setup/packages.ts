@@ -1,5 +1,5 @@
 /**
- * System packages: the shader compiler, the Vulkan loader with its headers, a software device and the validation layers.
+ * System packages: the shader compiler, the Vulkan loader with its headers, a software device and the validation layers; Open MPI.
  *
  * @module
  */
@@ -15,6 +15,7 @@ export const APT: readonly string[] = [
   "mesa-vulkan-drivers",
   "vulkan-validationlayers",
   "spirv-tools",
+  "openmpi-bin",
 ];
 
 /** Commands for other systems, by the ID of /etc/os-release or by operating system. */

@@ -56,6 +56,8 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
   { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/distributed\/large_exchanges_test/, cpu: "full" },
+  { files: /^tests\/distributed\//, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },
   // The native library, which most of these files open by themselves.

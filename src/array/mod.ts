@@ -186,7 +186,7 @@ export * as random from "./random/random.ts";
 export * as utils from "./tensor/utils.ts";
 
 export * as cuda from "./devices/cuda.ts";
-export * as distributed from "./devices/distributed.ts";
+export * as distributed from "./distributed/mod.ts";
 export * as metal from "./devices/metal.ts";
 
 export {

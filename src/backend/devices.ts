@@ -219,9 +219,15 @@ function named(): string | undefined {
   return chosen ?? environment("VKMX_DEVICE");
 }
 
-/** The best device by rank; of equal ones the first. */
+/** Variables by which `mpirun` tells a process its number on this machine. */
+const LOCAL_RANKS = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"];
+
+/** The best device by rank; of equal ones the first, or in turn where `mpirun` started several processes on this machine. */
 function best(): DeviceRow {
-  return table().reduce((a, b) => b.rank > a.rank ? b : a);
+  const top = Math.max(...table().map(({ rank }) => rank));
+  const equal = table().filter(({ rank }) => rank === top);
+  const local = LOCAL_RANKS.map(environment).find((value) => value !== undefined) ?? "0";
+  return equal[(Number.parseInt(local) || 0) % equal.length];
 }
 
 /** Says why the CPU does the work: once in a process, and once on a machine for each reason. */

@@ -10,6 +10,7 @@
  */
 
 import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
+import type { Collective } from "./collective.ts";
 import type { CustomCall } from "./custom_kernel.ts";
 import { ArrayError, ShapeError } from "./error.ts";
 import type { CodeFormat, QuantizedFormat } from "./quantization.ts";
@@ -224,6 +225,8 @@ export interface OpAttrs {
   factorization: Factorization;
   /** inputs: those of the program's kernel. The result is its only output, or the words of all outputs, which views split. */
   customKernel: CustomCall;
+  /** inputs (x), of "receive" without elements: what processes compute together, on the host. */
+  collective: Collective;
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;

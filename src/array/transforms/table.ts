@@ -9,6 +9,7 @@
 
 import type { OpName } from "../../graph/node.ts";
 import type { FusedName } from "../../schedule/ops/fused_ops.ts";
+import { COLLECTIVE } from "./collective_rules.ts";
 import { CUSTOM_KERNEL } from "./custom_kernel_rules.ts";
 import { ELEMENTWISE } from "./elementwise_rules.ts";
 import { FACTORIZATION } from "./factorization_rules.ts";
@@ -31,6 +32,7 @@ export const TABLE: { readonly [K in Exclude<OpName, Leaf | FusedName>]: OpRules
   ...PRODUCTS,
   factorization: FACTORIZATION,
   customKernel: CUSTOM_KERNEL,
+  collective: COLLECTIVE,
   ...RANDOM,
 };
 

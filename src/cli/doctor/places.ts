@@ -32,6 +32,7 @@ export const VARIABLES: readonly string[] = [
   "VKMX_FAST",
   "VKMX_EXPLAIN",
   "VKMX_STRICT",
+  "VKMX_MPI",
   "VKMX_PROFILE",
   "VKMX_DEBUG",
   "VKMX_TEST_DEVICES",

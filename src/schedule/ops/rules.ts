@@ -17,6 +17,7 @@ import { TRANSFORMS } from "./fft.ts";
 import { factorization } from "./factorization.ts";
 import { fill } from "./fill.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
+import { ValueError } from "../../graph/error.ts";
 import { conv } from "./conv.ts";
 import { customKernel } from "./custom_kernel.ts";
 import { gatherMatmul, matmul } from "./matmul/matmul.ts";
@@ -38,6 +39,9 @@ function joinsBlocks(x: Value, shape: Shape): Value | undefined {
 
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
+  collective() {
+    throw new ValueError("a loop on the device cannot compute with other processes: do that between its steps");
+  },
   full: (l, node) => fill(l, node.shape, node.dtype, attrsOf(node, "full").value),
   arange(l, node) {
     const { start, step } = attrsOf(node, "arange");

@@ -1,0 +1,55 @@
+/**
+ * Programs under `mpirun`.
+ *
+ * @module
+ */
+
+import { LIBRARY } from "../processes/programs.ts";
+
+/** The output of all ranks, and how `mpirun` ended. */
+export interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly seconds: number;
+}
+
+/** Runs a module with its arguments in some processes. */
+export async function mpirun(
+  ranks: number,
+  module: string | URL,
+  { args = [], env = {} }: { readonly args?: readonly string[]; readonly env?: Readonly<Record<string, string>> } = {},
+): Promise<Ended> {
+  const began = performance.now();
+  const program = [Deno.execPath(), "run", "-A", "--no-lock", "--no-check", String(module), ...args];
+  const { code, stdout, stderr } = await new Deno.Command("mpirun", {
+    args: ["--oversubscribe", "--bind-to", "none", "-n", `${ranks}`, ...program],
+    env: {
+      NO_COLOR: "1",
+      VKMX_LIBRARY: LIBRARY ?? "",
+      VKMX_THREADS: "1", // as many ranks as processors have threads of their own
+      // Containers run as root, without the call that copies between processes.
+      OMPI_ALLOW_RUN_AS_ROOT: "1",
+      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1",
+      OMPI_MCA_btl_vader_single_copy_mechanism: "none",
+      ...env,
+    },
+  }).output();
+  const decoder = new TextDecoder();
+  const seconds = (performance.now() - began) / 1000;
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr), seconds };
+}
+
+/** Runs code of a module in some processes; it may import "mod.ts". */
+export async function mpirunCode(ranks: number, code: string, env: Record<string, string> = {}): Promise<Ended> {
+  const path = await Deno.makeTempFile({ suffix: ".ts" });
+  await Deno.writeTextFile(
+    path,
+    code.replaceAll('"mod.ts"', JSON.stringify(new URL("../../../mod.ts", import.meta.url))),
+  );
+  try {
+    return await mpirun(ranks, path, { env });
+  } finally {
+    await Deno.remove(path);
+  }
+}
