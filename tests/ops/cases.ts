@@ -134,20 +134,6 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
       ],
       ...["getCacheMemory", "isAvailable", "newStream", "newThreadLocalStream", "newThreadUnsafeStream"],
       ...["setCacheLimit", "setDefaultStream", "setMemoryLimit", "setWiredLimit", "stream", "synchronize"],
-      ...[
-        "Group",
-        "allGather",
-        "allMax",
-        "allMin",
-        "allSum",
-        "init",
-        "isAvailable",
-        "recv",
-        "recvLike",
-        "send",
-        "sumScatter",
-      ]
-        .map((name) => `distributed.${name}`),
       ...["metal.isAvailable", "cuda.isAvailable", "metal.deviceInfo", "metal.clearCache", "metal.resetPeakMemory"],
       ...["getActiveMemory", "getCacheMemory", "getPeakMemory", "setCacheLimit", "setMemoryLimit", "setWiredLimit"]
         .map((name) => `metal.${name}`),
@@ -169,6 +155,23 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
     ["fast_functions_test.ts", ["fast.crossEntropy", "fast.gatedDeltaUpdate"]],
     ["against MLX, with gradients: nn/golden_test.ts", [
       ...LAYERS.map((name) => `nn.${name}`),
+    ]],
+    ["of several processes: tests/distributed", [
+      ...[
+        "Group",
+        "allGather",
+        "allMax",
+        "allMin",
+        "allSum",
+        "init",
+        "isAvailable",
+        "recv",
+        "recvLike",
+        "send",
+        "sumScatter",
+      ]
+        .map((name) => `distributed.${name}`),
+      ...["nn.averageGradients", "nn.clipGradNormSharded"],
     ]],
     ["of modules: nn/module_test.ts", ["nn.Module", "nn.checkpoint", "nn.quantize", "nn.valueAndGrad"]],
     ["those of mx: nn/golden_test.ts has them as modules", ["nn.sigmoid", "nn.softmax", "nn.tanh"]],

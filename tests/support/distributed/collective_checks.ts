@@ -115,6 +115,29 @@ for (const factor of [1, 5]) {
   );
 }
 
+// Gradients: means over all, in exchanges of two arrays, of one and of all, and the norm of all parts.
+const grads = {
+  a: [mx.full([2], rank), mx.full([2, 2], 2 * rank)],
+  b: mx.full([3], rank + 1),
+  c: mx.array([rank], mx.float16),
+};
+const mean = (size - 1) / 2;
+for (const allReduceSize of [0, 20, 2 ** 20]) {
+  const { a, b, c } = mx.nn.averageGradients(grads, { allReduceSize });
+  check(`means of gradients (${allReduceSize})`, mx.concatenate([a[0], a[1].reshape(-1), b, c.astype(mx.float32)]), [
+    ...[mean, mean],
+    ...Array(4).fill(2 * mean),
+    ...Array(3).fill(mean + 1),
+    mean,
+  ]);
+  if (a[1].shape.length !== 2 || c.dtype !== mx.float16) {
+    failures.push("means of gradients have another shape or dtype");
+  }
+}
+const [clipped, norm] = mx.nn.clipGradNormSharded({ w: mx.full([4], 3) }, 1);
+check("the norm of all parts", norm, [6 * Math.sqrt(size)], [], 1e-6);
+check("clipped parts", clipped.w, Array(4).fill(0.5 / Math.sqrt(size)), [4], 1e-5);
+
 // More than one call of MPI in pieces.
 if (Deno.args.includes("--large")) {
   const count = 2 ** 26 + 3;
