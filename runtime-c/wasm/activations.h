@@ -4,7 +4,9 @@
 // error counts with the weight's own size. Two bytes a value: x = step * (256 hi + lo).
 //
 // A single row: q [k], hi and lo in turns of 32 if there are both; steps and sums [group].
-// More rows lie in blocks of four: q [k / 4][row][4], all of hi before all of lo; steps and sums [group][row].
+// More rows lie in blocks of four: q [k / 4][row][4], all of hi before all of lo; steps and sums [group][row]. The last
+// block is padded.
+// As words (packed_words.h): blocks of up to four rows without padding, q int16 [k / 8][pair][row][2].
 
 #ifndef VKMX_WASM_ACTIVATIONS_H
 #define VKMX_WASM_ACTIVATIONS_H
@@ -64,12 +66,19 @@ INLINE float group_step(const float *x, uint32_t group, bool precise, float *poi
     return step_of(f4_greatest(f4_max(most[0], most[1])), precise ? 32512.0f : 127.0f);
 }
 
-// Sixteen values over `step` as bytes: hi in the first vector, lo in the second; or the first alone. Adds them to `sum`.
-INLINE void quantize16(const float *x, f4 inverse, u4 magic, i4 half, bool precise, u4 bytes[2], i4 *sum) {
-    i4 v[4], hi[4];
+// Sixteen values over `step` as integers, which are added to `sum`.
+INLINE void round16(const float *x, f4 inverse, u4 magic, i4 v[4], i4 *sum) {
     for (uint32_t j = 0; j < 4; j++) {
         v[j] = round_to_ints(f4_load(x + 4 * j) * inverse, magic);
         *sum += v[j];
+    }
+}
+
+// The same as bytes: hi in the first vector, lo in the second; or the first alone.
+INLINE void quantize16(const float *x, f4 inverse, u4 magic, i4 half, bool precise, u4 bytes[2], i4 *sum) {
+    i4 v[4], hi[4];
+    round16(x, inverse, magic, v, sum);
+    for (uint32_t j = 0; j < 4; j++) {
         hi[j] = precise ? (v[j] + half) >> 8 : v[j];
         v[j] -= hi[j] << 8;
     }
@@ -117,6 +126,28 @@ INLINE void quantize_block_row(const Activations *to, uint32_t r, const float *x
         }
         to->steps[4 * g + r] = step;
         to->sums[4 * g + r] = step * (float)(sum[0] + sum[1] + sum[2] + sum[3]) + poison;
+    }
+}
+
+// Row r of a block of `rows` as words.
+INLINE void quantize_words_row(const Activations *to, uint32_t r, uint32_t rows, const float *x, uint32_t k, uint32_t group) {
+    uint32_t *q = (uint32_t *)to->q + r;
+    u4 magic = held(ROUNDING);
+    for (uint32_t g = 0; g < k / group; g++, x += group) {
+        float poison, step = group_step(x, group, true, &poison);
+        f4 inverse = f4_splat(1 / step);
+        i4 sum = {0};
+        for (uint32_t i = 0; i < group; i += 16) {
+            i4 v[4];
+            round16(x + i, inverse, magic, v, &sum);
+            for (uint32_t j = 0; j < 4; j += 2, q += 4 * rows) {
+                // The low halves of columns 0, 2, 4, 6, 1, 3, 5 and 7.
+                u4 pairs = (u4)__builtin_shufflevector((i16x8)v[j], (i16x8)v[j + 1], 0, 4, 8, 12, 2, 6, 10, 14);
+                for (uint32_t p = 0; p < 4; p++) q[p * rows] = pairs[p];
+            }
+        }
+        to->steps[rows * g + r] = step;
+        to->sums[rows * g + r] = step * (float)(sum[0] + sum[1] + sum[2] + sum[3]) + poison;
     }
 }
 

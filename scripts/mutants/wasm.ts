@@ -29,6 +29,13 @@ export const WASM = [
     ],
   },
   {
+    name: "the factors of few rows of activations lie as if there were four",
+    file: "runtime-c/wasm/quantized/packed_words.h",
+    find: "steps += rows, sums += rows",
+    replace: "steps += 4, sums += 4",
+    tests: ["tests/ops/quantized/packed_weights_test.ts"],
+  },
+  {
     name: "float16 is rounded with halves away from zero",
     file: "runtime-c/wasm/simd.h",
     find: "(u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13",

@@ -10,9 +10,9 @@
 // beside their codes: as planes of their own they miss the cache on every line, a third of the speed at group 64. A matrix
 // takes as many bytes as its three plain arrays together.
 //
-// There are two forms of the product with the same sums. Pairs are added in 16 bits, quads in 32. The sum of a quad is
-// a single instruction if the machine has one (AVX-VNNI, ARM), else three. packed_quads (packed_kernels.h) says which
-// one to take.
+// The forms of the product have the same sums. Pairs are added in 16 bits, quads in 32. The sum of a quad is a single
+// instruction if the machine has one (AVX-VNNI, ARM), else three. packed_quads (packed_kernels.h) says which one to take.
+// Without quads, few rows of x are multiplied as integers of 16 bits (packed_words.h).
 //
 // Rows of x become int8 (or pairs of int8, 256 hi + lo) times one float a group. A product of a nibble and an int8 is
 // at most 15 * 128, so 8 pairs fit into 16 bits. The sum of 32 columns is exact in i16 before it is extended.

@@ -5,6 +5,7 @@
 #include "indexing/indices.h"
 #include "quantized/packed_matmul.h"
 #include "quantized/packed_matvec.h"
+#include "quantized/packed_words.h"
 
 enum {
     PART_CODES = 0,      // and 1 scales, 2 biases
@@ -114,6 +115,9 @@ static Activations activations_of(uint8_t *codes, uint8_t *factors, uint32_t row
     return (Activations){(int8_t *)codes, (float *)factors, (float *)factors + padded * groups};
 }
 
+// Whether rows of so many bytes a value are multiplied as words.
+static bool has_words(uint32_t bytes) { return bytes == 2 && !packed_quads; }
+
 // Four rows a chunk.
 uint32_t chunks_quantize_activations(const Call *call) {
     PUSH(PackedPush);
@@ -134,6 +138,14 @@ void k_quantize_activations(const Call *call, uint32_t first, uint32_t last) {
     for (uint32_t block = first; block < last; block++) {
         size_t at = (size_t)block * 4 * k, factor = at / group;
         Activations to = {all.q + at * bytes, all.steps + factor, all.sums + factor};
+        if (has_words(bytes)) {
+            uint32_t rows = min_u32(4, p->count - block * 4);
+            for (uint32_t r = 0; r < rows; r++) {
+                load_run(x, call->buffer[0], at + (size_t)r * k, k, dtype);
+                quantize_words_row(&to, r, rows, x, k, group);
+            }
+            continue;
+        }
         for (uint32_t r = 0; r < 4; r++) {
             uint32_t row = block * 4 + r;
             if (row < p->count) load_run(x, call->buffer[0], (size_t)row * k, k, dtype);
@@ -191,12 +203,15 @@ void k_packed_matmul(const Call *call, uint32_t first, uint32_t last) {
     uint32_t tiles = p->rows / TILE, precise = call->spec[4] == 2, dtype_out = call->spec[5];
     for (uint32_t chunk = first; chunk < last; chunk++) {
         uint32_t row = chunk / tiles * BLOCK_ROWS, end = min_u32(row + BLOCK_ROWS, p->count), t = chunk % tiles;
+        if (has_words(call->spec[4])) {
+            if (w.bits == 4) packed_words(&w, &x, t, row, end, call->buffer[3], dtype_out, 4);
+            else packed_words(&w, &x, t, row, end, call->buffer[3], dtype_out, 8);
+            continue;
+        }
 #define FORM(BITS, PRECISE, QUADS) \
     if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS) \
         packed_matmul(&w, &x, t, row, end, call->buffer[3], dtype_out, BITS, PRECISE, QUADS);
-#define CASE(BITS, PRECISE) FORM(BITS, PRECISE, false) FORM(BITS, PRECISE, true)
-        CASE(4, 0) CASE(4, 1) CASE(8, 0) CASE(8, 1)
-#undef CASE
+        FORM(4, 0, false) FORM(4, 0, true) FORM(4, 1, true) FORM(8, 0, false) FORM(8, 0, true) FORM(8, 1, true)
 #undef FORM
     }
 }

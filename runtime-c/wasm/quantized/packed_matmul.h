@@ -1,5 +1,7 @@
 // Many rows of x times tiles of a packed matrix: eight rows of w against four of x at a time.
 //
+// The form of x in 8 bits, and of 16 bits on machines with quads; those without have packed_words.h.
+//
 // Half a tile of w is unpacked to bytes once. It stays in the L1 cache while the rows of x (int8, in L2) pass by. Codes
 // of 8 bits become two planes, low and high nibbles.
 

@@ -23,9 +23,16 @@ interface Matrix {
   readonly packed: readonly mx.Tensor[];
 }
 
-/** A quantized matrix from a file, once as it is and once packed. */
-async function matrix(rows: number, columns: number, bits: number, group: number, dtype: mx.Dtype): Promise<Matrix> {
-  const w = mx.random.normal([rows, columns], mx.float32, 0, 1, mx.random.key(rows + columns + bits)).astype(dtype);
+/** A quantized matrix from a file, once as it is and once packed: of `values` (rows, columns), which are random by default. */
+async function matrix(
+  rows: number,
+  columns: number,
+  bits: number,
+  group: number,
+  dtype: mx.Dtype,
+  values: mx.Tensor = mx.random.normal([rows, columns], mx.float32, 0, 1, mx.random.key(rows + columns + bits)),
+): Promise<Matrix> {
+  const w = values.astype(dtype);
   const [codes, scales, biases] = mx.quantize(w, group, bits);
   const path = await Deno.makeTempFile({ suffix: ".safetensors" });
   mx.saveSafetensors(path, { codes, scales, biases });
@@ -99,6 +106,36 @@ for (const bits of [4, 8]) {
       });
     }
   }
+}
+
+for (const bits of [4, 8]) {
+  Deno.test(`a row of x times a packed matrix of ${bits} bits does not depend on its company`, async () => {
+    mx.setDefaultDevice("wasm");
+    const [rows, columns, most] = [48, 256, 11];
+    const { plain, packed: [w, s, b] } = await matrix(rows, columns, bits, 64, mx.bfloat16);
+    const x = mx.random.normal([most, columns], mx.float32, 0, 1, mx.random.key(5));
+    const times = (from: number, to: number): Float32Array =>
+      mx.quantizedMatmul(x.index(mx.Slice(from, to)), w, s, b, true, 64, bits).toTypedArray() as Float32Array;
+    const alone = Array.from({ length: most }, (_, row) => Array.from(times(row, row + 1)));
+    for (let count = 2; count <= most; count++) {
+      assertEquals(Array.from(times(0, count)), alone.slice(0, count).flat(), `${count} rows`);
+    }
+    mx.dispose(plain, [w, s, b]);
+  });
+
+  Deno.test(`the largest sums of a packed matrix of ${bits} bits are held`, async () => {
+    mx.setDefaultDevice("wasm");
+    const [k, group] = [256, 128];
+    // In each group, one code is 0 and the others are the largest; all of x are the largest of their group.
+    const values = mx.array([Array.from({ length: k }, (_, i) => i % group === 0 ? -1 : 0.9)]);
+    const { plain, packed: [w, s, b] } = await matrix(16, k, bits, group, mx.float32, mx.broadcastTo(values, [16, k]));
+    const dense = numbers(mx.dequantize(plain[0], plain[1], plain[2], group, bits));
+    for (const m of [1, 2, 3, 4]) {
+      const y = numbers(mx.quantizedMatmul(mx.full([m, k], -3), w, s, b, true, group, bits));
+      assert(nmse(y, product(new Float32Array(m * k).fill(-3), dense, m, 16, k)) <= FINE, `${m} rows`);
+    }
+    mx.dispose(plain, [w, s, b]);
+  });
 }
 
 Deno.test("matrices that do not fit tiles stay as they are", async () => {
@@ -207,7 +244,7 @@ async function sameBits(bits: number, bytes: number): Promise<void> {
     const push = (count: number): Uint32Array => encodePush("PackedPush", { rows: n, columns: k, count });
     backend.run(compile([dispatch("pack_quantized", [0, 1, 2], push(n), spec)]), slots);
     const own: Uint8Array[] = [];
-    for (const [count, kernel] of [[1, "packed_matvec"], [8, "packed_matmul"]] as const) {
+    for (const [count, kernel] of [[1, "packed_matvec"], [6, "packed_matmul"], [8, "packed_matmul"]] as const) {
       const plan = compile([
         dispatch("quantize_activations", [3, 4, 5], push(count), spec),
         dispatch(kernel, [4, 5, 0, 6], push(count), spec),
