@@ -110,6 +110,11 @@ export class LoweredStep implements Disposable {
     return state.length === this.#state.length && this.#misfit(state) < 0;
   }
 
+  /** Bytes of its Plan. */
+  get planBytes(): number {
+    return this.#executable.lowered.words?.byteLength ?? 0;
+  }
+
   /** The first node of another shape or dtype than it was traced for; -1 if there is none. */
   #misfit(state: readonly Node[]): number {
     return this.#state.findIndex(({ shape, dtype }, i) =>

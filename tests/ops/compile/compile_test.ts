@@ -327,31 +327,47 @@ deviceTest("TracedSteps.prepare() traces ahead of a loop, whose state need not b
   traces[Symbol.dispose]();
 });
 
-deviceTest("TracedSteps keeps what was used last, and loops with one key share a trace", () => {
-  const weights = [stored([2])];
-  const state = { x: stored([1]) };
-  let traced = 0;
-  using traces = new TracedSteps(() => weights);
-  const run = (key: string): void => {
-    const trace = traces.trace(key, state, ({ x }) => {
-      traced++;
-      return { x: mx.multiply(x, weights[0]) };
-    });
-    using loop = new DeviceLoop(state, trace);
-    loop.run();
-  };
-  for (let i = 0; i < 6; i++) run("same");
-  assertEquals([traced, traces.size], [1, 1]);
-  assertEquals(state.x.tolist(), [64]);
-  for (let i = 0; i < 100; i++) {
-    run(`${i}`);
-    run("same");
-  }
-  assertEquals(traced, 101);
-  assert(traces.size < 50, `${traces.size} traces`);
-  traces[Symbol.dispose]();
-  assertEquals(traces.size, 0);
-});
+deviceTest(
+  "TracedSteps keeps what was used last up to the bytes of its Plans, and loops with one key share a trace",
+  () => {
+    const weights = [stored([2])];
+    const state = { x: stored([1]) };
+    let traced = 0;
+    const run = (traces: TracedSteps, key: string): number => {
+      const trace = traces.trace(key, state, ({ x }) => {
+        traced++;
+        return { x: mx.multiply(x, weights[0]) };
+      });
+      using loop = new DeviceLoop(state, trace);
+      loop.run();
+      return trace.planBytes;
+    };
+    using all = new TracedSteps(() => weights);
+    let bytes = 0;
+    for (let i = 0; i < 6; i++) bytes = run(all, "same");
+    assertEquals([traced, all.size, bytes > 0], [1, 1, true]);
+    assertEquals(state.x.tolist(), [64]);
+    for (let i = 0; i < 60; i++) run(all, `${i}`);
+    assertEquals([traced, all.size], [61, 61]); // small steps are all kept
+
+    using few = new TracedSteps(() => weights, 3 * bytes);
+    for (const key of ["a", "b", "c"]) run(few, key);
+    run(few, "a");
+    assertEquals([traced, few.size], [64, 3]);
+    for (const key of ["d", "a", "c"]) run(few, key); // b went, which was used longest ago
+    assertEquals([traced, few.size], [65, 3]);
+    run(few, "b");
+    assertEquals([traced, few.size], [66, 3]);
+
+    using one = new TracedSteps(() => weights, bytes - 1); // a step that is too large is kept alone
+    for (const key of ["a", "a", "b", "b"]) run(one, key);
+    assertEquals([traced, one.size], [68, 1]);
+    for (const traces of [all, few, one]) {
+      traces[Symbol.dispose]();
+      assertEquals(traces.size, 0);
+    }
+  },
+);
 
 // ---- compiled functions ---------------------------------------------------------------------------------------------------
 
