@@ -102,7 +102,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10 },
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|layer_features|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,

@@ -16,8 +16,8 @@
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
 // Where PAGE is not 0, positions are in pages of so many. `pages` has the kv_len / PAGE of each batch row,
 // and the first stride of keys and values is from page to page. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8.
-// THREADS must be 32
-// * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
+// Where WINDOW is not 0, a row sees the last WINDOW of the keys that it sees otherwise. A tile of rows begins at the first key that it needs.
+// THREADS must be 32 * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -36,6 +36,7 @@ layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
 layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
 layout(constant_id = 9) const uint SPLITS = 1;
 layout(constant_id = 10) const uint PAGE = 0; // positions of a page, a multiple of 8 * SUBGROUPS; 0 where there are no pages
+layout(constant_id = 11) const uint WINDOW = 0;
 
 #include "include/vector.glsl"
 #define KV_STRIDES
@@ -319,6 +320,15 @@ void attend(uint first, uint end, uint turn, uvec3 own, uint least, uvec2 limit,
             }
         }
     }
+    // A row that has seen nothing yet weighs what it does not see; its first key brings that to 0.
+    if (WINDOW != 0 && from + WINDOW < row_limit(row0 + row_group * 16 + 15)) {
+        [[unroll]] for (uint j = 0; j < SCORES; j++) {
+            [[unroll]] for (uint e = 0; e < 8; e++) {
+                uint column = own.z >> (e % 4 * 8) & 255u, side = e / 4;
+                if (from + j * 16 + column + WINDOW < limit[side]) scores[j][e] = LOWEST;
+            }
+        }
+    }
     vec2 now = most;
     [[unroll]] for (uint j = 0; j < SCORES; j++) {
         [[unroll]] for (uint e = 0; e < 8; e++)
@@ -368,13 +378,14 @@ void main() {
     uvec4 raw[QUERY_LOADS];
     page_ahead = page_of(0);
     load_queries(raw);
-    if (SPLITS == 1) load_first(0); // waits for no length, as the share of a split does
+    if (SPLITS == 1 && WINDOW == 0) load_first(0); // waits for no length, as the share of a split and a window do
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     uint end = row_limit(row0 + ROWS - 1), first = 0;
-    if (SPLITS > 1) {
-        uint steps = (end + KEYS - 1) / KEYS;
-        first = steps * split / SPLITS * KEYS;
-        end = min(end, steps * (split + 1) / SPLITS * KEYS);
+    if (SPLITS > 1 || WINDOW != 0) {
+        uint limit = row_limit(row0), skipped = WINDOW != 0 && limit > WINDOW ? (limit - WINDOW) / KEYS : 0;
+        uint steps = (end + KEYS - 1) / KEYS - skipped;
+        first = (skipped + steps * split / SPLITS) * KEYS;
+        end = min(end, (skipped + steps * (split + 1) / SPLITS) * KEYS);
         page_ahead = page_of(first);
         load_first(first);
     }

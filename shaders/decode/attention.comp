@@ -6,9 +6,11 @@
 #include "decode.glsl"
 
 const uint STATE = 0u, O = 1u, O_SCALES_BIASES = 2u, KEYS = 3u, VALUES = 4u, PAGES = 5u;
-layout(constant_id = 17) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+layout(constant_id = 18) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
+#define KINDS_ID 19
 
+#include "ropes.glsl"
 #include "layer.glsl"
 
 #include "attention.glsl"

@@ -17,20 +17,20 @@ struct Scores {
 };
 
 // Values that are loaded for positions after `last` are not used. (Arrays sized by constants cannot be assigned whole.)
-uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
+uint position_of(uint round, uint u, uint from, uint last) { return min(from + thread() + THREADS * (round * UNROLL + u), last); }
 
-void load_values(uint round, uint last, inout Values v) {
+void load_values(uint round, uint from, uint last, inout Values v) {
     uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-        uint64_t eight = value_address(cached, kv_place(SEQUENCE, position_of(round, u, last)), kv_head(), slice());
+        uint64_t eight = value_address(cached, kv_place(SEQUENCE, position_of(round, u, from, last)), kv_head(), slice());
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++)
             v.v[u * QUAD_WORDS + i] = cached_eight(eight, i);
     }
 }
 
-void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
+void load_scores(uint64_t scores, uint round, uint from, uint last, inout Scores s) {
     [[unroll]] for (uint u = 0; u < UNROLL; u++)
-        s.v[u] = Shared2(scores).v[position_of(round, u, last)];
+        s.v[u] = Shared2(scores).v[position_of(round, u, from, last)];
 }
 
 // 4 rows of the output projection for the features of two heads.
@@ -56,7 +56,7 @@ Output first_rows;
 
 void prefetch_attention(uint pair, uint now) {
     first_rows = load_output(pair, min(thread(), QUADS - 1u));
-    load_values(0u, REACH(now), values);
+    load_values(0u, seen_from(LAYER, now), REACH(now), values);
 }
 
 // Of two heads and the new key.
@@ -72,14 +72,14 @@ void load_squares(uint pair, inout Squares q) {
 }
 
 #ifdef POLL
-void wait_scores(uint64_t scores, uint round, uint now, inout Scores s) {
+void wait_scores(uint64_t scores, uint round, uint from, uint now, inout Scores s) {
     uint spins = 0u;
     for (;;) {
         bool complete = true;
         [[unroll]] for (uint u = 0; u < UNROLL; u++)
             complete = complete && score_complete(s.v[u]);
         if (complete || give_up(spins)) return;
-        load_scores(scores, round, now, s);
+        load_scores(scores, round, from, now, s);
     }
 }
 
@@ -116,24 +116,24 @@ void weigh(inout float o[16], vec2 by) {
 
 // Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
 float attention_pair(uint pair, uint now, out float key_scale) {
-    uint last = REACH(now);
+    uint last = REACH(now), from = seen_from(LAYER, now);
     uint64_t scores = scores_of(LAYER, kv_head(), pair);
     Scores parts_of;
     Squares squares;
 #ifdef POLL
-    uint spins = 0u, one = min((thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
+    uint spins = 0u, one = min(from + (thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
     while (!score_complete(Shared2(scores).v[one]) && !give_up(spins));
 #endif
-    load_scores(scores, 0u, last, parts_of);
+    load_scores(scores, 0u, from, last, parts_of);
     if (HEAD_NORM != 0u) load_squares(pair, squares);
 #ifdef POLL
     // Rows that this dispatch wrote to the cache are not read from there.
     uint64_t new_value = state_new(LAYER) + gl_WorkGroupID.x * 64u + 32u;
     vec4 new_a = uintBitsToFloat(Shared4(new_value).v[0]), new_b = uintBitsToFloat(Shared4(new_value).v[1]);
-    wait_scores(scores, 0u, now, parts_of);
+    wait_scores(scores, 0u, from, now, parts_of);
     if (HEAD_NORM != 0u) wait_squares(pair, squares);
 #endif
-    vec2 scale = vec2(pc.p.score_scale * 1.4426950408889634);
+    vec2 scale = vec2(score_scale(now) * 1.4426950408889634);
     key_scale = 0.125; // of scores of the new key, which are none where heads are not normalised
     if (HEAD_NORM != 0u) {
         key_scale = inverse_rms(squares.v[2]);
@@ -143,18 +143,18 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     float o[16];
     [[unroll]] for (uint i = 0; i < 16u; i++)
         o[i] = 0.0;
-    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
+    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now - from; round++) {
         Values next;
         Scores next_scores;
-        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
+        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now - from;
         if (more) {
-            load_values(round + 1u, now, next);
-            load_scores(scores, round + 1u, now, next_scores);
+            load_values(round + 1u, from, now, next);
+            load_scores(scores, round + 1u, from, now, next_scores);
         }
         vec2 s[UNROLL];
         vec2 peak = vec2(LEAST), shrink = vec2(1);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-            uint p = thread() + THREADS * (round * UNROLL + u);
+            uint p = from + thread() + THREADS * (round * UNROLL + u);
             s[u] = score_value(parts_of.v[u]) * (p == now ? 8.0 * key_scale : 1.0);
             if (ROUNDS > 1u && p > now) s[u] = vec2(-1e30);
             if (ROUNDS > 1u || p <= now) peak = max(peak, s[u] * scale);
@@ -169,7 +169,7 @@ float attention_pair(uint pair, uint now, out float key_scale) {
         most = peak;
         vec2 sum = vec2(0);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-            uint p = thread() + THREADS * (round * UNROLL + u);
+            uint p = from + thread() + THREADS * (round * UNROLL + u);
             if (ROUNDS == 1u && p > now) break; // rounds go on with weights of 0, so that positions overlap
             vec2 e = exp2(fma(s[u], scale, -most));
             sum += e;
@@ -198,7 +198,7 @@ float attention_pair(uint pair, uint now, out float key_scale) {
             [[unroll]] for (uint u = 0; u < UNROLL; u++)
                 parts_of.v[u] = next_scores.v[u];
 #ifdef POLL
-            wait_scores(scores, round + 1u, now, parts_of);
+            wait_scores(scores, round + 1u, from, now, parts_of);
 #endif
         }
     }
@@ -275,6 +275,8 @@ void attention() {
                 if (2u * pair + i < HEADS) rows[n] += columns_dot(w.codes[i], w.scales_biases[i], block[i]);
         }
     }
+    if (RESIDUAL_SCALE != ONE) [[unroll]]
+        for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] *= uintBitsToFloat(RESIDUAL_SCALE);
     residual_add(state_after(LAYER), rows, carry);
     IF_POLLING(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
     if (HEAD_NORM == 0u) return;

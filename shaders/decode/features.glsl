@@ -2,9 +2,12 @@
 
 #include "include/activation.glsl"
 
-layout(constant_id = 14) const uint HEAD_NORM = 1;  // whether heads of q and k are normalised
-layout(constant_id = 15) const uint QKV_BIAS = 0;   // whether q, k and v have biases
-layout(constant_id = 16) const uint ACTIVATION = 0; // of the gate, as activation.glsl has them
+const uint ONE = 0x3f800000u;
+
+layout(constant_id = 14) const uint HEAD_NORM = 1;        // whether heads of q and k are normalised
+layout(constant_id = 15) const uint QKV_BIAS = 0;         // whether q, k and v have biases
+layout(constant_id = 16) const uint ACTIVATION = 0;       // of the gate, as activation.glsl has them
+layout(constant_id = 17) const uint RESIDUAL_SCALE = ONE; // float bits: the factor of what a part adds to the residual
 
 // ---- norm weights and biases of a layer, contiguous: norm, norm before mlp, norms of q and k heads, biases of q, k, v ----
 

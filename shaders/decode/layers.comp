@@ -11,7 +11,7 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef PREFETCH
-#define PREFETCH_THREADS_ID 18
+#define PREFETCH_THREADS_ID 23
 #endif
 #define BUFFERS 4
 #define POLL
@@ -29,8 +29,10 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
 uint layer;
 
 #include "decode.glsl"
-layout(constant_id = 17) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+layout(constant_id = 18) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
+#define KINDS_ID 19
+#include "ropes.glsl"
 #include "layer.glsl"
 #include "row_products.glsl"
 

@@ -110,6 +110,8 @@ void mlp() {
             }
         }
     }
+    if (RESIDUAL_SCALE != ONE) [[unroll]]
+        for (uint n = 0; n < QUAD_ROUNDS; n++) out_rows[n] *= uintBitsToFloat(RESIDUAL_SCALE);
     residual_add(state_before(LAYER + 1u), out_rows, carry);
 
 #ifndef POLL

@@ -11,8 +11,6 @@
 // [workgroup][task][group][row].
 // The cache lies as include/kv_address.glsl says.
 
-#include "ropes.glsl"
-
 const uint TYPES = HEADS + 2u;
 const uint TASKS = 2u * TYPES;
 const uint TASK_ROUNDS = (TASKS + WARPS - 1u) / WARPS;
@@ -58,10 +56,10 @@ struct Keys {
 };
 
 // (Arrays sized by constants cannot be assigned whole.)
-void load_keys(uint round, uint last, inout Keys k) {
+void load_keys(uint round, uint from, uint last, inout Keys k) {
     uint64_t cached = ADDRESS(KEYS);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-        uint p = min(thread() + THREADS * (round * UNROLL + u), last);
+        uint p = min(from + thread() + THREADS * (round * UNROLL + u), last);
         uvec2 place = kv_place(SEQUENCE, p);
         uint64_t first = key_address(cached, place, kv_head(), slice());
         uint64_t partner = key_address(cached, place, kv_head(), HEAD_DIM / 8u + slice());
@@ -80,9 +78,9 @@ void qkv() {
     Rows rows;
     load_norm(ADDRESS(NORMS), rows);
     IF_BARRIERS(load_residual(state_before(LAYER), rows));
-    uint own = position(), now = kv_seen(own);
+    uint own = position(), now = kv_seen(own), from = seen_from(LAYER, now);
     Keys keys;
-    IF_POLLING(if (ROUNDS == 1u) load_keys(0u, now, keys));
+    IF_POLLING(if (ROUNDS == 1u) load_keys(0u, from, now, keys));
 
     // The rope angle of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
@@ -101,10 +99,10 @@ void qkv() {
     if (LAYER > 0u) clear_layer(LAYER - 1u, now); // while others are still adding
 #endif
     IF_POLLING(load_residual(state_before(LAYER), rows));
-    IF_POLLING(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the polls
+    IF_POLLING(if (ROUNDS > 1u) load_keys(0u, from, now, keys)); // so many that they would hold up the polls
     IF_POLLING(if (ROUNDS == 1u) prefetch_attention(0u, now));
     norm_to_shared(rows);
-    IF_BARRIERS(load_keys(0u, now, keys));
+    IF_BARRIERS(load_keys(0u, from, now, keys));
     float scale = norm_scale();
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
         uint task = warp() + n * WARPS;
@@ -176,12 +174,12 @@ void qkv() {
         key_first = kv_decode(words.x); // as other keys are that it is compared with
         key_partner = kv_decode(words.y);
     }
-    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
+    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now - from; round++) {
         Keys next;
-        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
-        if (more) load_keys(round + 1u, now, next);
+        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now - from;
+        if (more) load_keys(round + 1u, from, now, next);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-            uint p = thread() + THREADS * (round * UNROLL + u);
+            uint p = from + thread() + THREADS * (round * UNROLL + u);
             if (p > now) break;
             uint w = u * QUAD_WORDS, last = w + QUAD_WORDS - 1u;
             vec4 first = quad_value(keys.first[w], keys.first[last]), partner = quad_value(keys.partner[w], keys.partner[last]);

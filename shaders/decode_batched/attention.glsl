@@ -9,7 +9,6 @@
 // lane of values has eight features of its four positions. Four features have two words, or one word of codes and an
 // unused one.
 
-#include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
 #include "include/kv_codes.glsl"
 
@@ -273,7 +272,7 @@ void attention(uint unit) {
     attention_sequence = unit / SHARES / KV_HEADS;
     attention_head = unit / SHARES % KV_HEADS;
     first_eight = unit % SHARES * SHARE_EIGHTS;
-    uint end = start(), now = end + own_token(), base = warp() * 16u;
+    uint end = start(), now = end + own_token(), seen = seen_from(layer, now), from = seen & ~15u, base = from + warp() * 16u;
     // The number of a page is asked for a round before its positions are.
     uint page = page_of(base, end), page_ahead = ROUNDS == 1u ? 0u : page_of(base + WARPS * 16u, end);
     Keys k;
@@ -284,8 +283,8 @@ void attention(uint unit) {
     vec4 sums[VALUE_STEPS]; // of rows 0 to 7, which are all there is
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
         sums[i] = vec4(0);
-    float most = NOTHING, mass = 0.0, scale = pc.p.score_scale * 1.4426950408889634;
-    [[dont_unroll]] for (uint first = 0; first <= now; first += WARPS * 16u) {
+    float most = NOTHING, mass = 0.0, scale = score_scale(now) * 1.4426950408889634;
+    [[dont_unroll]] for (uint first = from; first <= now; first += WARPS * 16u) {
         base = first + warp() * 16u;
 #ifndef EMULATED
         if (base > now) break; // lanes of a warp alone
@@ -298,8 +297,10 @@ void attention(uint unit) {
             load_keys(page, base + WARPS * 16u, end, k);
         }
         bvec4 there;
-        [[unroll]] for (uint i = 0; i < 4u; i++)
-            there[i] = base + lane_column() + 4u * i <= now;
+        [[unroll]] for (uint i = 0; i < 4u; i++) {
+            uint p = base + lane_column() + 4u * i;
+            there[i] = p <= now && p >= seen;
+        }
         s = mix(vec4(NOTHING), s, there);
         float before = most;
         most = max(most, four_max(max(max(s.x, s.y), max(s.z, s.w))));

@@ -13,14 +13,17 @@
 #define PUSH DecodeLayersPush
 #include "batch.glsl"
 
+const uint ONE = 0x3f800000u;
 layout(constant_id = 11) const uint PHASES = 31u;
-layout(constant_id = 12) const uint ROUNDS = 0u;     // 1: a warp has no more than one block of 16 positions
-layout(constant_id = 13) const uint HEAD_NORM = 1u;  // whether heads of q and k are normalised
-layout(constant_id = 14) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
-layout(constant_id = 15) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
-layout(constant_id = 16) const uint TOKENS = 1u;     // of each sequence: 1, or all rows are those of one
-layout(constant_id = 17) const uint PAGE = 0u;       // positions of a page of the cache; 0 where it has none
+layout(constant_id = 12) const uint ROUNDS = 0u;          // 1: a warp has no more than one block of 16 positions
+layout(constant_id = 13) const uint HEAD_NORM = 1u;       // whether heads of q and k are normalised
+layout(constant_id = 14) const uint QKV_BIAS = 0u;        // whether q, k and v have biases
+layout(constant_id = 15) const uint ACTIVATION = 0u;      // of the gate, as activation.glsl has them
+layout(constant_id = 16) const uint TOKENS = 1u;          // of each sequence: 1, or all rows are those of one
+layout(constant_id = 17) const uint RESIDUAL_SCALE = ONE; // float bits: the factor of what a part adds to the residual
+layout(constant_id = 18) const uint PAGE = 0u;            // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
+#define KINDS_ID 19
 
 const uint ALL_PHASES = 31u;
 const bool WAITS = PHASES == ALL_PHASES;
@@ -47,6 +50,7 @@ uint64_t qkv_bias() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_NORM * 2u * HE
 uint64_t next_norm() { return qkv_bias() + QKV_BIAS * QKV_COLUMNS * WEIGHT_BYTES; } // of the layer after this one, or of the head
 
 #include "include/activation.glsl"
+#include "decode/ropes.glsl"
 #include "squares.glsl"
 #include "matmul.glsl"
 #include "normed.glsl"
@@ -73,12 +77,12 @@ void main() {
             }
         }
         if ((PHASES & 4u) != 0u)
-            project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), 1.0, mlp_norm(), AT_AFTER, AT_AFTER_SQUARES,
-                    tag_of_layer());
+            project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), uintBitsToFloat(RESIDUAL_SCALE), mlp_norm(), AT_AFTER,
+                    AT_AFTER_SQUARES, tag_of_layer());
         if ((PHASES & 8u) != 0u)
             normed_product(AT_AFTER, AT_AFTER_SQUARES, ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
         if ((PHASES & 16u) != 0u)
-            project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE, next_norm(), AT_BEFORE,
-                    AT_BEFORE_SQUARES, tag_of_next_layer());
+            project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE * uintBitsToFloat(RESIDUAL_SCALE),
+                    next_norm(), AT_BEFORE, AT_BEFORE_SQUARES, tag_of_next_layer());
     }
 }

@@ -3,7 +3,6 @@
 // positions. All warps add them up. Then warps own 8 features of the values each, lanes being positions again. That is
 // how the cache lies.
 
-#include "decode/ropes.glsl"
 #include "include/kv_address.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
@@ -27,10 +26,11 @@ uint attention_head() { return workgroup() / PARTS; }
 uint attention_part() { return workgroup() % PARTS; }
 bool attends() { return workgroup() < KV_HEADS * PARTS; }
 
-// Positions of a part.
-uint part_size(uint now) { return now / PARTS + 1u; }
+// Positions of a part of those that a token sees, and the first of them.
+uint part_size(uint now) { return (now - seen_from(LAYER, now)) / PARTS + 1u; }
+uint part_first(uint now) { return seen_from(LAYER, now) + attention_part() * part_size(now); }
 uint part_count(uint now) {
-    uint first = attention_part() * part_size(now);
+    uint first = part_first(now);
     return !attends() || first > now ? 0u : min(part_size(now), now + 1u - first);
 }
 
@@ -40,7 +40,7 @@ uint value_place(uint round) { return (round * STRIPS + warp() / EIGHTS) * 32u +
 
 // `base` is the first of the tile's positions among those of the part.
 void load_keys(uint now, uint base) {
-    uint first = attention_part() * part_size(now) + base, count = part_count(now);
+    uint first = part_first(now) + base, count = part_count(now);
     uint64_t cached = ADDRESS(KEYS);
     [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
         [[unroll]] for (uint i = 0; i < GROUP_FOURS * QUAD_WORDS; i++)
@@ -57,7 +57,7 @@ void load_keys(uint now, uint base) {
 
 // Of strips `from` to `to` - 1.
 void load_values(uint now, uint base, uint from_strip, uint to_strip) {
-    uint first = attention_part() * part_size(now) + base, count = part_count(now);
+    uint first = part_first(now) + base, count = part_count(now);
     uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint r = from_strip; r < to_strip; r++) {
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
@@ -105,13 +105,13 @@ void take_own(uint now) {
         vec4 sines = vec4(first.y, first.w, second.y, second.w) * (four < FOURS / 2u ? -1.0 : 1.0);
         y = fma(y, vec4(first.x, first.z, second.x, second.z), partner * sines);
         if (thread() + n * THREADS >= all) continue;
-        if (type < HEADS) y *= pc.p.score_scale * 1.4426950408889634;
+        if (type < HEADS) y *= score_scale(now) * 1.4426950408889634;
         else {
             if (type > HEADS) y = x;
             if (CODED) y = kv_decode(kv_encode(y));
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
-            if (now / part_size(now) == attention_part() && kv_has_room(now)) {
+            if ((now - seen_from(LAYER, now)) / part_size(now) == attention_part() && kv_has_room(now)) {
                 uvec2 place = kv_place(SEQUENCE, now);
                 uint64_t key = key_address(ADDRESS(KEYS), place, attention_head(), four);
                 uint64_t eight = value_address(ADDRESS(VALUES), place, attention_head(), four / 2u);
@@ -124,7 +124,7 @@ void take_own(uint now) {
 }
 
 void attention() {
-    uint now = position(), count = part_count(now), first = attention_part() * part_size(now);
+    uint now = position(), count = part_count(now), first = part_first(now);
     const uint SCORES = HEADS * TILE, rounds = (SCORES + THREADS - 1u) / THREADS;
     float top[HEADS], mass[HEADS], sum[8u * HEADS];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {

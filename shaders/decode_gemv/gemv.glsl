@@ -20,13 +20,13 @@
 #include "decode/decode.glsl"
 #include "decode/features.glsl"
 
-layout(constant_id = 17) const uint PHASES = 63u;
-layout(constant_id = 18) const uint GRID = 128u;  // workgroups of a sequence
-layout(constant_id = 19) const uint PARTS = 2u;   // of the positions of a key/value head
-layout(constant_id = 20) const uint QKV_RUN = 8u; // rows that a lane makes at once
-layout(constant_id = 21) const uint O_RUN = 8u;
-layout(constant_id = 22) const uint GATE_UP_RUN = 8u;
-layout(constant_id = 23) const uint DOWN_RUN = 8u;
+layout(constant_id = 18) const uint PHASES = 63u;
+layout(constant_id = 19) const uint GRID = 128u;  // workgroups of a sequence
+layout(constant_id = 20) const uint PARTS = 2u;   // of the positions of a key/value head
+layout(constant_id = 21) const uint QKV_RUN = 8u; // rows that a lane makes at once
+layout(constant_id = 22) const uint O_RUN = 8u;
+layout(constant_id = 23) const uint GATE_UP_RUN = 8u;
+layout(constant_id = 24) const uint DOWN_RUN = 8u;
 
 const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u;
 const bool ALL_PHASES = PHASES == 63u;

@@ -38,7 +38,8 @@ void attention_phase() {
 
 void add_to_residual(uint at, float x) {
     if (!owns()) return;
-    carried = word_store(own_place(at), carried + x, tag_of(LAYER));
+    carried =
+        word_store(own_place(at), RESIDUAL_SCALE == ONE ? carried + x : fma(uintBitsToFloat(RESIDUAL_SCALE), x, carried), tag_of(LAYER));
     note_lost(carried);
 }
 

@@ -179,11 +179,15 @@ export interface OpAttrs {
     readonly offsetInput: "none" | "scalar" | "batch";
     readonly hasFreqs: boolean;
   };
-  /** inputs (q, k, v[, mask][, lengths]); mask broadcast to (B, H, Tq, Tk) by the caller. */
+  /**
+   * inputs (q, k, v[, mask][, lengths]); mask broadcast to (B, H, Tq, Tk) by the caller. With `window`, and no mask or a causal one, a query
+   * sees the last `window` of its keys only.
+   */
   attention: {
     readonly scale: number;
     readonly mask: "none" | "causal" | "bool" | "add";
     readonly hasLengths: boolean;
+    readonly window?: number;
   };
   /**
    * inputs (pool, update (B, H, T, D), table int32 (B, P), start int32 (B,)). The result is the pool of pages with position start[b] + t of

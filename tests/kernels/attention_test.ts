@@ -28,6 +28,8 @@ interface AttentionCase {
   readonly dim: number;
   readonly vDim?: number;
   readonly mask?: "none" | "causal" | "bool" | "add";
+  /** The last keys that a query sees of those that it sees otherwise. */
+  readonly window?: number;
   /** Value in `lengths`, or one a batch row. */
   readonly length?: number | readonly number[];
   readonly types?: readonly [q: Type, kv: Type, out: Type];
@@ -89,6 +91,11 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
         const scores: number[] = [];
         for (let j = 0; j < length; j++) {
           const at = b * ms[0] + h * ms[1] + i * ms[2] + j;
+          const last = mask === "causal" ? i + length - qLen : length - 1;
+          if (j <= last - (c.window ?? Infinity)) {
+            scores.push(-Infinity);
+            continue;
+          }
           if (mask === "causal" && j > i + length - qLen || (mask === "bool" || mask === "add") && !kept[at]) {
             scores.push(-Infinity);
             continue;
@@ -128,6 +135,7 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
         MASK_MODE: MASKS[mask],
         DTYPE_MASK: mask === "bool" ? BOOL : F32.code,
         HAS_LENGTHS: Math.min(2, lengths?.length ?? 0),
+        WINDOW: c.window ?? 0,
       },
       push: {
         batch,
@@ -259,6 +267,21 @@ test("attention() gives each of the last queries the keys up to its own", (backe
   attention(backend, { ...causal, qLen: 9, kvLen: 9, length: 9, interleaved: true }, 64);
   attention(backend, { ...causal, qLen: 6, kvLen: 20, length: 4 }, 64); // the first two see nothing
   attention(backend, { ...causal, qLen: 3, kvLen: 8, length: 99, types: [BF16, BF16, BF16] }, 64);
+});
+
+test("attention() gives each query no more than the last keys of a window", (backend) => {
+  const some = { heads: 4, kvHeads: 2, dim: 16 } as const;
+  const types = [F32, F16, F32] as const;
+  for (const window of [1, 33, 1000]) {
+    attention(backend, { ...some, qLen: 1, kvLen: 90, length: 70, window, always: window === 33 }, 64);
+    attention(backend, { ...some, qLen: 1, kvLen: 130, window, types, length: 129 }, 64);
+    attention(backend, { ...some, qLen: 13, kvLen: 90, length: 80, mask: "causal", window, always: window === 33 }, 64);
+    attention(backend, { ...some, batch: 2, qLen: 40, kvLen: 300, mask: "causal", window, gap: 2 }, 64);
+    attention(backend, { ...some, batch: 3, qLen: 3, kvLen: 100, mask: "causal", window, length: [99, 2, 41] }, 64);
+  }
+  attention(backend, { ...some, qLen: 6, kvLen: 20, length: 4, mask: "causal", window: 2 }, 64); // the first two see nothing
+  attention(backend, { ...some, qLen: 3, kvLen: 6, length: 0, window: 2 }, 64);
+  attention(backend, { ...some, qLen: 2, kvLen: 5000, mask: "causal", window: 100 }, 64);
 });
 
 test("attention() walks over a long cache", (backend) => {

@@ -27,6 +27,8 @@ interface AttentionCase {
    */
   readonly capacity?: number;
   readonly causal?: boolean;
+  /** The last keys that a query sees of those that it sees otherwise; default all. */
+  readonly window?: number;
   readonly q?: Dtype;
   readonly kv?: Dtype;
   readonly out?: Dtype;
@@ -96,6 +98,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       GROUP: each,
       SPLITS: splits,
       PAGE: c.page ?? 0,
+      WINDOW: c.window ?? 0,
     },
     push: {
       q_len: qLen,
@@ -138,7 +141,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
         for (let j = 0; j < seen; j++) {
           let dot = 0;
           for (let d = 0; d < dim; d++) dot += q[from + d] * k[place(blocks[0], pair, j, d)];
-          weights[j] = dot * scale;
+          weights[j] = j < seen - (c.window ?? Infinity) ? -Infinity : dot * scale;
         }
         const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), -Infinity);
         let sum = 0;
@@ -166,6 +169,27 @@ for (const dim of [64, 128]) {
       }
       run(backend, { heads: 2, kvHeads: 1, qLen: 2047, kvLen: 2048 });
     }, needs);
+    kernelTest(`${kernel}() gives each query no more than the last keys of a window`, (backend) => {
+      for (const window of [1, 17, 100]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 129, kvLen: 129, window });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 40, kvLen: 300, capacity: 320, blocks: [4, 8], window });
+        run(backend, { heads: 5, kvHeads: 1, qLen: 9, kvLen: 190, causal: false, window });
+        run(backend, {
+          batch: 2,
+          heads: 4,
+          kvHeads: 2,
+          qLen: 70,
+          kvLen: 700,
+          capacity: 768,
+          page: 64,
+          splits: 3,
+          window,
+        });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 30, kvLen: 10, splits: 2, window }); // the first 20 see nothing
+      }
+      const codes = { kv: KV_CODES, capacity: 256, page: 64, window: 50 };
+      run(backend, { heads: 4, kvHeads: 2, qLen: 70, kvLen: 201, blocks: [4, 8], ...codes });
+    }, [...needs, "attention_merge"]);
     kernelTest(`${kernel}() takes batches, all keys at once, and other dtypes`, (backend) => {
       run(backend, { batch: 3, heads: 4, kvHeads: 2, qLen: 33, kvLen: 70, interleaved: true });
       run(backend, { heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false });

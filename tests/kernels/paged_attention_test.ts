@@ -29,6 +29,8 @@ interface PagedCase {
   readonly out?: Dtype;
   /** Positions of a part; default all. */
   readonly part?: number;
+  /** The last positions that a query sees; default all. */
+  readonly window?: number;
   /** Elements between the queries of sequences, beside their own. */
   readonly gap?: number;
 }
@@ -87,6 +89,7 @@ function attend(backend: Backend, c: PagedCase): void {
       KV_HEADS: kvHeads,
       PAGE,
       SPLITS: splits,
+      WINDOW: c.window ?? 0,
     },
     push: { capacity: (columns + 1) * PAGE, pages, part, scale, q_strides: [row, dim] },
     buffers: {
@@ -114,7 +117,7 @@ function attend(backend: Backend, c: PagedCase): void {
       const scores = Array.from({ length }, (_, j) => {
         let dot = 0;
         for (let d = 0; d < dim; d++) dot += q[b * row + h * dim + d] * k[place(blocks[0], b, head, j, d)];
-        return dot * scale;
+        return j < length - (c.window ?? Infinity) ? -Infinity : dot * scale;
       });
       const most = Math.max(...scores);
       const weights = scores.map((score) => Math.exp(score - most));
@@ -131,6 +134,14 @@ function attend(backend: Backend, c: PagedCase): void {
 }
 
 const KERNELS: readonly KernelName[] = ["paged_attention", "attention_merge"];
+
+kernelTest("paged_attention() sees no more than the last positions of a window", (backend) => {
+  const some = { heads: 4, kvHeads: 2, dim: 64, columns: 6 } as const;
+  for (const window of [40, 150]) {
+    attend(backend, { ...some, lengths: [0, 1, 63, 64, 65, 300, 384], window });
+    attend(backend, { ...some, lengths: [384, 129, 7], window, part: 128, kv: float16 });
+  }
+}, KERNELS);
 
 kernelTest("paged_attention() gives softmax(scale q . k) . v of sequences of unlike lengths", (backend) => {
   attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths: [1, 63, 64, 65, 0, 300], columns: 5 });

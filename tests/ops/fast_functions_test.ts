@@ -121,6 +121,14 @@ Deno.test("crossEntropy() and gatedDeltaUpdate() say what they take", () => {
   assertThrows(() => gatedDeltaUpdate(q, q, v, g, g, null, ones([1, 3])), mx.ShapeError, "mask of shape (1, 2)");
 });
 
+Deno.test("attention says what a window may be", () => {
+  const x = mx.ones([1, 1, 3, 4]);
+  const attend = (options: object): mx.Tensor => mx.fast.scaledDotProductAttention(x, x, x, { scale: 1, ...options });
+  for (const window of [0, -1, 1.5, NaN]) assertThrows(() => attend({ window }), mx.ValueError, "window of at least 1");
+  assertThrows(() => attend({ window: 2, mask: mx.ones([3, 3]).greater(0) }), mx.ValueError, 'no mask or "causal"');
+  assertEquals(flat(attend({ window: 1e15 })), flat(attend({})));
+});
+
 for (const device of testDevices()) {
   Deno.test(`attention with sinks or bounds of more scores than memory should hold, on ${device}`, () =>
     mx.withDevice(device, () =>
@@ -139,6 +147,8 @@ for (const device of testDevices()) {
           [{ mask: "causal", softcap: bound, lengths: [length] }, (i: number, j: number) => j <= i + length - rows],
           [{ mask: mx.array(Array.from({ length: rows }, (_, i) => i % 5)).reshape([rows, 1]).greater(0), sinks }, (i: number) => i % 5 > 0],
           [{ sinks, lengths: [length] }, (_: number, j: number) => j < length],
+          [{ sinks, window: 5, lengths: [length] }, (_: number, j: number) => j < length && j >= length - 5],
+          [{ mask: "causal", sinks, window: 9 }, (i: number, j: number) => j <= i + keys - rows && j > i + keys - rows - 9],
         ] as const;
         for (const [options, sees] of ways) {
           const found = mx.fast.scaledDotProductAttention(q, k, v, { scale: 1, ...options });

@@ -47,6 +47,7 @@ BASE = {
     "tie_word_embeddings": True,
     "eos_token_id": 510,
 }
+WIDE = {"hidden_size": 256, "intermediate_size": 384}
 WINDOWED = ["sliding_attention", "full_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
 QWEN3_MOE = {
@@ -156,7 +157,7 @@ CASES = [
             "logits_scaling": 2.0,
             "attention_multiplier": 0.08,
             "embedding_multiplier": 4.0,
-            "residual_multiplier": 1.0,
+            "residual_multiplier": 0.3,
         },
         [FOUR_BITS],
     ),
@@ -435,6 +436,30 @@ CASES = [
             "norm_topk_prob": False,
         },
     ),
+    *case(
+        "Mistral with windows and layers that kernels compute",
+        "mistral",
+        {**WIDE, "layer_types": WINDOWED, "sliding_window": 9},
+        [FOUR_BITS],
+    ),
+    *case(
+        "Ministral 3 with layers that kernels compute",
+        "ministral3",
+        {
+            **WIDE,
+            "layer_types": WINDOWED[::-1],
+            "sliding_window": 16,
+            "rope_parameters": {
+                **YARN,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "rope_theta": 10000.0,
+                "llama_4_scaling_beta": 0.3,
+            },
+        },
+        [FOUR_BITS],
+    ),
+    *case("SmolLM3 with layers that kernels compute", "smollm3", {**WIDE, "no_rope_layers": [0, 1]}, [FOUR_BITS]),
 ]
 
 # Checkpoints whose prompt caches are saved.

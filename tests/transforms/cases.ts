@@ -243,6 +243,11 @@ export const CASES: readonly TransformCase[] = [
     shapes: [[2, 2, 2, 3], [2, 2, 3, 3], [2, 2, 3, 5]],
   },
   {
+    name: "fast.scaledDotProductAttention with a window",
+    run: (q, k, v) => any(mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.5, mask: "causal", window: 2 })),
+    shapes: [[1, 2, 4, 4], [1, 1, 5, 4], [1, 1, 5, 4]],
+  },
+  {
     name: "fast.scaledDotProductAttention by its mask",
     run: (q, m) => any(mx.fast.scaledDotProductAttention(q, q, q, { scale: 0.5, mask: m })),
     shapes: [[1, 2, 3, 4], [3, 3]],

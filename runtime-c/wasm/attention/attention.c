@@ -5,7 +5,8 @@
 // pass exact. A few rows read float16 keys and values, and codes, in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
 // a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions are in pages of so many.
-// Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask. Pages of uint8 have codes (kv_codes.h).
+// Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask. Pages of uint8 have codes (kv_codes.h). Where spec constant 12,
+// WINDOW, is not 0, a query sees the last WINDOW of the keys that it sees otherwise.
 
 #include "attention/attention_codes.h"
 #include "attention/attention_half.h"
@@ -85,11 +86,23 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
     b->sum[i] += f4_sum(sum);
 }
 
+// The keys before this one are those that a row sees, or the last of them.
+static int64_t end_of(const Block *b, uint32_t row) {
+    if (b->call->spec[6] != MASK_CAUSAL) return b->length;
+    return (int64_t)b->query[row] + b->length - b->p->q_len + 1;
+}
+
+// Masks the scores of keys from `first` on that are before the window of a row.
+static void mask_window(Block *b, uint32_t row, uint32_t first, uint32_t window) {
+    int64_t unseen = end_of(b, row) - window - first;
+    for (int64_t j = 0; j < unseen && j < KEYS; j++) b->scores[row][j] = NEGATIVE_INFINITY;
+}
+
 // Computes a block; `split` where its dims and dtype fit. False, and nothing done, if that cannot serve the values.
 static bool run_block(Block *b, bool split) {
     const struct AttentionPush *p = b->p;
     const uint32_t *spec = b->call->spec;
-    uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5];
+    uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5], window = spec[12];
     uint32_t last_query = 0;
     b->split = split && spec[4] == DTYPE_F16 && dim % 8 == 0 && v_dim % 8 == 0;
     b->coded = spec[4] == DTYPE_U8 && dim % CODE_DIMS == 0 && v_dim % CODE_DIMS == 0;
@@ -111,7 +124,9 @@ static bool run_block(Block *b, bool split) {
     // Beyond the last query's last key a causal block sees nothing.
     int64_t end = b->length, causal_end = (int64_t)last_query + b->length - p->q_len + 1;
     if (spec[6] == MASK_CAUSAL && causal_end < end) end = causal_end;
-    for (uint32_t first = 0; (int64_t)first < end; first += KEYS) {
+    // Nor before the window of its first query, whole pieces of keys.
+    int64_t begin = window && end_of(b, 0) > window ? (end_of(b, 0) - window) / KEYS * KEYS : 0;
+    for (uint32_t first = (uint32_t)begin; (int64_t)first < end; first += KEYS) {
         uint32_t count = min_u32(KEYS, (uint32_t)end - first);
         bool here = (b->split || b->coded) && b->rows <= FEW_ROWS && count == KEYS;
         if (here && b->coded) {
@@ -129,6 +144,7 @@ static bool run_block(Block *b, bool split) {
         for (uint32_t i = 0; i < b->rows; i++) {
             mask_keys(b->call, p->mask_strides, (Place){b->batch, b->head[i], b->query[i]}, (int64_t)b->length - p->q_len, first, count,
                       b->scores[i]);
+            if (window) mask_window(b, i, first, window);
             softmax_row(b, i, v_dim);
         }
         if (here && b->coded) {

@@ -8,7 +8,8 @@
 // Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
 // clamped to 0..kv_len. Where PAGE is not 0, positions are in pages of so many. Then the
 // kv_len / PAGE pages of each batch row are in the place of a mask. Features may lie in blocks of K_BLOCK and V_BLOCK,
-// multiples of 4. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8.
+// multiples of 4. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8. Where WINDOW is not 0, a query sees the last WINDOW
+// of the keys that it sees otherwise.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).
@@ -29,6 +30,7 @@ layout(constant_id = 8) const uint HAS_LENGTHS = 0;
 layout(constant_id = 9) const uint PAGE = 0;
 layout(constant_id = 10) const uint K_BLOCK = 0; // 0: all features of a position lie together
 layout(constant_id = 11) const uint V_BLOCK = 0;
+layout(constant_id = 12) const uint WINDOW = 0; // only without a mask, or with the causal one
 
 #include "include/vec4.glsl"
 #include "include/vector.glsl"
@@ -57,8 +59,12 @@ uint64_t row_address(uint64_t address, int strides[3], uint h, uint position, ui
     return element_address(address, i, DTYPE_BYTES(dtype));
 }
 
+// The keys before this one are those that query `row` sees, or the last WINDOW of them.
+int end_of(uint row) { return MASK_MODE == MASK_CAUSAL ? int(row + 1 + kv_length) - int(pc.p.q_len) : int(kv_length); }
+
 // Lowest for keys that query `row` must not see.
 float masked(float score, uint row, uint key) {
+    if (WINDOW != 0 && int(key + WINDOW) < end_of(row)) return LOWEST;
     if (MASK_MODE == MASK_CAUSAL) return int(key) > int(row + kv_length) - int(pc.p.q_len) ? LOWEST : score;
     if (MASK_MODE == MASK_NONE) return score;
     int i = int(batch) * pc.p.mask_strides[0] + int(head) * pc.p.mask_strides[1] + int(row) * pc.p.mask_strides[2] +
@@ -163,7 +169,8 @@ void attention(uint queries) {
     // Beyond the last query's last key a causal block sees nothing.
     uint end = kv_length;
     if (MASK_MODE == MASK_CAUSAL) { end = uint(clamp(int(query0 + queries + kv_length) - int(pc.p.q_len), 0, int(kv_length))); }
-    for (uint first = 0; first < end; first += THREADS) {
+    uint begin = WINDOW != 0 ? uint(max(end_of(query0) - int(WINDOW), 0)) : 0;
+    for (uint first = begin; first < end; first += THREADS) {
         uint count = min(THREADS, end - first);
         score_keys(queries, first, count);
         barrier();

@@ -10,7 +10,8 @@
 //
 // Parts have pc.p.part positions. Of SPLITS parts each leaves its outputs in float32, out (split, batch, heads, HEAD_DIM).
 // It also leaves the largest score, in powers of two, and the sum of weights; attention_merge does the rest. A part
-// that has no positions leaves a sum of 0 and no outputs. A sequence without positions gives 0.
+// that has no positions leaves a sum of 0 and no outputs. A sequence without positions gives 0. Where WINDOW is not 0, a query sees the last
+// WINDOW positions: a part begins with the page of the first of them.
 //
 // Queries begin at multiples of four elements. Pages have the layout of include/kv_address.glsl. Their PAGE positions are an even number, HEAD_DIM a multiple of 32.
 // THREADS is a multiple of PAGE / 2, which is a multiple of 8. Workgroups: (KV_HEADS, SPLITS, batch).
@@ -28,6 +29,7 @@ layout(constant_id = 5) const uint GROUP = 1;
 layout(constant_id = 6) const uint KV_HEADS = 1;
 layout(constant_id = 7) const uint PAGE = 64;
 layout(constant_id = 8) const uint SPLITS = 1;
+layout(constant_id = 9) const uint WINDOW = 0;
 
 #include "include/vec4.glsl"
 #include "include/vector.glsl"
@@ -163,6 +165,8 @@ void main() {
     sequence = gl_WorkGroupID.z;
     uint length = uint(clamp(I32s(pc.address[4]).v[sequence], 0, int(pc.p.capacity - PAGE)));
     uint begin = gl_WorkGroupID.y * pc.p.part, end = min(length, begin + pc.p.part);
+    uint seen_from = WINDOW != 0u && length > WINDOW ? length - WINDOW : 0u;
+    if (WINDOW != 0u) begin = max(begin, seen_from / PAGE * PAGE);
     if (SPLITS > 1u && begin >= end) {
         if (gl_LocalInvocationID.x < GROUP) store_stats(gl_LocalInvocationID.x, LOWEST, 0.0);
         return;
@@ -185,6 +189,7 @@ void main() {
             scores[g] = vec2(0.0);
         if (there) score(page, pair);
         bvec2 seen = bvec2(first + pair < end, first + pair + 1u < end);
+        if (WINDOW != 0u) seen = bvec2(seen.x && first + pair >= seen_from, seen.y && first + pair + 1u >= seen_from);
         [[unroll]] for (uint g = 0; g < GROUP; g++) {
             scores[g] = mix(vec2(LOWEST), scores[g], seen);
             float largest = subgroupMax(max(scores[g].x, scores[g].y));

@@ -27,6 +27,7 @@ export type AttributeKind =
   | "scalar"
   | "number"
   | "integer"
+  | "integer?"
   | "integers"
   | "integers?"
   | "boolean"
@@ -139,11 +140,16 @@ function elementwiseFits(result: Value, fn: string, inputs: readonly Operand[]):
   return result.dtype === dtype || (fn !== "select" && (result.dtype === bool || result.dtype === float32));
 }
 
-const ATTENTION = { scale: "number", mask: ["none", "causal", "bool", "add"], hasLengths: "boolean" } as const;
+const ATTENTION = {
+  scale: "number",
+  mask: ["none", "causal", "bool", "add"],
+  hasLengths: "boolean",
+  window: "integer?",
+} as const;
 
 /** The shape that attention to `dtype` gives; undefined if its inputs, `rest` being mask and lengths, do not belong together. */
 function attentionShape(
-  { mask, hasLengths }: OpAttrs["attention"],
+  { mask, hasLengths, window }: OpAttrs["attention"],
   dtype: Dtype,
   [q, k, v]: readonly Operand[],
   inputs: readonly Operand[],
@@ -157,6 +163,7 @@ function attentionShape(
   }
   if (!apart(k.shape, v.shape, 3) || Math.max(dim, v.shape[3]) > 256) return undefined;
   const masked = mask === "bool" || mask === "add";
+  if (window !== undefined && (masked || window < 1)) return undefined;
   if (inputs.length !== (masked ? 1 : 0) + (hasLengths ? 1 : 0)) return undefined;
   const rest = [...inputs];
   const lengths = hasLengths ? rest.pop() : undefined;

@@ -219,6 +219,7 @@ class HeaderReader {
       case "boolean?":
         return this.#boolean("an attribute");
       case "integer":
+      case "integer?":
         return this.#integer();
       case "integers":
       case "integers?":

@@ -6,7 +6,7 @@
 
 import { type Dtype, int32 } from "../../graph/dtype.ts";
 import type { OpAttrs } from "../../graph/node.ts";
-import { add, clip, divide, less, lessEqual, multiply, subtract, where } from "../ops/binary.ts";
+import { add, clip, divide, greater, less, lessEqual, logicalAnd, multiply, subtract, where } from "../ops/binary.ts";
 import { arange } from "../ops/creation.ts";
 import { tanh } from "../ops/unary.ts";
 import { astype, expandDims, reshape, swapaxes } from "../ops/movement.ts";
@@ -15,6 +15,19 @@ import type { Tensor } from "../tensor/tensor.ts";
 
 /** The lowest float32. */
 const LOWEST = -3.4028234663852886e38;
+
+/** The last key that each query sees as far as the causal mask and the number of keys say: int32, to broadcast to (…, Tq, Tk). */
+function lastKeys({ mask }: OpAttrs["attention"], qLen: number, lengths: Tensor | number): Tensor {
+  if (mask !== "causal") return astype(subtract(lengths, 1), int32);
+  return astype(add(reshape(arange(0, qLen, 1, int32), [qLen, 1]), subtract(lengths, qLen)), int32);
+}
+
+/** The bool mask (B or 1, 1, Tq or 1, Tk) of an attention with a window. `keys` are all rows, `lengths` those that hold keys. */
+export function windowMask(attrs: OpAttrs["attention"], queries: number, keys: number, lengths?: Tensor): Tensor {
+  const column = arange(0, keys, 1, int32);
+  const last = lastKeys(attrs, queries, lengths ? clip(reshape(lengths, [-1, 1, 1, 1]), 0, keys) : keys);
+  return logicalAnd(lessEqual(column, last), greater(column, subtract(last, attrs.window!)));
+}
 
 /** Scores, and views of other arrays in their shape. */
 export interface AttentionScores {
@@ -58,10 +71,9 @@ export function attentionScores(
     inside = less(column, lengths);
     scores = where(inside, scores, -Infinity);
   }
-  if (attrs.mask === "causal") {
-    const last = add(reshape(arange(0, qLen, 1, int32), [qLen, 1]), subtract(lengths, qLen));
-    scores = where(lessEqual(column, astype(last, int32)), scores, -Infinity);
-  }
+  const last = lastKeys(attrs, qLen, lengths);
+  if (attrs.mask === "causal") scores = where(lessEqual(column, last), scores, -Infinity);
+  if (attrs.window !== undefined) scores = where(greater(column, subtract(last, attrs.window)), scores, -Infinity);
   if (attrs.mask === "bool") scores = where(grouped(rest[0]), scores, -Infinity);
   if (attrs.mask === "add") {
     const shifted = add(scores, astype(grouped(rest[0]), accumulator));

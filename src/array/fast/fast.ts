@@ -236,6 +236,8 @@ export interface AttentionOptions {
    * broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
    */
   readonly mask?: null | "causal" | TensorLike;
+  /** How many keys a query sees, at least 1: the last of those that it sees otherwise. For no mask or "causal"; null or nothing: all. */
+  readonly window?: number | null;
   /** One more logit for each query head in the softmax, which gives no value: shape (Hq,), of a type that the result's holds. */
   readonly sinks?: TensorLike | null;
   /** Bounds scores before the mask, smoothly: to softcap * tanh(score / softcap). Above 0; null or nothing: no bound. */
@@ -250,6 +252,7 @@ export interface AttentionOptions {
 const ATTENTION_OPTIONS = {
   scale: true,
   mask: true,
+  window: true,
   sinks: true,
   softcap: true,
   lengths: true,
@@ -257,6 +260,9 @@ const ATTENTION_OPTIONS = {
   keyof AttentionOptions,
   true
 >;
+
+/** More keys than there are: positions have 31 bits. */
+const MAX_WINDOW = 2 ** 30;
 
 /** Largest head dimension that the attention kernel takes. */
 const MAX_HEAD_DIM = 256;
@@ -314,7 +320,13 @@ export function scaledDotProductAttention<Q extends TensorLike, K extends Tensor
     }
     inputs.push(lengths);
   }
-  const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
+  const window = checkedWindow(name, options.window ?? undefined, mode);
+  const attrs: OpAttrs["attention"] = {
+    scale: options.scale,
+    mask: mode,
+    hasLengths: lengths !== undefined,
+    ...window,
+  };
   const sinks = options.sinks ?? null;
   const softcap = options.softcap ?? undefined;
   if (softcap !== undefined && !(toNumber(name, "softcap", softcap) > 0)) {
@@ -372,6 +384,24 @@ function attentionInBlocks(
     return attentionComposite([block, k, v, seen], { ...attrs, hasLengths: true }, dtype, sinks, softcap);
   });
   return concatenate(blocks, 2);
+}
+
+/** The attribute of a window of so many keys, if there is one. */
+function checkedWindow(
+  name: string,
+  window: number | undefined,
+  mask: OpAttrs["attention"]["mask"],
+): Pick<OpAttrs["attention"], "window"> {
+  if (window === undefined) return {};
+  if (!Number.isSafeInteger(toNumber(name, "window", window)) || window < 1) {
+    throw new ValueError(`${name}() expected a whole window of at least 1: found ${window}`);
+  }
+  if (mask === "bool" || mask === "add") {
+    throw new ValueError(
+      `${name}() takes a window with no mask or "causal": found an array, which can hide keys itself`,
+    );
+  }
+  return { window: Math.min(window, MAX_WINDOW) };
 }
 
 /** A mask of a wider dtype than the result would be rounded silently, so it is an error. */

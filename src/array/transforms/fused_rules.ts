@@ -8,12 +8,12 @@
 import { type Dtype, float32, promote } from "../../graph/dtype.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import { type AttentionScores, attentionScores, productIn } from "../fast/attention_scores.ts";
+import { type AttentionScores, attentionScores, productIn, windowMask } from "../fast/attention_scores.ts";
 import { add, equal, multiply, subtract, where } from "../ops/binary.ts";
 import { full } from "../ops/creation.ts";
 import { accumulatorOf, defineFused } from "../fast/fused.ts";
 import { concatenate, split } from "../ops/join.ts";
-import { astype, reshape, reshapeNode, sliceNode, swapaxes } from "../ops/movement.ts";
+import { astype, broadcastTo, reshape, reshapeNode, sliceNode, swapaxes } from "../ops/movement.ts";
 import { max, mean, softmax, sum } from "../ops/reduce.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { exp, log, rsqrt, square } from "../ops/unary.ts";
@@ -132,9 +132,27 @@ function acrossQueries(dtype: Dtype, weights: Tensor, x: Tensor): Tensor {
   return productIn(dtype, swapaxes(rows(weights), -1, -2), rows(x));
 }
 
+/** Attributes of an attention, and its mask and lengths as nodes. */
+interface Masked {
+  readonly attrs: OpAttrs["attention"];
+  readonly rest: readonly Node[];
+}
+
+/** An attention whose window, which the kernels of gradients do not know, is a mask. */
+function withoutWindow({ attrs: { window, ...attrs }, rest }: Masked, q: Node, k: Node): Masked {
+  if (window === undefined) return { attrs, rest };
+  const [batch, heads, queries] = q.shape;
+  const keys = k.shape[2];
+  const lengths = attrs.hasLengths ? wrap(rest[rest.length - 1]) as Tensor : undefined;
+  const mask = broadcastTo(windowMask({ ...attrs, window }, queries, keys, lengths), [batch, heads, queries, keys]);
+  return { attrs: { ...attrs, mask: "bool" }, rest: [nodeOf(mask), ...rest] };
+}
+
 /** The gradients in primitives over halves; only factors of products are not in float32. */
-function attentionOfHalves(step: Step, cotangent: AnyTensor, attrs: OpAttrs["attention"]): (AnyTensor | undefined)[] {
-  const [q, k, v, ...rest] = step.entry.inputs.map((node) => wrap(node) as Tensor);
+function attentionOfHalves(step: Step, cotangent: AnyTensor, masked: Masked): (AnyTensor | undefined)[] {
+  const { attrs } = masked;
+  const [q, k, v] = step.entry.inputs.map((node) => wrap(node) as Tensor);
+  const rest = masked.rest.map((node) => wrap(node) as Tensor);
   const { scores, grouped, shared } = attentionScores(q, k, rest, attrs, float32);
   const shares = softmax(scores, -1);
   const allSee = attrs.mask === "none" || (attrs.mask === "causal" && q.shape[2] <= k.shape[2]);
@@ -157,14 +175,15 @@ function attentionOfHalves(step: Step, cotangent: AnyTensor, attrs: OpAttrs["att
 
 /** Undefined if primitives are faster, or an added mask has a derivative too: that has an element for each score. */
 function attentionBack(step: Step, cotangent: AnyTensor): (AnyTensor | undefined)[] | undefined {
-  const { inputs, attrs } = step.entry;
-  const [q, k, v, ...rest] = inputs;
-  if (rest.some((_, i) => step.wants(i + 3))) return undefined;
-  const own = attrs as OpAttrs["attention"];
+  const { inputs } = step.entry;
+  const [q, k, v, ...given] = inputs;
+  if (given.some((_, i) => step.wants(i + 3))) return undefined;
+  const masked = withoutWindow({ attrs: step.entry.attrs as OpAttrs["attention"], rest: given }, q, k);
+  const { attrs: own, rest } = masked;
   if (attentionInPrimitives(q, k, own)) return undefined;
   const c = nodeOf(cotangent);
   if ([k, v, c].every(({ dtype }) => dtype === q.dtype) && attentionOnMatrices(q, k)) {
-    return attentionOfHalves(step, cotangent, own);
+    return attentionOfHalves(step, cotangent, masked);
   }
   const accumulator = accumulatorOf(promote(step.entry.dtype, float32));
   const statsShape = [...q.shape.slice(0, 3), 2];

@@ -83,10 +83,8 @@ const UNFUSED = [
   "normOffset",
   "scoreCap",
   "sinks",
-  "queryGrowth",
   "layerKinds",
   "outputGate",
-  "residualScale",
   "joinedProjections",
   "experts",
   "expertsBeside",
@@ -97,11 +95,14 @@ const UNFUSED = [
   "latent",
 ] as const satisfies readonly (keyof DecoderConfig)[];
 
-/** Whether fused steps compute the layers of a config: all have positions, see the whole context, and have keys and values of like heads. */
+/** Different positions and windows of layers that fused steps compute. */
+const FUSED_KINDS = 2;
+
+/** Whether fused steps compute the layers of a config: they are of few kinds, and have keys and values of like heads. */
 function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
-  return !UNFUSED.some((name) => config[name]) &&
-    layerAttention.every(({ window, rope }) => window === undefined && rope !== undefined) &&
+  const kinds = new Set(layerAttention.map(({ window, rope }) => JSON.stringify([window, rope])));
+  return !UNFUSED.some((name) => config[name]) && kinds.size <= FUSED_KINDS &&
     layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
       (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
     );

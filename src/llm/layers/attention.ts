@@ -102,9 +102,11 @@ export class Attention extends Module {
     const rotated = this.#rotated(this.#split(queries, heads, this[this.#names.queryNorm]), pass);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
     const { keys, values, lengths } = this.#keysValues(own, cache, pass);
+    // Sinks and bounds have no kernel: a mask is computed once for all layers.
+    const isPrimitive = this.sinks !== undefined || scoreCap !== undefined;
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
-      mask: pass.mask(window, keys.shape[2]),
+      ...(isPrimitive ? { mask: pass.mask(window, keys.shape[2]) } : pass.seen(window)),
       sinks: this.sinks?.astype(q.dtype),
       softcap: scoreCap,
       lengths,

@@ -23,16 +23,19 @@ export class Pass {
     this.#rows = rows;
   }
 
-  /**
-   * The mask of attention to `keys` positions from position 0 on. Each token sees the positions up to its own, or the last `window` of
-   * those.
-   */
-  mask(window: number | undefined, keys: number): Tensor | "causal" | null {
+  /** What each token sees: the positions up to its own, or the last `window` of those. */
+  seen(window: number | undefined): Pick<mx.fast.AttentionOptions, "window"> & { readonly mask: "causal" | null } {
     const { offset } = this;
     const rows = this.#rows;
-    if (window === undefined || (typeof offset === "number" && offset + rows <= window)) {
-      return rows > 1 ? "causal" : null;
-    }
+    const mask = rows > 1 ? "causal" : null;
+    const seesAll = window === undefined || (typeof offset === "number" && offset + rows <= window);
+    return seesAll ? { mask } : { mask, window };
+  }
+
+  /** The same as a mask over `keys` positions from position 0 on, which layers share. */
+  mask(given: number | undefined, keys: number): Tensor | "causal" | null {
+    const { mask: plain, window } = this.seen(given);
+    if (window === undefined || window === null) return plain;
     const name = `${window} ${keys}`;
     const mask = this.#masks.get(name) ?? this.#windowMask(window, keys);
     this.#masks.set(name, mask);

@@ -5,6 +5,7 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
+import { float32Bits } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -14,11 +15,11 @@ import {
   ACTIVATIONS,
   type DecoderSizes,
   type DecoderSpec,
+  kindNumbers,
+  kindsOf,
   LANES,
   MAX_ROPES,
   type Rope,
-  ropeNumbers,
-  ropesOf,
   THREADS,
 } from "./spec.ts";
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
@@ -99,6 +100,7 @@ export function sizeConstants(
 /** Specialisation of all kernels of a decoder but for how they walk a cache. */
 export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
   const { headNorm, qkvBias, activation } = d.features;
+  const [first, second] = kindsOf(d.layers);
   return {
     ...sizeConstants(d.sizes),
     DTYPE_W: d.norm.dtype.code,
@@ -107,6 +109,11 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     HEAD_NORM: Number(headNorm),
     QKV_BIAS: Number(qkvBias),
     ACTIVATION: ACTIVATIONS.indexOf(activation),
+    RESIDUAL_SCALE: float32Bits(d.residualScale),
+    WINDOW_0: first.window ?? 0,
+    WINDOW_1: second?.window ?? 0,
+    GROWTH: float32Bits(d.growth?.beta ?? 0),
+    GROWTH_CONTEXT: d.growth?.context ?? 0,
     ...pageConstant(d.cache),
   };
 }
@@ -126,19 +133,19 @@ export function decodePush(d: DecoderSpec): DecoderPush {
   };
 }
 
-/** Push constants of a dispatch that begins with a layer: its number, and the ropes of layers from there on, a bit each. */
+/** Push constants of a dispatch that begins with a layer: its number, and the ropes of layers from there on, a bit each: their kinds. */
 export function layerPush(
   d: DecoderSpec,
   layer: number,
 ): { readonly layer: number; readonly ropes: readonly number[] } {
   const words = [0, 0];
-  ropeNumbers(d.layers).slice(layer, layer + 32 * words.length).forEach((rope, n) => words[n >> 5] |= rope << (n & 31));
+  kindNumbers(d.layers).slice(layer, layer + 32 * words.length).forEach((kind, n) => words[n >> 5] |= kind << (n & 31));
   return { layer, ropes: words.map((word) => word >>> 0) };
 }
 
 /** As many ropes as the kernels that open a token compute: where layers have fewer, the first one once more. */
 function openedRopes(d: DecoderSpec): readonly Rope[] {
-  const ropes = ropesOf(d.layers);
+  const ropes = kindsOf(d.layers).map(({ rope }) => rope);
   return Array.from({ length: MAX_ROPES }, (_, i) => ropes[i] ?? ropes[0]);
 }
 

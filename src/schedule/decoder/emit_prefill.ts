@@ -195,12 +195,22 @@ export class Prompt {
     const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
     const rows = index ? sizeOf(index.shape) : r.rows;
     const { value: before, own } = this.#residual(r.x);
-    this.#residuals.set(r.x, { value: take(before), own, parts: productParts(l, take(attended), o, rows) });
+    this.#residuals.set(r.x, {
+      value: take(before),
+      own,
+      parts: productParts(l, take(attended), o, rows),
+      scale: r.scales[0],
+    });
     const normed = this.#norm(r.x, rows, r.norm, r.eps);
     const activation = ACTIVATIONS.indexOf(r.activation);
     const gated = gatedProduct(l, normed, gateUp, rows, { activation, scale: 1 / SHRINK });
     const { value } = this.#residual(r.x);
-    this.#residuals.set(r.out, { value, own: true, parts: productParts(l, gated, down, rows), scale: SHRINK });
+    this.#residuals.set(r.out, {
+      value,
+      own: true,
+      parts: productParts(l, gated, down, rows),
+      scale: SHRINK * r.scales[1],
+    });
   }
 
   /** Some of the rows of x. */

@@ -25,8 +25,22 @@ export interface Rope {
   readonly freqs: Node | undefined;
 }
 
+/** In which layers of a decoder may differ. */
+export interface LayerKind {
+  /** Of a layer without positions it has the scale 0. */
+  readonly rope: Rope;
+  /** How many positions a token sees, its own the last of them; undefined for all. */
+  readonly window: number | undefined;
+}
+
+/** Queries at a position p are multiplied by 1 + beta * log(1 + floor(p / context)). */
+export interface QueryGrowth {
+  readonly beta: number;
+  readonly context: number;
+}
+
 /** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link kvLayoutFor}. */
-export interface DecoderLayer {
+export interface DecoderLayer extends LayerKind {
   readonly norm: Node;
   readonly q: Matrix;
   readonly k: Matrix;
@@ -45,7 +59,6 @@ export interface DecoderLayer {
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
-  readonly rope: Rope;
 }
 
 /** Sizes that the kernels are specialised for. */
@@ -91,6 +104,10 @@ export interface DecoderStep {
   /** Of the norms of heads; 0 if there are none. */
   readonly headEps: number;
   readonly scoreScale: number;
+  /** Undefined where queries do not grow. */
+  readonly growth: QueryGrowth | undefined;
+  /** The factor of what attention and the feed-forward part add to the residual. */
+  readonly residualScale: number;
 }
 
 /** The row of a token in a table, rounded to a dtype. */
@@ -160,22 +177,26 @@ export interface DecoderSpec extends DecoderStep {
   readonly end: SamplingTail | undefined;
 }
 
-/** Different ropes of layers that the kernels serve: states have angles of so many (ROPES of shaders/states.zon). */
+/** Different kinds of layers that the kernels serve: states have angles of the ropes of so many (ROPES of shaders/states.zon). */
 export const MAX_ROPES = 2;
 
 function isSameRope(a: Rope, b: Rope): boolean {
   return a.base === b.base && a.scale === b.scale && a.freqs === b.freqs;
 }
 
-/** The different ropes of layers, in the order in which layers first have them. */
-export function ropesOf(layers: readonly Pick<DecoderLayer, "rope">[]): readonly Rope[] {
-  return layers.map(({ rope }) => rope).filter((rope, i, all) => all.findIndex((o) => isSameRope(o, rope)) === i);
+function isSameKind(a: LayerKind, b: LayerKind): boolean {
+  return a.window === b.window && isSameRope(a.rope, b.rope);
 }
 
-/** Which of {@link ropesOf} each layer has. */
-export function ropeNumbers(layers: readonly Pick<DecoderLayer, "rope">[]): readonly number[] {
-  const ropes = ropesOf(layers);
-  return layers.map(({ rope }) => ropes.findIndex((o) => isSameRope(o, rope)));
+/** The different kinds of layers, in the order in which layers first are of them. */
+export function kindsOf(layers: readonly LayerKind[]): readonly LayerKind[] {
+  return layers.filter((layer, i) => layers.findIndex((other) => isSameKind(other, layer)) === i);
+}
+
+/** Of which of {@link kindsOf} each layer is. */
+export function kindNumbers(layers: readonly LayerKind[]): readonly number[] {
+  const kinds = kindsOf(layers);
+  return layers.map((layer) => kinds.findIndex((other) => isSameKind(other, layer)));
 }
 
 /** Sequences, or tokens of a chunk, that are decoded together at most: products that take many rows at once serve more of them. */

@@ -12,8 +12,8 @@ import { StretchedRoPE } from "../../../src/llm/layers/rope.ts";
 import type { DecoderModel } from "../../../src/llm/layers/decoder_model.ts";
 import { layerPush } from "../../../src/schedule/decoder/emission.ts";
 import type { DecoderSpec, Rope } from "../../../src/schedule/decoder/spec.ts";
-import type { options } from "../../../src/schedule/plan/options.ts";
 import { assertAgrees, type Batch, type Found, ofSequence, shapeOf, steps } from "../../support/models/decode_steps.ts";
+import { launchModesOn, STEP_KINDS, type StepKind } from "../../support/models/step_kinds.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
@@ -34,56 +34,14 @@ function wavelengths(dims: number): number[] {
   return Array.from({ length: dims / 2 }, (_, i) => 1.25 ** i);
 }
 
-interface Kind {
-  readonly options: Partial<typeof options>;
-  /** A kernel of its layers, with barriers, and where all are in one dispatch. */
-  readonly barriers: RegExp;
-  readonly persistent: RegExp;
-  readonly rope: keyof typeof ROPES;
-  readonly batch?: Partial<Batch>;
-}
-
-const KINDS: Readonly<Record<string, Kind>> = {
-  "with split_k kernels": {
-    options: { gemv: "off", batched: "off" },
-    barriers: /^decode_qkv_/,
-    persistent: /^decode_layers/,
-    rope: "another base and scale",
-  },
-  "with split_k kernels in words of 32 bits": {
-    options: { gemv: "off", batched: "off", accumulators: "i32" },
-    barriers: /^decode_qkv_i32$/,
-    persistent: /^decode_qkv_i32$/,
-    rope: "wavelengths",
-  },
-  "with gemv kernels": {
-    options: { gemv: "on", batched: "off" },
-    barriers: /^decode_gemv_phase$/,
-    persistent: /^decode_gemv_layers$/,
-    rope: "wavelengths",
-  },
-  "of several sequences": {
-    options: { batched: "on" },
-    barriers: /^batch_layers/,
-    persistent: /^batch_layers/,
-    rope: "another base and scale",
-    batch: { positions: [270, 31, 5] },
-  },
-  "of a chunk": {
-    options: { batched: "on" },
-    barriers: /^batch_layers/,
-    persistent: /^batch_layers/,
-    rope: "wavelengths",
-    batch: { tokens: 3 },
-  },
+/** The rope of the layers of each kind of step. */
+const ROPE_OF: Readonly<Record<StepKind, keyof typeof ROPES>> = {
+  "with split_k kernels": "another base and scale",
+  "with split_k kernels in words of 32 bits": "wavelengths",
+  "with gemv kernels": "wavelengths",
+  "of several sequences": "another base and scale",
+  "of a chunk": "wavelengths",
 };
-
-/** How layers wait for each other: what waits inside of a dispatch runs where subgroups have 32 threads. */
-function launchModesOn(device: string): readonly ("barriers" | "per_phase" | "persistent")[] {
-  const { subgroup, concurrent } = mx.withDevice(device, getBackend).limits;
-  if (subgroup < 32) return ["barriers"];
-  return concurrent ? ["barriers", "per_phase", "persistent"] : ["barriers", "per_phase"];
-}
 
 /** A model in which every second layer has the rope that `make` gives. */
 async function withModel(
@@ -109,7 +67,8 @@ async function withModel(
 }
 
 for (const device of DEVICES.filter((name) => name !== "wasm")) {
-  for (const [kind, { options, barriers, persistent, rope, batch: other }] of Object.entries(KINDS)) {
+  for (const [kind, { options, barriers, persistent, batch: other }] of STEP_KINDS) {
+    const rope = ROPE_OF[kind];
     Deno.test(`steps ${kind} agree with op by op where every second layer has ${rope} on ${device}`, async () => {
       using _regions = withOptions({ regions: "on" }); // caches lie as fused kernels have them
       const batch = { ...BATCH, ...other };

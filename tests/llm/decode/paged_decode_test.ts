@@ -10,7 +10,9 @@ import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { FUSED_LAYOUT, PAGE } from "../../../src/graph/kv_layout.ts";
+import type { LanguageModel } from "../../../src/llm/models/mod.ts";
 import type { options } from "../../../src/schedule/plan/options.ts";
+import { type Architecture, modelOf } from "../../support/models/architectures.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
@@ -25,6 +27,8 @@ interface Case extends Omit<PagedBatch, "layout" | "steps" | "dtype"> {
   readonly shape: ReturnType<typeof shapeOf>;
   readonly groupSize?: number;
   readonly dtype?: mx.Dtype;
+  /** Layers other than those of Qwen3. */
+  readonly architecture?: Architecture;
   readonly options: Partial<typeof options>;
   /** A kernel that must have run. */
   readonly kernel: RegExp;
@@ -37,7 +41,53 @@ interface Case extends Omit<PagedBatch, "layout" | "steps" | "dtype"> {
 const SMALL = { ...shapeOf(256, 192, 4, 2, 64), layers: 2 };
 const EDGES = [62, 63, 64, 65, 127, 128, 0, 1, 126, 190, 31, 32, 33, 129, 7, 100, 64];
 
+const ROPE = { ropeTheta: 10000, ropeScaling: { type: "default" } } as const;
+/** Layers of which the first one sees few positions. */
+const WINDOWED: Architecture = {
+  qkNorm: true,
+  qkvBias: false,
+  activation: "silu",
+  layerAttention: [40, undefined].map((window) => ({ window, rope: ROPE })),
+};
+
 const CASES: readonly Case[] = [
+  {
+    what: "one with a window, in split_k kernels",
+    architecture: WINDOWED,
+    shape: SMALL,
+    columns: 3,
+    positions: [126],
+    options: { gemv: "off", launchMode: "barriers" },
+    kernel: /^decode_qkv/,
+  },
+  {
+    what: "one with a window, in gemv kernels",
+    architecture: WINDOWED,
+    shape: { ...shapeOf(256, 256, 4, 2, 64), layers: 2 },
+    columns: 3,
+    positions: [126],
+    options: { gemv: "on", launchMode: "barriers" },
+    kernel: /^decode_gemv_phase/,
+  },
+  {
+    what: "seven with a window",
+    architecture: WINDOWED,
+    shape: SMALL,
+    columns: 4,
+    positions: [64, 5, 127, 128, 190, 100, 129],
+    options: { batched: "on", launchMode: "barriers" },
+    kernel: /^batch_layers/,
+  },
+  {
+    what: "seventeen with a window as rows of products",
+    architecture: WINDOWED,
+    shape: SMALL,
+    columns: 4,
+    positions: EDGES,
+    options: { batched: "off", matrices: "emulated" },
+    kernel: /^coopmat_qkv/,
+    apart: 4 * 2 ** -22,
+  },
   {
     what: "one, in split_k kernels",
     shape: SMALL,
@@ -233,9 +283,12 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "on", ...c.options, ...matrices });
         const dir = await Deno.makeTempDir();
         try {
-          await writeModel(`${dir}/model`, c.shape, { groupSize: c.groupSize ?? 64 });
-          const { dtype = mx.float16 } = c;
-          const { model } = await mx.lm.load(`${dir}/model`, { device, dtype });
+          const { dtype = mx.float16, groupSize = 64 } = c;
+          const written = async (): Promise<LanguageModel> => {
+            await writeModel(`${dir}/model`, c.shape, { groupSize });
+            return (await mx.lm.load(`${dir}/model`, { device, dtype })).model;
+          };
+          const model = await (c.architecture ? modelOf(c.architecture, c.shape, { groupSize }, dtype) : written());
           let logits: readonly Float32Array[] = [];
           const kernels = await kernelsOf(device, async () => {
             logits = await comparePaged(model, { ...c, dtype, layout: FUSED_LAYOUT, steps: 2 }, c.apart);

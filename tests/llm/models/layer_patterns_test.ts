@@ -369,7 +369,7 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
   ],
   "a third rope": [
     { layers: 3, base: (layer) => 1000 * (layer + 1) },
-    "the layers have 3 different ropes, not up to 2",
+    "the layers have 3 different ropes and windows, not up to 2",
     [],
     3,
     3,

@@ -81,15 +81,25 @@ const GEMMA4 = { global_head_dim: 0, num_kv_shared_layers: 0, hidden_size_per_la
 const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, found: string]>> = {
   Llama: [{ model_type: "llama" }, "fused"],
   "Qwen3": [{ model_type: "qwen3" }, "fused"],
-  "a window in the last layer": [{ model_type: "mistral", ...WINDOWS }, "attention has a mask, or no lengths"],
+  "a window in the last layer": [{ model_type: "mistral", ...WINDOWS }, "fused"],
   "a window in the first layer": [
     { model_type: "mistral", ...WINDOWS, layer_types: WINDOWS.layer_types.toReversed() },
-    "attention has a mask, or no lengths",
+    "fused",
   ],
   "a window as long as the context": [{ model_type: "mistral", ...WINDOWS, sliding_window: 4096 }, "fused"],
-  "a layer without positions": [{ model_type: "smollm3", no_rope_layers: [0, 1] }, "q is matmul, expected rope"],
-  "a last layer without positions": [{ model_type: "smollm3", no_rope_layers: [1, 0] }, "q is matmul, expected rope"],
-  "factors of what is added": [{ model_type: "granite", ...GRANITE }, "no layer was found below the head"],
+  "a layer without positions": [{ model_type: "smollm3", no_rope_layers: [0, 1] }, "fused"],
+  "a last layer without positions": [{ model_type: "smollm3", no_rope_layers: [1, 0] }, "fused"],
+  "a window in one layer and no positions in another": [
+    {
+      ...WINDOWS,
+      model_type: "smollm3",
+      num_hidden_layers: 3,
+      layer_types: ["full_attention", ...WINDOWS.layer_types],
+      no_rope_layers: [0, 1, 1],
+    },
+    "the layers have 3 different ropes and windows, not up to 2",
+  ],
+  "factors of what is added": [{ model_type: "granite", ...GRANITE }, "fused"],
   "factors of the embedding, of scores and of logits": [
     { model_type: "granite", ...GRANITE, residual_multiplier: 1 },
     "fused",
@@ -140,8 +150,12 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     "the result of the feed-forward part is normalised before it is added",
   ],
   "queries that grow": [
+    { model_type: "ministral3", rope_parameters: { ...YARN, mscale_all_dim: 1, llama_4_scaling_beta: 0.1 } },
+    "fused",
+  ],
+  "heads that are scaled": [
     { model_type: "ministral3", rope_parameters: { ...YARN, llama_4_scaling_beta: 0.1 } },
-    "q is elementwise, expected rope",
+    "heads are scaled before they are rotated",
   ],
 };
 

@@ -129,10 +129,13 @@ export function drawnFused(): Families {
       const mask = d.few([null, "causal", "bool", "add"] as const);
       const lengths = d.chance(0.3) ? Array.from({ length: d.pick([1, b]) }, () => d.int(0, tk)) : undefined;
       const sinks = !lengths && mask !== "add" && dtype === "float32" && d.chance(0.2);
+      const window = (mask === null || mask === "causal") && d.chance(0.4) ? d.pick([1, 2, 5, 40]) : undefined;
       const scale = 1 / Math.sqrt(dim);
       const wide = d.pick([[tq, tk], [b, 1, tq, tk], [b, h, tq, tk], [1, h, 1, tk]]);
       return {
-        what: `${mask}${lengths ? ` lengths ${lengths}` : ""}${sinks ? " sinks" : ""}`,
+        what: `${mask}${window ? ` window ${window}` : ""}${lengths ? ` lengths ${lengths}` : ""}${
+          sinks ? " sinks" : ""
+        }`,
         inputs: [
           d.input([b, h, tq, dim], dtype, [-1, 1]),
           d.input([b, hk, tk, dim], dtype, [-1, 1]),
@@ -144,6 +147,7 @@ export function drawnFused(): Families {
           mx.fast.scaledDotProductAttention(q, k, v, {
             scale,
             mask: mask === "bool" || mask === "add" ? m : mask,
+            window,
             lengths: lengths && mx.array(lengths, mx.int32),
             sinks: sinks ? s : null,
           }),
@@ -159,7 +163,8 @@ export function drawnFused(): Families {
               };
               const keys = lengths ? lengths[lengths.length > 1 ? bi : 0] : tk;
               const add = (i: number, j: number): number => {
-                if (j >= keys || (mask === "causal" && j > i + keys - tq)) return -Infinity;
+                const last = mask === "causal" ? i + keys - tq : keys - 1;
+                if (j >= keys || j > last || (window !== undefined && j <= last - window)) return -Infinity;
                 if (mask === "bool") return read(m, [bi, hi, i, j]) ? 0 : -Infinity;
                 return mask === "add" ? read(m, [bi, hi, i, j]) : 0;
               };

@@ -118,27 +118,34 @@ Deno.test("a take moves above what nobody else reads, and no other", () => {
 
 Deno.test("the row of a compiled function is an input of it", () => {
   mx.setDefaultDevice(device);
-  mx.tidy(() => {
-    const [k, w] = [leaf([1, 2, 9, 6], 3), leaf([6, 6], 4)];
-    const all = (x: mx.Tensor, lengths: mx.Tensor): mx.Tensor => {
-      const q = mx.fast.rope(mx.matmul(x, w), 6, { offset: lengths });
-      const y = mx.fast.scaledDotProductAttention(q, k, k, { scale: 1, mask: "causal", lengths: mx.add(lengths, 4) });
-      return mx.add(x, y);
-    };
-    const one = mx.compile((x: mx.Tensor, lengths: mx.Tensor, row: mx.Tensor) => mx.take(all(x, lengths), row, 2));
-    const x = leaf([1, 2, 4, 6], 5);
-    for (const count of [0, 3, 5, 7]) {
-      const lengths = mx.array([count], mx.int32);
-      const expected = all(x, lengths);
-      mx.eval(expected);
-      for (const row of [0, 1, 3, -1, -4, -6, 5]) {
-        const index = mx.array([row], mx.int32);
-        const [found, right] = [one(x, lengths, index), mx.take(expected, index, 2)].map((y) => y.toTypedArray());
-        assert(nmse(found as Float32Array, right as Float32Array) < 1e-10, `row ${row} behind ${count} keys`);
+  for (const window of [undefined, 3]) {
+    mx.tidy(() => {
+      const [k, w] = [leaf([1, 2, 9, 6], 3), leaf([6, 6], 4)];
+      const all = (x: mx.Tensor, lengths: mx.Tensor): mx.Tensor => {
+        const q = mx.fast.rope(mx.matmul(x, w), 6, { offset: lengths });
+        const y = mx.fast.scaledDotProductAttention(q, k, k, {
+          scale: 1,
+          mask: "causal",
+          window,
+          lengths: mx.add(lengths, 4),
+        });
+        return mx.add(x, y);
+      };
+      const one = mx.compile((x: mx.Tensor, lengths: mx.Tensor, row: mx.Tensor) => mx.take(all(x, lengths), row, 2));
+      const x = leaf([1, 2, 4, 6], 5);
+      for (const count of [0, 3, 5, 7]) {
+        const lengths = mx.array([count], mx.int32);
+        const expected = all(x, lengths);
+        mx.eval(expected);
+        for (const row of [0, 1, 3, -1, -4, -6, 5]) {
+          const index = mx.array([row], mx.int32);
+          const [found, right] = [one(x, lengths, index), mx.take(expected, index, 2)].map((y) => y.toTypedArray());
+          assert(nmse(found as Float32Array, right as Float32Array) < 1e-10, `row ${row} behind ${count} keys`);
+        }
       }
-    }
-    one[Symbol.dispose]();
-  });
+      one[Symbol.dispose]();
+    });
+  }
 });
 
 Deno.test("of the last layer of a model only keys and values are computed for rows that nobody asks for", async () => {

@@ -10,7 +10,10 @@ import { DecoderModel } from "../../../src/llm/layers/decoder_model.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 
 /** The special fields of an architecture. */
-export interface Architecture extends Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation"> {
+export interface Architecture
+  extends
+    Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation">,
+    Partial<Pick<DecoderConfig, "layerAttention" | "queryGrowth" | "residualScale">> {
   /** Biases of every fifth feature of queries, keys and values, if they are not to be of about 0.5. */
   readonly fifthBiases?: readonly [q?: number, k?: number, v?: number];
 }
@@ -28,13 +31,14 @@ export async function modelOf(
   format: ModelFormat,
   dtype: mx.Dtype,
 ): Promise<DecoderModel> {
-  const { qkNorm, qkvBias, activation, fifthBiases } = architecture;
+  const { fifthBiases, ...own } = architecture;
+  const { qkNorm, qkvBias } = own;
   const folder = await Deno.makeTempDir();
   try {
     // This family has biases, which are left out where they should; norms are added.
     await writeModel(`${folder}/model`, { ...shape, family: "qwen2" }, format);
     const { model } = await mx.lm.load(`${folder}/model`);
-    const config: DecoderConfig = { ...model.config as DecoderConfig, qkNorm, qkvBias, activation };
+    const config: DecoderConfig = { ...model.config as DecoderConfig, ...own };
     model[Symbol.dispose]();
     const stored = new Map(Object.entries(mx.load(`${folder}/model/model.safetensors`) as Record<string, mx.Tensor>));
     for (let layer = 0; layer < shape.layers; layer++) {

@@ -14,7 +14,8 @@ import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
-import { findEpilogue, findPrologue, type Heads, type Prologue } from "./layer.ts";
+import { findEpilogue, findPrologue, type Heads, isUnrotated, type Prologue } from "./layer.ts";
+import { findGrowth, type GrowingQueries } from "./query_growth.ts";
 
 /** A layer as found, with what all layers must share. */
 export interface Layer extends DecoderLayer, DecoderStep {
@@ -30,10 +31,10 @@ export interface Layer extends DecoderLayer, DecoderStep {
 }
 
 /** Attention over the caches of a layer, and where their new rows stand. */
-interface CachedAttention {
-  readonly query: Node;
+interface CachedAttention extends GrowingQueries {
   readonly lengths: Node;
   readonly scale: number;
+  readonly window: number | undefined;
   readonly keys: Update;
   readonly values: Update;
   /** How many rows of each sequence the caches get, and where the first of them stands. */
@@ -64,9 +65,10 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   const prologue = findLayerPrologue(walk, attention, x, chunks);
   const { norm, cachedNorm, q, k, v, headEps, taken: selected } = prologue;
   expect(norm.eps === feedForward.norm.eps, "the norms have different eps");
+  expect(output.scale === feedForward.scale, "attention and the feed-forward part are added with different factors");
   const { gate, up, down, activation } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
-  const { keys, values, rows, start, takes: selects, position, scale } = attention;
+  const { keys, values, rows, start, takes: selects, position, scale, window, growth } = attention;
   return {
     ...matricesOf(products),
     norm: norm.weight,
@@ -97,6 +99,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     eps: norm.eps,
     headEps,
     scoreScale: scale,
+    growth,
+    residualScale: output.scale,
+    window,
     rope: { base: q.angles.base, scale: q.angles.scale, freqs: q.angles.freqs },
   };
 }
@@ -116,17 +121,19 @@ function matricesOf({ q, k, v, o, gate, up, down }: LayerProducts): Readonly<Rec
 /** Attention that reads the caches which the same graph writes, up to the new rows. */
 function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: boolean): CachedAttention {
   const attention = walk.take(node, "attention", "what the output projection reads");
-  const { scale, mask, hasLengths } = attrsOf(attention, "attention");
+  const { scale, mask, hasLengths, window } = attrsOf(attention, "attention");
   expect(
     mask === (many ? "causal" : "none") && hasLengths,
     many ? "a chunk is not causal, or has no lengths" : "attention has a mask, or no lengths",
   );
-  const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
+  const [given, cachedKeys, cachedValues, lengths] = attention.inputs;
   const keys = updated(walk, cachedKeys, "keys", chunks);
   const values = updated(walk, cachedValues, "values", chunks);
   const start = walk.peekIndex(keys.start);
   const rows = keys.count;
   const takes = rows > 1 && !many;
+  const growing = findGrowth(walk, given, start);
+  const { query } = growing;
   const position = takes ? positionOf(walk, query) : start;
   expect(takes || query.shape[2] === rows, "attention has other rows than the cache gets");
   expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
@@ -135,7 +142,7 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
     "keys and values are written at different rows",
   );
   if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention do not end with the new rows");
-  return { query, lengths, scale, keys, values, rows, start, takes, position };
+  return { ...growing, lengths, scale, window, keys, values, rows, start, takes, position };
 }
 
 /** Norm, projections and rotation of the rows that attention and the caches read; `x` is the residual of the layer. */
@@ -145,10 +152,11 @@ function findLayerPrologue(walk: Walk, attention: CachedAttention, x: Node, chun
   const other = takes ? new Walk(walk.graph, walk.wanted) : walk;
   const written = rows > 1 ? [keys, values].map(headsOf) : [];
   const [newKeys, newValues] = rows > 1 ? written.map(({ source }) => source) : [keys.rows, values.rows];
-  const found = findPrologue(walk, query, newKeys, newValues, other);
+  const found = findPrologue(walk, query, newKeys, newValues, other, query.shape[3]);
   const prologue = { ...found, q: found.q! };
   checkRotation(prologue, attention);
   const taken = takes ? findTaken(walk, prologue, attention) : undefined;
+  expect(attention.row === taken || !attention.growth, "queries grow by the position of another row");
   expect(walk.peek(found.norm.x) === walk.peek(x), "the norm and the residual of attention differ");
   const row = walk.stripViews(found.norm.x);
   if (chunks && rows > 1) {
@@ -159,8 +167,9 @@ function findLayerPrologue(walk: Walk, attention: CachedAttention, x: Node, chun
   return { ...prologue, taken };
 }
 
-/** Queries are rotated to their position, keys to where they are cached. */
+/** Queries are rotated to their position, keys to where they are cached; or neither is rotated. */
 function checkRotation({ q, k }: Prologue & { readonly q: Heads }, { position, start }: CachedAttention): void {
+  if (isUnrotated(q.angles) && isUnrotated(k.angles)) return;
   const perSequence = sizeOf(position.shape) !== 1;
   expect(
     q.angles.position === position && q.angles.perSequence === perSequence,

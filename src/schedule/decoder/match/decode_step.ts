@@ -19,9 +19,9 @@ import {
   type DecoderSizes,
   type DecoderSpec,
   headTokensOf,
+  kindsOf,
   MAX_ROPES,
   MAX_SEQUENCES,
-  ropesOf,
   type TokenChunk,
   updatesOf,
 } from "../spec.ts";
@@ -120,6 +120,8 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     eps: last.eps,
     headEps: first.headEps,
     scoreScale: first.scoreScale,
+    growth: first.growth,
+    residualScale: first.residualScale,
     ...ending,
   };
   checkDtypes(decoder);
@@ -136,8 +138,8 @@ function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readon
   for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, layer.x, chunks)) layers.unshift(layer);
   expect(layers.length > 0, "no layer was found below the head");
   for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head, i);
-  const ropes = ropesOf(layers).length;
-  expect(ropes <= MAX_ROPES, `the layers have ${ropes} different ropes, not up to ${MAX_ROPES}`);
+  const kinds = kindsOf(layers).length;
+  expect(kinds <= MAX_ROPES, `the layers have ${kinds} different ropes and windows, not up to ${MAX_ROPES}`);
   return layers;
 }
 
@@ -286,7 +288,7 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   return reader;
 }
 
-/** Fields that all layers must share, since kernels get them once; their ropes may differ. */
+/** Fields that all layers must share, since kernels get them once; their ropes and windows may differ. */
 const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "sizes": (l) => JSON.stringify(l.sizes),
   "features": (l) => JSON.stringify(l.features),
@@ -297,11 +299,13 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "eps of norms": (l) => l.eps,
   "eps of the norms of heads": (l) => l.headEps,
   "scales of scores": (l) => l.scoreScale,
+  "growth of queries": (l) => JSON.stringify(l.growth),
+  "factors of what they add": (l) => l.residualScale,
   "dtypes of caches": (l) => l.keys.dtype,
   "positions": (l) => l.start,
 };
 
-/** Layer `i` must be like the first one, but for its rope. */
+/** Layer `i` must be like the first one, but for its kind. */
 function checkLikeFirst(layer: Layer, first: Layer, head: Product, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);

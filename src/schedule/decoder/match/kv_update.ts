@@ -34,7 +34,7 @@ export interface Update extends Append {
 
 /** Rows (B, H, T, D) on their way into a cache. */
 export interface CachedHeads extends Update {
-  /** Rotated keys, or the projection to values. */
+  /** Rotated keys, or the projection to values or to keys that are not rotated, or their norm. */
   readonly source: Node;
   /** Nodes between the source and the update. */
   readonly path: readonly Node[];
@@ -80,7 +80,7 @@ export function shownUpdate(node: Node): (Update & { readonly views: readonly No
   return shows ? { ...update, views: [...views, view] } : undefined;
 }
 
-/** The values that an update writes, if they come from a rotation or a projection through views and casts alone. */
+/** The values that an update writes, if they come from a rotation, a norm or a projection through views and casts alone. */
 export function cachedHeads(node: Node): CachedHeads | undefined {
   const update = updateOf(node);
   if (!update) return undefined;
@@ -106,7 +106,7 @@ export function cachedHeads(node: Node): CachedHeads | undefined {
   if (isHeadSwap(source)) {
     step();
     while (keepsOrder(source)) step();
-    if (!isProduct(source) && source.op !== "elementwise") return undefined;
+    if (!isProduct(source) && !["elementwise", "rmsNorm"].includes(source.op)) return undefined;
   } else if (source.op !== "rope") return undefined;
   return { ...update, source, path };
 }

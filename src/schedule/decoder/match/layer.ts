@@ -32,6 +32,22 @@ export interface RopeAngles {
   readonly freqs: Node | undefined;
 }
 
+/** The angles of heads that are not rotated, wherever they are: those of position 0. */
+const UNROTATED: Omit<RopeAngles, "dims"> = {
+  form: "half",
+  base: 1,
+  scale: 0,
+  offset: 0,
+  position: undefined,
+  perSequence: false,
+  freqs: undefined,
+};
+
+/** Whether heads are not rotated. */
+export function isUnrotated({ scale, position }: RopeAngles): boolean {
+  return scale === 0 && position === undefined;
+}
+
 /** Heads of q or k. */
 export interface Heads {
   readonly headDim: number;
@@ -57,6 +73,8 @@ export interface Prologue {
 /** The output projection of attention and the residual that it is added to. */
 export interface AttentionOutput {
   readonly attention: Node;
+  /** The factor of what is added. */
+  readonly scale: number;
   /** The residual before attention. */
   readonly x: Node;
   readonly o: Product;
@@ -64,6 +82,8 @@ export interface AttentionOutput {
 
 /** The gated feed-forward part of a layer, with its norm. */
 export interface FeedForward {
+  /** The factor of what is added. */
+  readonly scale: number;
   /** The residual before it. */
   readonly x: Node;
   readonly norm: Norm;
@@ -127,22 +147,24 @@ export function withBias(walk: Walk, product: Node): Node {
   }
 }
 
-/** projection → heads → norm, or none → (B, H, T, D) → rope */
-export function findHeads(walk: Walk, node: Node, what: string): Heads {
-  const rope = walk.take(walk.stripViews(node), "rope", what);
-  const [, heads, rows, headDim] = rope.shape;
-  const rotated = walk.stripViews(rope.inputs[0]);
+/** projection → heads → norm, or none → (B, H, T, D) → rope, or none if heads may be unrotated: of features `unrotatedDim` then. */
+export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: number): Heads {
+  const given = walk.stripViews(node);
+  const rope = unrotatedDim !== undefined && given.op !== "rope" ? undefined : walk.take(given, "rope", what);
+  const [, heads, rows, headDim] = rope?.shape ?? [1, 1, 1, unrotatedDim!];
+  const rotated = rope ? walk.stripViews(rope.inputs[0]) : given;
   const factors = isFn(rotated, "multiply") ? rotated.inputs.filter((n) => walk.peekFull(n) === undefined) : [];
   const scaled = factors.length === 1;
   if (scaled) walk.inside.add(rotated);
   let x = scaled ? walk.stripViews(factors[0]) : rotated;
-  if (isHeadSwap(x) && sameShape(x.shape, rope.shape)) {
+  if (isHeadSwap(x) && (!rope || sameShape(x.shape, rope.shape))) {
     walk.inside.add(x);
     x = walk.stripViews(x.inputs[0]);
   } else expect(heads === 1 || rows === 1, `what is rotated to ${what} are no heads`);
   const norm = x.op === "rmsNorm" ? walk.norm(x, `the norm of ${what}`) : undefined;
   const projection = findProjection(walk, norm?.x ?? x, `the projection to ${what}`);
-  return { headDim, projection, norm, scaled, angles: anglesOf(walk, rope) };
+  const angles = rope ? anglesOf(walk, rope) : { ...UNROTATED, dims: headDim };
+  return { headDim, projection, norm, scaled, angles };
 }
 
 function anglesOf(walk: Walk, rope: Node): RopeAngles {
@@ -162,7 +184,7 @@ function anglesOf(walk: Walk, rope: Node): RopeAngles {
 
 /**
  * norm → q, k and v. `keys` and `values` are rotated heads and a projection, maybe through views. So are `queries`, if any node reads
- * attention. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
+ * attention. With `unrotatedDim`, the features of a head, heads need not be rotated. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
  */
 export function findPrologue(
   walk: Walk,
@@ -170,9 +192,10 @@ export function findPrologue(
   keys: Node,
   values: Node,
   cached: Walk = walk,
+  unrotatedDim?: number,
 ): Prologue {
-  const q = queries && findHeads(walk, queries, "q");
-  const k = findHeads(cached, keys, "k");
+  const q = queries && findHeads(walk, queries, "q", unrotatedDim);
+  const k = findHeads(cached, keys, "k", unrotatedDim);
   const v = findProjection(cached, values, "v");
   for (const heads of q ? [q, k] : [k]) {
     const whole = heads.norm && heads.norm.weight.shape[0] !== heads.headDim;
@@ -220,13 +243,14 @@ export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | 
 function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
   const sum = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
   if (!sum) return undefined;
+  const { scale } = sum;
   const down = unbiased(walk, sum.product, "the down projection");
   const { gate, up, activation } = gatedBy(walk, walk.stripViews(down.x));
   const norm = walk.norm(gate.x, "the norm before the feed-forward part");
   expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
   expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a feed-forward part differ");
   walk.stripViews(norm.x);
-  return { x: sum.x, norm, gate, up, activation, down };
+  return { x: sum.x, scale, norm, gate, up, activation, down };
 }
 
 /** attention → output projection → residual, whose result is `node`. */
@@ -243,7 +267,7 @@ function findAttentionOutput(walk: Walk, node: Node, many: boolean): AttentionOu
     walk.inside.add(attention);
     attention = attention.inputs[0];
   }
-  return { attention, x: sum.x, o };
+  return { attention, x: sum.x, scale: sum.scale, o };
 }
 
 function unbiased(walk: Walk, node: Node, what: string): Product {
@@ -252,13 +276,13 @@ function unbiased(walk: Walk, node: Node, what: string): Product {
   return product;
 }
 
-/** x + y where y is a projection: what each side reads decides which one it is. */
+/** x + y, or x + y times a number, where y is a projection: what each side reads decides which one it is. */
 function residual(
   walk: Walk,
   node: Node,
   reads: (x: Node) => boolean,
   what: string,
-): { readonly x: Node; readonly product: Node } | undefined {
+): { readonly x: Node; readonly product: Node; readonly scale: number } | undefined {
   const sum = walk.peek(node);
   if (!isFn(sum, "add")) return undefined;
   const reading = (side: Node): boolean => {
@@ -266,8 +290,9 @@ function residual(
     const product = walk.peek(biasOf(walk, at)?.product ?? at);
     return isProduct(product) && reads(walk.peek(product.inputs[0]));
   };
-  for (const [i, product] of sum.inputs.entries()) {
+  for (const [i, side] of sum.inputs.entries()) {
     const x = sum.inputs[1 - i];
+    const { node: product, scale, scaled } = unscaled(walk, side);
     if (!sameShape(x.shape, sum.shape)) continue; // a bias
     const norm = walk.peek(product);
     const isPostNorm = norm.op === "rmsNorm" && reading(norm.inputs[0]);
@@ -275,9 +300,23 @@ function residual(
     if (!reading(product)) continue;
     walk.stripViews(node);
     walk.inside.add(sum);
-    return { x, product };
+    if (scaled) walk.inside.add(walk.stripViews(side));
+    return { x, product, scale };
   }
   return undefined;
+}
+
+/** What a node multiplies by a number, and that number; else the node and 1. */
+function unscaled(
+  walk: Walk,
+  node: Node,
+): { readonly node: Node; readonly scale: number; readonly scaled: boolean } {
+  const product = walk.peek(node);
+  for (const i of isFn(product, "multiply") ? [0, 1] : []) {
+    const scale = walk.peekFull(product.inputs[i]);
+    if (scale !== undefined) return { node: product.inputs[1 - i], scale, scaled: true };
+  }
+  return { node, scale: 1, scaled: false };
 }
 
 /** activation(gate) * up in either order. */

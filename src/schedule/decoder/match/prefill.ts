@@ -88,6 +88,8 @@ export interface AttentionEpilogue {
   readonly attention: Node;
   /** The residual before attention. */
   readonly x: Node;
+  /** The factors of what attention and the feed-forward part add to the residual. */
+  readonly scales: readonly [attention: number, feedForward: number];
   readonly rows: number;
   readonly o: Joint;
   readonly norm: Node;
@@ -192,7 +194,8 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found) return undefined;
-  const { output: { attention, x, o }, feedForward: { norm, gate, up, activation, down } } = found;
+  const { output: { attention, x, o, scale }, feedForward } = found;
+  const { norm, gate, up, activation, down } = feedForward;
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
   expect(attended, "more than a projection reads what attention gives");
 
@@ -200,6 +203,7 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
   const region = {
     attention,
     x,
+    scales: [scale, feedForward.scale] as const,
     rows,
     o: joint([o]),
     norm: norm.weight,
@@ -306,13 +310,20 @@ function findAttentionPrologue(
   };
 }
 
-/** Which of the rotated heads are queries, which attention alone reads, and which are keys. */
+function isElementwise(node: Node, fn: string): boolean {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
+/** Which of the rotated heads are queries, which attention alone reads, maybe multiplied, and which are keys. */
 function tellApart(
   walk: Walk,
   ropes: readonly Node[],
 ): { readonly queries: Node | undefined; readonly keys: Node } {
+  const isAttended = (heads: Node): boolean =>
+    walk.readers(heads).length > 0 && walk.readers(heads).every((r) => r.op === "attention" && r.inputs[0] === heads);
+  const grows = (reader: Node): boolean => isElementwise(reader, "multiply") && isAttended(reader);
   const isQuery = (rope: Node): boolean =>
-    walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
+    isAttended(rope) || (walk.readers(rope).length === 1 && grows(walk.readers(rope)[0]));
   const queries = ropes.find(isQuery);
   const [keys, ...more] = ropes.filter((rope) => rope !== queries);
   expect(keys !== undefined && more.length === 0, "which rope is of q and which of k is not clear");

@@ -61,6 +61,8 @@ export interface MatrixAttention {
   readonly lengths?: Value;
   /** Query i sees the first i + 1 + keys - T. */
   readonly causal: boolean;
+  /** How many of those a query sees, the last ones; default all. */
+  readonly window?: number;
   readonly scale: number;
   /** Of the result. */
   readonly dtype: Dtype;
@@ -145,6 +147,7 @@ export function emitMatrixAttention(
       GROUP: heads / kvHeads,
       SPLITS: splits,
       PAGE: pages?.size ?? 0,
+      WINDOW: a.window ?? 0,
     },
     threads: choice.threads,
     push: {
@@ -184,9 +187,9 @@ export function matrixAttention(
   inputs: readonly Value[],
   lengths: Value | undefined,
 ): Value | undefined {
-  const { scale, mask } = attrsOf(node, "attention");
+  const { scale, mask, window } = attrsOf(node, "attention");
   if (mask !== "causal" && mask !== "none") return undefined;
   const [q, keys, values] = inputs.map((x) => x.pages ? x : l.rows(x));
   const dtype = l.asHalf.has(node) ? float16 : node.dtype;
-  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
+  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", window, scale, dtype });
 }

@@ -226,7 +226,7 @@ function readsBlocks(backend: Backend, { dtype, offset, strides, blocks }: Value
 
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
-  const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
+  const { scale, mask: mode, hasLengths, window = 0 } = attrsOf(node, "attention");
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
   if (sizeOf(node.shape) > 0) {
     const emitted = pagedAttention(l, node, inputs, lengths) ?? matrixAttention(l, node, inputs, lengths);
@@ -257,6 +257,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       PAGE: pages?.size ?? 0,
       K_BLOCK: blockOf(inputs[1]),
       V_BLOCK: blockOf(inputs[2]),
+      WINDOW: window,
     },
     push: {
       batch,

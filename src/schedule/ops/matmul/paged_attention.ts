@@ -67,7 +67,7 @@ export function pagedAttention(
   [qValue, keys, values]: readonly Value[],
   lengths: Value | undefined,
 ): Value | undefined {
-  const { scale, mask } = attrsOf(node, "attention");
+  const { scale, mask, window = 0 } = attrsOf(node, "attention");
   if ((mask !== "none" && mask !== "causal") || lengths === undefined) return undefined;
   const row = l.rows(qValue);
   const q = [row.offset, ...row.strides.slice(0, 2)].every((n) => n % 4 === 0) ? row : l.contiguous(row, true);
@@ -90,6 +90,7 @@ export function pagedAttention(
       KV_HEADS: kvHeads,
       PAGE: page,
       SPLITS: splits,
+      WINDOW: window,
     },
     threads: THREADS,
     push: { capacity: positions + page, pages: pool.shape[0], part, scale, q_strides: q.strides.slice(0, 2) },
