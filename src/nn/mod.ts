@@ -10,7 +10,7 @@ export type { QuantizationMode } from "../graph/quantization.ts";
 export type { LinearArrays, QuantizedArrays } from "./arrays.ts";
 export type { NamedWeights } from "./weights.ts";
 export { checkpoint, valueAndGrad } from "./value_and_grad.ts";
-export { averageGradients, type AverageGradientsOptions, clipGradNormSharded } from "./distributed.ts";
+export { averageGradients, type AverageGradientsOptions, clipGradNormSharded } from "./distributed/gradients.ts";
 export {
   type Activation,
   CELU,

@@ -4,10 +4,10 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import type { Dtype, Tensor } from "../array/mod.ts";
-import { checkOptions } from "../graph/options.ts";
-import { arraysOf, checkArrays, withArrays } from "../array/tensor/tree.ts";
+import * as mx from "../../array/mod.ts";
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import { checkOptions } from "../../graph/options.ts";
+import { arraysOf, checkArrays, withArrays } from "../../array/tensor/tree.ts";
 
 /** Bytes that are exchanged at once, about. */
 const EXCHANGED_BYTES = 32 * 2 ** 20;
