@@ -70,11 +70,13 @@
 #define OFFSET_SCALAR 1 // one int32 in a buffer
 #define OFFSET_BATCH 2  // one int32 a batch row
 
-// MODE of quantized matrices: codes of whole numbers with scales and biases, or of small floats with scales of one byte.
-#define MODE_AFFINE 0
-#define MODE_MXFP4 1 // e2m1 codes, e8m0 scales
-#define MODE_MXFP8 2 // e4m3 codes, e8m0 scales
-#define MODE_NVFP4 3 // e2m1 codes, e4m3 scales
+// MODE of quantized matrices: codes of whole numbers with scales of floats, or of small floats with scales of one byte.
+#define MODE_AFFINE 0    // scale * code + bias
+#define MODE_MXFP4 1     // e2m1 codes, e8m0 scales
+#define MODE_MXFP8 2     // e4m3 codes, e8m0 scales
+#define MODE_NVFP4 3     // e2m1 codes, e4m3 scales
+#define MODE_SYMMETRIC 4 // scale * (code - 2^(bits - 1))
+#define MODE_HAS_SMALL_FLOATS(mode) ((mode) != MODE_AFFINE && (mode) != MODE_SYMMETRIC)
 
 // MODE of fft_map: the steps before and after the passes of a transform.
 #define FFT_WIDEN 0     // real to complex

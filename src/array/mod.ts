@@ -36,7 +36,7 @@ export {
   ShapeError,
   ValueError,
 } from "../graph/error.ts";
-export type { QuantizationMode } from "../graph/quantization.ts";
+export type { CodeMode, QuantizationMode } from "../graph/quantization.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./tensor/convert.ts";
 export { type AnyTensor, At, type Axis, type Index, type OperatorMethods, Tensor } from "./tensor/tensor.ts";

@@ -5,7 +5,7 @@
  */
 
 import type { Tensor } from "../array/mod.ts";
-import type { QuantizationMode } from "../graph/quantization.ts";
+import type { CodeMode } from "../graph/quantization.ts";
 
 /** The arrays of a linear map. */
 export interface LinearArrays {
@@ -28,5 +28,5 @@ export interface QuantizedArrays {
   /** Bits of a code. */
   readonly bits: number;
   /** How codes are read; default "affine". */
-  readonly mode?: QuantizationMode;
+  readonly mode?: CodeMode;
 }

@@ -6,7 +6,7 @@
 
 export * from "../array/fast/nn.ts";
 export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from "./module.ts";
-export type { QuantizationMode } from "../graph/quantization.ts";
+export type { CodeMode, QuantizationMode } from "../graph/quantization.ts";
 export type { LinearArrays, QuantizedArrays } from "./arrays.ts";
 export type { NamedWeights } from "./weights.ts";
 export { checkpoint, valueAndGrad } from "./value_and_grad.ts";

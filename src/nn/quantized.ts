@@ -11,7 +11,7 @@ import type { Dtype, RankOf, Tensor, TensorLike, Up } from "../array/mod.ts";
 import { scoped } from "../array/tensor/scope.ts";
 import { formatOf, type SmallFloatMode } from "../array/quantized/quantized.ts";
 import { checkOptions } from "../graph/options.ts";
-import type { QuantizationMode } from "../graph/quantization.ts";
+import { type CodeMode, QUANTIZATION_MODES, type QuantizationMode } from "../graph/quantization.ts";
 import type { LinearArrays, QuantizedArrays } from "./arrays.ts";
 import { Module } from "./module.ts";
 import { pythonBool } from "./print.ts";
@@ -25,7 +25,7 @@ export function quantized(
   givenBits?: number,
   givenMode?: QuantizationMode,
 ): QuantizedArrays {
-  const { groupSize, bits, mode } = formatOf(op, givenGroupSize, givenBits, givenMode);
+  const { groupSize, bits, mode } = formatOf(op, givenGroupSize, givenBits, givenMode, QUANTIZATION_MODES);
   const [weight, scales, biases] = mx.quantize(matrix, groupSize, bits, mode);
   return { weight, scales, biases, groupSize, bits, mode };
 }
@@ -36,14 +36,14 @@ export abstract class QuantizedMatrix extends Module {
   weight: Tensor;
   /** (rows, columns / groupSize) */
   scales: Tensor;
-  /** (rows, columns / groupSize); not there unless codes are affine. */
+  /** (rows, columns / groupSize); not there unless the mode has them. */
   biases?: Tensor;
   /** Columns that share a scale. */
   readonly groupSize: number;
   /** Bits of a code. */
   readonly bits: number;
   /** How codes are read. */
-  readonly mode: QuantizationMode;
+  readonly mode: CodeMode;
 
   /** Takes a quantized matrix. */
   constructor({ weight, scales, biases, groupSize, bits, mode = "affine" }: QuantizedArrays) {
@@ -239,7 +239,7 @@ export class QQLinear extends Module {
     mode: QuantizationMode = "nvfp4",
   ) {
     super();
-    const chosen = formatOf("QQLinear", groupSize, bits, mode);
+    const chosen = formatOf("QQLinear", groupSize, bits, mode, QUANTIZATION_MODES);
     if (chosen.mode !== "nvfp4" && chosen.mode !== "mxfp8") {
       throw new mx.ValueError(`QQLinear() expected mode to be nvfp4 or mxfp8: found ${chosen.mode}`);
     }

@@ -4,6 +4,7 @@
 
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
+import { MODE_SYMMETRIC } from "../../src/backend/kernels.ts";
 import { type HostArray, int32 } from "../../src/graph/dtype.ts";
 import { tileColumns, tileRows, type TileShape } from "../../src/schedule/ops/matmul/matmul_tiles.ts";
 import { isDrawn } from "../support/draw_cases.ts";
@@ -320,5 +321,91 @@ test("quantized_matmul() takes results of several tiles in both directions", (ba
     quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns + 5, k: 160 }, how);
     if (how !== SMALL_TILE) continue;
     quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns, k: 77, transpose: false }, how);
+  }
+});
+
+/** Random codes of mode symmetric in groups of 16; `values` are scale * (code - 2^(bits - 1)). */
+function randomSymmetric(count: number, bits: number, type: Type): Omit<Quantized, "biases"> {
+  const codes = Uint8Array.from({ length: count }, () => Math.floor(next() * (1 << bits)));
+  const scales = type.pack(random(count / 16, 2 / (1 << bits)));
+  const s = type.values(scales);
+  const values = Float64Array.from(codes, (c, i) => s[Math.floor(i / 16)] * (c - 2 ** (bits - 1)));
+  return { words: packCodes(codes, bits), scales, values, codes };
+}
+
+test("dequantize() in mode symmetric rounds scale * (code - middle) once", (backend) => {
+  for (const bits of [3, 6]) {
+    for (const [stored, out] of [[F32, F32], [F16, F16], [F16, F32], [BF16, BF16]]) {
+      const [rows, cols] = [3, 96];
+      const q = randomSymmetric(rows * cols, bits, stored);
+      const spec = { BITS: bits, GROUP: 16, MODE: MODE_SYMMETRIC, DTYPE_STORED: stored.code, DTYPE_OUT: out.code };
+      check(
+        backend,
+        "dequantize",
+        { spec, push: { rows, cols }, buffers: { codes: q.words, scales: q.scales }, items: rows * cols / 8 },
+        out,
+        rounded(out, rounded(F32, q.values)),
+        `${stored.name} to ${out.name}, ${bits} bits`,
+        0,
+      );
+    }
+  }
+});
+
+test("products in mode symmetric match plain loops, in rows, tiles and transposed", (backend) => {
+  const shapes = [
+    { kernel: "quantized_matvec", m: 1, n: 37, k: 352 },
+    { kernel: "quantized_matvec", m: 5, n: 130, k: 32 },
+    { kernel: "quantized_matmul", m: 9, n: 70, k: 96 },
+    { kernel: "quantized_matmul", m: 1, n: 3, k: 64 },
+    { kernel: "quantized_matmul", m: 2, n: 160, k: 45, transpose: false },
+    { kernel: "quantized_matmul", m: 9, n: 96, k: 7, transpose: false },
+  ] as const;
+  for (const bits of [3, 6]) {
+    for (const [i, { kernel, m, n, k, ...rest }] of shapes.entries()) {
+      for (const types of [MIXED[i % MIXED.length]]) {
+        const transpose = !("transpose" in rest);
+        const [X, S, Out] = types;
+        if (!isDrawn(backend.name, [kernel, m, n, k, bits, types.map(({ name }) => name)], 4)) continue;
+        const x = X.pack(random(m * k));
+        const xv = X.values(x);
+        const w = randomSymmetric(n * k, bits, S);
+        const expected = new Float64Array(m * n);
+        for (let i = 0; i < m; i++) {
+          for (let j = 0; j < n; j++) {
+            for (let t = 0; t < k; t++) {
+              expected[i * n + j] += xv[i * k + t] * w.values[transpose ? j * k + t : t * n + j];
+            }
+          }
+        }
+        const few = kernel === "quantized_matvec";
+        const how = few ? VECTOR_HOWS[0] : SMALL_TILE;
+        const { spec, workgroups, splits } = few ? vector(how, 1, n) : tiled(how, 1, m, n);
+        check(
+          backend,
+          kernel,
+          {
+            spec: {
+              ...spec,
+              BITS: bits,
+              GROUP: 16,
+              MODE: MODE_SYMMETRIC,
+              DTYPE_X: X.code,
+              DTYPE_SCALES: S.code,
+              DTYPE_OUT: Out.code,
+              ...(!few && { TRANSPOSE: transpose ? 1 : 0 }),
+            },
+            push: { batch: 1, m, n, k, w_batch: 1 },
+            buffers: { x, w: w.words, scales: w.scales },
+            grid: folded(workgroups),
+          },
+          Out,
+          expected,
+          `${kernel} of ${bits} bits, (${m}, ${k}) times ${n}, ${types.map(({ name }) => name)}`,
+          Out.bound,
+          splits,
+        );
+      }
+    }
   }
 });

@@ -1,5 +1,5 @@
 // out = scale * code + bias, each step rounded to a dtype as MLX does, then cast to the dtype of out. It takes all
-// rows, or those at indices. Small floats: see shaders/ops/quantized/dequantize.comp.
+// rows, or those at indices. In mode symmetric it is scale * (code - 2^(bits - 1)), rounded once. Small floats: see shaders/ops/quantized/dequantize.comp.
 
 #include "indexing/indices.h"
 #include "quantized/quantized.h"
@@ -19,6 +19,16 @@ static void dequantize_small_row(const Call *call, size_t first, size_t to) {
     }
 }
 
+static void dequantize_symmetric_row(const Call *call, size_t first, size_t to) {
+    PUSH(DequantizePush);
+    Quantized q = {call->buffer[0], call->buffer[1], NULL, p->cols, call->spec[1], call->spec[2], call->spec[5], MODE_SYMMETRIC};
+    for (uint32_t i = 0; i < p->cols; i += 16) {
+        float w[16];
+        sixteen_numbers(&q, first + i, w);
+        store_floats(call->buffer[3], to + i, w, 16, call->spec[4]);
+    }
+}
+
 void k_dequantize(const Call *call) {
     PUSH(DequantizePush);
     uint32_t bits = call->spec[1], group = call->spec[2], dtype = call->spec[3], dtype_out = call->spec[4], stored = call->spec[5],
@@ -26,6 +36,10 @@ void k_dequantize(const Call *call) {
     const uint8_t *indices = call->buffer[4];
     for (uint32_t row = 0; row < p->rows; row++) {
         size_t first = (size_t)(indices ? axis_index(indices, row, index, p->table) : row) * p->cols;
+        if (call->spec[7] == MODE_SYMMETRIC) {
+            dequantize_symmetric_row(call, first, (size_t)row * p->cols);
+            continue;
+        }
         if (call->spec[7] != MODE_AFFINE) {
             dequantize_small_row(call, first, (size_t)row * p->cols);
             continue;

@@ -1,6 +1,7 @@
 // Affine quantized rows as MLX stores them. Each row is a little-endian bitstream of codes, lowest bits first, with one
 // scale and one bias per group. w = scale * code + bias. Eight codes always fill `bits` whole bytes, which is the unit
-// of unpacking here. In the other modes codes are small floats (small_float.h) and w = scale * number.
+// of unpacking here. In mode symmetric w = scale * (code - 2^(bits - 1)). In the others codes are small floats
+// (small_float.h) and w = scale * number.
 
 #ifndef VKMX_WASM_QUANTIZED_H
 #define VKMX_WASM_QUANTIZED_H
@@ -72,23 +73,51 @@ INLINE void load_group(const Quantized *q, size_t g, f4 *scale, f4 *bias) {
     *bias = f4_splat(load_float(q->biases, g, q->dtype_scales));
 }
 
-// Eight small floats from an element on that is a multiple of eight.
-INLINE void small_eight(const Quantized *q, size_t element, float *to) {
+// Sixteen codes of six bits as floats: four fill three bytes, which become a word.
+INLINE void unpack_sixes(const uint8_t *from, float *to) {
+    const uint32_t *words = (const uint32_t *)from;
+    u8x16 v = (u8x16)(u4){words[0], words[1], words[2], 0};
+    u4 w = (u4)__builtin_shufflevector(v, v, 0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15);
+    f4 a = f4_from_ints(w & 63), b = f4_from_ints(w >> 6 & 63), c = f4_from_ints(w >> 12 & 63), d = f4_from_ints(w >> 18);
+    f4_transpose(&a, &b, &c, &d);
+    f4_store(to, a), f4_store(to + 4, b), f4_store(to + 8, c), f4_store(to + 12, d);
+}
+
+// The numbers of a matrix without biases, times their scales: eight, and sixteen of one group, from a multiple of so many elements on.
+INLINE void eight_numbers(const Quantized *q, size_t element, float *to) {
+    if (q->mode == MODE_SYMMETRIC) {
+        f4 scale = f4_splat(load_float(q->scales, element / q->group, q->dtype_scales)), middle = f4_splat((float)(1u << (q->bits - 1)));
+        unpack8(q->codes + element / 8 * q->bits, q->bits, to);
+        for (uint32_t i = 0; i < 8; i += 4) f4_store(to + i, (f4_load(to + i) - middle) * scale);
+        return;
+    }
     small_floats8(q->codes + element / 8 * q->bits, q->mode, scale_value(q->scales[element / q->group], q->mode), to);
 }
 
-// Columns first..first+count-1 of a row of small floats, both multiples of 16.
-INLINE void small_floats(const Quantized *q, uint32_t row, uint32_t first, uint32_t count, float *to) {
-    size_t element = (size_t)row * q->columns + first;
-    for (uint32_t i = 0; i < count; i += 16, element += 16) {
-        small_floats16(q->codes + element / 8 * q->bits, q->mode, scale_value(q->scales[element / q->group], q->mode), to + i);
+INLINE void sixteen_numbers(const Quantized *q, size_t element, float *to) {
+    if (q->mode != MODE_SYMMETRIC) {
+        small_floats16(q->codes + element / 8 * q->bits, q->mode, scale_value(q->scales[element / q->group], q->mode), to);
+        return;
     }
+    if (q->bits != 6) {
+        eight_numbers(q, element, to), eight_numbers(q, element + 8, to + 8);
+        return;
+    }
+    f4 scale = f4_splat(load_float(q->scales, element / q->group, q->dtype_scales));
+    unpack_sixes(q->codes + element / 8 * 6, to);
+    for (uint32_t i = 0; i < 16; i += 4) f4_store(to + i, (f4_load(to + i) - f4_splat(32)) * scale);
+}
+
+// Columns first..first+count-1 of a row of such numbers, both multiples of 16.
+INLINE void row_numbers(const Quantized *q, uint32_t row, uint32_t first, uint32_t count, float *to) {
+    size_t element = (size_t)row * q->columns + first;
+    for (uint32_t i = 0; i < count; i += 16) sixteen_numbers(q, element + i, to + i);
 }
 
 // Columns first..first+count-1 of a row in float32, without rounding to the dtype of the scales; both multiples of the group's least.
 INLINE void dequantize_floats(const Quantized *q, uint32_t row, uint32_t first, uint32_t count, float *to) {
     if (q->mode != MODE_AFFINE) {
-        small_floats(q, row, first, count, to);
+        row_numbers(q, row, first, count, to);
         return;
     }
     const uint8_t *codes = q->codes + ((size_t)row * q->columns + first) / 8 * q->bits;

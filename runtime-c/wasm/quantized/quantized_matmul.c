@@ -20,22 +20,35 @@ static void few_rows_plain(const QuantizedGemm *q, uint32_t first) {
     for (uint32_t m = 0; m < g->m; m++) store_floats(g->out, (size_t)m * g->n + first, sums[m], count, g->dtype_out);
 }
 
-void k_quantized_matmul(const Call *call) {
+// How a call is computed: row by row, a few rows at once, or through the dense core. The first is for one row and a transposed w.
+typedef enum Way { BY_ROWS, FEW, CORE } Way;
+
+INLINE Way way_of(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    if (call->spec[6] != 0) return p->k <= LONGEST_ROW && p->m <= 1 ? BY_ROWS : CORE;
+    return product_rows(p) > FEW_ROWS ? CORE : FEW;
+}
+
+INLINE uint32_t column_blocks(const struct QuantizedMatmulPush *p) { return (p->n + BLOCK_N - 1) / BLOCK_N; }
+
+uint32_t chunks_quantized_matmul(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    Way way = way_of(call);
+    return way == BY_ROWS ? row_chunks(p) : way == FEW ? products_of(p) * column_blocks(p) : product_chunks(p);
+}
+
+void k_quantized_matmul(const Call *call, uint32_t first, uint32_t last) {
     PUSH(QuantizedMatmulPush);
     uint32_t mode = call->spec[13];
-    if (call->spec[6] != 0) {
-        quantized_floats(call, mode);
-        return;
-    }
-    uint32_t products = p->w_batch == 1 ? 1 : p->batch, m = p->w_batch == 1 ? p->batch * p->m : p->m;
-    if (m > FEW_ROWS) {
-        quantized_product(call, mode, false);
-        return;
-    }
-    for (uint32_t i = 0; i < products; i++) {
+    Way way = way_of(call);
+    if (way == BY_ROWS) quantized_rows(call, mode, true, first, last);
+    if (way == CORE) quantized_products(call, mode, call->spec[6] != 0, first, last);
+    if (way != FEW) return;
+    for (uint32_t chunk = first; chunk < last; chunk++) {
+        uint32_t i = chunk / column_blocks(p);
         QuantizedGemm q;
-        quantized_gemm(&q, call, mode, false, m, i, i, i);
-        for (uint32_t first = 0; first < p->n; first += BLOCK_N) few_rows_plain(&q, first);
+        quantized_gemm(&q, call, mode, false, product_rows(p), i, i, i);
+        few_rows_plain(&q, chunk % column_blocks(p) * BLOCK_N);
     }
 }
 
@@ -59,7 +72,7 @@ static void few_rows_transposed(const QuantizedGemm *q, uint32_t first) {
     Quantized w = quantized_matrix(&q->w, 1, first);
     for (uint32_t m = 0; m < g->m; m++) {
         const uint8_t *x = q->x.data + (size_t)m * g->k * DTYPE_BYTES(q->x.dtype);
-        quantized_row(&w, count, x, q->x.dtype, g->out + ((size_t)m * g->n + first) * DTYPE_BYTES(g->dtype_out), g->dtype_out);
+        quantized_row(&w, count, false, x, q->x.dtype, g->out + ((size_t)m * g->n + first) * DTYPE_BYTES(g->dtype_out), g->dtype_out);
     }
 }
 

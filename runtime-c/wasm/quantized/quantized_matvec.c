@@ -118,12 +118,12 @@ static float dot1(const Row *row, const Quantized *w, uint32_t n) {
     return f4_sum(total) + shift;
 }
 
-// One row of w of small floats.
-static float small_dot(const Row *row, const Quantized *w, uint32_t n) {
+// One row of w without biases.
+static float numbers_dot(const Row *row, const Quantized *w, uint32_t n) {
     f4 total[4] = {{0}};
     for (uint32_t k = 0; k < w->columns; k += 16) {
         float numbers[16];
-        small_floats(w, n, k, 16, numbers);
+        row_numbers(w, n, k, 16, numbers);
         for (uint32_t i = 0; i < 4; i++) total[i] = f4_fma(f4_load(numbers + 4 * i), f4_load(row->x + k + 4 * i), total[i]);
     }
     return f4_sum((total[0] + total[1]) + (total[2] + total[3]));
@@ -194,28 +194,6 @@ INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t
     }
 }
 
-void quantized_floats(const Call *call, uint32_t mode) {
-    PUSH(QuantizedMatmulPush);
-    uint32_t bits = call->spec[1], group = call->spec[2], dtype_x = call->spec[3], dtype_out = call->spec[5];
-    if (p->k > MAX_K || p->m > 1) {
-        quantized_product(call, mode, true);
-        return;
-    }
-    Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, bits, group, call->spec[4], mode};
-    for (uint32_t i = 0; i < p->batch * p->m; i++) {
-        Row row;
-        Quantized w = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : i);
-        uint8_t *out = call->buffer[4] + (size_t)i * p->n * DTYPE_BYTES(dtype_out);
-        const uint8_t *x = call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x);
-        if (mode == MODE_AFFINE) prepare(&row, x, p->k, dtype_x, bits, group, false);
-        else load_run(row.x, x, 0, p->k, dtype_x);
-        for (uint32_t n = 0; n < p->n; n++) {
-            float y = mode == MODE_AFFINE ? dot1(&row, &w, n) : small_dot(&row, &w, n);
-            store_float(out, n, dtype_out, y);
-        }
-    }
-}
-
 // Whether the sums of all runs of 32 are numbers.
 static bool all_finite(const Row *row, uint32_t k) {
     bool finite = true;
@@ -223,11 +201,11 @@ static bool all_finite(const Row *row, uint32_t k) {
     return finite;
 }
 
-void quantized_row(const Quantized *w, uint32_t n, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out) {
+void quantized_row(const Quantized *w, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out) {
     const uint32_t bits = w->bits, k = w->columns, dtype = w->dtype_scales;
     Row row;
     if (w->mode == MODE_AFFINE) {
-        bool fixed = divides_words(bits, w->group);
+        bool fixed = !exact && divides_words(bits, w->group);
         prepare(&row, x, k, dtype_x, bits, w->group, fixed);
         if (!fixed)
             for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, dot1(&row, w, i));
@@ -238,7 +216,7 @@ void quantized_row(const Quantized *w, uint32_t n, const uint8_t *x, uint32_t dt
         else multiply_row(&row, w, n, out, dtype_out, 2, dtype);
         return;
     }
-    if (bits == 4 && k % 32 == 0) {
+    if (bits == 4 && k % 32 == 0 && !exact) {
         prepare(&row, x, k, dtype_x, bits, 32, true);
         if (all_finite(&row, k)) {
             if (w->mode == MODE_NVFP4) e2m1_row(&row, w, n, out, dtype_out, MODE_NVFP4);
@@ -247,21 +225,41 @@ void quantized_row(const Quantized *w, uint32_t n, const uint8_t *x, uint32_t dt
         }
     }
     load_run(row.x, x, 0, k, dtype_x);
-    for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, small_dot(&row, w, i));
+    for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, numbers_dot(&row, w, i));
 }
 
-void k_quantized_matvec(const Call *call) {
+INLINE uint32_t row_grain(const struct QuantizedMatmulPush *p) { return chunk_grain(p->n, p->k, 64); }
+
+uint32_t row_chunks(const struct QuantizedMatmulPush *p) { return p->batch * p->m * chunk_count(p->n, row_grain(p)); }
+
+void quantized_rows(const Call *call, uint32_t mode, bool exact, uint32_t first, uint32_t last) {
     PUSH(QuantizedMatmulPush);
-    uint32_t bits = call->spec[1], group = call->spec[2], dtype_x = call->spec[3], dtype_out = call->spec[5], mode = call->spec[8];
-    bool streams = mode == MODE_AFFINE ? divides_words(bits, group) : p->m <= (bits == 4 ? 16 : 2);
-    if (p->k > MAX_K || !streams) {
-        quantized_floats(call, mode);
-        return;
+    uint32_t dtype_x = call->spec[3], dtype_out = call->spec[5], grain = row_grain(p), cuts = chunk_count(p->n, grain);
+    Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, call->spec[1], call->spec[2], call->spec[4], mode};
+    for (uint32_t chunk = first; chunk < last; chunk++) {
+        uint32_t row = chunk / cuts, from = chunk % cuts * grain, to = chunk_end(chunk % cuts + 1, grain, p->n);
+        Quantized matrix = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : row / p->m), w = quantized_matrix(&matrix, 1, from);
+        const uint8_t *x = call->buffer[0] + (size_t)row * p->k * DTYPE_BYTES(dtype_x);
+        uint8_t *out = call->buffer[4] + ((size_t)row * p->n + from) * DTYPE_BYTES(dtype_out);
+        quantized_row(&w, to - from, exact, x, dtype_x, out, dtype_out);
     }
-    Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, bits, group, call->spec[4], mode};
-    for (uint32_t i = 0; i < p->batch * p->m; i++) {
-        Quantized w = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : i / p->m);
-        uint8_t *out = call->buffer[4] + (size_t)i * p->n * DTYPE_BYTES(dtype_out);
-        quantized_row(&w, p->n, call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x), dtype_x, out, dtype_out);
-    }
+}
+
+// Whether rows of x stream w one by one; else the product goes through the dense core.
+INLINE bool streams(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    uint32_t bits = call->spec[1], group = call->spec[2], mode = call->spec[8];
+    bool fast = mode == MODE_AFFINE ? divides_words(bits, group) : p->m <= (bits == 4 ? 16 : 2);
+    return p->k <= MAX_K && (fast || p->m <= 1);
+}
+
+uint32_t chunks_quantized_matvec(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    return streams(call) ? row_chunks(p) : product_chunks(p);
+}
+
+void k_quantized_matvec(const Call *call, uint32_t first, uint32_t last) {
+    uint32_t mode = call->spec[8];
+    if (streams(call)) quantized_rows(call, mode, false, first, last);
+    else quantized_products(call, mode, true, first, last);
 }

@@ -26,7 +26,7 @@ static void pack_plain(const void *w, uint32_t column, uint32_t count, uint32_t 
     const Quantized *q = w;
     (void)count;
     if (q->mode != MODE_AFFINE) {
-        for (uint32_t k = first; k < first + depth; k++, to += TILE_N) small_eight(q, (size_t)k * q->columns + column, to);
+        for (uint32_t k = first; k < first + depth; k++, to += TILE_N) eight_numbers(q, (size_t)k * q->columns + column, to);
         return;
     }
     for (uint32_t k = first; k < first + depth; k++, to += TILE_N) {
@@ -58,23 +58,36 @@ INLINE void quantized_gemm(QuantizedGemm *q, const Call *call, uint32_t mode, bo
     q->g = (Gemm){m, p->n, p->k, pack_strided_a, transpose ? pack_transposed : pack_plain, &q->x, &q->w, out, p->n, dtype_out};
 }
 
-// The call of quantized_matvec and quantized_matmul as one product a batch row; with one w for all, rows of all batches
-// are one.
-INLINE void quantized_product(const Call *call, uint32_t mode, bool transpose) {
+// The call of quantized_matvec and quantized_matmul as one product a batch row; with one w for all, rows of all batches are one.
+INLINE uint32_t products_of(const struct QuantizedMatmulPush *p) { return p->w_batch == 1 ? 1 : p->batch; }
+INLINE uint32_t product_rows(const struct QuantizedMatmulPush *p) { return p->w_batch == 1 ? p->batch * p->m : p->m; }
+
+// Blocks of such a product, and all of them.
+INLINE uint32_t blocks_of_product(const struct QuantizedMatmulPush *p) {
+    Gemm g = {.m = product_rows(p), .n = p->n};
+    return gemm_blocks(&g);
+}
+INLINE uint32_t product_chunks(const struct QuantizedMatmulPush *p) { return products_of(p) * blocks_of_product(p); }
+
+// Those blocks through the dense core.
+INLINE void quantized_products(const Call *call, uint32_t mode, bool transpose, uint32_t first, uint32_t last) {
     PUSH(QuantizedMatmulPush);
-    uint32_t products = p->w_batch == 1 ? 1 : p->batch, m = p->w_batch == 1 ? p->batch * p->m : p->m;
-    for (uint32_t i = 0; i < products; i++) {
+    uint32_t blocks = blocks_of_product(p);
+    for (uint32_t chunk = first; chunk < last; chunk++) {
+        uint32_t i = chunk / blocks;
         QuantizedGemm q;
-        quantized_gemm(&q, call, mode, transpose, m, i, i, i);
-        gemm(&q.g);
+        quantized_gemm(&q, call, mode, transpose, product_rows(p), i, i, i);
+        gemm_block(&q.g, chunk % blocks);
     }
 }
 
-// x @ w.T without rounding x: one row meets codes as they are unpacked, several go through the dense core.
-void quantized_floats(const Call *call, uint32_t mode);
-
-// One row of x times n rows of w, which streams; x may be rounded to 28 bits a group. At most LONGEST_ROW columns.
+// One row of x times n rows of w, which streams. Unless it has to be `exact`, x may be rounded to 28 bits a group. At most LONGEST_ROW
+// columns.
 enum { LONGEST_ROW = 16384 };
-void quantized_row(const Quantized *w, uint32_t n, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out);
+void quantized_row(const Quantized *w, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out);
+
+// The call of quantized_matvec and quantized_matmul row by row of x, x @ w.T. A chunk is some rows of w.
+uint32_t row_chunks(const struct QuantizedMatmulPush *p);
+void quantized_rows(const Call *call, uint32_t mode, bool exact, uint32_t first, uint32_t last);
 
 #endif

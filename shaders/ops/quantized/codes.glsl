@@ -1,4 +1,5 @@
 // A quantized matrix read in eights (vec8.glsl): eight codes lie in one group and share its scale, and its bias where MODE is affine.
+// In MODE symmetric the bias follows from the scale.
 
 #include "include/math/small_float.h"
 
@@ -30,11 +31,11 @@ Codes small_floats_at(Matrix w, uint row, uint columns, uint first) {
 
 // Codes first .. first + 7 of a row of `columns`.
 Codes codes_at(Matrix w, uint row, uint columns, uint first) {
-    if (MODE != MODE_AFFINE) return small_floats_at(w, row, columns, first);
+    if (MODE_HAS_SMALL_FLOATS(MODE)) return small_floats_at(w, row, columns, first);
     uint64_t chunk = uint64_t(row) * (columns / 32u) + first / 32u;
     uint group = row * (columns / GROUP) + first / GROUP, part = first / 8u % 4u;
     return Codes(words8(w.words + chunk * (4u * BITS), part), shift8(part), load_raw(w.scales, group, DTYPE_SCALES),
-                 load_raw(w.biases, group, DTYPE_SCALES));
+                 MODE == MODE_AFFINE ? load_raw(w.biases, group, DTYPE_SCALES) : 0u);
 }
 
 Vec8 numbers_of(Codes c) {
@@ -48,9 +49,10 @@ Vec8 numbers_of(Codes c) {
 }
 
 Vec8 dequantized(Codes c) {
-    if (MODE != MODE_AFFINE) return numbers_of(c);
+    if (MODE_HAS_SMALL_FLOATS(MODE)) return numbers_of(c);
     uvec2 codes = shifted8(c.words, c.shift);
-    float s = raw_float(c.scale, DTYPE_SCALES), scale = code_scale(s), bias = code_bias(s, raw_float(c.bias, DTYPE_SCALES));
+    float s = raw_float(c.scale, DTYPE_SCALES), scale = code_scale(s);
+    float bias = code_bias(s, MODE == MODE_AFFINE ? raw_float(c.bias, DTYPE_SCALES) : -0.5 * scale);
     Vec8 e;
     [[unroll]] for (uint j = 0; j < 4u; j++) {
         e.first[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j)), bias));

@@ -2,6 +2,8 @@
 // dequantize: out = scale * code + bias, each step rounded to DTYPE_SCALES as MLX does, then cast to DTYPE_OUT; of all rows, or of
 // those at indices. Scales and biases are rounded to DTYPE_SCALES when they are stored in another dtype.
 //
+// MODE symmetric: out = scale * (code - 2^(bits - 1)), rounded once.
+//
 // Small floats (MODE): out = code * scale, both numbers of DTYPE_OUT; with `global` code * (scale * (global / 2688)) in float32.
 //
 // One thread eight elements, any THREADS. Workgroups: ceil(rows * cols / 8 / THREADS), folded over (x, y).
@@ -40,6 +42,11 @@ void main() {
     uint from = eight;
     if (pc.address[4] != 0ul) from = axis_index(pc.address[4], eight / per, DTYPE_INDEX, pc.p.table) * per + eight % per;
     uvec2 codes = codes8(pc.address[0] + uint64_t(from / 4) * (4 * BITS), from % 4);
+    if (MODE == MODE_SYMMETRIC) {
+        float scale = load_float(pc.address[1], from * 8 / GROUP, DTYPE_STORED), middle = float(1u << (BITS - 1u));
+        for (uint i = 0; i < 8; i++) store_float(pc.address[3], eight * 8 + i, DTYPE_OUT, scale * (float(code_at(codes, i)) - middle));
+        return;
+    }
     if (MODE != MODE_AFFINE) {
         float scale = small_scale(from * 8 / GROUP);
         for (uint i = 0; i < 8; i++) {

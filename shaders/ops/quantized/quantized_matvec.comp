@@ -6,8 +6,8 @@
 // folded over (x, y).
 //
 // Affine codes go by 32, which fill BITS words and share scale and bias. The sum over k of x (scale * code + bias) is
-// scale * (sum of x * code) + bias * (sum of x). So a weight takes a shift, a mask and a product. Small floats go by
-// eight.
+// scale * (sum of x * code) + bias * (sum of x). So a weight takes a shift, a mask and a product. Other modes, whose
+// groups may be of 16, go by eight.
 //
 // gathered_quantized_matvec (GATHERED): the matrices of x and w of a batch row are those that `left` and `right` name.
 

@@ -10,7 +10,13 @@
 import { bool, complex64, type Dtype, float32, float64, int32, isWide, uint32, uint8 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
 import type { Node, OpAttrs, OpName } from "../../graph/node.ts";
-import { QUANTIZATION_MODES, type QuantizedFormat } from "../../graph/quantization.ts";
+import {
+  arraysOfMatrix,
+  CODE_MODES,
+  fitsRows,
+  QUANTIZATION_MODES,
+  type QuantizedFormat,
+} from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { maskWords } from "../../graph/token_mask.ts";
 import { ARITIES } from "../../schedule/ops/elementwise_chain.ts";
@@ -88,26 +94,23 @@ function productShape(a: Shape, b: Shape): Shape | undefined {
   return batch && a.at(-1) === b.at(-2) ? [...batch, a.at(-2)!, b.at(-1)!] : undefined;
 }
 
-const MODES = Object.keys(QUANTIZATION_MODES);
+const MODES = Object.keys(CODE_MODES);
 /** Attributes of a format of quantized matrices. */
 const FORMAT = { bits: "integer", groupSize: "integer", mode: MODES } as const;
 
 const isFormat = ({ bits, groupSize, mode }: QuantizedFormat): boolean =>
-  QUANTIZATION_MODES[mode].bits.includes(bits) && QUANTIZATION_MODES[mode].groupSizes.includes(groupSize);
+  CODE_MODES[mode].bits.includes(bits) && CODE_MODES[mode].groupSizes.includes(groupSize);
 
-/** Columns of a quantized matrix; undefined if codes, scales and, in mode affine, biases do not belong together. */
+/** Columns of a quantized matrix; undefined if codes, scales and, in modes with biases, those do not belong together. */
 function unpacked([codes, scales, biases]: readonly Operand[], q: QuantizedFormat): number | undefined {
   if (!isFormat(q) || codes.shape.length < 2 || codes.dtype !== uint32) return undefined;
   const cols = codes.shape.at(-1)! * 32 / q.bits;
   if (!sameShape(scales.shape, [...codes.shape.slice(0, -1), cols / q.groupSize])) return undefined;
-  const fits = q.mode === "affine"
-    ? biases !== undefined && alike(scales, [biases]) && isFloat(scales)
-    : biases === undefined && scales.dtype === uint8;
+  const mode = CODE_MODES[q.mode];
+  const fits = fitsRows(q, cols) && (mode.floatScales ? isFloat(scales) : scales.dtype === uint8) &&
+    (mode.biases ? biases !== undefined && alike(scales, [biases]) : biases === undefined);
   return fits ? cols : undefined;
 }
-
-/** How many arrays a quantized matrix is. */
-const arraysOfMatrix = ({ mode }: QuantizedFormat): number => mode === "affine" ? 3 : 2;
 
 /** Whether the operands after a matrix are none or its global scale. */
 const isGlobal = (rest: readonly Operand[], { mode }: QuantizedFormat): boolean =>
@@ -393,7 +396,8 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
     inputs: [1, 2],
     attrs: FORMAT,
     fits: ({ shape, dtype }, q, [x, ...rest]) =>
-      isFormat(q) && dtype === uint32 && isFloat(x) && x.shape.length >= 2 && isGlobal(rest, q) &&
+      isFormat(q) && q.mode in QUANTIZATION_MODES && dtype === uint32 && isFloat(x) && x.shape.length >= 2 &&
+      isGlobal(rest, q) &&
       x.shape.at(-1)! % q.groupSize === 0 &&
       sameShape(shape, x.shape.with(-1, x.shape.at(-1)! * q.bits / 32)),
   },

@@ -51,7 +51,7 @@ export function valueArray(
   return reshape(joined(parts), [...tensor.shape]);
 }
 
-/** The codes of a quantized tensor (…rows, columns), with scales and biases of a dtype; no biases in mode mxfp4. */
+/** The codes of a quantized tensor (…rows, columns), with scales and biases of a dtype; biases in mode affine. */
 export function codeArrays(
   header: GgufHeader,
   tensor: GgufTensor,
@@ -59,13 +59,13 @@ export function codeArrays(
   dtype: dt.Dtype,
 ): { readonly weight: Tensor; readonly scales: Tensor; readonly biases?: Tensor } {
   const rows = tensor.shape.slice(0, -1);
-  const groups = tensor.shape.at(-1)! / groupSize;
+  const columns = tensor.shape.at(-1)!;
   const parts = pieces(header, tensor).map((blocks) => arrays(blocks, dtype));
-  const whole = (of: readonly Tensor[], words: number): Tensor => reshape(joined(of), [...rows, groups * words]);
+  const whole = (of: readonly Tensor[], width: number): Tensor => reshape(joined(of), [...rows, width]);
   const biases = parts.flatMap((part) => part.biases ?? []);
   return {
-    weight: whole(parts.map(({ codes }) => codes), bits),
-    scales: whole(parts.map(({ scales }) => scales), 1),
-    ...(biases.length > 0 && { biases: whole(biases, 1) }),
+    weight: whole(parts.map(({ codes }) => codes), columns * bits / 32),
+    scales: whole(parts.map(({ scales }) => scales), columns / groupSize),
+    ...(biases.length > 0 && { biases: whole(biases, columns / groupSize) }),
   };
 }

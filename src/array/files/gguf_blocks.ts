@@ -109,6 +109,43 @@ function halfPower(bytes: AnyTensor): AnyTensor {
   return view(where(less(exponent, word(2)), leftShift(word(0x200000), exponent), normal), dt.float32);
 }
 
+/** Codes of Q3_K, 4 more than their numbers: uint8 (n, 2, 4, 32). */
+export function q3kCodes(blocks: AnyTensor): AnyTensor {
+  const low = bits(reshape(field(blocks, 32, 64), [-1, 2, 1, 32]), reshape(byte([0, 2, 4, 6]), [4, 1]), 3);
+  const planes = byte(Array.from({ length: 8 }, (_, i) => i));
+  // A bit that is not set takes 4 away.
+  const high = bits(reshape(field(blocks, 0, 32), [-1, 1, 32]), reshape(planes, [8, 1]), 1);
+  return bitwiseOr(low, leftShift(reshape(high, [-1, 2, 4, 32]), byte(2)));
+}
+
+/** Scales of the groups of 16 of Q3_K: float32 (n, 16). */
+export function q3kScales(blocks: AnyTensor): AnyTensor {
+  const packed = field(blocks, 96, 12);
+  const four = reshape(nibbles(field(packed, 0, 8)), [-1, 16]);
+  const two = reshape(bits(reshape(field(packed, 8, 4), [-1, 1, 4]), reshape(byte([0, 2, 4, 6]), [4, 1]), 3), [-1, 16]);
+  const scales = subtract(wide(bitwiseOr(four, leftShift(two, byte(4)))), 32);
+  return multiply(wide(half(blocks, 108)), scales);
+}
+
+/** Codes of Q6_K, 32 more than their numbers: uint8 (n, 2, 4, 32). */
+export function q6kCodes(blocks: AnyTensor): AnyTensor {
+  // Of 128 weights: 64 bytes of low halves, 32 of pairs of high bits.
+  const low = reshape(nibbles(reshape(field(blocks, 0, 128), [-1, 64])), [-1, 2, 4, 32]);
+  const high = bits(reshape(field(blocks, 128, 64), [-1, 2, 1, 32]), reshape(byte([0, 2, 4, 6]), [4, 1]), 3);
+  return bitwiseOr(low, leftShift(high, byte(4)));
+}
+
+/** Scales of the groups of 16 of Q6_K: float32 (n, 16). */
+export function q6kScales(blocks: AnyTensor): AnyTensor {
+  return multiply(wide(half(blocks, 208)), wide(view(contiguous(field(blocks, 192, 16)), dt.int8)));
+}
+
+/** scale * (code - middle), by groups of 16. */
+function symmetric(scales: AnyTensor, codes: AnyTensor, middle: number): AnyTensor {
+  const numbers = reshape(subtract(wide(codes), middle), [-1, 16, 16]);
+  return reshape(multiply(reshape(scales, [-1, 16, 1]), numbers), [-1, LARGE]);
+}
+
 /** float32 (blocks, elements) of the bytes of blocks, by the name of their type. */
 export const BLOCK_VALUES = {
   Q5_0: (blocks) => multiply(wide(half(blocks, 0)), subtract(wide(fives(blocks, 2)), 16)),
@@ -121,32 +158,10 @@ export const BLOCK_VALUES = {
     const positive = multiply(multiply(d, wide(bitwiseAnd(scales, byte(15)))), wide(q));
     return reshape(subtract(positive, multiply(least, wide(bits(scales, byte(4), 15)))), [-1, LARGE]);
   },
-  Q3_K: (blocks) => {
-    const shifts = reshape(byte([0, 2, 4, 6]), [4, 1]);
-    const low = bits(reshape(field(blocks, 32, 64), [-1, 2, 1, 32]), shifts, 3);
-    const planes = byte(Array.from({ length: 8 }, (_, i) => i));
-    // A bit that is not set takes 4 away.
-    const high = bits(reshape(field(blocks, 0, 32), [-1, 1, 32]), reshape(planes, [8, 1]), 1);
-    const q = subtract(wide(bitwiseOr(low, leftShift(reshape(high, [-1, 2, 4, 32]), byte(2)))), 4);
-    const packed = field(blocks, 96, 12);
-    const four = reshape(nibbles(field(packed, 0, 8)), [-1, 16]);
-    const two = reshape(bits(reshape(field(packed, 8, 4), [-1, 1, 4]), shifts, 3), [-1, 16]);
-    const scales = subtract(wide(bitwiseOr(four, leftShift(two, byte(4)))), 32);
-    const d = wide(half(blocks, 108));
-    return reshape(multiply(reshape(multiply(d, scales), [-1, 16, 1]), reshape(q, [-1, 16, 16])), [-1, LARGE]);
-  },
+  Q3_K: (blocks) => symmetric(q3kScales(blocks), q3kCodes(blocks), 4),
   Q4_K: (blocks) => scaled(blocks, q4kCodes(blocks)),
   Q5_K: (blocks) => scaled(blocks, q5kCodes(blocks)),
-  Q6_K: (blocks) => {
-    // Of 128 weights: 64 bytes of low halves, 32 of pairs of high bits.
-    const low = reshape(nibbles(reshape(field(blocks, 0, 128), [-1, 64])), [-1, 2, 4, 32]);
-    const shifts = reshape(byte([0, 2, 4, 6]), [4, 1]);
-    const high = bits(reshape(field(blocks, 128, 64), [-1, 2, 1, 32]), shifts, 3);
-    const q = subtract(wide(bitwiseOr(low, leftShift(high, byte(4)))), 32);
-    const scales = wide(view(contiguous(field(blocks, 192, 16)), dt.int8));
-    const d = wide(half(blocks, 208));
-    return reshape(multiply(reshape(multiply(d, scales), [-1, 16, 1]), reshape(q, [-1, 16, 16])), [-1, LARGE]);
-  },
+  Q6_K: (blocks) => symmetric(q6kScales(blocks), q6kCodes(blocks), 32),
   Q8_K: (blocks) => {
     const d = view(contiguous(field(blocks, 0, 4)), dt.float32);
     return multiply(d, wide(view(contiguous(field(blocks, 4, LARGE)), dt.int8)));

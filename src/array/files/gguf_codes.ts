@@ -1,8 +1,8 @@
 /**
- * Blocks of quantized weights in GGUF as codes, scales and biases of `mx.quantize`, in groups of 32.
+ * Blocks of quantized weights in GGUF as codes, scales and biases of `mx.dequantize`: in groups of 32, or of 16 in mode symmetric.
  *
- * Codes keep their values; only the order of their bits changes. Scales and biases are exact in float32. In float16 those of Q4_K and
- * Q5_K, products of two numbers of the file, are rounded: by 2^-11 of their size at most.
+ * Codes keep their values; only the order of their bits changes. Scales and biases are exact in float32. In float16 those of K-quants,
+ * products of two numbers of the file, are rounded: by 2^-11 of their size at most.
  *
  * @module
  */
@@ -14,26 +14,38 @@ import { negative } from "../ops/unary.ts";
 import { view } from "../ops/view.ts";
 import * as dt from "../../graph/dtype.ts";
 import type { Dtype } from "../../graph/dtype.ts";
-import type { CodeFormat, QuantizationMode } from "../../graph/quantization.ts";
+import type { QuantizedFormat } from "../../graph/quantization.ts";
 import type { AnyTensor, Tensor } from "../tensor/tensor.ts";
-import { byte, field, fives, groupScales, half, nibbles, q4kCodes, q5kCodes } from "./gguf_blocks.ts";
+import {
+  byte,
+  field,
+  fives,
+  groupScales,
+  half,
+  nibbles,
+  q3kCodes,
+  q3kScales,
+  q4kCodes,
+  q5kCodes,
+  q6kCodes,
+  q6kScales,
+} from "./gguf_blocks.ts";
 
-/** Weights of a group. */
+/** Weights whose codes fill whole words; of a group too but in mode symmetric. */
 export const GROUP = 32;
 
-/** Groups of 32 weights as `mx.dequantize` takes them. */
+/** Weights as `mx.dequantize` takes them. */
 export interface CodeArrays {
-  /** uint32 (groups, bits). */
+  /** uint32 (weights / 32, bits). */
   readonly codes: Tensor;
   /** (groups, 1), uint8 in mode mxfp4. */
   readonly scales: Tensor;
-  /** (groups, 1); absent in mode mxfp4. */
+  /** (groups, 1), in mode affine. */
   readonly biases?: Tensor;
 }
 
 /** A format of codes that holds a type's weights. */
-export interface GgufCodes extends CodeFormat {
-  readonly mode: QuantizationMode;
+export interface GgufCodes extends QuantizedFormat {
   /** Whether scales and biases are rounded in float16. */
   readonly rounded: boolean;
   /** The arrays of blocks, uint8 (blocks, bytes), with scales and biases of a dtype. */
@@ -72,6 +84,7 @@ function grouped(blocks: AnyTensor, dtype: Dtype, codes: AnyTensor, bits: number
   return { codes: packed(codes, bits), scales: factors(scales, dtype), biases: factors(negative(minima), dtype) };
 }
 
+const SYMMETRIC = { groupSize: 16, mode: "symmetric", rounded: true } as const;
 const AFFINE = { groupSize: GROUP, mode: "affine", rounded: false } as const;
 
 /** The formats by the name of their type. */
@@ -120,8 +133,24 @@ export const BLOCK_CODES = {
       return { codes, scales, biases: multiply(scales, -128) };
     },
   },
+  Q3_K: {
+    ...SYMMETRIC,
+    bits: 3,
+    arrays: (blocks, dtype) => ({
+      codes: packed(q3kCodes(blocks), 3),
+      scales: factors(q3kScales(blocks), dtype),
+    }),
+  },
   Q4_K: { ...AFFINE, bits: 4, rounded: true, arrays: (blocks, dtype) => grouped(blocks, dtype, q4kCodes(blocks), 4) },
   Q5_K: { ...AFFINE, bits: 5, rounded: true, arrays: (blocks, dtype) => grouped(blocks, dtype, q5kCodes(blocks), 5) },
+  Q6_K: {
+    ...SYMMETRIC,
+    bits: 6,
+    arrays: (blocks, dtype) => ({
+      codes: packed(q6kCodes(blocks), 6),
+      scales: factors(q6kScales(blocks), dtype),
+    }),
+  },
   MXFP4: {
     groupSize: GROUP,
     mode: "mxfp4",

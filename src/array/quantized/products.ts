@@ -10,7 +10,7 @@ import { type Dtype, float32, uint32 } from "../../graph/dtype.ts";
 import { ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { checkOptions } from "../../graph/options.ts";
-import type { QuantizationMode, QuantizedFormat } from "../../graph/quantization.ts";
+import { CODE_MODES, type CodeMode, type QuantizedFormat } from "../../graph/quantization.ts";
 import { formatShape, sameShape, sizeOf } from "../../graph/shape.ts";
 import { add, multiply } from "../ops/binary.ts";
 import { castNode, type TensorLike, toNode } from "../tensor/convert.ts";
@@ -88,7 +88,7 @@ export function gatherQmm<X extends TensorLike>(
   transpose: boolean = true,
   groupSize: number | null = null,
   bits: number | null = null,
-  mode: QuantizationMode | null = "affine",
+  mode: CodeMode | null = "affine",
   globalScale: TensorLike | null = null,
   options: GatherMmOptions = {},
 ): Tensor {
@@ -146,7 +146,9 @@ function quantizedFactors(
   format: QuantizedFormat,
   globals: readonly (TensorLike | null)[],
 ): QuantizedFactors {
-  if (format.mode === "affine") throw new ValueError(`${op}() multiplies small floats: mode affine has none`);
+  if (CODE_MODES[format.mode].floatScales) {
+    throw new ValueError(`${op}() multiplies small floats: mode ${format.mode} has none`);
+  }
   checkFloat(op, "x", x.dtype);
   const [globalX, globalW] = globals.map((g, i) => globalNode(op, `globalScale${"XW"[i]}`, g, format.mode));
   if ((globalX === undefined) !== (globalW === undefined)) {

@@ -10,7 +10,15 @@ import { bfloat16, checkDtype, type Dtype, float32, isWide, promote, uint32, uin
 import { DtypeError, quoted, ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { checkOptions, entryOf } from "../../graph/options.ts";
-import { QUANTIZATION_MODES, type QuantizationMode, type QuantizedFormat } from "../../graph/quantization.ts";
+import {
+  CODE_MODES,
+  type CodeMode,
+  fitsRows,
+  type ModeRow,
+  QUANTIZATION_MODES,
+  type QuantizationMode,
+  type QuantizedFormat,
+} from "../../graph/quantization.ts";
 import { broadcastShapes, formatShape, sizeOf } from "../../graph/shape.ts";
 import { castNode, type TensorLike, toNode } from "../tensor/convert.ts";
 import { reshapeNode } from "../ops/movement.ts";
@@ -21,17 +29,18 @@ import type { RankOf } from "../tensor/types.ts";
 /** Modes whose codes are small floats. */
 export type SmallFloatMode = Exclude<QuantizationMode, "affine">;
 
-/** Checks mode, group size and bits; defaults are the mode's. */
-export function formatOf(
+/** Checks mode, group size and bits; defaults are the mode's. `modes` are the known ones. */
+export function formatOf<Mode extends CodeMode = CodeMode>(
   op: string,
   groupSize: number | null | undefined,
   bits: number | null | undefined,
   mode: string | null | undefined,
-): QuantizedFormat {
+  modes: Readonly<Partial<Record<Mode, ModeRow>>> = CODE_MODES,
+): QuantizedFormat<Mode> {
   const name = mode ?? "affine";
-  const row = entryOf(QUANTIZATION_MODES, name);
+  const row = entryOf(modes as Readonly<Record<string, ModeRow>>, name);
   if (!row) {
-    const all = Object.keys(QUANTIZATION_MODES).join(", ");
+    const all = Object.keys(modes).join(", ");
     throw new ValueError(`${op}() expected mode to be one of ${all}: found ${quoted(name)}`);
   }
   const found = { bits: bits ?? row.defaults.bits, groupSize: groupSize ?? row.defaults.groupSize };
@@ -42,7 +51,7 @@ export function formatOf(
       `${op}() expected ${what} to be one of ${known.join(", ")}${inMode}: found ${quoted(found[what])}`,
     );
   }
-  return { ...found, mode: name as QuantizationMode };
+  return { ...found, mode: name as Mode };
 }
 
 /** Throws unless kernels read and write a dtype as floats. */
@@ -71,9 +80,9 @@ export function globalNode(
   return reshapeNode(node, []);
 }
 
-/** Codes, scales and, if they are affine, biases, checked against each other. */
+/** Codes, scales and, if the mode has them, biases, checked against each other. */
 export interface PackedMatrix {
-  /** Codes, scales and, if they are affine, biases; scales and biases of one dtype. */
+  /** Codes, scales and, if the mode has them, biases; scales and biases of one dtype. */
   readonly inputs: readonly Node[];
   readonly format: QuantizedFormat;
   /** Length of an unpacked row. */
@@ -92,20 +101,23 @@ export function packedMatrix(
   const codes = toNode(op, w);
   if (codes.dtype !== uint32) throw new DtypeError(`${op}() expected w to be uint32: found ${codes.dtype.name}`);
   const factors = [toNode(op, scales)];
-  if (mode === "affine") {
-    if (biases == null) throw new ValueError(`${op}() expected biases, which affine codes have`);
-    factors.push(toNode(op, biases));
+  const known = CODE_MODES[mode];
+  if (known.biases && biases == null) throw new ValueError(`${op}() expected biases, which affine codes have`);
+  if (!known.biases && biases != null) throw new ValueError(`${op}() takes no biases in mode ${mode}`);
+  if (known.floatScales) {
     checkFloat(op, "scales", factors[0].dtype);
+  } else if (factors[0].dtype !== uint8) {
+    throw new DtypeError(`${op}() in mode ${mode} expected scales to be uint8: found ${factors[0].dtype.name}`);
+  }
+  if (biases != null) {
+    factors.push(toNode(op, biases));
     checkFloat(op, "biases", factors[1].dtype);
-  } else {
-    if (biases != null) throw new ValueError(`${op}() takes no biases in mode ${mode}`);
-    if (factors[0].dtype !== uint8) {
-      throw new DtypeError(`${op}() in mode ${mode} expected scales to be uint8: found ${factors[0].dtype.name}`);
-    }
   }
   const columns = (codes.shape[codes.shape.length - 1] ?? 0) * 32 / bits;
   const groups = formatShape([...codes.shape.slice(0, -1), columns / groupSize]);
-  if (codes.shape.length < 2 || factors.some(({ shape }) => formatShape(shape) !== groups)) {
+  if (
+    codes.shape.length < 2 || !fitsRows(format, columns) || factors.some(({ shape }) => formatShape(shape) !== groups)
+  ) {
     const found = factors.map(({ shape }, i) => `${["scales", "biases"][i]} ${formatShape(shape)}`);
     throw new ShapeError(
       `${op}() with ${bits} bits in groups of ${groupSize} does not fit ` +
@@ -147,10 +159,10 @@ export interface QuantizedOperands {
   readonly n: number;
 }
 
-/** Checks x against a quantized matrix; in mode affine it may be of whole numbers. */
+/** Checks x against a quantized matrix; if its scales are floats it may be of whole numbers. */
 export function operandsOf(op: string, x: Node, w: PackedMatrix, transpose: boolean): QuantizedOperands {
   const { inputs: [codes, scales], format: { mode }, columns } = w;
-  const dtype = mode === "affine" ? promote(x.dtype, scales.dtype) : x.dtype;
+  const dtype = CODE_MODES[mode].floatScales ? promote(x.dtype, scales.dtype) : x.dtype;
   checkFloat(op, "x", dtype);
   const rows = codes.shape[codes.shape.length - 2];
   const [n, k] = transpose ? [rows, columns] : [columns, rows];
@@ -226,7 +238,7 @@ export function quantize(
 ): Tensor[] {
   const op = "quantize";
   checkOptions(op, options, QUANTIZE_OPTIONS);
-  const format = formatOf(op, groupSize, bits, mode);
+  const format = formatOf(op, groupSize, bits, mode, QUANTIZATION_MODES);
   const global = globalNode(op, "globalScale", options.globalScale, format.mode);
   return quantizeNodes(op, toNode(op, w), format, global).map((node) => wrap(node));
 }
@@ -234,7 +246,7 @@ export function quantize(
 /** Options of `dequantize`, in the place of `mode`. */
 export interface DequantizeOptions {
   /** How codes are read. Default "affine". */
-  readonly mode?: QuantizationMode;
+  readonly mode?: CodeMode;
   /** The number that the matrix was quantized with. */
   readonly globalScale?: TensorLike | null;
   /** Element type of the result; default that of the scales, bfloat16 for small floats. */
@@ -248,7 +260,7 @@ const DEQUANTIZE_OPTIONS = { mode: true, globalScale: true, dtype: true } as con
 
 /**
  * The matrix that codes, scales and biases stand for. It is scale * code + bias, or scale * number in the modes of small floats, whose
- * default `dtype` is bfloat16. Beginning with `mode`, arguments may also be an object.
+ * default `dtype` is bfloat16. Mode "symmetric" of GGUF files has scale * (code - 2^(bits - 1)). Beginning with `mode`, arguments may also be an object.
  */
 export function dequantize<W extends TensorLike>(
   w: W,
@@ -256,7 +268,7 @@ export function dequantize<W extends TensorLike>(
   biases: TensorLike | null = null,
   groupSize: number | null = null,
   bits: number | null = null,
-  mode: QuantizationMode | DequantizeOptions | null = "affine",
+  mode: CodeMode | DequantizeOptions | null = "affine",
   globalScale: TensorLike | null = null,
   dtype: Dtype | null = null,
 ): Tensor<any, RankOf<W>> {
@@ -266,7 +278,7 @@ export function dequantize<W extends TensorLike>(
   const format = formatOf(op, groupSize, bits, options.mode);
   const { inputs, columns } = packedMatrix(op, w, scales, biases, format);
   const global = globalNode(op, "globalScale", options.globalScale, format.mode);
-  const result = options.dtype ?? (format.mode === "affine" ? inputs[1].dtype : bfloat16);
+  const result = options.dtype ?? (CODE_MODES[format.mode].floatScales ? inputs[1].dtype : bfloat16);
   checkFloat(op, "dtype", result);
   const all = global ? [...inputs, global] : inputs;
   return make("dequantize", all, [...inputs[0].shape.slice(0, -1), columns], result, format);
@@ -285,7 +297,7 @@ export function quantizedMatmul<X extends TensorLike>(
   transpose: boolean = true,
   groupSize: number | null = null,
   bits: number | null = null,
-  mode: QuantizationMode | null = "affine",
+  mode: CodeMode | null = "affine",
 ): Tensor<any, RankOf<X>> {
   const op = "quantizedMatmul";
   const matrix = packedMatrix(op, w, scales, biases, formatOf(op, groupSize, bits, mode));

@@ -6,7 +6,7 @@
 
 import { float32, int32, isHalf, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
-import type { QuantizedFormat } from "../../graph/quantization.ts";
+import { arraysOfMatrix, CODE_MODES, type QuantizedFormat } from "../../graph/quantization.ts";
 import { ValueError } from "../../graph/error.ts";
 import { sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { add, greaterEqual, less, logicalAnd, multiply, where } from "../ops/binary.ts";
@@ -60,7 +60,8 @@ function wide(node: Node, rank: number): Node {
 /** Codes as numbers: the matrix with scales of 1 and biases of 0. */
 function codesOf(format: QuantizedFormat, codes: Node, scales: Node): AnyTensor {
   const columns = scales.shape[scales.shape.length - 1] * format.groupSize;
-  const parts = [codes, fullNode(1, scales.shape, float32), fullNode(0, scales.shape, float32)];
+  const factors = [1, 0].slice(0, arraysOfMatrix(format) - 1); // scales, biases
+  const parts = [codes, ...factors.map((value) => fullNode(value, scales.shape, float32))];
   const { bits, groupSize, mode } = format;
   return wrap(
     makeNode("dequantize", parts, [...codes.shape.slice(0, -1), columns], float32, { bits, groupSize, mode }),
@@ -70,21 +71,22 @@ function codesOf(format: QuantizedFormat, codes: Node, scales: Node): AnyTensor 
 /** Cotangents of codes, scales and biases, the inputs from `at` on, from that of the matrix: sums over groups. */
 function groupsBack(step: Step, at: number, ofMatrix: () => AnyTensor): readonly (AnyTensor | undefined)[] {
   const format = step.entry.attrs as QuantizedFormat;
-  const [codes, scales, biases] = step.entry.inputs.slice(at);
-  if (format.mode !== "affine") {
+  const [codes, scales, biases] = step.entry.inputs.slice(at, at + arraysOfMatrix(format));
+  if (!CODE_MODES[format.mode].floatScales) {
     if (!step.wants(at + 1)) return [];
     throw new ValueError(
       `there is no derivative with respect to scales of mode "${format.mode}": they are codes of 8 bits`,
     );
   }
-  if (!step.wants(at + 1) && !step.wants(at + 2)) return [];
+  const wantsBiases = biases !== undefined && step.wants(at + 2);
+  if (!step.wants(at + 1) && !wantsBiases) return [];
   const grouped = (x: AnyTensor): AnyTensor =>
     sum(wrap(reshapeNode(nodeOf(x), [...scales.shape, format.groupSize])) as AnyTensor, -1) as AnyTensor;
   const c: AnyTensor = wrap(castNode(nodeOf(ofMatrix()), float32));
   return [
     undefined,
     step.wants(at + 1) ? asDtype(grouped(multiply(c, codesOf(format, codes, scales)) as AnyTensor), scales) : undefined,
-    step.wants(at + 2) ? asDtype(grouped(c), biases) : undefined,
+    wantsBiases ? asDtype(grouped(c), biases) : undefined,
   ];
 }
 
@@ -366,7 +368,7 @@ export const PRODUCTS = {
     vjp: (step, c) => groupsBack(step, 0, () => c),
     vmap(entry, inputs, batched, size) {
       // A global scale belongs to all of a matrix, whatever its shape.
-      const single = inputs.slice(attrsOf(entry, "dequantize").mode === "affine" ? 3 : 2).length > 0;
+      const single = inputs.length > arraysOfMatrix(attrsOf(entry, "dequantize"));
       if (single) return looped(entry, inputs, batched, size);
       const parts = inputs.map((node, i) => batchOf(node, batched[i], size));
       return makeNode("dequantize", parts, [size, ...entry.shape], entry.dtype, attrsOf(entry, "dequantize"));

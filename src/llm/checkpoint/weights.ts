@@ -18,6 +18,7 @@ import type { Stack } from "./expert_stacks.ts";
 import type { ModelConfig, Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import type { CodeMode } from "../../graph/quantization.ts";
 import { sameShape } from "../../graph/shape.ts";
 import { listed, LlmError, type LlmErrorCode } from "../error.ts";
 import { nameInAddress } from "../hub/name.ts";
@@ -80,7 +81,7 @@ export class Weights implements Disposable {
   }
 
   /** How a matrix of so many columns is quantized: as config.json says of it by name, or as it is stored. */
-  quantization(path: string, columns: number): Quantization | undefined {
+  quantization(path: string, columns: number): Quantization<CodeMode> | undefined {
     const { quantization } = this.#config;
     if (quantization !== undefined) {
       const override = this.#prefix + path;

@@ -7,13 +7,13 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { type CodeFormat, QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
+import { type CodeFormat, type CodeMode, QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
 import { Fields } from "./fields.ts";
 
 /** Quantization of one module. */
-export interface Quantization extends CodeFormat {
+export interface Quantization<Mode extends CodeMode = QuantizationMode> extends CodeFormat {
   /** How codes are read. Default "affine". */
-  readonly mode?: QuantizationMode;
+  readonly mode?: Mode;
 }
 
 /** The "quantization" block: a default and the modules that differ from it (`undefined` keeps a module dense). */

@@ -5,7 +5,7 @@
  */
 
 import { type Dtype, uint8 } from "../../graph/dtype.ts";
-import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
+import { CODE_MODES, type CodeMode, type ModeRow } from "../../graph/quantization.ts";
 import type { Quantization, QuantizationConfig } from "./model.ts";
 
 /** A tensor's shape and dtype, from its header. */
@@ -16,15 +16,20 @@ interface Stored {
 
 /**
  * The format of a matrix's stored codes and scales, found as mlx-lm does. Bits and group size follow from the shapes and the number
- * of columns, the mode from the dtype of the scales. Undefined if no mode has such a format.
+ * of columns, the mode from the dtype of the scales. Undefined if none of the modes has such a format.
  */
-export function formatOfStored(columns: number, codes: Stored, scales: Stored): Quantization | undefined {
+export function formatOfStored<Mode extends CodeMode = CodeMode>(
+  columns: number,
+  codes: Stored,
+  scales: Stored,
+  known: Readonly<Partial<Record<Mode, ModeRow>>> = CODE_MODES,
+): Quantization<Mode> | undefined {
   const [words, groups] = [codes, scales].map(({ shape }) => shape.at(-1) ?? 0);
   const [bits, groupSize] = [words * 32 / columns, columns / groups];
-  const modes = Object.keys(QUANTIZATION_MODES) as QuantizationMode[];
+  const modes = Object.keys(known) as Mode[];
   const mode = modes.find((name) => {
-    const row = QUANTIZATION_MODES[name];
-    return (name === "affine") === (scales.dtype !== uint8) && row.bits.includes(bits) &&
+    const row = known[name]!;
+    return row.floatScales === (scales.dtype !== uint8) && row.bits.includes(bits) &&
       row.groupSizes.includes(groupSize);
   });
   return mode && { groupSize, bits, ...(mode !== "affine" && { mode }) };
@@ -40,7 +45,7 @@ export function quantizationOf(
   quantization: QuantizationConfig,
   stored: (name: string) => Stored | undefined,
   name: string = path,
-): Quantization | undefined {
+): Quantization<CodeMode> | undefined {
   if (quantization.overrides.has(name)) return quantization.overrides.get(name);
   const [codes, scales] = [stored(`${path}.weight`), stored(`${path}.scales`)];
   if (scales === undefined) return undefined;

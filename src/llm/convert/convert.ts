@@ -15,7 +15,7 @@ import { type StoredTensor, storedTensors } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
-import { QUANTIZATION_MODES } from "../../graph/quantization.ts";
+import { type CodeMode, QUANTIZATION_MODES } from "../../graph/quantization.ts";
 import type { Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { newConfig, tokenizerFiles } from "./files.ts";
@@ -147,7 +147,7 @@ async function convertFolder(
   }
   const description = describeConversion(path, modules, architecture, options);
   const { dtype, rows } = description;
-  const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
+  const storedAs = ({ path, shape }: WeightModule): Quantization<CodeMode> | undefined =>
     quantization && quantizationOf(path, shape.at(-1)!, quantization, (name) => stored.get(name));
   const quantizedAs = (module: string): Quantization | undefined => {
     const row = rows.get(module)?.row;

@@ -9,6 +9,7 @@ import { storedBytes } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { shownPath } from "../../graph/error.ts";
+import { type CodeMode, QUANTIZATION_MODES } from "../../graph/quantization.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { openWeights } from "../checkpoint/weights.ts";
 import type { Quantization } from "../config/model.ts";
@@ -23,7 +24,7 @@ import type { ConvertOptions } from "./options.ts";
 import type { ShardFiles } from "./shard_files.ts";
 
 /** A matrix with codes: the name of its module and how it is quantized. */
-type Formats = ReadonlyMap<string, Quantization>;
+type Formats = ReadonlyMap<string, Quantization<CodeMode>>;
 
 /** Writes a folder. Throws an {@link LlmError} that says what is wrong with the file or an option; nothing is written then. */
 export async function convertGguf(
@@ -61,15 +62,18 @@ export async function convertGguf(
   const stored = checkpoint.tensors(exact);
   try {
     const modules = architecture.modules(stored.has("lm_head.weight"));
-    const formats = formatsOf(modules, stored);
-    const made = dequantize ? dense(stored, formats, exact ? mx.float32 : mx.float16) : stored;
+    const all = formatsOf(modules, stored);
+    // Codes of a mode that mlx-lm does not have are written as values.
+    const formats = new Map([...all].filter(([, { mode }]) => !dequantize && (mode ?? "affine") in QUANTIZATION_MODES));
+    const valued = new Map([...all].filter(([path]) => !formats.has(path)));
+    const made = dense(stored, valued, exact ? mx.float32 : mx.float16);
     const outputs = Array.from(made, ([name, { shape, dtype }]): Output => ({ name, shape, dtype }));
     await opening;
     const { maxShardBytes, signal } = options;
     const model = {
       outputs,
       parameters: countParameters(modules),
-      config: configOf(fields.values, dequantize ? new Map() : formats),
+      config: configOf(fields.values, formats),
       tokenizer: {
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": json({ ...JSON.parse(config ?? "{}"), tokenizer_class: "PreTrainedTokenizerFast" }),

@@ -8,6 +8,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { StoredTensor } from "../../array/files/stored.ts";
+import type { CodeMode } from "../../graph/quantization.ts";
 import type { Quantization } from "../config/model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
 import type { Change } from "../checkpoint/weights.ts";
@@ -44,7 +45,7 @@ export interface Wish {
   /** How a matrix is quantized; undefined leaves it as it is. */
   readonly quantize: (path: string) => Quantization | undefined;
   /** How a matrix is quantized that is to be dense; undefined leaves it as it is. */
-  readonly dequantize: (module: WeightModule) => Quantization | undefined;
+  readonly dequantize: (module: WeightModule) => Quantization<CodeMode> | undefined;
 }
 
 /** Bytes of a tensor, or of `rows` of it. */

@@ -9,6 +9,7 @@ import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
+import { CODE_MODES } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 
@@ -66,7 +67,7 @@ class OffsetNorm extends RMSNorm {
   }
 }
 
-/** Takes `<path>.weight` (…rows, cols), or its codes, scales and, if they are affine, biases. */
+/** Takes `<path>.weight` (…rows, cols), or its codes, scales and, if the mode has them, biases. */
 export function takeMatrix(
   weights: Weights,
   path: string,
@@ -79,8 +80,9 @@ export function takeMatrix(
   const weight = weights.take(`${path}.weight`, [...rows, cols * bits / 32], "codes");
   const factors = (name: string, kind: "float" | "bytes"): Tensor =>
     weights.take(`${path}.${name}`, [...rows, cols / groupSize], kind);
-  if (mode !== "affine") return { weight, scales: factors("scales", "bytes"), groupSize, bits, mode };
-  const matrix = { weight, scales: factors("scales", "float"), biases: factors("biases", "float"), groupSize, bits };
+  const scales = factors("scales", CODE_MODES[mode].floatScales ? "float" : "bytes");
+  if (!CODE_MODES[mode].biases) return { weight, scales, groupSize, bits, mode };
+  const matrix = { weight, scales, biases: factors("biases", "float"), groupSize, bits };
   if (rows.length === 1) weights.matrices.push(matrix); // indices choose from stacks as they lie
   return matrix;
 }

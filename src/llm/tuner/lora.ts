@@ -59,16 +59,25 @@ export function lowRank(rows: number, r: number, columns: number): readonly [a: 
   return [mx.random.uniform(-bound, bound, [rows, r]), mx.zeros([r, columns])];
 }
 
+/** A dense layer, or its quantized form in the format of `like`: dense too in a mode that nothing quantizes to. */
+function inFormatOf<T extends nn.Linear | nn.Embedding>(
+  like: AnyLinear | AnyEmbedding,
+  dense: T,
+): T | ReturnType<T["toQuantized"]> {
+  if (!isQuantized(like) || like.mode === "symmetric") return dense;
+  return dense.toQuantized(like.groupSize, like.bits, like.mode) as ReturnType<T["toQuantized"]>;
+}
+
 /** A linear layer with another matrix (outputs, inputs), quantized as `like` is unless `dequantize` says no. */
 export function linearWith(like: AnyLinear, weight: Tensor, dequantize: boolean): AnyLinear {
   const fused = new nn.Linear({ weight, ...(like.bias && { bias: like.bias }) });
-  return isQuantized(like) && !dequantize ? fused.toQuantized(like.groupSize, like.bits, like.mode) : fused;
+  return dequantize ? fused : inFormatOf(like, fused) as AnyLinear;
 }
 
 /** A table with other vectors, quantized as `like` is unless `dequantize` says no. */
 export function embeddingWith(like: AnyEmbedding, weight: Tensor, dequantize: boolean): AnyEmbedding {
   const fused = new nn.Embedding({ weight });
-  return isQuantized(like) && !dequantize ? fused.toQuantized(like.groupSize, like.bits, like.mode) : fused;
+  return dequantize ? fused : inFormatOf(like, fused);
 }
 
 /**

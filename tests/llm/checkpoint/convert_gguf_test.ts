@@ -40,7 +40,12 @@ for (const name of NAMES) {
       await Deno.writeFile(path, ggufBytes(GGUF_MODELS[index]));
       const expected = await answerOf(path);
       const { files, bitsPerWeight, parameters } = await mx.lm.convert(path, `${folder}/codes`, { device: DEVICE });
-      assertEquals(await answerOf(`${folder}/codes`), expected);
+      const found = await answerOf(`${folder}/codes`);
+      // mlx-lm has no codes of Q3_K and Q6_K: those are written as values, with which the CPU sums in another order.
+      const apart = name.endsWith("all types") ? nmse(found.logits, Float32Array.from(expected.logits)) : 0;
+      assert(apart <= 1e-5, `NMSE ${apart}`);
+      assertEquals(apart > 0 ? { ...found, logits: expected.logits } : found, expected);
+      assert(!(await Deno.readTextFile(`${folder}/codes/config.json`)).includes("symmetric"));
       assert(files.includes("tokenizer.json") && bitsPerWeight > 4 && parameters > 1000, String(files));
       await mx.lm.convert(path, `${folder}/dense`, { device: DEVICE, dequantize: true, dtype: mx.float32 });
       const { logits, ids, ends } = await answerOf(`${folder}/dense`, mx.float32);

@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
+import { namedLeaves } from "../../../src/nn/tree.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { withExactCpu } from "../../support/devices/exact.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
@@ -87,8 +88,8 @@ Deno.test("types with codes keep their values in 16 bits, and a line says what b
   await withFile(byName("Llama, Q4_K"), async (path) => {
     for (
       const [dtype, expected] of [
-        [undefined, "12 of Q4_K as 4-bit codes, scales rounded by at most 2^-11; 4 of Q6_K dequantized to float16"],
-        [mx.float32, "12 of Q4_K as 4-bit codes, exact; 4 of Q6_K dequantized to float32"],
+        [undefined, "12 of Q4_K as 4-bit codes, RND; 4 of Q6_K as 6-bit codes, RND"],
+        [mx.float32, "12 of Q4_K as 4-bit codes, exact; 4 of Q6_K as 6-bit codes, exact"],
       ] as const
     ) {
       const notes: string[] = [];
@@ -98,9 +99,15 @@ Deno.test("types with codes keep their values in 16 bits, and a line says what b
       const { q_proj, v_proj } = model.parameters().model.layers[0].self_attn;
       assertEquals(nodeOf(q_proj.weight).stored?.packing?.bits, 4, "not in the layout of the CPU's products");
       const wide = dtype ?? mx.float16;
-      assertEquals([q_proj.weight.dtype, q_proj.scales.dtype, v_proj.weight.dtype], [mx.uint32, wide, wide]);
+      assertEquals([q_proj.weight.dtype, q_proj.scales.dtype], [mx.uint32, wide]);
+      assertEquals([v_proj.weight.dtype, v_proj.scales.dtype, v_proj.biases], [mx.uint32, wide, undefined]);
+      if (!dtype) {
+        const matrices = (await Deno.stat(path)).size - 2 ** 14; // at least: the header has the tokenizer
+        const loaded = namedLeaves(model.parameters()).reduce((sum, [, x]) => sum + (x as mx.Tensor).nbytes, 0);
+        assert(loaded < 1.15 * matrices, `${loaded} bytes of ${matrices}`);
+      }
       assertEquals(model.parameters().model.norm.weight.dtype, wide);
-      assertEquals(notes, [`model.gguf: ${expected}`]);
+      assertEquals(notes, [`model.gguf: ${expected.replaceAll("RND", "scales rounded by at most 2^-11")}`]);
     }
   });
 });

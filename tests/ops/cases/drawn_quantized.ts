@@ -18,22 +18,35 @@ import { type Drawn, elementTolerance, type Families } from "./family.ts";
 const RANGE = [-1, 1] as const;
 const MODES = ["mxfp4", "mxfp8", "nvfp4"] as const;
 
-/** A format of codes; in mode affine any width and group, else those of the mode. */
+/** A format of codes; in mode affine any width and group, in mode symmetric two widths, else those of the mode. */
 interface Format {
-  readonly mode: "affine" | SmallFloatMode;
+  readonly mode: "affine" | "symmetric" | SmallFloatMode;
   readonly bits: number;
   readonly group: number;
 }
 
-function drawFormat(d: Draw, affine = 0.6): Format {
+/** One that matrices are quantized to. */
+function drawQuantized(d: Draw, affine = 0.6): Format & { readonly mode: "affine" | SmallFloatMode } {
   if (d.chance(affine)) return { mode: "affine", bits: d.few([4, 8, 2, 3, 5, 6]), group: d.few([32, 64, 128], 1) };
   const mode = d.few(MODES, 1);
   return { mode, ...SMALL_FLOATS[mode] };
 }
 
+/** Any. */
+function drawFormat(d: Draw, affine = 0.6): Format {
+  if (d.chance(0.2)) return { mode: "symmetric", bits: d.few([6, 3], 1), group: 16 };
+  return drawQuantized(d, affine);
+}
+
+/** Whether scales are floats. */
+const hasFloats = ({ mode }: Format): boolean => mode === "affine" || mode === "symmetric";
+
 /** Arguments from the group size on: in modes of small floats they may be left out. */
-function formatArguments(d: Draw, { mode, bits, group }: Format): [number | null, number | null, Format["mode"]] {
-  return mode === "affine" || d.chance(0.5) ? [group, bits, mode] : [null, null, mode];
+function formatArguments<M extends Format["mode"]>(
+  d: Draw,
+  { mode, bits, group }: Format & { readonly mode: M },
+): [number | null, number | null, M] {
+  return hasFloats({ mode, bits, group }) || d.chance(0.5) ? [group, bits, mode] : [null, null, mode];
 }
 
 /** Codes of a row of packed words: a stream of bits, the lowest first. */
@@ -57,12 +70,10 @@ function unpacked({ mode, bits, group }: Format, w: Dense, scales: Dense, biases
   for (let row = 0; row < w.data.length / Math.max(1, words); row++) {
     codesOf(w.data.subarray(row * words, (row + 1) * words), bits).forEach((code, i) => {
       const at = (row * cols + i - i % group) / group;
-      const affine = mode === "affine";
-      data.push(
-        affine
-          ? scales.data[at] * code + biases!.data[at]
-          : smallScale(mode, scales.data[at]) * smallNumber(mode, code),
-      );
+      const scale = scales.data[at];
+      if (mode === "affine") data.push(scale * code + biases!.data[at]);
+      else if (mode === "symmetric") data.push(scale * (code - 2 ** (bits - 1)));
+      else data.push(smallScale(mode, scale) * smallNumber(mode, code));
     });
   }
   return { shape: [...w.shape.slice(0, -1), cols], data: Float64Array.from(data) };
@@ -77,7 +88,7 @@ function packed(
   most = 3,
 ): { inputs: Drawn["inputs"]; k: number } {
   const { mode, bits, group } = format;
-  const k = group * d.int(1, most);
+  const k = Math.max(group, 32) * d.int(1, most);
   const words = d.input([...lead, n, k * bits / 32], "uint32", "bits", true);
   // No NaN among codes of eight bits.
   const word = (): number =>
@@ -86,6 +97,9 @@ function packed(
       : Math.floor(d.next() * 2 ** 32);
   const codes = { ...words, data: words.data!.map(word) };
   const shape = [...lead, n, k / group];
+  if (mode === "symmetric") {
+    return { inputs: [codes, d.input(shape, d.dtype(FLOATS), [-0.1, 0.1], true)], k };
+  }
   if (mode !== "affine") {
     const scales = mode === "nvfp4" ? [0, 70] : mode === "mxfp8" ? [116, 121] : [118, 128];
     return { inputs: [codes, d.input(shape, "uint8", scales as [number, number], true)], k };
@@ -142,7 +156,7 @@ function drawIndices(d: Draw): Chosen {
 export function drawnQuantized(): Families {
   const families: Families = {};
   families.quantize = (d) => {
-    const { mode, bits, group } = drawFormat(d);
+    const { mode, bits, group } = drawQuantized(d);
     const shape = [...d.shape(1, 2, false).map((n) => Math.min(n, 5)), group * d.int(1, 3)];
     const options = formatArguments(d, { mode, bits, group });
     const inputs = [d.input(shape, "float32", d.pick([[-1, 1], [0.5, 3], [-100, 0]] as const))];
@@ -192,11 +206,11 @@ export function drawnQuantized(): Families {
       what: `${mode}, ${bits} bits in groups of ${group}`,
       inputs,
       run: (mx, [w, s, b = null]) =>
-        dtype === "bfloat16"
+        dtype === "bfloat16" && mode !== "symmetric"
           ? mx.dequantize(w, s, b, ...options)
           : mx.dequantize(w, s, b, ...options, null, mx[dtype as "float32"]),
       oracle: ([w, s, b]) => unpacked(format, w, s, b),
-      tolerance: mode === "affine" ? elementTolerance(dtype) : 0,
+      tolerance: hasFloats(format) ? elementTolerance(dtype) : 0,
       dtype,
     };
   };
@@ -207,10 +221,10 @@ export function drawnQuantized(): Families {
     const n = d.chance(0.3) ? d.pick([33, 64, 130]) : d.int(1, 9);
     const lead = d.chance(0.2) ? [2] : [];
     const { inputs, k } = packed(d, format, lead, n);
-    const affine = mode === "affine";
-    const dtype: TypeName = affine ? d.few([inputs[1].dtype, "float32"], 1) : d.dtype(FLOATS);
+    const floats = hasFloats(format);
+    const dtype: TypeName = floats ? d.few([inputs[1].dtype, "float32"], 1) : d.dtype(FLOATS);
     const rows = d.chance(0.15) && lead.length === 0 ? [] : [...lead, d.chance(0.2) ? d.pick([17, 40]) : d.int(1, 9)];
-    const result = affine ? meet(dtype, inputs[1].dtype) : dtype;
+    const result = floats ? meet(dtype, inputs[1].dtype) : dtype;
     const options = formatArguments(d, format);
     return {
       what: `${mode}, ${bits} bits in groups of ${group}${transpose ? " transposed" : ""}`,
@@ -228,16 +242,16 @@ export function drawnQuantized(): Families {
     const { stacks, lists, all } = drawIndices(d);
     const n = d.chance(0.3) ? d.pick([33, 67]) : d.int(1, 9);
     const { inputs, k } = packed(d, format, [stacks[1]], n);
-    const affine = mode === "affine";
-    const dtype: TypeName = affine ? d.few([inputs[1].dtype, "float32"], 1) : d.dtype(FLOATS);
+    const floats = hasFloats(format);
+    const dtype: TypeName = floats ? d.few([inputs[1].dtype, "float32"], 1) : d.dtype(FLOATS);
     const m = d.pick([1, 1, 3, 35]);
-    const result = affine ? meet(dtype, inputs[1].dtype) : dtype;
+    const result = floats ? meet(dtype, inputs[1].dtype) : dtype;
     const options = formatArguments(d, format);
     return {
       what: `${mode}, ${bits} bits in groups of ${group}${transpose ? " transposed" : ""}, ${JSON.stringify(lists)}`,
       inputs: [d.input([stacks[0], m, transpose ? k : n], dtype, RANGE), ...inputs],
       run: (mx, [x, w, s, ...rest]) => {
-        const biases = affine ? rest[0] : null;
+        const biases = mode === "affine" ? rest[0] : null;
         return mx.gatherQmm(x, w, s, biases, lists[0], lists[1], transpose, ...options);
       },
       oracle: ([x, w, s, b]) => {

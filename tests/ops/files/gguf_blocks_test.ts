@@ -9,6 +9,7 @@ import { BLOCK_VALUES } from "../../../src/array/files/gguf_blocks.ts";
 import { BLOCK_CODES, type GgufCodes } from "../../../src/array/files/gguf_codes.ts";
 import { quantizeBlocks, type QuantizedGgufType } from "../../../src/array/files/gguf_quantize.ts";
 import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
+import { CODE_MODES } from "../../../src/graph/quantization.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
@@ -53,23 +54,34 @@ for (const device of DEVICES) {
   }
 
   for (const [name, { bits, groupSize, mode, ...codec }] of Object.entries<GgufCodes>(BLOCK_CODES)) {
-    for (const dtype of mode === "affine" ? [mx.float32, mx.float16] : [mx.float32]) {
+    for (const dtype of CODE_MODES[mode].floatScales ? [mx.float32, mx.float16] : [mx.float32]) {
       Deno.test(`codes of ${name} with ${dtype.name} scales have the values of its blocks on ${device}`, () => {
         mx.setDefaultDevice(device);
         mx.tidy(() => {
           const { blocks, values } = caseOf(name);
-          const rounded = codec.rounded && dtype === mx.float16;
           const { codes, scales, biases } = codec.arrays(blocks, dtype);
-          if (mode === "affine") assertEquals([scales.dtype, biases!.dtype], [dtype, dtype]);
-          assertEquals(codes.shape, [values.length / groupSize, bits]);
-          const wide = (x: mx.Tensor | undefined): mx.Tensor | null => x === undefined ? null : x.astype(mx.float32);
-          const dense = mode === "affine"
-            ? mx.dequantize(codes, wide(scales)!, wide(biases), groupSize, bits)
-            : mx.dequantize(codes, scales, null, groupSize, bits, mode);
+          const factors = [scales, ...(biases ? [biases] : [])];
+          if (CODE_MODES[mode].floatScales) { for (const { dtype: found } of factors) assertEquals(found, dtype); }
+          assertEquals(biases !== undefined, CODE_MODES[mode].biases);
+          assertEquals(codes.shape, [values.length / 32, bits]);
+          const flat = (x: mx.Tensor): mx.Tensor =>
+            mode === "mxfp4" ? x.reshape(1, -1) : x.astype(mx.float32).reshape(1, -1);
+          const dense = mx.dequantize(
+            codes.reshape(1, -1),
+            flat(scales),
+            biases ? flat(biases) : null,
+            groupSize,
+            bits,
+            mode,
+          );
           const found = dense.astype(mx.float32).flatten().toTypedArray() as Float32Array;
-          if (!rounded) return assertNear(found, values, () => mode === "affine" ? 0 : HALF ** 2);
-          const [scale, bias] = [scales, biases!].map((x) => x.astype(mx.float32).toTypedArray() as Float32Array);
-          const largest = 2 ** bits - 1;
+          if (!(codec.rounded && dtype === mx.float16)) {
+            return assertNear(found, values, () => mode === "mxfp4" ? HALF ** 2 : 0);
+          }
+          const [scale, bias = scale.map(() => 0)] = factors.map((x) =>
+            x.astype(mx.float32).toTypedArray() as Float32Array
+          );
+          const largest = mode === "symmetric" ? 2 ** (bits - 1) : 2 ** bits - 1;
           assertNear(found, values, (_, i) => {
             const group = Math.floor(i / groupSize);
             // Below the normal numbers of float16 the step is 2^-24.

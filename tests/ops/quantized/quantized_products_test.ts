@@ -4,7 +4,7 @@
  * dequantize() gives, whose bits other tests hold.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
@@ -12,7 +12,7 @@ import { testDevices } from "../../support/devices/devices.ts";
 type Parts = readonly mx.Tensor[];
 
 const MODES = ["affine", "mxfp4", "mxfp8", "nvfp4"] as const;
-const GROUP = { affine: 32, mxfp4: 32, mxfp8: 32, nvfp4: 16 } as const;
+const GROUP = { affine: 32, mxfp4: 32, mxfp8: 32, nvfp4: 16, symmetric: 16 } as const;
 const ALL = mx.Slice();
 const BACK = mx.Slice(null, null, -1);
 
@@ -20,14 +20,19 @@ function normal(shape: number[], seed: number): mx.Tensor {
   return mx.random.normal(shape, mx.float32, 0, 1, mx.random.key(seed));
 }
 
-function quantized(w: mx.Tensor, mode: mx.QuantizationMode, globalScale: number | null = null): Parts {
+/** The parts of a matrix; of any one of its shape in mode symmetric, which nothing quantizes to. */
+function quantized(w: mx.Tensor, mode: mx.CodeMode, globalScale: number | null = null): Parts {
+  if (mode === "symmetric") {
+    const sized = (part: number): number[] => [...w.shape.slice(0, -1), w.shape.at(-1)! * part / 32];
+    return [mx.random.bits(sized(6), mx.random.key(7)), mx.multiply(normal(sized(2), 8), 0.03).astype(w.dtype)];
+  }
   return mx.quantize(w, GROUP[mode], null, mode, { globalScale });
 }
 
 /** The numbers of a matrix (n, k), or of its batch. */
 function dense(
   [codes, scales, biases]: Parts,
-  mode: mx.QuantizationMode,
+  mode: mx.CodeMode,
   globalScale: number | null = null,
 ): Float32Array {
   const options = { mode, globalScale, dtype: mx.float32 };
@@ -164,6 +169,7 @@ const MANY_ROWS = [
   ["affine", 200, 192, 128],
   ["mxfp4", 260, 128, 160],
   ["nvfp4", 200, 128, 192],
+  ["symmetric", 70, 128, 256],
 ] as const;
 
 for (const device of testDevices()) {
@@ -190,3 +196,60 @@ for (const device of testDevices()) {
       }));
   });
 }
+
+for (const device of testDevices()) {
+  Deno.test(`rows of tables in mode symmetric, their products and derivatives are those of the numbers on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const [codes, scales] = quantized(mx.zeros([5, 64]), "symmetric");
+      const numbers = mx.dequantize(codes, mx.ones(scales.shape), null, 16, 6, "symmetric");
+      const values = numbers.toTypedArray() as Float32Array;
+      assert(values.every((n) => Number.isInteger(n) && n >= -32 && n < 32) && new Set(values).size > 32);
+      const dense = (s: mx.Tensor): mx.Tensor =>
+        mx.multiply(numbers.reshape(5, 4, 16), s.reshape(5, 4, 1)).reshape(5, 64);
+      const ids = mx.array([4, 0, -1], mx.int32);
+      const rows = mx.dequantize(mx.take(codes, ids, 0), mx.take(scales, ids, 0), null, 16, 6, "symmetric");
+      assertEquals(rows.tolist(), mx.take(dense(scales), ids, 0).tolist());
+      const x = normal([3, 64], 9);
+      const c = normal([3, 5], 10);
+      const composite = (s: mx.Tensor, x: mx.Tensor): mx.Tensor => mx.sum(mx.multiply(c, mx.matmul(x, dense(s).T)));
+      const product = (s: mx.Tensor, x: mx.Tensor): mx.Tensor =>
+        mx.sum(mx.multiply(c, mx.quantizedMatmul(x, codes, s, null, true, 16, 6, "symmetric")));
+      const found = mx.grad(product, [0, 1])(scales, x) as mx.Tensor[];
+      const expected = mx.grad(composite, [0, 1])(scales, x) as mx.Tensor[];
+      found.forEach((g, i) => near(g, expected[i].flatten().tolist() as number[], `derivative ${i}`));
+    });
+  });
+}
+
+Deno.test("mode symmetric takes no biases, and no matrix is quantized in it", () => {
+  mx.tidy(() => {
+    const [codes, scales] = quantized(mx.zeros([5, 64]), "symmetric");
+    assertThrows(() => mx.dequantize(codes, scales, scales, 16, 6, "symmetric"), mx.ValueError, "takes no biases");
+    assertThrows(() => mx.dequantize(codes, scales, null, 32, 6, "symmetric"), mx.ValueError, "one of 16 in mode");
+    assertThrows(
+      () =>
+        mx.dequantize(
+          codes.index(mx.Slice(), mx.Slice(0, 3)),
+          scales.index(mx.Slice(), mx.Slice(0, 1)),
+          null,
+          16,
+          6,
+          "symmetric",
+        ),
+      mx.ShapeError,
+      "does not fit",
+    );
+    const mode = "symmetric" as "affine";
+    assertThrows(
+      () => mx.quantize(mx.zeros([2, 64]), 16, 6, mode),
+      mx.ValueError,
+      "expected mode to be one of affine",
+    );
+    assertThrows(
+      () => mx.qqmm(mx.zeros([1, 64]), codes, scales, 16, 6, mode as "mxfp4"),
+      mx.ValueError,
+      "symmetric has none",
+    );
+  });
+});

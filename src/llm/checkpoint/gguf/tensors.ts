@@ -85,7 +85,7 @@ export function describeTypes(placed: readonly Placed[], exact: boolean): string
   for (const { tensor: { type } } of placed) if (!type.dtype) counts.set(type, (counts.get(type) ?? 0) + 1);
   const lines = Array.from(counts, ([{ name, codes }, count]) => {
     if (!codes) return `${count} of ${name} dequantized to ${exact ? "float32" : "float16"}`;
-    const kind = codes.mode === "affine" ? `${codes.bits}-bit codes` : codes.mode;
+    const kind = codes.mode === "mxfp4" ? codes.mode : `${codes.bits}-bit codes`;
     return `${count} of ${name} as ${kind}, ${codes.rounded && !exact ? "scales rounded by at most 2^-11" : "exact"}`;
   });
   return lines.length > 0 ? lines.join("; ") : undefined;

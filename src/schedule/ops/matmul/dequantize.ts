@@ -6,16 +6,17 @@
 
 import * as k from "../../../backend/kernels.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
-import type { QuantizationMode, QuantizedFormat } from "../../../graph/quantization.ts";
+import { CODE_MODES, type CodeMode, type QuantizedFormat } from "../../../graph/quantization.ts";
 import type { Lowering } from "../../plan/context.ts";
 import { matrixShape, type Value } from "../../plan/value.ts";
 
 /** MODE of kernels. */
-export const MODE_CODES: Readonly<Record<QuantizationMode, number>> = {
+export const MODE_CODES: Readonly<Record<CodeMode, number>> = {
   affine: k.MODE_AFFINE,
   mxfp4: k.MODE_MXFP4,
   mxfp8: k.MODE_MXFP8,
   nvfp4: k.MODE_NVFP4,
+  symmetric: k.MODE_SYMMETRIC,
 };
 
 /** The parts of a matrix, which begin a list of inputs, and what follows them. */
@@ -26,9 +27,9 @@ export interface MatrixParts<T> {
   readonly rest: readonly T[];
 }
 
-/** Codes, scales and, if they are affine, biases of a list; small floats have none. */
+/** Codes, scales and, if the mode has them, biases of a list. */
 export function matrixOf<T>({ mode }: QuantizedFormat, [codes, scales, ...rest]: readonly T[]): MatrixParts<T> {
-  const biases = mode === "affine" ? rest[0] : undefined;
+  const biases = CODE_MODES[mode].biases ? rest[0] : undefined;
   return { codes, scales, biases, rest: biases === undefined ? rest : rest.slice(1) };
 }
 
