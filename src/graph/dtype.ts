@@ -298,7 +298,7 @@ export function float16Bits(value: number): number {
 }
 
 /** The number that float16 bits stand for. */
-function float16Value(bits: number): number {
+export function float16Value(bits: number): number {
   U16[0] = bits;
   return F16[0];
 }

@@ -1,11 +1,18 @@
 """Writes tests/golden/array_files/: small .npy and .npz files of NumPy, and blocks of every quantized type of GGUF with the values that the
 package gguf gives them. gguf_blocks.json has blocks and float32 values in base64: random blocks, and blocks of the least and the largest codes.
 
-python tests/reference/array_files.py (needs numpy and gguf)
+python tests/reference/array_files.py [GGML] (needs numpy and gguf)
+
+GGML, the folder "ggml" of llama.cpp's sources, gives gguf_k_quantized.json too, and needs gcc: values, and the blocks of Q4_K and Q6_K that
+ggml's reference makes of them. The sdist of llama-cpp-python has it: vendor/llama.cpp/ggml. It is compiled without contraction of products
+and sums, so that each operation is rounded as C says.
 """
 
 import base64
 import json
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import gguf
@@ -81,3 +88,50 @@ for name in ("Q4_0", "Q8_0"):
     data = gguf.quantize(values, gguf.GGMLQuantizationType[name])
     encoded[name] = base64.b64encode(data.tobytes()).decode()
 (out / "gguf_quantized.json").write_text(json.dumps(encoded, separators=(",", ":")) + "\n")
+
+PROGRAM = """
+#include "ggml-quants.c"
+#include <stdio.h>
+int main(void) {
+    static float values[1 << 16];
+    static block_q4_K fours[1 << 8];
+    static block_q6_K sixes[1 << 8];
+    size_t count = fread(values, sizeof(float), 1 << 16, stdin);
+    quantize_row_q4_K_ref(values, fours, count);
+    quantize_row_q6_K_ref(values, sixes, count);
+    fwrite(fours, sizeof *fours, count / QK_K, stdout);
+    fwrite(sixes, sizeof *sixes, count / QK_K, stdout);
+}
+"""
+
+
+def blocks_of(values, ggml):
+    """The blocks of Q4_K and of Q6_K."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "quants.c", Path(folder) / "quants"
+        source.write_text(PROGRAM)
+        # The file has functions that nothing calls here, of sources that are not compiled.
+        flags = ["-O2", "-ffp-contract=off", "-static", "-ffunction-sections", "-Wl,--gc-sections", "-Wl,--unresolved-symbols=ignore-all"]
+        subprocess.run(["gcc", *flags, f"-I{ggml}/include", f"-I{ggml}/src", source, "-o", program, "-lm"], check=True)
+        out = subprocess.run([program], input=values.tobytes(), stdout=subprocess.PIPE, check=True).stdout
+    split = values.size // 256 * 144
+    return {"Q4_K": out[:split], "Q6_K": out[split:]}
+
+
+if len(sys.argv) > 1:
+    rng = np.random.default_rng(5)
+    values = np.concatenate([rng.normal(size=(10, 256)), rng.uniform(-1, 1, size=(6, 256))]).astype("<f4")
+    values[10:12] *= 0.02
+    special = rng.normal(size=(8, 256)).astype("<f4")
+    special[0] = 0
+    special[1] = 3
+    special[2] = np.arange(256) - 128
+    special[3] = np.abs(special[3])
+    special[4] = -np.abs(special[4])
+    special[5] = np.where(np.arange(256) % 2, 1, -1)
+    special[6, ::16] *= 1e3  # most codes are small
+    special[7, :128] *= 1e-20  # groups whose scale is 0
+    values = np.concatenate([values, special])
+    encoded = {"values": base64.b64encode(values.tobytes()).decode()}
+    encoded |= {name: base64.b64encode(blocks).decode() for name, blocks in blocks_of(values, sys.argv[1]).items()}
+    (out / "gguf_k_quantized.json").write_text(json.dumps(encoded, separators=(",", ":")) + "\n")

@@ -9,7 +9,16 @@ import type { lm } from "../../../mod.ts";
 import { checkOneOf, type Flags, UsageError } from "../flags.ts";
 import { type Command, command } from "../program.ts";
 
-const GGUF_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"] as const satisfies readonly lm.ConvertOptions["gguf"][];
+const GGUF_TYPES = [
+  "F32",
+  "F16",
+  "BF16",
+  "Q8_0",
+  "Q6_K",
+  "Q4_K_M",
+  "Q4_K",
+  "Q4_0",
+] as const satisfies readonly lm.ConvertOptions["gguf"][];
 
 const FLAGS = {
   "quantize": { help: "quantize the model", short: "q" },

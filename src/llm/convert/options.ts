@@ -35,7 +35,7 @@ export interface ConvertOptions {
   readonly quantize?: boolean;
   /** Bits of a weight: 1, 2, 3, 4, 5, 6 or 8, default 4; other modes have theirs. */
   readonly qBits?: number;
-  /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 6default 4; other modes have theirs. */
+  /** Neighbouring weights of a row that share a scale: 32, 64 or 128, default 64; other modes have theirs. */
   readonly qGroupSize?: number;
   /** How codes are read, as in `mx.quantize`: "affine", "mxfp4", "mxfp8" or "nvfp4"; default "affine". */
   readonly qMode?: QuantizationMode;
@@ -45,7 +45,7 @@ export interface ConvertOptions {
   readonly dtype?: Dtype;
   /** Makes quantized matrices dense again. */
   readonly dequantize?: boolean;
-  /** Writes a GGUF file, with the matrices in this type: "F32", "F16", "BF16", "Q8_0" or "Q4_0". */
+  /** Writes a GGUF file, with the matrices in this type: "F32", "F16", "BF16", "Q8_0", "Q6_K", "Q4_K", "Q4_0" or the mix "Q4_K_M". */
   readonly gguf?: GgufOutput;
   /** Most bytes of a file's tensors; default 5 · 2³⁰. */
   readonly maxShardBytes?: number;

@@ -28,12 +28,12 @@ import { wavelengthFactors } from "../layers/rope.ts";
 import { describeModel } from "../models/mod.ts";
 import type { Converted } from "./files.ts";
 import { ggufForm, hasFactors } from "./gguf_form.ts";
-import type { GgufOutput } from "./gguf_outputs.ts";
+import { type GgufOutput, matrixTypes } from "./gguf_outputs.ts";
 import { configMetadata, tokenizerMetadata } from "./gguf_metadata.ts";
 import type { ConvertOptions } from "./options.ts";
 
 /** Elements that are computed and written at once. */
-const PIECE = 2 ** 22;
+const PIECE = 2 ** 20;
 /** Matrices that stay float32: they are small, and choose experts. */
 const ROUTERS = /(\.gate|\.router|_gate)\.weight$/;
 const QUERIES_KEYS = /\.self_attn\.([qk])_proj\./;
@@ -120,12 +120,12 @@ function factorsOf(config: DecoderConfig): Output[] {
 function outputsOf(
   leaves: ReadonlyMap<string, Tensor>,
   columns: ReadonlyMap<string, number>,
-  { heads, kvHeads }: DecoderConfig,
+  { heads, kvHeads, layers, experts }: DecoderConfig,
   { names = {}, paired = false, normOffset = 0 }: GgufFamily,
   type: GgufOutput,
   path: string,
 ): Output[] {
-  return Array.from(leaves).flatMap(([name, leaf]) => {
+  const found = Array.from(leaves).flatMap(([name, leaf]) => {
     if (/\.(scales|biases)$/.test(name)) return [];
     const stored = storedName(name, names);
     if (stored === undefined) {
@@ -145,9 +145,12 @@ function outputsOf(
       return normOffset !== 0 && name.endsWith("norm.weight") ? mx.add(dense, normOffset) : dense;
     };
     const isMatrix = shape.length > 1 && name.endsWith(".weight") && !ROUTERS.test(name);
-    const fits = shape.at(-1)! % typeOf(type)[1].block === 0;
-    return [output(stored, shape, !isMatrix ? "F32" : fits ? type : "F16", values)];
+    return [{ name: stored, shape, isMatrix, values }];
   });
+  const matrices = found.filter(({ isMatrix }) => isMatrix)
+    .map(({ name, shape }) => ({ name, columns: shape.at(-1)! }));
+  const types = matrixTypes(type, matrices, layers, experts?.count ?? 0);
+  return found.map(({ name, shape, values }) => output(name, shape, types.get(name) ?? "F32", values));
 }
 
 /** Rows of heads (heads * D, …) with those of their halves in turn. */

@@ -8,6 +8,7 @@ import * as mx from "../../../mod.ts";
 import { readGguf } from "../../../src/array/files/gguf.ts";
 import { GGUF_MODELS, ggufBytes, ggufLogits, type GgufModel } from "../../support/models/gguf_models.ts";
 import { keptLogits, PROMPTS } from "../../support/models/mlx_lm_families.ts";
+import { matrixTypes } from "../../../src/llm/convert/gguf_outputs.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
@@ -93,6 +94,43 @@ Deno.test("the tokenizer of a file that is written is that of the model", async 
   });
 });
 
+Deno.test("Q4_K_M has matrices of Q4_K and Q6_K, and what loads is near the model", async () => {
+  const model = GGUF_MODELS.find(({ name }) => name === "Llama, Q4_K and Q6_K")!;
+  const golden = ggufLogits(GGUF_MODELS.indexOf(model)).subarray(0, PROMPTS[0].length * 512 / 16);
+  await withFolder(model, async (path, folder) => {
+    await mx.lm.convert(path, `${folder}/out`, { device: DEVICE, gguf: "Q4_K_M" });
+    const { tensors } = readGguf(`${folder}/out/model-Q4_K_M.gguf`);
+    const types = new Map(tensors.map(({ name, type }) => [name, type.name]));
+    assertEquals(types.get("blk.0.attn_norm.weight"), "F32");
+    assertEquals(types.get("blk.1.attn_q.weight"), "Q4_K");
+    for (const name of ["output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight"]) {
+      assertEquals(types.get(name), "Q6_K", name);
+    }
+    // A step of 2 / 15 of a group's size gives an NMSE of 4e-3 a matrix; logits depend on a dozen.
+    const error = nmse(await logitsOf(`${folder}/out`), golden);
+    assert(error > 0 && error <= 0.1, `NMSE ${error}`);
+  });
+});
+
+Deno.test("Q4_K_M gives the matrices more bits that llama.cpp gives more", () => {
+  const layers = Array.from({ length: 16 }, (_, i) => i);
+  const matrices = (names: readonly string[]) =>
+    names.map((name) => ({ name, columns: name.includes("narrow") ? 96 : name.includes("odd") ? 40 : 512 }));
+  const names = layers.flatMap((i) =>
+    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"].map((part) => `blk.${i}.${part}.weight`)
+  );
+  const table = matrixTypes("Q4_K_M", matrices(["token_embd.weight", ...names]), 16, 0);
+  const found = [...table].filter(([, type]) => type === "Q6_K").map(([name]) => name);
+  // The first and the last eighth, and every third layer between them: use_more_bits() of llama-quant.cpp.
+  const more = [0, 1, 4, 7, 10, 13, 14, 15].flatMap((i) => [`blk.${i}.attn_v.weight`, `blk.${i}.ffn_down.weight`]);
+  assertEquals(found, ["token_embd.weight", ...more]);
+  assertEquals([...new Set(table.values())], ["Q6_K", "Q4_K"]);
+  const head = matrixTypes("Q4_K_M", matrices(["token_embd.weight", "output.weight", "narrow", "odd"]), 1, 0);
+  assertEquals([...head.values()], ["Q4_K", "Q6_K", "Q8_0", "F16"]);
+  const experts = matrixTypes("Q4_K_M", matrices(names.slice(-6)), 16, 8);
+  assertEquals([...experts.values()], ["Q4_K", "Q8_0", "Q8_0", "Q6_K", "Q4_K", "Q6_K"]);
+});
+
 Deno.test("a quantized directory becomes a GGUF file with its values and its tokenizer", async () => {
   const folder = await Deno.makeTempDir();
   try {
@@ -121,6 +159,6 @@ Deno.test("models that a GGUF file cannot hold are refused, and nothing is writt
     });
   };
   await refused(REFUSED[0], { gguf: "Q8_0" }, 'has "ropeScaling" that a GGUF file of "phi3" cannot hold');
-  await refused("SmolLM3, BF16", { gguf: "Q3_X" as "Q8_0" }, "expected gguf F32, F16, BF16, Q8_0, Q4_0: found");
+  await refused("SmolLM3, BF16", { gguf: "Q3_X" as "Q8_0" }, "expected gguf F32, F16, BF16, Q8_0, Q6_K, Q4_K_M, Q4_K, Q4_0: found");
   await refused("SmolLM3, BF16", { gguf: "Q8_0", dequantize: true }, "got dequantize beside gguf");
 });

@@ -93,19 +93,23 @@ for (const device of DEVICES) {
   }
 }
 
-Deno.test("values become the blocks that the package gguf makes of them, byte for byte", () => {
-  const text = Deno.readTextFileSync(new URL("../../golden/array_files/gguf_quantized.json", import.meta.url));
-  const { values, ...types }: Record<string, string> = JSON.parse(text);
-  const floats = new Float32Array(Uint8Array.fromBase64(values).buffer);
-  for (const [type, blocks] of Object.entries(types)) {
-    const { bytes } = typeOf(type);
-    const [found, expected] = [quantizeBlocks(type as QuantizedGgufType, floats), Uint8Array.fromBase64(blocks)];
-    for (let at = 0; at < expected.length; at += bytes) {
-      assertEquals(found.slice(at, at + bytes), expected.slice(at, at + bytes), `block ${at / bytes} of ${type}`);
+for (
+  const [name, maker] of [["gguf_quantized", "the package gguf makes"], ["gguf_k_quantized", "ggml's reference makes"]]
+) {
+  Deno.test(`values become the blocks that ${maker} of them, byte for byte`, () => {
+    const text = Deno.readTextFileSync(new URL(`../../golden/array_files/${name}.json`, import.meta.url));
+    const { values, ...types }: Record<string, string> = JSON.parse(text);
+    const floats = new Float32Array(Uint8Array.fromBase64(values).buffer);
+    for (const [type, blocks] of Object.entries(types)) {
+      const { bytes } = typeOf(type);
+      const [found, expected] = [quantizeBlocks(type as QuantizedGgufType, floats), Uint8Array.fromBase64(blocks)];
+      for (let at = 0; at < expected.length; at += bytes) {
+        assertEquals(found.slice(at, at + bytes), expected.slice(at, at + bytes), `block ${at / bytes} of ${type}`);
+      }
+      assertEquals(found.length, expected.length);
     }
-    assertEquals(found.length, expected.length);
-  }
-});
+  });
+}
 
 /** Throws where two numbers are further apart than allowed. */
 function assertNear(
