@@ -1,11 +1,11 @@
 /**
- * Describes a model directory by its configuration and the headers of its weights: no weight is read and no device opened.
+ * Describes a model directory or GGUF file by its configuration and the headers of its weights: no weight is read and no device opened.
  *
  * @module
  */
 
 import { fileURLToPath } from "node:url";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { find } from "../../ffi/store.ts";
 import { ArrayError, quoted, shownPath } from "../graph/error.ts";
 import { type Entry, readHeader } from "../array/files/safetensors.ts";
@@ -14,9 +14,12 @@ import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
+import { GgufCheckpoint } from "./checkpoint/gguf/checkpoint.ts";
+import { openCheckpoint } from "./checkpoint/open.ts";
 import { LlmError } from "./error.ts";
 import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
+import { describeModel } from "./models/mod.ts";
 import { weightFiles } from "./checkpoint/shards.ts";
 import { Checksums, type Verify } from "./checkpoint/verify.ts";
 import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
@@ -31,15 +34,18 @@ export interface InspectOptions {
 
 const INSPECT_OPTIONS = { verify: true, signal: true } as const satisfies Record<keyof InspectOptions, true>;
 
-/** The description of a model directory by {@link inspect}. */
+/** The description of a model by {@link inspect}. */
 export interface ModelInfo {
-  /** The fields of config.json. */
+  /** The fields of config.json, or those that a GGUF file has in its metadata. */
   readonly config: ModelConfig;
   /** Parameters; one that is quantized counts as one. */
   readonly parameters: number;
   /** Bytes of the tensors, those of scales included. */
   readonly weightBytes: number;
-  /** Dtypes of stored tensors, the one with most bytes first: "uint32" holds quantized weights. */
+  /**
+   * Dtypes of stored tensors, the one with most bytes first: "uint32" holds quantized weights. Of a GGUF file they are its types, such as
+   * "Q4_K".
+   */
   readonly dtypes: readonly string[];
   /** Whether it has a chat template. */
   readonly hasChatTemplate: boolean;
@@ -48,7 +54,7 @@ export interface ModelInfo {
 }
 
 /**
- * Tells what a model directory is, without loading it. Throws an {@link LlmError} as `load` does if it cannot be loaded; whether
+ * Tells what a model directory or a GGUF file is, without loading it. Throws an {@link LlmError} as `load` does if it cannot be loaded; whether
  * tensors fit the configuration is seen by `load` only.
  *
  * @example
@@ -69,8 +75,10 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
   using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
   const path = embedded?.path ?? (model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model);
   if (typeof path !== "string") {
-    throw new LlmError("option", `inspect() expected a model directory: found ${quoted(String(path))}`);
+    throw new LlmError("option", `inspect() expected a model directory or a GGUF file: found ${quoted(String(path))}`);
   }
+  const checkpoint = openCheckpoint(path, options.verify);
+  if (checkpoint instanceof GgufCheckpoint) return await inspectGguf(checkpoint, options);
   const names = modelFiles(path);
   const shards = weightFiles(path, names);
   const sums = Checksums.of(path, options.verify, [...filesRead(names), ...shards]);
@@ -100,6 +108,16 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
     hasChatTemplate: hasChatTemplate(path, names, sums),
     files: names.toSorted().map((name) => ({ name, size: find(join(path, name))?.size ?? 0 })),
   };
+}
+
+/** The same of a GGUF file. */
+async function inspectGguf(checkpoint: GgufCheckpoint, { signal }: InspectOptions): Promise<ModelInfo> {
+  const { fields, file } = checkpoint.readConfig();
+  const { config } = describeModel(fields, file);
+  await checkpoint.checkFiles(signal);
+  const { files, ...description } = checkpoint.describe();
+  const folder = dirname(checkpoint.path);
+  return { config, ...description, files: files.map((name) => ({ name, size: find(join(folder, name))?.size ?? 0 })) };
 }
 
 /** Parameters that a tensor holds: those of quantized matrices are counted once. */

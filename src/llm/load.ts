@@ -177,7 +177,7 @@ async function loadFrom(path: string, options: LoadOptions, opening: Promise<voi
   const wished = wishedDtype(options.dtype);
   const exact = wished === mx.float32;
   const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(options.device, () => activationDtype(stored));
-  const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf);
+  const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf, checkpoint.terms);
   try {
     const model = architecture.build(weights);
     weights.finish();

@@ -85,8 +85,8 @@ const MISTAKES: readonly CommandLineRow[] = [
     '"none" is no folder and no model of the hub, expected a name such as Qwen/Qwen3-0.6B-MLX-4bit',
   ),
   refused(
-    "models show GGUF_FILE",
-    '"GGUF_FILE" is a GGUF file, expected a folder: vkmx convert GGUF_FILE OUT writes one',
+    "models verify GGUF_FILE",
+    '"GGUF_FILE" is a GGUF file, expected a folder with a SHA256SUMS',
   ),
   refused(
     "pull https://huggingface.co/org/name/tree/main",

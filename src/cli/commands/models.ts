@@ -76,19 +76,22 @@ function list({ json }: Given, operands: readonly string[]): number {
   return 0;
 }
 
+/** Whether a text names a GGUF file. */
+function isGgufFile(text: string): boolean {
+  return find(text)?.kind === "file" && text.endsWith(".gguf");
+}
+
 /** The folder that a text names; undefined if it names a model of the hub. */
 function folderOf(text: string): string | undefined {
   if (find(text)?.kind === "folder") return text;
-  if (find(text)?.kind === "file" && text.endsWith(".gguf")) {
-    throw new UsageError(`${quoted(text)} is a GGUF file, expected a folder: vkmx convert ${text} OUT writes one`);
-  }
+  if (isGgufFile(text)) throw new UsageError(`${quoted(text)} is a GGUF file, expected a folder with a SHA256SUMS`);
   if (mx.lm.hub.isName(text)) return undefined;
   throw new UsageError(`${quoted(text)} is no folder and no model of the hub${expectedName(text)}`);
 }
 
 async function show({ json }: Given, operands: readonly string[]): Promise<number> {
   const given = oneOperand("vkmx models show", operands);
-  const folder = folderOf(given);
+  const folder = isGgufFile(given) ? given : folderOf(given);
   const cached = folder === undefined ? mx.lm.hub.show(given)[0] : undefined;
   const path = folder ?? cached!.path;
   let info: mx.lm.ModelInfo | undefined;
@@ -130,12 +133,17 @@ function describe(info: mx.lm.ModelInfo | undefined, reason: string | undefined)
   return [
     ["architecture", shownPath(config.modelType)],
     ["parameters", describeCount(parameters)],
-    ["quantization", quantizationOf(info)],
+    ...(isOfGguf(info) ? [] : [["quantization", quantizationOf(info)]]),
     ["weights", `${describeBytes(weightBytes)} (${dtypes.join(", ")})`],
     ["context", `${config.maxPositionEmbeddings} tokens`],
     ["vocabulary", `${config.vocabSize} tokens`],
     ["chat template", hasChatTemplate ? "yes" : "no"],
   ];
+}
+
+/** Whether a model is in GGUF files, whose types say how each matrix is quantized. */
+function isOfGguf({ files }: mx.lm.ModelInfo): boolean {
+  return files.every(({ name }) => name.endsWith(".gguf"));
 }
 
 function quantizationOf({ config: { quantization } }: mx.lm.ModelInfo): string {
@@ -145,14 +153,15 @@ function quantizationOf({ config: { quantization } }: mx.lm.ModelInfo): string {
   return `${base.bits} bits, groups of ${base.groupSize}${rest}`;
 }
 
-function jsonInfo(
-  { config, parameters, weightBytes, dtypes, hasChatTemplate, files }: mx.lm.ModelInfo,
-): Record<string, unknown> {
+function jsonInfo(info: mx.lm.ModelInfo): Record<string, unknown> {
+  const { config, parameters, weightBytes, dtypes, hasChatTemplate, files } = info;
   const { modelType, maxPositionEmbeddings, vocabSize, quantization } = config;
   return {
     model_type: modelType,
     parameters,
-    quantization: quantization ? { bits: quantization.base.bits, group_size: quantization.base.groupSize } : null,
+    quantization: quantization && !isOfGguf(info)
+      ? { bits: quantization.base.bits, group_size: quantization.base.groupSize }
+      : null,
     weight_bytes: weightBytes,
     dtypes,
     context: maxPositionEmbeddings,

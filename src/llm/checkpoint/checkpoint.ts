@@ -14,12 +14,25 @@ export type TokenizerTexts =
   & Pick<TokenizerSource, "config" | "chatTemplate" | "toolTemplate">
   & (Pick<TokenizerSource, "tokenizer" | "format"> | Pick<ReadTokenizerSource, "file">);
 
+/** The words of messages about the tensors of a checkpoint. */
+export interface CheckpointTerms {
+  /** What says which tensors there are. */
+  readonly config: string;
+  /** The name in the file of a tensor, by its name here. */
+  nameOf(name: string): string;
+}
+
+/** Those of a folder, whose tensors have mlx-lm's names. */
+export const FOLDER_TERMS: CheckpointTerms = { config: "config.json", nameOf: (name) => name };
+
 /** A model that was found and not read yet. Everything throws an {@link LlmError} that names the file. */
 export interface Checkpoint {
   /** The folder or the file, for messages. */
   readonly path: string;
   /** Reads the fields of config.json, or those that stand for them, and the file that messages name. */
   readConfig(): { readonly fields: Fields; readonly file: string };
+  /** How messages name a tensor of mlx-lm's name, and what it has to fit. */
+  readonly terms: CheckpointTerms;
   /** Reads the defaults of generation_config.json. */
   readGenerationConfig(): GenerationConfig;
   /** Throws if files of weights are missing or are not the published ones. */

@@ -15,7 +15,7 @@ import { Fields } from "../config/fields.ts";
 import { type GenerationConfig, readGenerationConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { findTokenizer } from "../tokenizer/formats.ts";
-import type { Checkpoint, TokenizerTexts } from "./checkpoint.ts";
+import { type Checkpoint, FOLDER_TERMS, type TokenizerTexts } from "./checkpoint.ts";
 import { weightFiles } from "./shards.ts";
 import { Checksums, type Verify } from "./verify.ts";
 import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./weights.ts";
@@ -23,6 +23,7 @@ import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile }
 /** A checkpoint in a folder. */
 export class DirectoryCheckpoint implements Checkpoint {
   readonly path: string;
+  readonly terms = FOLDER_TERMS;
   readonly #names: readonly string[];
   readonly #files: readonly string[];
   readonly #sums: Checksums | undefined;

@@ -14,6 +14,7 @@ import { untrack } from "../../array/tensor/tracking.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
 import { TOOL_TEMPLATE } from "../chat/template.ts";
+import { type CheckpointTerms, FOLDER_TERMS } from "./checkpoint.ts";
 import type { Stack } from "./expert_stacks.ts";
 import type { ModelConfig, Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
@@ -57,6 +58,7 @@ export class Weights implements Disposable {
   readonly headless: boolean;
   readonly #dir: string;
   readonly #prefix: string;
+  readonly #terms: CheckpointTerms;
   readonly #config: ModelConfig;
   readonly #stored: Map<string, Tensor>;
   readonly #owned: Tensor[] = [];
@@ -71,7 +73,9 @@ export class Weights implements Disposable {
     dtype: Dtype | ((stored: Dtype) => Dtype),
     headless: boolean = false,
     prefix: string = "",
+    terms: CheckpointTerms = FOLDER_TERMS,
   ) {
+    this.#terms = terms;
     this.#dir = dir;
     this.#prefix = prefix;
     this.#config = config;
@@ -87,7 +91,8 @@ export class Weights implements Disposable {
       const override = this.#prefix + path;
       const found = quantizationOf(path, columns, quantization, (name) => this.#stored.get(name), override);
       if (found === undefined || columns % found.groupSize === 0) return found;
-      this.#wrong.push(`"${path}.weight" has ${columns} columns, which groups of ${found.groupSize} do not divide`);
+      const name = this.#terms.nameOf(`${path}.weight`);
+      this.#wrong.push(`"${name}" has ${columns} columns, which groups of ${found.groupSize} do not divide`);
       return undefined;
     }
     if (this.has(`${path}.scales`)) {
@@ -182,9 +187,9 @@ export class Weights implements Disposable {
     if (!isThere) return tensor;
     if (!sameShape(tensor.shape, shape) || !KINDS[kind].includes(tensor.dtype.name)) {
       this.#wrong.push(
-        `"${name}" is ${tensor.dtype.name} (${tensor.shape.join(", ")}), expected ${KINDS[kind].join(" or ")} (${
-          shape.join(", ")
-        })`,
+        `"${this.#terms.nameOf(name)}" is ${tensor.dtype.name} (${tensor.shape.join(", ")}), expected ${
+          KINDS[kind].join(" or ")
+        } (${shape.join(", ")})`,
       );
     }
     return tensor;
@@ -208,13 +213,18 @@ export class Weights implements Disposable {
 
   /** Throws when tensors were missing, wrong or left over, naming them. */
   finish(): void {
+    const { config, nameOf } = this.#terms;
     const groups = [
-      [this.#wrong, "do not fit config.json"],
-      [this.#missing, "are missing"],
-      [Array.from(this.#stored.keys(), quoted), "are not part of the model"],
+      [this.#wrong, `does not fit ${config}`, `do not fit ${config}`],
+      [this.#missing.map(nameOf), "is missing", "are missing"],
+      [
+        Array.from(this.#stored.keys(), (name) => quoted(nameOf(name))),
+        "is not part of the model",
+        "are not part of the model",
+      ],
     ] as const;
-    const problems = groups.filter(([names]) => names.length > 0).map(([names, what]) =>
-      `${names.length} tensors ${what}: ${listed(names, 3)}`
+    const problems = groups.filter(([names]) => names.length > 0).map(([names, one, several]) =>
+      `${names.length === 1 ? `1 tensor ${one}` : `${names.length} tensors ${several}`}: ${listed(names, 3)}`
     );
     if (problems.length > 0) throw new LlmError("weights", `${shownPath(this.#dir)}: ${problems.join("; ")}`);
   }
@@ -300,11 +310,12 @@ export function openWeights(
   stored: Map<string, Tensor>,
   { config, stacks, prefix, nameOf }: CheckpointNames,
   dtype: Dtype | ((stored: Dtype) => Dtype),
+  terms: CheckpointTerms = FOLDER_TERMS,
 ): Weights {
   const own = renamed(stored, nameOf);
   const named = withPrefix(own);
   const headless = named !== own && !named.keys().some((name) => name.startsWith(HEAD));
-  const weights = new Weights(path, config, named, dtype, headless, prefix);
+  const weights = new Weights(path, config, named, dtype, headless, prefix, terms);
   for (const stack of stacks) weights.stack(stack);
   return weights;
 }

@@ -54,7 +54,7 @@ export async function convertGguf(
   }
   const { tokenizer, config } = texts;
   {
-    using weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, mx.float32);
+    using weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, mx.float32, checkpoint.terms);
     using _ = architecture.build(weights);
     weights.finish();
   }

@@ -62,7 +62,7 @@ export async function convertToGguf(
     ...tokenizerMetadata(checkpoint.readTokenizer(config.vocabSize), config.vocabSize, path),
   };
   await checkpoint.checkFiles(options.signal);
-  using weights = openWeights(checkpoint.path, checkpoint.tensors(true), architecture, mx.float32);
+  using weights = openWeights(checkpoint.path, checkpoint.tensors(true), architecture, mx.float32, checkpoint.terms);
   using model = architecture.build(weights);
   weights.finish();
 

@@ -61,13 +61,13 @@ const REFUSED: Readonly<Record<string, Refusal>> = {
   "weights of whole numbers": {
     code: "weights",
     message:
-      /1 tensors do not fit config\.json: "model\.layers\.0\.input_layernorm\.weight" is int16 \(64\), expected float/,
+      /1 tensor does not fit config\.json: "model\.layers\.0\.input_layernorm\.weight" is int16 \(64\), expected float/,
     spoil: (model) =>
       editHeader(model, 'input_layernorm.weight":{"dtype":"BF16"', 'input_layernorm.weight":{"dtype":"I16" '),
   },
   "a shape that is not the model's": {
     code: "weights",
-    message: /do not fit config\.json/,
+    message: /does not fit config\.json/,
     spoil: (model) => editConfig(model, { vocab_size: 4095 }),
   },
   "weights that are cut off": {

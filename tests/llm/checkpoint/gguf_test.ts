@@ -209,16 +209,42 @@ Deno.test("files that are no model of a known kind are refused with what is wron
     await check({}, 'there is no tensor "token_embd.weight"', without("token_embd.weight"));
     await check(
       {},
-      "1 tensors are missing: model.layers.1.self_attn.q_norm.weight",
+      "1 tensor is missing: blk.1.attn_q_norm.weight",
       without("blk.1.attn_q_norm.weight"),
     );
-    await check({}, '1 tensors are not part of the model: "blk.0.ssm.weight"', {
+    await check({}, '1 tensor is not part of the model: "blk.0.ssm.weight"', {
       ...arrays,
       "blk.0.ssm.weight": mx.ones(2),
     });
     await check({}, 'two tensors are "model.layers.0.post_attention_layernorm.weight"', {
       ...arrays,
       "blk.0.post_attention_norm.weight": arrays["blk.0.ffn_norm.weight"],
+    });
+  });
+});
+
+Deno.test("inspect() describes a file, and a folder of one, by its header", async () => {
+  await withFile(byName("Llama, Q4_K"), async (path) => {
+    const { config, parameters, weightBytes, dtypes, hasChatTemplate, files } = await mx.lm.inspect(path);
+    assertEquals([config.modelType, dtypes, hasChatTemplate], ["llama", ["Q4_K", "Q6_K", "F32"], true]);
+    const { model } = await mx.lm.load(path, { device: "wasm" });
+    using _ = model;
+    const leaves = new Map(namedLeaves(model.parameters()) as [string, mx.Tensor][]);
+    const counts = leaves.entries().map(([name, { dtype, size }]) => {
+      if (/\.(scales|biases)$/.test(name)) return 0;
+      return dtype === mx.uint32 ? size * 32 / (leaves.has(name.replace(/weight$/, "biases")) ? 4 : 6) : size;
+    });
+    assertEquals(parameters, counts.reduce((sum, count) => sum + count, 0));
+    const { size } = await Deno.stat(path);
+    assertEquals(files, [{ name: "model.gguf", size }]);
+    assert(weightBytes < size && weightBytes > 0.9 * size);
+    assertEquals(await mx.lm.inspect(path.slice(0, -"/model.gguf".length)), {
+      config,
+      parameters,
+      weightBytes,
+      dtypes,
+      hasChatTemplate,
+      files,
     });
   });
 });
@@ -231,7 +257,7 @@ Deno.test("codes whose groups do not divide the rows of a model are refused", as
     bytes.set(new TextEncoder().encode(to), at);
     bytes[at + to.length + 4] = 20; // after its type: features of a head
     await Deno.writeFile(path, bytes);
-    await refused(path, '22 tensors do not fit config.json: "model.layers.0.self_attn.q_proj.weight"');
+    await refused(path, '22 tensors do not fit the metadata: "blk.0.attn_q.weight"');
   });
 });
 

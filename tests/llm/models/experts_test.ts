@@ -53,7 +53,7 @@ Deno.test("experts that are missing, or differ from the first, are named", async
   const checkpoint = checkpointOf("Mixtral, bfloat16");
   const last = "model.layers.2.block_sparse_moe.experts.5.w2.weight";
   const cases: readonly (readonly [change: (tensors: Tensors) => void, message: string])[] = [
-    [(tensors) => delete tensors[last], `1 tensors are missing: ${last}`],
+    [(tensors) => delete tensors[last], `1 tensor is missing: ${last}`],
     [
       (tensors) => tensors[last] = mx.zeros([64, 64], mx.bfloat16),
       `"${last}" has another shape or dtype than "model.layers.2.block_sparse_moe.experts.0.w2.weight"`,
@@ -64,7 +64,7 @@ Deno.test("experts that are missing, or differ from the first, are named", async
     ],
     [
       (tensors) => tensors[last.replace(".5.", ".6.")] = tensors[last],
-      `1 tensors are not part of the model: "${last.replace(".5.", ".6.")}"`,
+      `1 tensor is not part of the model: "${last.replace(".5.", ".6.")}"`,
     ],
   ];
   for (const [i, [change, message]] of cases.entries()) {

@@ -36,7 +36,7 @@ Deno.test("tensors that no layer of Gemma 4 reads are left out", async () => {
     dir,
     (tensors) => ({ ...tensors, "model.layers.3.self_attn.o_norm.weight": mx.ones([64], mx.bfloat16) }),
   );
-  await assertRejects(() => logitsOf(dir), mx.lm.LlmError, "1 tensors are not part of the model");
+  await assertRejects(() => logitsOf(dir), mx.lm.LlmError, "1 tensor is not part of the model");
   await Deno.remove(dir, { recursive: true });
 });
 

@@ -58,7 +58,7 @@ Deno.test("experts of gpt-oss in the makers' layout are those of mlx-lm's", asyn
     ...tensors,
     "model.layers.0.mlp.experts.down_proj_blocks": mx.zeros([6, 64, 4, 15], mx.uint8),
   }));
-  const message = '1 tensors are not part of the model: "model.layers.0.mlp.experts.down_proj_blocks"';
+  const message = '1 tensor is not part of the model: "model.layers.0.mlp.experts.down_proj_blocks"';
   await assertRejects(() => mx.lm.load(dir, { device: DEVICE }), mx.lm.LlmError, message);
   await Deno.remove(folder, { recursive: true });
 });

@@ -13,15 +13,17 @@ import { MAX_TENSORS } from "../../../array/files/safetensors.ts";
 import { storedBytes } from "../../../array/files/stored.ts";
 import { untrack } from "../../../array/tensor/tracking.ts";
 import { quoted, shownPath } from "../../../graph/error.ts";
+import { sizeOf } from "../../../graph/shape.ts";
 import { Fields } from "../../config/fields.ts";
 import { type GenerationConfig, readGenerationConfig } from "../../config/model.ts";
 import { LlmError } from "../../error.ts";
-import type { Checkpoint, TokenizerTexts } from "../checkpoint.ts";
+import type { Checkpoint, CheckpointTerms, TokenizerTexts } from "../checkpoint.ts";
 import { partsOf } from "../shards.ts";
 import { Checksums, type Verify } from "../verify.ts";
 import { type Facts, headsOf } from "./config.ts";
 import { familyOf, fieldsOf, type GgufFamily } from "./families.ts";
 import { Metadata } from "./metadata.ts";
+import { nameOf, storedName } from "./names.ts";
 import { describeTypes, type Placed, tensorsOf } from "./tensors.ts";
 import { endIds, readTokenizer } from "./tokenizer.ts";
 
@@ -36,9 +38,22 @@ const SAMPLING = [
   ["general.sampling.min_p", "min_p"],
 ] as const;
 
+/** What the headers of a GGUF model say. */
+export interface GgufDescription {
+  readonly parameters: number;
+  /** Bytes of the tensors. */
+  readonly weightBytes: number;
+  /** Types of tensors, the one with most bytes first. */
+  readonly dtypes: readonly string[];
+  readonly hasChatTemplate: boolean;
+  /** The names of its files. */
+  readonly files: readonly string[];
+}
+
 /** A checkpoint in a GGUF file or the parts of one. */
 export class GgufCheckpoint implements Checkpoint {
   readonly path: string;
+  readonly terms: CheckpointTerms;
   readonly #placed: readonly Placed[];
   readonly #facts: Facts;
   readonly #family: GgufFamily;
@@ -57,6 +72,11 @@ export class GgufCheckpoint implements Checkpoint {
     this.#facts = factsOf(metadata, this.#placed);
     checkParts(metadata, files, this.#placed);
     this.#family = familyOf(this.#facts);
+    const { names = {} } = this.#family;
+    this.terms = {
+      config: "the metadata",
+      nameOf: (name) => storedName(name.replace(/\.(scales|biases)$/, ".weight"), names) ?? name,
+    };
   }
 
   note(exact: boolean): string | undefined {
@@ -99,6 +119,25 @@ export class GgufCheckpoint implements Checkpoint {
       for (const tensor of stored.values()) untrack(tensor);
       return stored;
     });
+  }
+
+  /** What the headers say of the model. */
+  describe(): GgufDescription {
+    const { metadata } = this.#facts;
+    const bytes = new Map<string, number>();
+    let parameters = 0;
+    for (const { tensor: { name, type, shape, bytes: own } } of this.#placed) {
+      if (nameOf(name, {}) === undefined) continue;
+      bytes.set(type.name, (bytes.get(type.name) ?? 0) + own);
+      parameters += sizeOf(shape);
+    }
+    return {
+      parameters,
+      weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
+      dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
+      hasChatTemplate: metadata.has("tokenizer.chat_template"),
+      files: this.#files,
+    };
   }
 
   finish(): void {
