@@ -35,6 +35,9 @@ ARCH = {
     "gemma": "GEMMA",
     "gpt_oss": "GPT_OSS",
     "granite": "GRANITE",
+    "granitemoe": "GRANITE_MOE",
+    "lfm2": "LFM2",
+    "lfm2_moe": "LFM2MOE",
     "llama": "LLAMA",
     "mistral": "LLAMA",
     "ministral3": "MISTRAL3",
@@ -48,7 +51,7 @@ ARCH = {
     "qwen3_moe": "QWEN3MOE",
     "smollm3": "SMOLLM3",
 }
-PAIRED = {"granite", "llama", "mistral", "ministral3", "mixtral", "smollm3"}
+PAIRED = {"granite", "granitemoe", "llama", "mistral", "ministral3", "mixtral", "smollm3"}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 # Of families whose configs GGUF cannot hold, with what it can hold.
 DENSE = [
@@ -71,6 +74,9 @@ DENSE = [
     ("Gemma 3 text, bfloat16", {"query_pre_attn_scalar": 32}),
     ("Gemma 3 with a head and a stretched base, bfloat16", {"query_pre_attn_scalar": 32}),
     ("gpt-oss, bfloat16", {}),
+    ("GraniteMoE, bfloat16", {}),
+    ("LFM2, bfloat16", {}),
+    ("LFM2-MoE, bfloat16", {"routed_scaling_factor": 1.0}),
 ]
 WIDE = {**families.BASE, "hidden_size": 256, "intermediate_size": 512}
 ALL = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "F16", "F32", "BF16"]
@@ -135,7 +141,10 @@ def makers_name(name):
     name = re.sub(r"mlp\.switch_mlp\.", "mlp.experts.", name)
     for ours, theirs in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
         name = re.sub(rf"model\.(layers\.\d+)\.block_sparse_moe\.switch_mlp\.{ours}", rf"\1.feed_forward.experts.{theirs}", name)
-    return name + ".weight" if name.endswith("sinks") else name
+    for ours, theirs in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
+        name = re.sub(rf"model\.(layers\.\d+)\.feed_forward\.switch_mlp\.{ours}", rf"\1.feed_forward.experts.{theirs}", name)
+        name = re.sub(rf"(\.feed_forward)\.{ours}", rf"\1.{theirs}", name)
+    return name + ".weight" if name.endswith("sinks") else name + ".bias" if name.endswith("expert_bias") else name
 
 
 def write_metadata(writer, config, sources):
@@ -146,9 +155,16 @@ def write_metadata(writer, config, sources):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    kv_heads = config["num_key_value_heads"]
+    if kind.startswith("lfm2"):
+        kv_heads = [kv_heads if layer == "full_attention" else 0 for layer in config["layer_types"]]
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
+    if kind == "lfm2_moe":
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_layer_norm_rms_eps(config.get("norm_eps", config["rms_norm_eps"]))
+    writer.add_rope_freq_base(config.get("rope_parameters", {}).get("rope_theta", config["rope_theta"]))
     if "head_dim" in config:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
@@ -161,7 +177,7 @@ def write_metadata(writer, config, sources):
     if kind == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    if kind == "granite":
+    if kind.startswith("granite"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -265,7 +281,8 @@ def written(folder, config, rows, types, tokenizer):
         if kind in PAIRED and (match := re.search(r"\.([qk])_proj\.", name)):
             heads = config["num_attention_heads" if match[1] == "q" else "num_key_value_heads"]
         added = 1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0
-        is_matrix = name.endswith("weight") and len(shape) > 1 and not name.endswith((".gate.weight", ".router.weight", "_gate.weight"))
+        routers = (".gate.weight", ".router.weight", "_gate.weight", ".router.layer.weight")
+        is_matrix = name.endswith("weight") and len(shape) > 1 and not name.endswith((*routers, ".conv.conv.weight"))
         type_ = types[matrices % len(types)] if is_matrix else "F32"
         matrices += is_matrix
         raw = gguf.GGMLQuantizationType[type_]
@@ -277,6 +294,7 @@ def written(folder, config, rows, types, tokenizer):
             values = np.array(families.drawn(row, shape, mx.bfloat16, low, high).astype(mx.float32))
             weights[name] = values
             data = (paired(values, heads) if heads else values) + np.float32(added)
+            data = data.squeeze(2) if name.endswith(".conv.conv.weight") else data
             data = gguf.quantize(data, raw) if type_ != "F32" else data.astype(np.float32)
         writer.add_tensor(stored, data, raw_dtype=raw)
         sources.append([stored, type_, name, heads, added])

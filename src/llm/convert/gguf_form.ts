@@ -48,6 +48,7 @@ export function ggufForm(config: DecoderConfig, metadata: SavedMetadata, path: s
     architecture,
     tensors: new Map(tensors.map((tensor) => [tensor.name, tensor as GgufTensor])),
     number: (key) => reader.shared(`${architecture}.${key}`),
+    layers: (key) => reader.ofLayers(`${architecture}.${key}`),
     floats: () => undefined,
   });
   return {

@@ -20,6 +20,7 @@ const ARCHITECTURES: Readonly<Record<string, string>> = {
   gemma3_text: "gemma3",
   gpt_oss: "gpt-oss",
   granite: "granite",
+  granitemoe: "granitemoe",
   llama: "llama",
   ministral3: "mistral3",
   mistral: "llama",

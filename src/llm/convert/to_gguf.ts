@@ -35,7 +35,7 @@ import type { ConvertOptions } from "./options.ts";
 /** Elements that are computed and written at once. */
 const PIECE = 2 ** 20;
 /** Matrices that stay float32: they are small, and choose experts. */
-const ROUTERS = /(\.gate|\.router|_gate)\.weight$/;
+const ROUTERS = /(\.gate|\.router|\.router\.layer|_gate)\.weight$/;
 const QUERIES_KEYS = /\.self_attn\.([qk])_proj\./;
 
 /** A tensor of the file, and its values. */

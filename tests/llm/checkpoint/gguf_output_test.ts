@@ -50,8 +50,8 @@ function tensorsOf(path: string): Record<string, unknown> {
   return Object.fromEntries(entries.sort(([a], [b]) => a < b ? -1 : 1));
 }
 
-/** Models whose positions are stretched by factors of which the config keeps only a part. */
-const REFUSED = ["Phi-3 with factors of wavelengths, BF16"];
+/** Models whose positions are stretched by factors of which the config keeps only a part, and those of families that are only read. */
+const REFUSED = ["Phi-3 with factors of wavelengths, BF16", "LFM2, BF16", "LFM2-MoE, BF16"];
 
 for (const [index, model] of GGUF_MODELS.entries()) {
   if (!model.name.endsWith("BF16") || REFUSED.includes(model.name)) continue;

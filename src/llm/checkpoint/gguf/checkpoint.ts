@@ -167,6 +167,7 @@ function factsOf(metadata: Metadata, placed: readonly Placed[]): Facts {
     architecture,
     tensors,
     number: (key) => metadata.shared(`${architecture}.${key}`),
+    layers: (key) => metadata.ofLayers(`${architecture}.${key}`),
     floats: (name) => floatsOf(metadata, placed.find(({ tensor }) => tensor.name === name)),
   };
 }

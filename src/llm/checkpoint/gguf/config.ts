@@ -19,6 +19,8 @@ export interface Facts {
   readonly tensors: ReadonlyMap<string, GgufTensor>;
   /** A number of the architecture by its key, such as "block_count". */
   number(key: string): number | undefined;
+  /** A number of each layer by its key; undefined if the file has none, or one for all. */
+  layers(key: string): readonly number[] | undefined;
   /** The elements of a small tensor of float32. */
   floats(name: string): readonly number[] | undefined;
 }

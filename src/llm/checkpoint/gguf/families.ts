@@ -57,6 +57,39 @@ const MIXTRAL: GgufFamily = {
   fields: ({ number }) => ({ num_local_experts: number("expert_count") }),
 };
 
+/** Names of LFM2's modules, beside those of its feed-forward parts. */
+const LFM2_NAMES: ModuleNames = {
+  token_embd_norm: "model.embedding_norm",
+  attn_norm: "operator_norm",
+  attn_q_norm: "self_attn.q_layernorm",
+  attn_k_norm: "self_attn.k_layernorm",
+  attn_output: "self_attn.out_proj",
+  ffn_norm: "ffn_norm",
+  "shortconv.conv": "conv.conv",
+  "shortconv.in_proj": "conv.in_proj",
+  "shortconv.out_proj": "conv.out_proj",
+};
+
+/** Fields of LFM2: layers without heads of keys are convolutions. */
+function lfm2Fields({ metadata, architecture, number, layers, tensors }: Facts): Readonly<Record<string, unknown>> {
+  const heads = layers("attention.head_count_kv");
+  if ((number("attention.sliding_window") ?? 0) > 0) {
+    metadata.fail(`${quoted(`${architecture}.attention.sliding_window`)} is set, which is not supported here`);
+  }
+  return {
+    norm_eps: number("attention.layer_norm_rms_epsilon"),
+    layer_types: Array.from(
+      { length: number("block_count") ?? 0 },
+      (_, layer) => heads?.[layer] === 0 ? "conv" : "full_attention",
+    ),
+    conv_L_cache: number("shortconv.l_cache"),
+    conv_bias: tensors.keys().some((name) => name.endsWith(".shortconv.in_proj.bias")),
+    block_dim: number("embedding_length"),
+    block_auto_adjust_ff_dim: false,
+    block_multiple_of: 1,
+  };
+}
+
 /** Fields of Qwen's experts. */
 function qwenExperts({ number }: Facts, normalised: boolean): Readonly<Record<string, unknown>> {
   return {
@@ -65,6 +98,17 @@ function qwenExperts({ number }: Facts, normalised: boolean): Readonly<Record<st
     norm_topk_prob: normalised,
     decoder_sparse_step: 1,
     mlp_only_layers: [],
+  };
+}
+
+/** Fields of Granite. */
+function graniteFields(facts: Facts, common: CommonFields): Readonly<Record<string, unknown>> {
+  return {
+    ...LLAMA.fields!(facts, common),
+    embedding_multiplier: facts.number("embedding_scale") ?? 1,
+    attention_multiplier: facts.number("attention.scale") ?? headsOf(facts).headDim ** -0.5,
+    residual_multiplier: facts.number("residual_scale") ?? 1,
+    logits_scaling: facts.number("logit_scale"),
   };
 }
 
@@ -109,12 +153,49 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
   granite: {
     modelType: "granite",
     paired: true,
-    fields: (facts, common) => ({
-      ...LLAMA.fields!(facts, common),
-      embedding_multiplier: facts.number("embedding_scale") ?? 1,
-      attention_multiplier: facts.number("attention.scale") ?? headsOf(facts).headDim ** -0.5,
-      residual_multiplier: facts.number("residual_scale") ?? 1,
-      logits_scaling: facts.number("logit_scale"),
+    fields: graniteFields,
+  },
+  granitemoe: (facts) => {
+    const { metadata, number } = facts;
+    const shared = number("expert_shared_feed_forward_length") ?? 0;
+    if (shared > 0) {
+      metadata.fail(
+        `"granitemoe.expert_shared_feed_forward_length" is ${shared}: shared experts are not supported here`,
+      );
+    }
+    return {
+      modelType: "granitemoe",
+      paired: true,
+      names: { ...MIXTRAL.names, ffn_gate_inp: "block_sparse_moe.router.layer" },
+      fields: (facts, common) => ({ ...graniteFields(facts, common), ...MIXTRAL.fields!(facts, common) }),
+    };
+  },
+  lfm2: {
+    modelType: "lfm2",
+    names: { ...LFM2_NAMES, ffn_gate: "feed_forward.w1", ffn_up: "feed_forward.w3", ffn_down: "feed_forward.w2" },
+    fields: lfm2Fields,
+  },
+  lfm2moe: {
+    modelType: "lfm2_moe",
+    names: {
+      ...LFM2_NAMES,
+      ffn_gate: "feed_forward.gate_proj",
+      ffn_up: "feed_forward.up_proj",
+      ffn_down: "feed_forward.down_proj",
+      ffn_gate_inp: "feed_forward.gate",
+      exp_probs_b: "feed_forward.expert_bias",
+      ffn_gate_exps: "feed_forward.switch_mlp.gate_proj",
+      ffn_up_exps: "feed_forward.switch_mlp.up_proj",
+      ffn_down_exps: "feed_forward.switch_mlp.down_proj",
+    },
+    fields: (facts) => ({
+      ...lfm2Fields(facts),
+      num_experts: facts.number("expert_count"),
+      moe_intermediate_size: facts.number("expert_feed_forward_length"),
+      num_dense_layers: facts.number("leading_dense_block_count"),
+      use_expert_bias: facts.tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias")),
+      norm_topk_prob: true,
+      routed_scaling_factor: facts.number("expert_weights_scale") ?? 1,
     }),
   },
   llama: ({ number }) => (number("expert_count") ?? 0) > 0 ? MIXTRAL : LLAMA,

@@ -70,15 +70,22 @@ export class Metadata {
     return numbersOf(value)[0];
   }
 
-  /** A number that layers share: one, or a list of equal ones. */
+  /** A number that layers share: one, or a list of equal ones. Layers with 0 have no such part. */
   shared(key: string): number | undefined {
     const value = this.#values.get(key);
     if (value === undefined) return undefined;
     if (!isNumeric(value)) return this.#expected(key, "a number");
     const numbers = numbersOf(value);
-    const other = numbers.find((number) => number !== numbers[0]);
-    if (other !== undefined) this.fail(`${quoted(key)} is ${numbers[0]} in some layers and ${other} in others`);
-    return numbers[0];
+    const [first = numbers[0], ...others] = numbers.filter((number) => number !== 0);
+    const other = others.find((number) => number !== first);
+    if (other !== undefined) this.fail(`${quoted(key)} is ${first} in some layers and ${other} in others`);
+    return first;
+  }
+
+  /** A number of each layer; undefined if there is none, or one for all. */
+  ofLayers(key: string): readonly number[] | undefined {
+    const value = this.#values.get(key);
+    return value !== undefined && isNumeric(value) && value.shape.length === 1 ? numbersOf(value) : undefined;
   }
 
   /** A list of numbers. */

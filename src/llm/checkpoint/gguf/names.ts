@@ -37,31 +37,35 @@ const LAYER: ModuleNames = {
   ffn_down_shexp: "mlp.shared_expert.down_proj",
 };
 
-/** Modules that are one array, whose names end with them. */
-const ARRAYS: ReadonlySet<string> = new Set(["attn_sinks"]);
+/** Modules that are one array, whose names end with them, and the part that a file has of each. */
+const ARRAYS: Readonly<Record<string, string>> = { attn_sinks: "weight", exp_probs_b: "bias" };
 
 /** Tensors that the config is made of: factors of rotary positions. */
 const FACTORS = /^rope_(freqs|factors_long|factors_short)\.weight$/;
 
+/** The modules of a layer, or those outside; a family has names of its own among both. */
+function modulesOf(layer: string | undefined, own: ModuleNames): ModuleNames {
+  return layer === undefined ? { ...TOP, ...own } : { ...LAYER, ...own };
+}
+
 /** A tensor's name in mlx-lm; undefined for one that the config is made of. A name that is not known stays, for the loader to report. */
 export function nameOf(name: string, own: ModuleNames): string | undefined {
   if (FACTORS.test(name)) return undefined;
-  const [, layer, module = "", part] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
-  const names = layer === undefined ? TOP : { ...LAYER, ...own };
+  const [, layer, module = "", part] = /^(?:blk\.(\d+)\.)?([\w.]+)\.(weight|bias)$/.exec(name) ?? [];
+  const names = modulesOf(layer, own);
   if (!Object.hasOwn(names, module)) return name;
   const path = layer === undefined ? names[module] : `model.layers.${layer}.${names[module]}`;
-  return ARRAYS.has(module) ? path : `${path}.${part}`;
+  return Object.hasOwn(ARRAYS, module) ? path : `${path}.${part}`;
 }
 
 /** The name that a file has for a tensor of mlx-lm's name; undefined if it has none. */
 export function storedName(name: string, own: ModuleNames): string | undefined {
-  const array = /^model\.layers\.(\d+)\.(.+)$/.exec(name);
-  const isArray = Array.from(ARRAYS).some((module) => array?.[2] === LAYER[module]);
-  const [, layer, path, part] = isArray
-    ? [...array!, "weight"]
-    : /^(?:model\.layers\.(\d+)\.)?(.+)\.(weight|bias)$/.exec(name) ?? [];
-  const names = layer === undefined ? TOP : { ...LAYER, ...own };
-  const module = Object.keys(names).find((key) => names[key] === path);
-  if (module === undefined) return undefined;
-  return layer === undefined ? `${module}.${part}` : `blk.${layer}.${module}.${part}`;
+  const [, layer, rest] = /^(?:model\.layers\.(\d+)\.)?(.+)$/.exec(name)!;
+  const names = modulesOf(layer, own);
+  const [, path, end] = /^(.+)\.(weight|bias)$/.exec(rest) ?? [];
+  for (const [module, ours] of Object.entries(names)) {
+    const part = Object.hasOwn(ARRAYS, module) ? ours === rest && ARRAYS[module] : ours === path && end;
+    if (part) return layer === undefined ? `${module}.${part}` : `blk.${layer}.${module}.${part}`;
+  }
+  return undefined;
 }

@@ -42,6 +42,9 @@ function arraysOf({ header, tensor }: Placed, floats: Dtype): Readonly<Record<st
 
 const QUERIES_KEYS = /\.self_attn\.([qk])_proj\.(weight|bias)$/;
 const NORM = /norm\.weight$/;
+const CONVOLUTION = /\.conv\.conv\.weight$/;
+/** Added to scores that choose experts: its digits decide between close ones. */
+const CHOICE = /\.expert_bias$/;
 const SHARED_GATE = /\.shared_expert_gate\.weight$/;
 
 /**
@@ -63,9 +66,11 @@ export function tensorsOf(
     const [, which] = QUERIES_KEYS.exec(name) ?? [];
     const count = which === "q" ? heads : kvHeads;
     const isPaired = paired && which !== undefined && shape[0] === count * headDim;
-    const isVector = type.dtype === mx.float32 && (shape.length === 1 || name.endsWith(".bias"));
+    const isSmall = shape.length === 1 || name.endsWith(".bias") || CONVOLUTION.test(name);
+    const isVector = type.dtype === mx.float32 && isSmall && !CHOICE.test(name);
     const form = (x: Tensor): Tensor => {
       if (isPaired) return unpaired(x, count);
+      if (CONVOLUTION.test(name) && x.ndim === 2) return x.reshape(...x.shape, 1); // a filter of each channel
       const shifted = normOffset !== 0 && NORM.test(name) ? mx.subtract(x, normOffset) : x;
       if (SHARED_GATE.test(name) && shifted.ndim === 1) return shifted.reshape(1, -1);
       return shifted;
