@@ -1,10 +1,9 @@
 /** Prompt caches of `vkmx generate`, row by row. Rows of a table may run two at a time, so each table reads what those before it wrote. */
 
-import { fileURLToPath } from "node:url";
 import * as mx from "../../mod.ts";
 import { anyDevice } from "../support/devices/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models/models.ts";
-import { CACHE } from "../support/models/prompt_caches.ts";
+import { cacheFile } from "../support/models/prompt_caches.ts";
 import { testTable } from "../support/processes/table.ts";
 
 const DEVICE = anyDevice();
@@ -62,9 +61,9 @@ testTable("generate that read prompt caches", [
     stderr: `error: ${FOLDER}/nowhere: does not exist\n`,
   },
   {
-    args: generate("--prompt-cache", fileURLToPath(CACHE), BEGIN),
+    args: generate("--prompt-cache", cacheFile("plain"), BEGIN),
     code: 1,
-    stderr: "error: {text}mlx_prompt_cache.safetensors is of another model: it has 2 layers, this one 8\n",
+    stderr: "error: {text}plain.safetensors is of another model: it has 2 layers, this one 8\n",
   },
   {
     args: generate("--model", `${FOLDER}/model`, "--prompt-cache", saved, BEGIN),

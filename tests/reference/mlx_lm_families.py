@@ -607,7 +607,7 @@ if __name__ == "__main__":
             config, rows = checkpoint(Path(folder), entry["config"], entry["format"], entry["spread"])
             values, tokens = computed(Path(folder))
             if entry["name"] in CACHES:
-                save_cache(Path(folder), out / f"mlx_prompt_cache_{entry['config']['model_type']}.safetensors")
+                save_cache(Path(folder), out / f"prompt_caches/{entry['config']['model_type']}.safetensors")
             grads = gradients(Path(folder)) if entry["format"] is None else None
             sums = converted(Path(folder), FOUR_BITS) if entry["format"] is None else None
         assert np.isfinite(values).all() and not any(510 in answer for answer in tokens), entry["name"]

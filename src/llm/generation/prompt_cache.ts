@@ -1,6 +1,6 @@
 /**
  * Key/value caches in files, in the format of mlx-lm (`save_prompt_cache` of mlx_lm/models/cache.py). A safetensors file has
- * the state of each layer: keys "i.0" and values "i.1" (B, H, T, D), and the number of tokens "i.2". A recurrent layer has its state arrays
+ * the state of each layer: keys "i.0", values "i.1" and numbers from "i.2" on, see mlx_caches.ts. A recurrent layer has its state arrays
  * "i.0.0", "i.0.1" and so on, and no "i.1" and "i.2", which are empty. The metadata is a tree
  * flattened to dots. Below "0" is the caller's own metadata, below "1" the class of each layer's cache, below "2" the arrays that
  * were scalars. Older files of mlx-lm, with classes below "2" and no "i.2", load too.
@@ -21,18 +21,33 @@ import {
 import { storedBytes } from "../../array/files/stored.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { sameShape } from "../../graph/shape.ts";
-import { checkIds, checkOptions } from "../arguments.ts";
+import { checkIds, checkNumber, checkOptions } from "../arguments.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { host } from "../host.ts";
 import { untilFree } from "./generate.ts";
-import { KvCache, type LayerPart } from "../kv/cache.ts";
+import {
+  MLX_CLASSES,
+  type MlxClass,
+  type MlxQuantization,
+  readLayers,
+  savedLayer,
+  type StoredLayer,
+} from "./mlx_caches.ts";
+import { KvCache } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 
 /** Options of {@link savePromptCache}. */
 export interface SavePromptCacheOptions {
   /** Strings by name that {@link loadPromptCache} gives back. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /**
+   * Quantizes keys and values of layers without a window to 4 or 8 bits in the file, as mlx-lm's `--kv-bits` does. Default: they are
+   * saved as they are. mlx-lm does not go on from such keys and values if heads have sinks or attention is latent.
+   */
+  readonly kvBits?: 4 | 8;
+  /** Features that share a scale then: 32, 64 or 128, a divisor of the head size. Default 64. */
+  readonly kvGroupSize?: 32 | 64 | 128;
 }
 
 /** Options of {@link loadPromptCache}. */
@@ -49,15 +64,18 @@ export interface LoadedPromptCache {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-const SAVE_OPTIONS = { metadata: true } as const satisfies Record<keyof SavePromptCacheOptions, true>;
+const SAVE_OPTIONS = { metadata: true, kvBits: true, kvGroupSize: true } as const satisfies Record<
+  keyof SavePromptCacheOptions,
+  true
+>;
 const LOAD_OPTIONS = { tokens: true } as const satisfies Record<keyof LoadPromptCacheOptions, true>;
 
 /** The version of the additions to the format. */
 const VERSION = 1;
 /** The name of it in the metadata. */
 const OWN = "vkmx";
-/** The classes of mlx-lm's caches that are like ours: of layers with keys and values, and of those with state arrays. */
-const CLASSES = { keys: "KVCache", states: "ArraysCache" } as const;
+/** mlx-lm's class of caches of layers with state arrays. */
+const STATES = "ArraysCache";
 /** Rows that mlx-lm may hold beyond the tokens of a context. */
 const SPARE_ROWS = 256;
 /** Fields of a config that do not change what a cache holds. */
@@ -72,7 +90,7 @@ function identityOf(config: ModelConfig): Record<string, string> {
 
 /**
  * Saves a cache with the tokens that it holds, in the format of mlx-lm. Only rows of tokens are written, one layer at a time; the file
- * appears whole or not at all.
+ * appears whole or not at all. Of a layer with a window only the positions in the window are written.
  *
  * Throws an {@link LlmError} for a cache that is empty or that a generation writes to. Throws an ArrayError with code "file" if the
  * file cannot be written.
@@ -95,7 +113,8 @@ export async function savePromptCache(
   }
   await host().untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
-  const { offset, parts, dtype, tokens, config } = cache;
+  const quantization = quantizationOf(options, cache);
+  const { offset, parts, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");
   const strings = Object.entries(metadata);
   const wrong = strings.find(([name, value]) => name === OWN || typeof value !== "string");
@@ -107,6 +126,7 @@ export async function savePromptCache(
     pieces: () => [new Uint8Array(Int32Array.from(values).buffer)],
   });
   const arrays: SavedArray[] = [];
+  const classes: string[] = [];
   const states: [string, string][] = [];
   const mark = (name: string, kind: "scalar" | "none"): void => {
     const at = `2.${states.length / 2 + 1}`;
@@ -122,26 +142,23 @@ export async function savePromptCache(
         arrays.push({ name, dtype: mx.float32, shape: [0], pieces: () => [] });
         mark(name, "none");
       }
+      classes[layer] = STATES;
       continue;
     }
-    const part = (name: string, which: "keys" | "values"): SavedArray => ({
-      name,
-      dtype,
-      shape: cache.shapeOf(held.place, which),
-      pieces: () => {
-        using rows = cache.read(held.place, which);
-        return [storedBytes(rows)];
-      },
+    const saved = savedLayer(cache, layer, held, quantization);
+    arrays.push(...saved.arrays);
+    saved.numbers.forEach((number, i) => {
+      arrays.push(words(`${layer}.${2 + i}`, [number], []));
+      mark(`${layer}.${2 + i}`, "scalar");
     });
-    arrays.push(part(`${layer}.0`, "keys"), part(`${layer}.1`, "values"), words(`${layer}.2`, [offset], []));
-    mark(`${layer}.2`, "scalar");
+    classes[layer] = saved.name;
   }
   if (tokens.length > 0) arrays.push(words(`${parts.length}.tokens`, tokens, [tokens.length]));
   const own = { version: VERSION, ...(config && { model: identityOf(config) }) };
   writeSafetensors(file, arrays, {
     [`0.${OWN}`]: JSON.stringify(own),
     ...Object.fromEntries(strings.map(([name, value]) => [`0.${name}`, value])),
-    ...Object.fromEntries(parts.map((part, layer) => [`1.${layer}`, classOf(part)])),
+    ...Object.fromEntries(classes.map((name, layer) => [`1.${layer}`, name])),
     "2.0": "",
     ...Object.fromEntries(states),
   });
@@ -151,8 +168,11 @@ export async function savePromptCache(
  * Loads a cache that {@link savePromptCache} or mlx-lm saved, for a model on any device. Generations with it give the same results as
  * with the saved one. On a device whose caches have another dtype, rows are rounded to that dtype.
  *
- * Throws an {@link LlmError} with code "cache" that says what is wrong with the file. It may be damaged, of another model, or a
- * quantized or rotating cache of mlx-lm. The code is "memory" or "context" if there is no room for the cache.
+ * Quantized keys and values of mlx-lm become floats. Of layers with a window a file may have the last positions only; such a cache
+ * goes back by one token, or to its begin.
+ *
+ * Throws an {@link LlmError} with code "cache" that says what is wrong with the file. It may be damaged, of another model, or lack
+ * positions that attention sees. The code is "memory" or "context" if there is no room for the cache.
  *
  * @example
  * ```ts ignore
@@ -185,7 +205,7 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   const file = openSafetensors(path);
   const { classes, metadata } = readClasses(file, bad);
   checkOwn(metadata[OWN], model, bad);
-  const { count, batch } = readShapes(file, classes, model, bad);
+  const { count, batch, layers } = readShapes(file, classes, model, bad);
   const tokens = options.tokens ?? readTokens(file, `${classes.length}.tokens`, count, bad);
   checkIds(model, [...tokens], options.tokens ? "tokens" : shownPath(path));
   if (options.tokens && options.tokens.length !== count) {
@@ -197,17 +217,12 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   const cache = model.makeCache(batch);
   const { name: device } = decodingModel(model).device;
   checkMemory(path, cache.byteLength(count), device);
-  const rows = (name: string): mx.Tensor => {
-    using whole = file.tensor(file.entries.get(name)!);
-    return whole.index("...", mx.Slice(0, count), mx.Slice(null));
-  };
-  const placed = cache.parts.flatMap((part, layer) => "place" in part ? [layer] : []);
   const named = cache.parts.flatMap((part, layer) =>
     "states" in part ? part.states.map((_, i) => `${layer}.0.${i}`) : []
   );
   const keysValues = (place: number): { keys: mx.Tensor; values: mx.Tensor } => ({
-    keys: rows(`${placed[place]}.0`),
-    values: rows(`${placed[place]}.1`),
+    keys: layers[place].read("keys"),
+    values: layers[place].read("values"),
   });
   try {
     mx.withDevice(device, () => cache.fill(count, keysValues, (index) => file.tensor(file.entries.get(named[index])!)));
@@ -219,9 +234,25 @@ function load(path: string, model: LanguageModel, options: LoadPromptCacheOption
   return { cache, metadata: Object.fromEntries(Object.entries(metadata).filter(([name]) => name !== OWN)) };
 }
 
-/** mlx-lm's class of a layer's cache. */
-function classOf(part: LayerPart): string {
-  return CLASSES["states" in part ? "states" : "keys"];
+/** How keys and values are quantized in the file. */
+function quantizationOf(
+  { kvBits: bits, kvGroupSize: groupSize = 64 }: SavePromptCacheOptions,
+  cache: KvCache,
+): MlxQuantization | undefined {
+  if (bits === undefined) return undefined;
+  checkNumber("kvBits", bits, bits === 4 || bits === 8, "4 or 8");
+  checkNumber("kvGroupSize", groupSize, [32, 64, 128].includes(groupSize), "32, 64 or 128");
+  for (const part of cache.parts) {
+    if (!("place" in part)) continue;
+    const odd = (["keys", "values"] as const).map((side) => cache.shapeOf(part.place, side)[3])
+      .find((headDim) => headDim % groupSize !== 0);
+    if (odd === undefined) continue;
+    throw new LlmError(
+      "option",
+      `kvGroupSize ${groupSize} does not divide heads of ${odd} features: take a smaller one`,
+    );
+  }
+  return { bits, groupSize };
 }
 
 /** The classes of layers and the metadata of the caller. The two forms of mlx-lm differ in where those and the classes are. */
@@ -233,7 +264,7 @@ function readClasses(
     Object.entries(metadata).flatMap(([name, value]) => name.startsWith(`${at}.`) ? [[name.slice(2), value]] : []);
   const current = metadata["2.0"] === "";
   const classes = below(current ? 1 : 2).sort(([a], [b]) => Number(a) - Number(b)).map(([, name]) => name);
-  const known: readonly string[] = Object.values(CLASSES);
+  const known: readonly string[] = [...MLX_CLASSES, STATES];
   const other = classes.find((name) => !known.includes(name));
   if (classes.length === 0) return bad("is no prompt cache: its metadata name no caches of layers");
   if (other !== undefined) return bad(`holds a ${quoted(other)} of mlx-lm: only a ${known.join(" or ")} is read`);
@@ -269,27 +300,27 @@ function shown(json: unknown): string {
   return typeof json === "string" ? quoted(json).replace(/^"|"$/g, "").replaceAll('\\"', '"') : quoted(json);
 }
 
-/** The numbers of tokens and of sequences. Refuses arrays that are not those of a cache of the model. */
+/** The numbers of tokens and of sequences, and the layers with keys and values. Refuses arrays that are not those of a cache of the model. */
 function readShapes(
   file: StoredArrays,
   classes: readonly string[],
   model: LanguageModel,
   bad: (what: string) => never,
-): { count: number; batch: number } {
+): { count: number; batch: number; layers: readonly StoredLayer[] } {
   using like = model.makeCache();
   const entry = (name: string) => file.entries.get(name) ?? bad(`lacks the array ${quoted(name)}`);
   const { parts } = like;
   if (classes.length !== parts.length) {
     bad(`is of another model: it has ${classes.length} layers, this one ${parts.length}`);
   }
-  const unlike = parts.findIndex((part, layer) => classOf(part) !== classes[layer]);
+  const unlike = parts.findIndex((part, layer) => ("states" in part) !== (classes[layer] === STATES));
   if (unlike >= 0) {
-    bad(`is of another model: layer ${unlike} is ${classes[unlike]}, that of this one is ${classOf(parts[unlike])}`);
+    const own = "states" in parts[unlike] ? STATES : MLX_CLASSES[0];
+    bad(`is of another model: layer ${unlike} is ${classes[unlike]}, that of this one is ${own}`);
   }
-  const placed = parts.flatMap((part, layer) => "place" in part ? [layer] : []);
-  const [batch, , rows] = entry(`${placed[0]}.0`).shape;
-  const limit = like.limit + SPARE_ROWS;
-  const counts = [];
+  const placed = parts.flatMap((part, layer) => "place" in part ? [{ ...part, layer }] : []);
+  const layers = readLayers(file, placed.map(({ layer }) => [layer, classes[layer] as MlxClass]), bad);
+  const [batch] = layers[0].shapeOf("keys");
   const checkFloats = ({ name, dtype }: Pick<SavedArray, "name" | "dtype">): void => {
     if (dtype.kind !== "float") {
       bad(`is no prompt cache: the array ${quoted(name)} is ${dtype.name}, expected floats`);
@@ -308,41 +339,43 @@ function readShapes(
     const padded = [`${layer}.1`, `${layer}.2`].find((name) => entry(name).shape[0] !== 0);
     if (padded !== undefined) bad(`has sequences with padding (${quoted(padded)}), which are not read`);
   }
-  for (const [place, layer] of placed.entries()) {
-    for (const [side, which] of (["keys", "values"] as const).entries()) {
-      const name = `${layer}.${side}`;
-      const { shape } = entry(name);
-      const [, heads, , headDim] = like.shapeOf(place, which);
-      checkFloats(entry(name));
-      const fits = shape.length === 4 && shape[0] === batch && shape[1] === heads && shape[2] === rows &&
-        shape[3] === headDim;
-      if (!fits || batch === 0) {
-        bad(
-          `is of another model: the array ${quoted(name)} is (${shape}), expected (${
-            [batch || 1, heads, rows, headDim].join()
-          })`,
-        );
-      }
+  const rows = layers.map((stored, place) => {
+    const [keys, values] = (["keys", "values"] as const).map((side, at) => {
+      const shape = stored.shapeOf(side);
+      const [, heads, , headDim] = like.shapeOf(place, side);
+      const fits = shape.length === 4 && shape[0] === batch && shape[1] === heads && shape[3] === headDim;
+      if (fits && batch > 0) return shape[2];
+      const expected = [batch || 1, heads, shape[2] ?? 1, headDim].join();
+      return bad(
+        `is of another model: the array ${
+          quoted(`${placed[place].layer}.${at}`)
+        } is (${shape}), expected (${expected})`,
+      );
+    });
+    if (keys !== values) bad(`has ${keys} rows of keys and ${values} of values in layer ${placed[place].layer}`);
+    if (keys > like.limit + SPARE_ROWS) {
+      throw new LlmError("context", `The cache has ${keys} rows and the model's context holds ${like.limit} tokens`);
     }
-    const scalar = file.entries.get(`${layer}.2`);
-    if (scalar && (scalar.dtype !== mx.int32 || scalar.end - scalar.begin !== 4)) {
-      bad(`has a number of tokens ${quoted(scalar.name)} that is no single int32`);
-    }
-    if (scalar) counts.push(scalar);
-  }
-  if (rows > limit) {
-    throw new LlmError("context", `The cache has ${rows} rows and the model's context holds ${like.limit} tokens`);
-  }
-  if (counts.length > 0 && counts.length < placed.length) bad("has the number of tokens of some layers only");
-  const numbers = file.bytes(counts).map((bytes) => new Int32Array(bytes.buffer)[0]);
-  const [count = rows] = numbers;
-  const odd = numbers.find((number) => number !== count);
+    return keys;
+  });
+  const counts = layers.map((layer, i) => layer.tokens(rows[i]));
+  const [count] = counts;
+  const odd = counts.find((number) => number !== count);
   if (odd !== undefined) bad(`has layers of ${count} and of ${odd} tokens`);
-  if (count < 1 || count > rows) bad(`says that it holds ${count} tokens, and it has ${rows} rows`);
+  for (const [place, { layer, window = Infinity }] of placed.entries()) {
+    const held = layers[place].held(rows[place]);
+    // The next token sees itself and window - 1 positions before it.
+    if (held >= Math.min(count, window - 1)) continue;
+    bad(
+      `has the last ${held} of ${count} positions of layer ${layer}, which sees ${
+        window === Infinity ? "all" : window
+      }`,
+    );
+  }
   if (count > like.limit) {
     throw new LlmError("context", `The cache holds ${count} tokens and the model's context ${like.limit}`);
   }
-  return { count, batch };
+  return { count, batch, layers };
 }
 
 /** The ids of the tokens, none if the file does not tell them. */

@@ -28,6 +28,8 @@ export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerH
   readonly blocks?: KvLayout;
   /** State arrays of layers without keys and values, in the order of layers. Default none. */
   readonly states?: readonly StateShape[];
+  /** How many positions the layers with keys and values see, in their order; `undefined` for all. Absent where every layer sees all. */
+  readonly windows?: readonly (number | undefined)[];
   /** Most tokens that it may hold. */
   readonly limit: number;
   /** Config of the model that fills it. */
@@ -44,8 +46,11 @@ export interface KeysValues {
   readonly lengths: Tensor | undefined;
 }
 
-/** How a cache holds a layer: by keys and values at a place among those of all layers, or by state arrays of some numbers. */
-export type LayerPart = { readonly place: number } | { readonly states: readonly number[] };
+/**
+ * How a cache holds a layer: by keys and values at a place among those of all layers, or by state arrays of some numbers. With a window the
+ * layer sees so many positions.
+ */
+export type LayerPart = { readonly place: number; readonly window?: number } | { readonly states: readonly number[] };
 
 /** Where a forward pass leaves its keys and values. */
 export interface Cache {
@@ -89,6 +94,8 @@ export class KvCache implements Cache {
   #tokens: readonly number[] = [];
   #count = 0;
   #start: Tensor | undefined;
+  /** The first position after 0 that has all that layers with a window see. */
+  #earliest = 0;
 
   /** Makes an empty cache; buffers come with the first token. */
   constructor(options: KvCacheOptions) {
@@ -187,12 +194,14 @@ export class KvCache implements Cache {
 
   /** How it holds each layer of the model. */
   get parts(): readonly LayerPart[] {
-    const { layers, states = [] } = this.#options;
+    const { layers, states = [], windows } = this.#options;
     const count = layers + new Set(states.map(({ layer }) => layer)).size;
     let place = 0;
     return Array.from({ length: count }, (_, layer) => {
       const own = states.flatMap((state, index) => state.layer === layer ? [index] : []);
-      return own.length > 0 ? { states: own } : { place: place++ };
+      if (own.length > 0) return { states: own };
+      const window = windows?.[place];
+      return { place: place++, ...(window !== undefined && { window }) };
     });
   }
 
@@ -210,8 +219,9 @@ export class KvCache implements Cache {
 
   /**
    * Fills an empty cache with `count` tokens, layer by layer. `keysValuesOf` gives the keys and values (B, H, count, D) of a layer; they are
-   * disposed after they were written. `stateOf` gives each state array (B, …), if layers have some. Throws an {@link LlmError} if the tokens
-   * exceed the context.
+   * disposed after they were written. Of a layer with a window the last ones are enough, all that the next token sees. The
+   * cache then goes back only to where that window is whole. `stateOf` gives each state array (B, …), if layers have some. Throws an
+   * {@link LlmError} if the tokens exceed the context.
    */
   fill(
     count: number,
@@ -222,9 +232,13 @@ export class KvCache implements Cache {
     this.reserve(count);
     for (let layer = 0; layer < this.#options.layers; layer++) {
       const { keys, values } = keysValuesOf(layer);
-      this.#keys.write(layer, keys);
-      this.#values.write(layer, values);
-      mx.dispose(keys, values);
+      const lacking = count - keys.shape[2];
+      const [allKeys, allValues] = [keys, values].map((last) => lacking > 0 ? zerosBefore(last, lacking) : last);
+      this.#keys.write(layer, allKeys);
+      this.#values.write(layer, allValues);
+      mx.dispose(keys, values, allKeys, allValues);
+      const window = this.#options.windows?.[layer] ?? Infinity;
+      if (lacking > 0) this.#earliest = Math.max(this.#earliest, lacking + window - 1);
     }
     for (const index of (this.#options.states ?? []).keys()) this.#states.replace(index, stateOf!(index));
     this.#states.submit();
@@ -304,28 +318,34 @@ export class KvCache implements Cache {
     if (this.hasState && this.#offset > 0) this.#states.keep(this.#offset);
   }
 
-  /** The last position, `position` at most, that {@link KvCache.trim} can go back to: `position` itself without recurrent layers. */
+  /**
+   * The last position, `position` at most, that {@link KvCache.trim} can go back to. It is `position` itself, but for recurrent layers and
+   * for layers of which a file had the last positions only.
+   */
   reachable(position: number): number {
-    return !this.hasState || position === this.#offset ? position : this.#states.reachable(position);
+    if (position === this.#offset) return position;
+    const reachable = this.hasState ? this.#states.reachable(position) : position;
+    return reachable < this.#earliest ? 0 : reachable;
   }
 
   /**
-   * Forgets the last `count` tokens, at most all; returns how many those were. Throws an {@link LlmError} if layers have a recurrent state
-   * and no copy of it was kept at the position before those tokens, see {@link KvCache.checkpoint}.
+   * Forgets the last `count` tokens, at most all; returns how many those were. Throws an {@link LlmError} if the cache cannot go back to the
+   * position before those tokens, see {@link KvCache.reachable}. For recurrent layers {@link KvCache.checkpoint} keeps a position.
    */
   trim(count: number): number {
     const trimmed = Math.min(count, this.#offset);
     const position = this.#offset - trimmed;
     const reachable = this.reachable(position);
     if (reachable !== position) {
-      const why = `the state of recurrent layers goes back to ${reachable} and not to ${position}`;
-      throw new LlmError(
-        "option",
-        `A cache of ${this.#offset} tokens cannot forget ${count}: ${why}. Call checkpoint() there`,
-      );
+      const [what, advice] = position < this.#earliest
+        ? ["its positions to the left of windows are gone: it", ""]
+        : ["the state of recurrent layers", ". Call checkpoint() there"];
+      const why = `${what} goes back to ${reachable} and not to ${position}${advice}`;
+      throw new LlmError("option", `A cache of ${this.#offset} tokens cannot forget ${count}: ${why}`);
     }
     if (this.hasState && trimmed > 0) this.#states.restore(position);
     this.#offset = position;
+    if (position === 0) this.#earliest = 0;
     this.remember(this.#tokens);
     return trimmed;
   }
@@ -370,4 +390,12 @@ export class KvCache implements Cache {
 
 function cast(positions: Tensor, buffer: Tensor): Tensor {
   return positions.astype(buffer.dtype);
+}
+
+/** Zeros of `count` positions, then positions (B, H, T, D): attention reads no NaN where it sees nothing. */
+function zerosBefore(positions: Tensor, count: number): Tensor {
+  return mx.tidy(() => {
+    const [B, H, , D] = positions.shape;
+    return mx.concatenate([mx.zeros([B, H, count, D], positions.dtype), positions], 2);
+  });
 }

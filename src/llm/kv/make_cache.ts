@@ -10,7 +10,7 @@ import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
 import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
 import { kindOf, layerStates } from "../config/layer_kinds.ts";
-import { KvCache } from "./cache.ts";
+import { KvCache, type KvCacheOptions } from "./cache.ts";
 import type { KvHeads } from "./heads.ts";
 import type { KvPoolSizes } from "./paged.ts";
 import type { StateShape } from "./states.ts";
@@ -31,6 +31,7 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
   const { config, device, dtype } = model;
   return new KvCache({
     ...headsOf(config),
+    ...windowsOf(config),
     batch,
     dtype: device.kvDtype(dtype),
     blocks: batch === 1 ? layoutOf(model) : undefined,
@@ -47,13 +48,23 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   return { ...headsOf(config), dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
 }
 
+/** Attention of the layers that have keys and values of their own. */
+function ownAttentions(config: DecoderConfig): ReturnType<typeof attentionOf>[] {
+  const numbers = Array.from({ length: config.layers }, (_, layer) => layer);
+  return numbers.filter((layer) => kindOf(config, layer) === "attention").map((layer) => attentionOf(config, layer))
+    .filter(({ sharesWith }) => sharesWith === undefined);
+}
+
+/** How many positions those layers see, if some do not see all. */
+function windowsOf(config: DecoderConfig): Pick<KvCacheOptions, "windows"> {
+  const windows = ownAttentions(config).map(({ window }) => window);
+  return windows.some((window) => window !== undefined) ? { windows } : {};
+}
+
 /** The layers of attention that have keys and values of their own, and the heads of those. */
 function headsOf(config: DecoderConfig): Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads"> {
   const { kvHeads: heads, headDim, latent } = config;
-  const numbers = Array.from({ length: config.layers }, (_, layer) => layer);
-  const attentions = numbers.filter((layer) => kindOf(config, layer) === "attention")
-    .map((layer) => attentionOf(config, layer));
-  const own = attentions.filter(({ sharesWith }) => sharesWith === undefined);
+  const own = ownAttentions(config);
   const layers = own.length;
   if (latent) {
     // The vector of all heads as keys, and the rotated features as values, as mlx-lm has them.

@@ -1,14 +1,27 @@
 /** Prompt caches in files: of mlx-lm and ours, bit for bit on one device and from one to another; hostile files are refused. */
 
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { drawSome } from "../../support/draw_cases.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
-import { CACHE, LOGITS, NEXT, PROMPT as IDS, smallModel } from "../../support/models/prompt_caches.ts";
+import {
+  CACHE_CASES,
+  CACHE_GOLDEN,
+  type CacheCase,
+  cacheFile,
+  type CacheGolden,
+  NEXT,
+  PROMPT as IDS,
+  smallModel,
+} from "../../support/models/prompt_caches.ts";
 
-const EXPECTED: readonly number[] = JSON.parse(Deno.readTextFileSync(LOGITS));
+const EXPECTED: Readonly<Record<string, CacheGolden>> = JSON.parse(Deno.readTextFileSync(CACHE_GOLDEN));
+/** Most NMSE of logits after a cache: in float32, and where mlx-lm quantizes later tokens too, which a loaded cache does not. */
+const EXACT = 1e-5; // the cache may be float16
+const CODED: Readonly<Record<number, number>> = { 8: 1e-4, 4: 1e-2 };
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 const ANY = DEVICES.includes("wasm") ? "wasm" : DEVICES[0];
@@ -95,37 +108,53 @@ for (const device of DEVICES) {
       goesOn(device, regions));
   }
 
-  Deno.test(`a prompt cache of mlx-lm loads in both of its forms on ${device}`, async () => {
-    using at = folder();
-    using files = await smallModel();
-    const { model } = await mx.lm.load(files.dir, { device });
-    using _model = model;
-    const old = `${at.path}/old.safetensors`;
-    const arrays = mx.loadSafetensors(CACHE.pathname);
-    const kept = Object.entries(arrays).filter(([name]) => !name.endsWith(".2")).map(([name, array]) =>
-      [name, array.index("...", mx.Slice(0, IDS.length), mx.Slice(null))] as const
-    );
-    mx.saveSafetensors(old, Object.fromEntries(kept), {
-      "0.0": "",
-      "0.1": "",
-      "1.model": "synthetic",
-      "2.0": "KVCache",
-      "2.1": "KVCache",
-    });
-    for (const [file, title] of [[CACHE.pathname, "tokenizer_config"], [old, "format"]] as const) {
-      const { cache, metadata } = await mx.lm.loadPromptCache(file, model, { tokens: IDS });
-      using _cache = cache;
-      assertEquals(metadata.model, "synthetic", title);
-      assertEquals([cache.offset, cache.tokens], [IDS.length, IDS]);
-      mx.tidy(() => {
-        const logits = model.forward(mx.array([[NEXT]], mx.int32), cache).toTypedArray() as Float32Array;
-        assert(nmse(logits.filter((_, i) => i % 64 === 0), EXPECTED) < 1e-5); // the cache may be float16
+  for (const one of drawSome<CacheCase>(device, "caches of mlx-lm", CACHE_CASES, 1)) {
+    Deno.test(`a cache of mlx-lm goes on as there, and so does ours of its kind: ${one.name} on ${device}`, async () => {
+      using at = folder();
+      using files = await smallModel(one.shape);
+      const { model, tokenizer } = await mx.lm.load(files.dir, { device });
+      using _model = model;
+      const { logits: expected, tokens } = EXPECTED[one.name];
+      const greedy = tokens.slice(0, one.bits === 4 ? 4 : tokens.length); // soon the other digits of later tokens show
+      const ids = [...IDS, ...one.steps];
+      const goesOn = async (file: string): Promise<void> => {
+        const { cache, metadata } = await mx.lm.loadPromptCache(file, model, { tokens: ids });
+        using _cache = cache;
+        assertEquals([metadata.model, cache.offset, cache.tokens], ["synthetic", ids.length, ids]);
+        mx.tidy(() => {
+          const logits = model.forward(mx.array([[NEXT]], mx.int32), cache).toTypedArray() as Float32Array;
+          const error = nmse(logits.filter((_, i) => i % 64 === 0), expected);
+          assert(error < (one.bits ? CODED[one.bits] : EXACT), `${error}`);
+        });
+        cache.trim(1);
+        const found = [];
+        const options = { cache, maxTokens: greedy.length, temp: 0 };
+        for await (const { token } of mx.lm.streamGenerate(model, tokenizer, [NEXT], options)) found.push(token);
+        assertEquals(found, greedy);
+      };
+      await goesOn(cacheFile(one.name));
+
+      using cache = model.makeCache();
+      mx.tidy(() => mx.eval(model.forward(mx.array([ids], mx.int32), cache)));
+      const file = `${at.path}/c.safetensors`;
+      const options = one.bits && { kvBits: one.bits, kvGroupSize: one.group };
+      await mx.lm.savePromptCache(file, cache, {
+        metadata: { model: "synthetic", tokenizer_config: "{}" },
+        ...options,
       });
-      const { cache: unknown } = await mx.lm.loadPromptCache(file, model);
-      assertEquals([unknown.offset, unknown.tokens], [IDS.length, []]);
-      unknown.dispose();
-    }
-  });
+      await goesOn(file);
+      // But for rows to spare, the file is as mlx-lm's.
+      const [theirs, ours] = [cacheFile(one.name), file].map((path) => {
+        const { format: _format, "0.vkmx": _own, ...marks } = mx.safetensorsMetadata(path);
+        const shapes = Object.entries(mx.loadSafetensors(path)).map(([name, { shape, dtype }]) => {
+          const kind = dtype.kind === "float" ? "float" : dtype.name;
+          return `${name} ${shape.length === 4 ? shape.with(2, 0) : shape} ${kind}`;
+        });
+        return [marks, shapes.sort()];
+      });
+      assertEquals(ours, theirs);
+    });
+  }
 
   Deno.test(`a loaded cache grows, and one of several sequences loads, on ${device}`, async () => {
     using at = folder();
@@ -154,6 +183,46 @@ for (const device of DEVICES) {
     assertEquals([both.shapeOf(0, "keys"), bits(both)], [two.shapeOf(0, "keys"), bits(two)]);
   });
 }
+
+Deno.test("a cache that has the last positions of a window only goes back by one token", async () => {
+  using files = await smallModel(CACHE_CASES[2].shape);
+  const { model } = await mx.lm.load(files.dir, { device: ANY });
+  using _model = model;
+  const { cache } = await mx.lm.loadPromptCache(cacheFile("ring"), model);
+  using _cache = cache;
+  const { offset } = cache;
+  assertEquals([offset, offset - 1, offset - 2, 3].map((at) => cache.reachable(at)), [offset, offset - 1, 0, 0]);
+  assertThrows(() => cache.trim(2), mx.lm.LlmError, "to the left of windows are gone: it goes back to 0 and not to");
+  assertEquals([cache.trim(1), cache.trim(Infinity), cache.offset], [1, offset - 1, 0]);
+  mx.tidy(() => mx.eval(model.forward(mx.array([IDS], mx.int32), cache)));
+  assertEquals(cache.reachable(5), 5);
+});
+
+Deno.test("a prompt cache of an older mlx-lm loads", async () => {
+  using at = folder();
+  using files = await smallModel();
+  const { model } = await mx.lm.load(files.dir, { device: ANY });
+  using _model = model;
+  const old = `${at.path}/old.safetensors`;
+  const arrays = mx.loadSafetensors(cacheFile("plain"));
+  const kept = Object.entries(arrays).filter(([name]) => !name.endsWith(".2")).map(([name, array]) =>
+    [name, array.index("...", mx.Slice(0, IDS.length), mx.Slice(null))] as const
+  );
+  mx.saveSafetensors(old, Object.fromEntries(kept), {
+    "0.0": "",
+    "0.1": "",
+    "1.model": "synthetic",
+    "2.0": "KVCache",
+    "2.1": "KVCache",
+  });
+  const { cache, metadata } = await mx.lm.loadPromptCache(old, model);
+  using _cache = cache;
+  assertEquals([metadata.model, cache.offset, cache.tokens], ["synthetic", IDS.length, []]);
+  mx.tidy(() => {
+    const logits = model.forward(mx.array([[NEXT]], mx.int32), cache).toTypedArray() as Float32Array;
+    assert(nmse(logits.filter((_, i) => i % 64 === 0), EXPECTED.plain.logits) < EXACT);
+  });
+});
 
 if (DEVICES.length > 1) {
   Deno.test(`a cache goes from ${DEVICES[0]} to ${DEVICES[1]} and back`, async () => {
@@ -206,6 +275,23 @@ Deno.test("caches of other models and damaged files are refused before anything 
       change(a, m);
       mx.saveSafetensors(wrong, a, m);
     });
+  /** The cache as rings with keep, max_size and _idx, after a number of tokens. */
+  const ring = (numbers: readonly number[], count = t): void =>
+    write((a, m) => {
+      for (const layer of [0, 1]) {
+        m[`1.${layer}`] = "RotatingKVCache";
+        [count, ...numbers].forEach((number, i) => a[`${layer}.${2 + i}`] = mx.array(number, mx.int32));
+      }
+      delete a["2.tokens"];
+    });
+  /** A quantized cache of mlx-lm with a change. */
+  const coded = (change: (a: Record<string, mx.Tensor>, m: Record<string, string>) => void): void =>
+    mx.tidy(() => {
+      const { format: _format, ...m } = { format: "", ...mx.safetensorsMetadata(cacheFile("8bit")) };
+      const a = mx.loadSafetensors(cacheFile("8bit"));
+      change(a, m);
+      mx.saveSafetensors(wrong, a, m);
+    });
   const own = (change: (own: { version: number; model: Record<string, string> }) => void): void =>
     write((_, m) => {
       const value = JSON.parse(m["0.vkmx"]);
@@ -219,7 +305,29 @@ Deno.test("caches of other models and damaged files are refused before anything 
       write((_, m) => {
         for (const name in m) delete m[name];
       }), "is no prompt cache: its metadata name no caches"],
-    [() => write((_, m) => m["1.1"] = "RotatingKVCache"), 'holds a "RotatingKVCache" of mlx-lm'],
+    [() => write((_, m) => m["1.1"] = "ChunkedKVCache"), 'holds a "ChunkedKVCache" of mlx-lm'],
+    [() => write((_, m) => m["1.1"] = "ArraysCache"), "layer 1 is ArraysCache, that of this one is KVCache"],
+    [() => write((_, m) => m["1.1"] = "RotatingKVCache"), 'lacks the array "1.3"'],
+    [() => ring([0, 16, 0]), `has a ring of ${t} rows with keep 0, max_size 16 and _idx 0`],
+    [() => ring([4, 3, t]), `has a ring of ${t} rows with keep 4, max_size 3 and _idx ${t}`],
+    [() => ring([4, 50, 3], t + 9), `has a ring of ${t} rows with keep 4, max_size 50 and _idx 3`],
+    [() => ring([0, 50, t + 1]), `has a ring of ${t} rows with keep 0, max_size 50 and _idx ${t + 1}`],
+    [() => ring([4, t, t - 9], t + 9), `has the last ${t - 4} of ${t + 9} positions of layer 0, which sees all`],
+    [() => coded((_, m) => m["1.1"] = "KVCache"), 'lacks the array "1.0"'],
+    [
+      () => coded((a) => a["1.4"] = mx.array(5, mx.int32)),
+      "has keys and values of 5 bits in groups of 32; known are 2,4,8",
+    ],
+    [() => coded((a) => a["1.3"] = mx.array(16, mx.int32)), "has keys and values of 8 bits in groups of 16"],
+    [() => coded((a) => a["1.0.0"] = zeros([b, h, 256, 8])), 'the array "1.0.0" is float32, expected uint32'],
+    [
+      () => coded((a) => a["1.1.2"] = zeros([b, h, 256, 2])),
+      'the array "1.1.2" is float32 (1,1,256,2), expected floats (1,1,256,1)',
+    ],
+    [
+      () => coded((a) => a["1.4"] = mx.array(4, mx.int32)),
+      'the array "1.0.1" is float32 (1,1,256,1), expected floats (1,1,256,2)',
+    ],
     [() => write((_, m) => delete m["1.1"]), "is of another model: it has 1 layers, this one 2"],
     [() => write((a) => delete a["1.1"]), 'lacks the array "1.1"'],
     [
@@ -291,4 +399,8 @@ Deno.test("caches of other models and damaged files are refused before anything 
   await assertRejects(() => mx.lm.loadPromptCache(good, model, tokens), mx.lm.LlmError, "tokens has 2 ids");
   const metadataOf = (value: unknown): { metadata: Record<string, string> } => ({ metadata: { a: value as string } });
   await assertRejects(() => mx.lm.savePromptCache(wrong, cache, metadataOf(1)), mx.lm.LlmError, 'metadata has "a"');
+  const save = (options: object): Promise<void> => mx.lm.savePromptCache(wrong, cache, options);
+  await assertRejects(() => save({ kvBits: 3 }), mx.lm.LlmError, "kvBits is 3, expected 4 or 8");
+  await assertRejects(() => save({ kvBits: 4, kvGroupSize: 48 }), mx.lm.LlmError, "kvGroupSize is 48, expected 32, 64");
+  await assertRejects(() => save({ kvBits: 4 }), mx.lm.LlmError, "kvGroupSize 64 does not divide heads of 32 features");
 });

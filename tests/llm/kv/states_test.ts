@@ -249,7 +249,7 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     const dir = await Deno.makeTempDir();
     const file = `${dir}/cache.safetensors`;
     const { model_type: type } = JSON.parse(checkpointOf(checkpoint).config);
-    const golden = new URL(`../../golden/models/mlx_prompt_cache_${type}.safetensors`, import.meta.url).pathname;
+    const golden = new URL(`../../golden/models/prompt_caches/${type}.safetensors`, import.meta.url).pathname;
     const all = expectedLogits(CHECKPOINTS.indexOf(checkpointOf(checkpoint)));
     const expected = all.subarray(all.length / (PROMPTS[0].length + STEPS.length) * PROMPTS[0].length);
     const after = (cache: mx.lm.KvCache): number[] =>
