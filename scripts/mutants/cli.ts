@@ -41,8 +41,8 @@ export const CLI = [
   {
     name: "a cache that does not tell its tokens is searched for the prompt",
     file: "src/cli/prompt_cache.ts",
-    find: "this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : {};",
-    replace: "this.options = cache ? { cache, cachePrompt: true } : {};",
+    find: "this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : sizesOf(values);",
+    replace: "this.options = cache ? { cache, cachePrompt: true } : sizesOf(values);",
     tests: ["tests/cli/prompt_cache_test.ts", "tests/cli/generate_test.ts"],
   },
 ] as const satisfies readonly Mutant[];

@@ -26,7 +26,7 @@ export const FILES = [
   },
   {
     name: "a prompt cache of another number of heads is read",
-    file: "src/llm/generation/prompt_cache.ts",
+    file: "src/llm/generation/stored_prompt_cache.ts",
     find: "shape[1] === heads && ",
     replace: "",
     tests: ["tests/cli/prompt_cache_test.ts", "tests/llm/kv/prompt_cache_test.ts"],

@@ -4,6 +4,13 @@ import type { Mutant } from "./mutant.ts";
 
 export const GENERATION = [
   {
+    name: "a ring shows the first positions before its last ones end",
+    file: "src/llm/kv/ring.ts",
+    find: "mx.lessEqual(first, before)",
+    replace: "mx.lessEqual(first, positions)",
+    tests: ["tests/llm/kv/cache_pages_test.ts", "tests/llm/kv/prompt_cache_test.ts"],
+  },
+  {
     name: "penalties look at the oldest tokens of a cache and a prompt",
     file: "src/llm/decode/session.ts",
     find: "...prompt.slice(-seen)].slice(-seen);",

@@ -5,7 +5,8 @@
  */
 
 import type { lm } from "../../mod.ts";
-import type { Flags, Values } from "./flags.ts";
+import { quoted } from "../graph/error.ts";
+import { type Flags, UsageError, type Values } from "./flags.ts";
 import { note } from "./output.ts";
 
 /** The flag of commands that take one model. */
@@ -34,6 +35,22 @@ export const DEVICE_FLAG = {
     meant: ["dev", "ngl", "gpu-layers", "n-gpu-layers", "gpu", "cpu"],
   },
 } as const satisfies Flags;
+
+/** The flag of the bits of keys and values. */
+export const KV_BITS_FLAG = {
+  "kv-bits": {
+    value: "N",
+    help: "8 keeps keys and values in half of the bytes of float16 (default: as the model computes)",
+    meant: ["cache-type-k", "cache-type-v", "kv-cache-dtype"],
+  },
+} as const satisfies Flags;
+
+/** What {@link KV_BITS_FLAG} says. Throws a {@link UsageError} for other bits. */
+export function kvBitsOf({ "kv-bits": bits }: Values<typeof KV_BITS_FLAG>): { kvBits?: 8 } {
+  if (bits === undefined) return {};
+  if (bits !== "8") throw new UsageError(`--kv-bits is ${quoted(bits)}, expected 8`);
+  return { kvBits: 8 };
+}
 
 /** Flags of commands that generate text. */
 export const MODEL_FLAGS = {
@@ -97,6 +114,7 @@ export const MODEL_FLAGS = {
     whole: true,
     meant: ["b", "batch-size", "ub", "ubatch-size"],
   },
+  ...KV_BITS_FLAG,
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 

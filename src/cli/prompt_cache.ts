@@ -8,6 +8,7 @@ import { dirname } from "node:path";
 import * as mx from "../../mod.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import type { Flags, Values } from "./flags.ts";
+import { type KV_BITS_FLAG, kvBitsOf } from "./model_flags.ts";
 import { note } from "./output.ts";
 
 /** The flags of files of prompt caches. */
@@ -23,21 +24,27 @@ export const CACHE_FLAGS = {
     help: "write the cache of prompt and answer; may be that of --prompt-cache, there or not",
     meant: ["prompt-cache-all", "prompt-cache-rw"],
   },
+  "max-kv-size": {
+    value: "N",
+    help: "a token sees the first 4 positions and the last N - 4; memory does not grow then (default: all)",
+    range: [8, Number.MAX_SAFE_INTEGER],
+    whole: true,
+  },
 } as const satisfies Flags;
 
-type CacheValues = Values<typeof CACHE_FLAGS> & { readonly model?: string };
+type CacheValues = Values<typeof CACHE_FLAGS & typeof KV_BITS_FLAG> & { readonly model?: string };
 
 /** The cache that the flags name, between loading the model and the end of its answer. */
 export class PromptCacheFile implements Disposable {
   /** Generation options for the cache. */
-  readonly options: Pick<mx.lm.GenerateOptions, "cache" | "cachePrompt">;
+  readonly options: Pick<mx.lm.GenerateOptions, "cache" | "cachePrompt" | "kvBits" | "maxKvSize">;
   readonly #values: CacheValues;
   readonly #cache: mx.lm.KvCache | undefined;
 
   private constructor(values: CacheValues, cache: mx.lm.KvCache | undefined) {
     this.#values = values;
     this.#cache = cache;
-    this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : {};
+    this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : sizesOf(values);
   }
 
   /** Reads the file of --prompt-cache. Throws if it cannot be used, or nothing can be saved to the file of the other flag. */
@@ -47,9 +54,9 @@ export class PromptCacheFile implements Disposable {
       throw new Error(`${shownPath(save)} cannot be written: its folder does not exist`);
     }
     if (file === undefined || (file === save && !await exists(file))) {
-      return new PromptCacheFile(values, save === undefined ? undefined : model.makeCache());
+      return new PromptCacheFile(values, save === undefined ? undefined : model.makeCache(sizesOf(values)));
     }
-    const { cache, metadata } = await mx.lm.loadPromptCache(file, model);
+    const { cache, metadata } = await mx.lm.loadPromptCache(file, model, sizesOf(values));
     if (metadata.model !== undefined && metadata.model !== nameOf(values)) {
       note(`${shownPath(file)} was saved with ${quoted(metadata.model)}\n`);
     }
@@ -84,6 +91,12 @@ export class PromptCacheFile implements Disposable {
   [Symbol.dispose](): void {
     this.#cache?.dispose();
   }
+}
+
+/** Options of a cache. */
+function sizesOf(values: CacheValues): Pick<mx.lm.GenerateOptions, "kvBits" | "maxKvSize"> {
+  const { "max-kv-size": maxKvSize } = values;
+  return { ...kvBitsOf(values), ...(maxKvSize !== undefined && { maxKvSize }) };
 }
 
 function nameOf({ model }: CacheValues): string {

@@ -14,7 +14,7 @@ import { type LogEntry, Server } from "../server/server.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
-import { DEVICE_FLAG, MODEL_FLAG } from "./model_flags.ts";
+import { DEVICE_FLAG, KV_BITS_FLAG, kvBitsOf, MODEL_FLAG } from "./model_flags.ts";
 import { note } from "./output.ts";
 import type { Program } from "./program.ts";
 
@@ -63,11 +63,7 @@ const FLAGS = {
     whole: true,
     meant: ["cache-ram", "kv-cache-memory-bytes"],
   },
-  "kv-bits": {
-    value: "N",
-    help: "8 keeps keys and values in half of the bytes of float16 (default: as the model computes)",
-    meant: ["cache-type-k", "cache-type-v", "kv-cache-dtype"],
-  },
+  ...KV_BITS_FLAG,
   "context": {
     value: "N",
     help: "most tokens of a prompt and its answer (default: the model's context)",
@@ -187,12 +183,11 @@ function isFolder(path: string): boolean {
 
 /** Options of each engine, but for its memory. */
 function engineOptions(values: Values<typeof FLAGS>): Omit<lm.EngineOptions, "kvBytes" | "memoryBytes"> {
-  const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences, "kv-bits": bits } = values;
-  if (bits !== undefined && bits !== "8") throw new UsageError(`--kv-bits is ${quoted(bits)}, expected 8`);
+  const { context: contextSize, queue: maxQueue, "max-sequences": maxSequences } = values;
   return {
     ...(maxSequences !== undefined && { maxSequences }),
     ...(maxQueue !== undefined && { maxQueue }),
-    ...(bits !== undefined && { kvBits: 8 as const }),
+    ...kvBitsOf(values),
     ...(contextSize !== undefined && { contextSize }),
   };
 }

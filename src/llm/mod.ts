@@ -54,6 +54,8 @@ export { requireToolCalls, type RequireToolCallsOptions } from "./structured/too
 export type { JsonSchema } from "./structured/json/schema.ts";
 export type { Logprobs, TokenLogprob } from "./sampling/logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions } from "./kv/cache.ts";
+export type { CacheOptions } from "./kv/make_cache.ts";
+export type { RingMask, RingSizes } from "./kv/ring.ts";
 export {
   type LoadedPromptCache,
   loadPromptCache,

@@ -36,6 +36,15 @@ testTable("perplexity", [
     stdout: '{"perplexity":{number},"standard_error":{number},"nll":{number},"tokens":44,"seconds":{number},' +
       '"tokens_per_second":{number},"device":"{device}"}\n',
   },
+  {
+    args: ["perplexity", "--kv-bits", "8", ...WINDOWS, "--drop-last", file],
+    stdout: "Perplexity: {number} ± {number}\nTokens:     30, {number} tokens-per-sec\n",
+  },
+  {
+    args: ["perplexity", "--kv-bits", "4", file],
+    code: 2,
+    stderr: 'error: --kv-bits is "4", expected 8\n',
+  },
   { args: ["perplexity"], code: 2, stderr: 'error: Expected one file with text, found 0: "-" reads stdin\n' },
   { args: ["perplexity", "nowhere"], code: 1, stderr: "error: nowhere cannot be read: does not exist\n" },
   {

@@ -49,6 +49,10 @@ Deno.test("a cache without the ids of its tokens, as mlx-lm saves it", () =>
 
 testTable("generate that read prompt caches", [
   { args: generate("--prompt-cache", saved, BEGIN), stdout: `${END}\n` },
+  { args: generate("--kv-bits", "8", "--prompt-cache", saved, BEGIN), stdout: `${END}\n` },
+  { args: generate("-m", "3", "--kv-bits", "8", "--max-kv-size", "64", BEGIN), stdout: " named Nina.\n", stderr: CUT },
+  { args: generate("--max-kv-size", "7", BEGIN), code: 2, stderr: 'error: --max-kv-size is "7", expected a{text}\n' },
+  { args: generate("--kv-bits", "4", BEGIN), code: 2, stderr: 'error: --kv-bits is "4", expected 8\n' },
   {
     args: generate("--json", "-m", "3", "--prompt-cache-file", saved, `${BEGIN} named`),
     stdout: '{"text":" Nina. She",{text}"prompt_tokens":11,"cached_tokens":10,{text}}\n',

@@ -30,7 +30,9 @@ if __name__ == "__main__":
     if mode == "write":
         size = case.get("size")
         cache = [RotatingKVCache(size, keep=4) for _ in model.layers] if size else make_prompt_cache(model)
-        feed(case["ids"], cache)
+        # One pass over many tokens would not show them the first positions.
+        for ids in [[i] for i in case["ids"]] if size else [case["ids"]]:
+            feed(ids, cache)
         if "bits" in case:
             cache = [c.to_quantized(group_size=case["group"], bits=case["bits"]) for c in cache]
         for token in case["steps"]:

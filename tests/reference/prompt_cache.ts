@@ -47,7 +47,7 @@ for (const one of CACHE_CASES as readonly CacheCase[]) {
   }
   const { model } = await mx.lm.load(files.dir, { device: "cpu" });
   using _model = model;
-  using cache = model.makeCache();
+  using cache = model.makeCache(one.size === undefined ? {} : { maxKvSize: one.size });
   mx.tidy(() => mx.eval(model.forward(mx.array([[...PROMPT, ...one.steps]], mx.int32), cache)));
   const file = `${files.dir}/cache.safetensors`;
   const metadata = { model: "synthetic", tokenizer_config: "{}" };

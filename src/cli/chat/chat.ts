@@ -18,6 +18,8 @@ export interface ChatOptions {
   readonly device: string | undefined;
   /** Adapters of the model that it begins with. */
   readonly adapterPath: string | undefined;
+  /** Bits of keys and values of each model's cache. */
+  readonly kvBits?: 8;
   readonly system: string | undefined;
   /** Settings for a model, from what its makers suggest. */
   readonly settingsFor: (wishes: mx.lm.GenerationConfig) => ChatSettings;
@@ -70,8 +72,9 @@ export class Chat {
 
   /** Loads a model to where the conversation is, the first one with its adapters. */
   load(name: string): Promise<LoadedModel> {
-    const { device, adapterPath } = this.#options;
-    return loadModel(name, { device, signal: this.input.signal, ...(name === this.#first && { adapterPath }) });
+    const { device, adapterPath, kvBits } = this.#options;
+    const own = name === this.#first && { adapterPath };
+    return loadModel(name, { device, signal: this.input.signal, kvBits, ...own });
   }
 
   /** The settings that were asked for, else those of the model's makers. */

@@ -30,11 +30,13 @@ export interface LoadModelOptions {
   readonly signal: AbortSignal;
   /** The folder of its adapters. */
   readonly adapterPath?: string | undefined;
+  /** Bits of keys and values. */
+  readonly kvBits?: 8 | undefined;
 }
 
 /** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
 export async function loadModel(name: string, options: LoadModelOptions): Promise<LoadedModel> {
-  const { device, signal, adapterPath } = options;
+  const { device, signal, adapterPath, kvBits } = options;
   const adapters = adapterPath === undefined ? {} : { adapterPath };
   const loading = { ...loadOptions(device, signal), ...adapters };
   const { onDownload } = loading;
@@ -47,7 +49,7 @@ export async function loadModel(name: string, options: LoadModelOptions): Promis
     throw new mx.lm.LlmError("template", `${name} has no chat template: vkmx generate continues texts with it`);
   }
   const info = await mx.lm.inspect(place);
-  return { ...loaded, ...adapters, name, info, cache: loaded.model.makeCache() };
+  return { ...loaded, ...adapters, name, info, cache: loaded.model.makeCache(kvBits ? { kvBits } : {}) };
 }
 
 /** Frees a model and its cache. */

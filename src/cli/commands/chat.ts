@@ -18,7 +18,7 @@ import { describeModel, EMBEDDED, freeModel, loadModel } from "../chat/session.t
 import { isTerminal, Terminal } from "../chat/terminal.ts";
 import { useDevice } from "../device.ts";
 import type { Flags } from "../flags.ts";
-import { ADAPTER_FLAG, generateOptions, MODEL_FLAGS } from "../model_flags.ts";
+import { ADAPTER_FLAG, generateOptions, kvBitsOf, MODEL_FLAGS } from "../model_flags.ts";
 import { note } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
@@ -45,12 +45,14 @@ const PROGRAM = {
 const chat: Command = command(PROGRAM, async (values) => {
   const { device, quiet = false, json = false } = values;
   using input = openInput();
+  const bits = kvBitsOf(values);
   await useDevice(device, { quiet });
   const adapterPath = values["adapter-path"];
-  const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath });
+  const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath, ...bits });
   const conversation = new Chat(input, loaded, {
     device,
     adapterPath,
+    ...bits,
     system: values.system,
     settingsFor: (wishes) => generateOptions(values, wishes),
     json,

@@ -9,7 +9,7 @@ import { shownPath } from "../../graph/error.ts";
 import { useDevice } from "../device.ts";
 import { type Flags, UsageError } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { ADAPTER_FLAG, DEVICE_FLAG, MODEL_FLAG } from "../model_flags.ts";
+import { ADAPTER_FLAG, DEVICE_FLAG, KV_BITS_FLAG, kvBitsOf, MODEL_FLAG } from "../model_flags.ts";
 import { print, printJson, readInput } from "../output.ts";
 import { type Command, command, JSON_FLAG, type Program } from "../program.ts";
 import { Progress, TOKENS } from "../progress.ts";
@@ -41,6 +41,7 @@ windows; "-" reads it from stdin.`,
       meant: ["ppl-stride"],
     },
     "drop-last": { help: "leave out a last window that the text does not fill, as mlx-lm does" },
+    ...KV_BITS_FLAG,
     ...DEVICE_FLAG,
     ...JSON_FLAG,
   },
@@ -55,6 +56,7 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
   if (stride !== undefined && context !== undefined && stride > context) {
     throw new UsageError(`--stride is ${stride}, expected at most --context, which is ${context}`);
   }
+  const bits = kvBitsOf(values);
   await useDevice(values.device, { json });
   const text = await readText(operands[0]);
   const signal = onInterrupt();
@@ -71,6 +73,7 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
     ...(context !== undefined && { context }),
     ...(stride !== undefined && { stride }),
     dropLast: values["drop-last"] ?? false,
+    ...bits,
     signal,
     onProgress: (done, total) => scoring.update(done, total),
   }).finally(() => scoring.clear());

@@ -11,6 +11,7 @@ import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { maskWords } from "../../graph/token_mask.ts";
 import type { Buffers } from "../kv/cache.ts";
+import { PagedCache } from "../kv/paged.ts";
 import { StepCache } from "../kv/step_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "../sampling/logprobs_log.ts";
 import type { LanguageModel } from "../models/mod.ts";
@@ -52,6 +53,8 @@ export interface State {
   readonly keys: Buffers["keys"];
   readonly values: Buffers["values"];
   readonly states?: Buffers["states"];
+  readonly table?: Buffers["table"];
+  readonly ring?: Buffers["ring"];
 }
 
 /** Further inputs of a step that reads tokens of a prompt. */
@@ -103,7 +106,9 @@ export function paddedLength(count: number, tile: number): number {
 }
 
 /** The cache of a step, of whose tokens those up to `last` count. */
-function cacheOf({ keys, values, states, position, last }: PrefillState & Partial<PromptChunk>): StepCache {
+function cacheOf(now: PrefillState & Partial<PromptChunk>): StepCache | PagedCache {
+  const { keys, values, states, table, position, last } = now;
+  if (table) return new PagedCache(now, position, table, { ...(last && { last }) });
   return new StepCache(keys, values, position, { ...(states && { states }), ...(last && { last }) });
 }
 

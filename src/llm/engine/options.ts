@@ -6,11 +6,10 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Dtype } from "../../array/mod.ts";
-import { CODED_FEATURES, KV_CODES } from "../../graph/kv_codes.ts";
+import { KV_CODES } from "../../graph/kv_codes.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
-import { LlmError } from "../error.ts";
-import type { KvHeads } from "../kv/heads.ts";
+import { checkCacheOptions } from "../kv/make_cache.ts";
 import { pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
@@ -87,13 +86,8 @@ export interface EngineSizes {
 function kvDtypeOf(model: DecodingModel, { kvBits }: EngineOptions): Dtype {
   const sizes = model.poolSizes();
   if (kvBits === undefined) return sizes.dtype;
-  checkNumber("kvBits", kvBits, kvBits === 8, "8");
-  const { layerHeads = [sizes] } = sizes;
-  const odd = layerHeads.flatMap(({ headDim, valueDim = headDim }: KvHeads) => [headDim, valueDim])
-    .find((size) => size % CODED_FEATURES !== 0);
-  if (odd === undefined) return KV_CODES;
-  const found = `those of this model have ${odd}`;
-  throw new LlmError("option", `kvBits 8 takes heads of a multiple of ${CODED_FEATURES} features; ${found}`);
+  checkCacheOptions(sizes, { kvBits });
+  return KV_CODES;
 }
 
 /** Sizes by options, device and model. */

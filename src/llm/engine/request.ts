@@ -9,7 +9,15 @@ import type { GenerationResponse } from "../sampling/response.ts";
 import type { Prompt } from "../generation/prompt.ts";
 
 /** Options that make sense for one stream, or for all requests alike. */
-type StreamOptions = "cache" | "cachePrompt" | "sampler" | "logitsProcessors" | "prefillStepSize" | "onPrompt";
+type StreamOptions =
+  | "cache"
+  | "cachePrompt"
+  | "kvBits"
+  | "maxKvSize"
+  | "sampler"
+  | "logitsProcessors"
+  | "prefillStepSize"
+  | "onPrompt";
 
 /** A prompt, and the options of `streamGenerate` that hold for its answer alone. */
 export interface EngineRequest extends Omit<GenerateOptions, StreamOptions> {

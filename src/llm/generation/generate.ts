@@ -21,6 +21,7 @@ import { GENERATE_OPTIONS, type GenerateOptions, STEP_OPTIONS, type StepOptions 
 import { requestsOf } from "./request.ts";
 import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import type { KvCache } from "../kv/cache.ts";
+import type { CacheOptions } from "../kv/make_cache.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "./prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
@@ -127,7 +128,7 @@ async function openPrompt(
   });
   const session = new GenerationSession(model, cache, prompt, maxTokens, { ...options, ...(onRead && { onRead }) });
   try {
-    const count = chunkLength(decodingModel(model), options);
+    const count = Math.min(chunkLength(decodingModel(model), options), cache.maxPass);
     while (session.unread > count) {
       await session.read(count);
       await setImmediate();
@@ -186,6 +187,11 @@ export function streamGenerate(
   return interruptibleStream(options, (heeding) => generateResponses(model, tokenizer, prompt, heeding));
 }
 
+/** The options of a cache among those of a generation. */
+function cacheOptions({ kvBits, maxKvSize }: GenerateOptions): CacheOptions {
+  return { ...(kvBits !== undefined && { kvBits }), ...(maxKvSize !== undefined && { maxKvSize }) };
+}
+
 async function* generateResponses(
   model: LanguageModel,
   tokenizer: Tokenizer,
@@ -195,14 +201,20 @@ async function* generateResponses(
   checkModel("generate", model, tokenizer);
   checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
-  if (options.cache) await untilFree(options.cache);
+  if (options.cache) {
+    const [own] = Object.keys(cacheOptions(options));
+    if (own) {
+      throw new LlmError("option", `${own} is of a cache that is made: give it to makeCache() instead of beside cache`);
+    }
+    await untilFree(options.cache);
+  }
   const grammar = grammarOf(options.responseFormat);
   using constraint = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
   const [request] = requestsOf(model, tokenizer, [{ ...options, prompt }], options);
   const { ids, cached, offset, thinking, stopChecker, settings } = request;
   constraint?.begin(ids, thinking);
   const unread = ids.slice(cached);
-  const cache = options.cache ?? model.makeCache();
+  const cache = options.cache ?? model.makeCache(cacheOptions(options));
   checkFree(cache);
   busy.add(cache);
   cache.trim(cache.offset - offset);

@@ -17,6 +17,7 @@ import type { SavedArray, StoredArrays } from "../../array/files/safetensors_fil
 import { storedBytes } from "../../array/files/stored.ts";
 import { quoted } from "../../graph/error.ts";
 import type { KvCache } from "../kv/cache.ts";
+import type { RingSizes } from "../kv/ring.ts";
 
 /** The numbers of a layer, in the order of the file. */
 const NUMBERS = {
@@ -93,41 +94,56 @@ export class StoredLayer {
     return this.#numbers[0] ?? rows;
   }
 
-  /**
-   * How many of the last positions it holds, of `rows` rows: all, or those that a ring keeps. Refuses numbers that do not fit.
-   */
-  held(rows: number): number {
+  /** What a cache of mlx-lm that keeps first positions lets tokens see of all layers; undefined for other caches. */
+  get ring(): RingSizes | undefined {
+    const [, keep, size] = this.#numbers;
+    return this.#name === "RotatingKVCache" && keep > 0 ? { keep, last: size - keep } : undefined;
+  }
+
+  /** How many of the first positions it holds of `rows` rows, and how many of the last ones. Refuses numbers that do not fit. */
+  held(rows: number): { readonly first: number; readonly last: number } {
     const count = this.tokens(rows);
-    const { ordered, keep } = this.#ring(rows, count);
+    const { ordered, keep } = this.#order(rows, count);
     if (count < 1 || ordered > count || (this.#name !== "RotatingKVCache" && count > rows)) {
       this.#fail(`says that it holds ${count} tokens, and it has ${rows} rows`);
     }
-    return ordered === count ? count : ordered - keep;
+    return ordered === count ? { first: count, last: count } : { first: keep, last: ordered - keep };
   }
 
-  /** The last positions (B, H, held, D), read when they are needed. */
-  read(side: Side): mx.Tensor {
+  /** The first positions and the last ones (B, H, first + last, D) in their order, at most all, read when they are needed. */
+  read(side: Side, first: number, last: number): mx.Tensor {
     const [, , rows] = this.shapeOf(side);
-    const held = this.held(rows);
     return mx.tidy(() => {
-      const all = this.#names(side).map((name) => this.#ordered(this.#file.tensor(this.#entry(name)), rows, held));
+      const all = this.#names(side).map((name) =>
+        this.#ordered(this.#file.tensor(this.#entry(name)), rows, first, last)
+      );
       if (this.#name !== "QuantizedKVCache") return all[0];
       const { bits, groupSize } = this.#quantization;
       return mx.dequantize(all[0], all[1], all[2], groupSize, bits);
     });
   }
 
-  /** The last `held` of the rows of an array in the order of their positions. */
-  #ordered(array: mx.Tensor, rows: number, held: number): mx.Tensor {
-    const part = (from: number, to: number): mx.Tensor => array.index("...", mx.Slice(from, to), mx.Slice(null));
-    const { ordered, keep, next } = this.#ring(rows, this.tokens(rows));
-    if (next === ordered) return part(ordered - held, ordered);
-    const turned = [part(next, rows), part(keep, next)];
-    return mx.concatenate(held > rows - keep ? [part(0, keep), ...turned] : turned, 2);
+  #ordered(array: mx.Tensor, rows: number, first: number, last: number): mx.Tensor {
+    const { ordered, keep, next } = this.#order(rows, this.tokens(rows));
+    // Rows in the order of their positions, as ranges of rows of the array.
+    const turned = [[0, keep], [next, rows], [keep, next]] as const;
+    const ranges = next === ordered ? [[0, ordered] as const] : turned;
+    let at = 0;
+    const wanted = ranges.flatMap(([from, to]) => {
+      const begin = at;
+      at += to - from;
+      const cut = (low: number, high: number): (readonly [number, number])[] => {
+        const [a, b] = [Math.max(low, begin), Math.min(high, at)];
+        return a < b ? [[from + a - begin, from + b - begin]] : [];
+      };
+      return first + last >= ordered ? cut(0, ordered) : [...cut(0, first), ...cut(ordered - last, ordered)];
+    });
+    const parts = wanted.map(([from, to]) => array.index("...", mx.Slice(from, to), mx.Slice(null)));
+    return parts.length > 1 ? mx.concatenate(parts, 2) : parts[0];
   }
 
   /** How many rows are positions, how many of those never go, and the row after the last position. */
-  #ring(rows: number, count: number): { readonly ordered: number; readonly keep: number; readonly next: number } {
+  #order(rows: number, count: number): { readonly ordered: number; readonly keep: number; readonly next: number } {
     if (this.#name !== "RotatingKVCache") return { ordered: count, keep: 0, next: count };
     const [, keep, most, next] = this.#numbers;
     const turned = next < Math.min(rows, count);
@@ -189,8 +205,8 @@ export interface SavedLayer {
 }
 
 /**
- * The layer at a place of a cache for a file. Of a layer with a window the last positions are saved, as many as the window has. Other
- * layers are quantized if that is wanted; D is a multiple of the group.
+ * The layer at a place of a cache for a file. Of a layer with a window the last positions are saved, as many as the window has; of a ring
+ * those that it keeps. Other layers are quantized if that is wanted; D is a multiple of the group.
  */
 export function savedLayer(
   cache: KvCache,
@@ -198,17 +214,17 @@ export function savedLayer(
   { place, window }: { readonly place: number; readonly window?: number },
   quantization?: MlxQuantization,
 ): SavedLayer {
-  const { offset, dtype } = cache;
-  const held = Math.min(offset, window ?? offset);
+  const { offset, dtype, ring } = cache;
+  const held = Math.min(cache.held, ring ? Infinity : window ?? Infinity);
   const read = (side: Side): mx.Tensor =>
-    cache.read(place, side).index("...", mx.Slice(offset - held, offset), mx.Slice(null));
+    cache.read(place, side).index("...", mx.Slice(cache.held - held, cache.held), mx.Slice(null));
   const array = (name: string, shape: readonly number[], dtype: mx.Dtype, made: () => mx.Tensor): SavedArray => ({
     name,
     dtype,
     shape,
     pieces: () => [mx.tidy(() => storedBytes(made()))],
   });
-  if (quantization && window === undefined) {
+  if (quantization && window === undefined && !ring) {
     const { bits, groupSize } = quantization;
     const arrays = SIDES.flatMap((side, at) => {
       const shape = cache.shapeOf(place, side);
@@ -227,7 +243,7 @@ export function savedLayer(
   const arrays = SIDES.map((side, at) =>
     array(`${layer}.${at}`, cache.shapeOf(place, side).with(2, held), dtype, () => read(side))
   );
-  return window === undefined
-    ? { name: "KVCache", arrays, numbers: [offset] }
-    : { name: "RotatingKVCache", arrays, numbers: [offset, 0, window, held] };
+  if (ring) return { name: "RotatingKVCache", arrays, numbers: [offset, ring.keep, ring.keep + ring.last, held] };
+  if (window === undefined) return { name: "KVCache", arrays, numbers: [offset] };
+  return { name: "RotatingKVCache", arrays, numbers: [offset, 0, window, held] };
 }

@@ -20,6 +20,9 @@ import { interruptible } from "../host.ts";
 import { checkSignal } from "../abort.ts";
 import { checkModel, checkNumber, checkOptions, type OptionKind } from "../arguments.ts";
 import { LlmError } from "../error.ts";
+import type { Cache } from "../kv/cache.ts";
+import { CodedPass } from "../kv/coded_pass.ts";
+import { type CacheOptions, checkCacheOptions } from "../kv/make_cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
@@ -34,6 +37,8 @@ export interface PerplexityOptions {
   readonly dropLast?: boolean;
   /** Windows that go through the model together; default as many as have 2048 tokens, one on the CPU. */
   readonly batchSize?: number;
+  /** 8 has attention see keys and values as a cache with 8 bits gives them back, see {@link CacheOptions}. Default: as they are. */
+  readonly kvBits?: CacheOptions["kvBits"];
   /** Called as tokens are scored. */
   readonly onProgress?: (tokensDone: number, tokensTotal: number) => void;
   /** Ends the work. */
@@ -45,6 +50,7 @@ const PERPLEXITY_OPTIONS = {
   stride: "number",
   dropLast: "boolean",
   batchSize: "number",
+  kvBits: "number",
   onProgress: "function",
   signal: true,
 } as const satisfies Record<keyof PerplexityOptions, OptionKind>;
@@ -113,6 +119,8 @@ async function measure(
   const { batchSize = together } = options;
   checkRange("batchSize", batchSize, 1, Number.MAX_SAFE_INTEGER);
   checkSignal(signal);
+  const { kvBits } = options;
+  checkCacheOptions(decodingModel(model).poolSizes(), { kvBits });
   const ids = tokensOf(model, tokenizer, text);
   const list = windows(ids.length, { context, stride, dropLast });
   const total = list.reduce((sum, { to, scored }) => sum + to - scored, 0);
@@ -127,7 +135,7 @@ async function measure(
   onProgress?.(0, total);
   signal?.throwIfAborted();
   for (const batch of batches(list, batchSize)) {
-    for (const nll of await score(model, ids, batch, Math.min(context, ids.length), signal)) {
+    for (const nll of await score(model, ids, batch, Math.min(context, ids.length), { kvBits, signal })) {
       const distance = nll - mean;
       mean += distance / ++tokens;
       squares += distance * (nll - mean);
@@ -194,7 +202,7 @@ async function score(
   ids: readonly number[],
   windows: readonly Window[],
   length: number,
-  signal: AbortSignal | undefined,
+  { kvBits, signal }: Pick<PerplexityOptions, "kvBits" | "signal">,
 ): Promise<number[]> {
   const skip = skipped(windows[0]);
   const count = length - skip;
@@ -210,9 +218,11 @@ async function score(
     logprobs: hostVisible(new Float32Array(targets.length)),
   };
   try {
-    const name = `perplexity ${windows.length} ${skip}`;
-    const { traces } = decodingModel(model);
-    const traced = traces.trace(name, state, (now: State) => step(model, now, windows.length, skip));
+    const name = `perplexity ${windows.length} ${skip} ${kvBits}`;
+    const decoding = decodingModel(model);
+    const { traces } = decoding;
+    const cacheOf = (): Cache | undefined => kvBits && new CodedPass(windows.length, decoding.poolSizes().states);
+    const traced = traces.trace(name, state, (now: State) => step(model, now, cacheOf(), windows.length, skip));
     if (!traced.ready) await traces.prepare(traced);
     using loop = new DeviceLoop(state, traced);
     const ticket = loop.run();
@@ -240,8 +250,8 @@ async function score(
 }
 
 /** Scores the windows of a state, of which the first `skip` tokens do not count. */
-function step(model: LanguageModel, now: State, windows: number, skip: number): State {
-  const hidden = model.hiddenStates(now.ids.reshape([windows, -1])).at(-1)!;
+function step(model: LanguageModel, now: State, cache: Cache | undefined, windows: number, skip: number): State {
+  const hidden = model.hiddenStates(now.ids.reshape([windows, -1]), cache).at(-1)!;
   const [, length, width] = hidden.shape;
   // Token i is predicted by the row of the token before it.
   const rows = hidden.index(mx.Slice(null), mx.Slice(skip - 1, length - 1)).reshape([-1, width]);

@@ -41,6 +41,8 @@ export interface LayerBufferSizes {
   readonly dtype: Dtype;
   /** The heads of each layer, whose features are contiguous; absent where all layers have `heads` of `headDim`. */
   readonly layerHeads?: readonly LayerHeads[];
+  /** Whether positions that are not written yet are zeros. Default: they are whatever the memory holds. */
+  readonly zeroed?: boolean;
 }
 
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
@@ -50,11 +52,13 @@ const MAX_BYTES = 2 ** 30;
 export class LayerBuffers {
   readonly #sizes: LayerBufferSizes;
   #positions = 0;
+  #batch: number;
   /** Buffers of one layer each, or of several stacked along a first axis. */
   #arrays: Tensor[] = [];
 
   constructor(sizes: LayerBufferSizes) {
     this.#sizes = sizes;
+    this.#batch = sizes.batch;
   }
 
   /** Positions of every buffer. */
@@ -69,9 +73,9 @@ export class LayerBuffers {
 
   /** The buffer of each layer. */
   get perLayer(): readonly Tensor[] {
-    const { layers, dtype } = this.#sizes;
+    const { layers } = this.#sizes;
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = Array.from({ length: layers }, (_, layer) => detach(uninitialised(this.#shapeOf(layer), dtype)));
+      this.#arrays = Array.from({ length: layers }, (_, layer) => detach(this.#new(this.#shapeOf(layer))));
     }
     if (this.#arrays.some(isStacked)) {
       this.#arrays = this.#arrays.flatMap((array) => {
@@ -118,12 +122,11 @@ export class LayerBuffers {
     throw new RangeError(`there is no layer ${layer}`);
   }
 
-  /** Gives every buffer more positions. */
-  grow(positions: number): void {
-    const more = positions - this.#positions;
-    const next = this.#pieces(positions).map((piece) => {
-      const axis = positionsAxis(piece);
-      const room = uninitialised(piece.shape.with(axis, more), piece.dtype);
+  /** Gives every buffer more positions, or sequences: those of a pool of pages are its pages. */
+  grow(positions: number, batch: number = this.#batch): void {
+    const next = this.#pieces(positions, batch).map((piece) => {
+      const [axis, count] = this.#growth(piece, positions, batch);
+      const room = this.#new(piece.shape.with(axis, count - piece.shape[axis]));
       const whole = detach(mx.concatenate([piece, room], axis));
       mx.dispose(piece, room);
       return whole;
@@ -131,16 +134,22 @@ export class LayerBuffers {
     mx.dispose(this.#arrays);
     this.#arrays = next;
     this.#positions = positions;
+    this.#batch = batch;
   }
 
   /** Arrays of the shapes that {@link LayerBuffers.slabs} has after {@link LayerBuffers.grow}, not evaluated. */
-  grown(positions: number): readonly (Tensor | StackedTensors)[] {
+  grown(positions: number, batch: number = this.#batch): readonly (Tensor | StackedTensors)[] {
     return mx.tidy(() =>
-      this.#pieces(positions).map((piece) => {
-        const shape = piece.shape.with(positionsAxis(piece), positions);
-        return asStack(detach(uninitialised(shape, piece.dtype)));
+      this.#pieces(positions, batch).map((piece) => {
+        const [axis, count] = this.#growth(piece, positions, batch);
+        return asStack(detach(uninitialised(piece.shape.with(axis, count), piece.dtype)));
       })
     );
+  }
+
+  /** The axis along which an array grows, and its size then. */
+  #growth(array: Tensor, positions: number, batch: number): readonly [axis: number, count: number] {
+    return batch === this.#batch ? [positionsAxis(array), positions] : [stackAxes(array), batch];
   }
 
   /** Frees the buffers; there are no positions any more. */
@@ -152,7 +161,7 @@ export class LayerBuffers {
 
   #made(): readonly Tensor[] {
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = this.#shapes.map((shape) => detach(uninitialised(shape, this.#sizes.dtype)));
+      this.#arrays = this.#shapes.map((shape) => detach(this.#new(shape)));
     }
     return this.#arrays;
   }
@@ -160,7 +169,19 @@ export class LayerBuffers {
   /** Shape of a layer's buffer. */
   #shapeOf(layer: number): number[] {
     const own = this.#sizes.layerHeads?.[layer];
-    return bufferShape({ ...this.#sizes, ...own, ...(own && { block: own.headDim }), positions: this.#positions });
+    return bufferShape({
+      ...this.#sizes,
+      ...own,
+      ...(own && { block: own.headDim }),
+      batch: this.#batch,
+      positions: this.#positions,
+    });
+  }
+
+  /** Memory of a shape. */
+  #new(shape: readonly number[]): Tensor {
+    const { dtype, zeroed } = this.#sizes;
+    return zeroed ? mx.zeros([...shape], dtype) : uninitialised(shape, dtype);
   }
 
   /** Shapes of the arrays that hold all layers. Layers of one array follow each other and have buffers of one shape. */
@@ -177,12 +198,12 @@ export class LayerBuffers {
     return Math.max(1, Math.floor(MAX_BYTES / bytes));
   }
 
-  /** The arrays, cut into as many layers as may be one array of `positions` positions. */
-  #pieces(positions: number): Tensor[] {
+  /** The arrays, cut into as many layers as may be one array of `positions` positions of `batch` sequences. */
+  #pieces(positions: number, batch: number): Tensor[] {
     return this.#arrays.flatMap((array) => {
       if (!isStacked(array)) return array;
       const [count, ...buffer] = array.shape;
-      const perSlab = this.#layersPerSlab(buffer.with(POSITIONS_AXIS, positions));
+      const perSlab = this.#layersPerSlab(buffer.with(POSITIONS_AXIS, positions).with(0, batch));
       return count <= perSlab ? array : cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to)));
     });
   }

@@ -6,19 +6,26 @@
  * buffers to a step whose position is an int32 array on the device. Its graph is the same for every step of as many tokens until
  * the capacity changes.
  *
+ * Keys and values of 8 bits, and those of a ring (ring.ts), are in pages instead, see cache_pages.ts.
+ *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
 import { appendPositions, positionsOf, uninitialised } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
-import type { StackedTensors } from "../../array/devices/stack.ts";
-import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
+import { KV_CODES } from "../../graph/kv_codes.ts";
+import { isBlocked, type KvLayout, PAGE, plainLayout } from "../../graph/kv_layout.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
+import { CachePages } from "./cache_pages.ts";
 import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
+import type { Buffers, Cache, KeysValues } from "./pass.ts";
+import { RING_CHUNK, ringPositions, type RingSizes } from "./ring.ts";
 import { LayerStates, sameStates, stateBytes, type StateShape } from "./states.ts";
+
+export type { Buffers, Cache, KeysValues };
 
 /** Shape of a cache. */
 export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerHeads"> {
@@ -30,20 +37,14 @@ export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerH
   readonly states?: readonly StateShape[];
   /** How many positions the layers with keys and values see, in their order; `undefined` for all. Absent where every layer sees all. */
   readonly windows?: readonly (number | undefined)[];
+  /** 8 for the codes of src/graph/kv_codes.ts. Default: numbers of `dtype`. */
+  readonly bits?: 8;
+  /** What tokens see of a cache that keeps the first and the last positions only. Default: it keeps all. */
+  readonly ring?: RingSizes;
   /** Most tokens that it may hold. */
   readonly limit: number;
   /** Config of the model that fills it. */
   readonly config?: ModelConfig;
-}
-
-/** What attention reads: all positions seen so far, or whole buffers and the number of valid positions. */
-export interface KeysValues {
-  /** (B, H, positions, D) */
-  readonly keys: Tensor;
-  /** (B, H, positions, D) */
-  readonly values: Tensor;
-  /** int32 (B,): valid positions; `undefined` when all are. */
-  readonly lengths: Tensor | undefined;
 }
 
 /**
@@ -51,20 +52,6 @@ export interface KeysValues {
  * layer sees so many positions.
  */
 export type LayerPart = { readonly place: number; readonly window?: number } | { readonly states: readonly number[] };
-
-/** Where a forward pass leaves its keys and values. */
-export interface Cache {
-  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
-  begin(count: number): number | Tensor;
-  /** Appends the keys and values (B, H, T, D) of one layer of attention. The last one closes the pass. */
-  update(layer: number, keys: Tensor, values: Tensor): KeysValues;
-  /** State array number `index` (B, …) as the tokens before the pass left it: zeros before the first one. */
-  readState(index: number): Tensor;
-  /** Leaves a state array for the next pass. */
-  writeState(index: number, state: Tensor): void;
-  /** How many tokens of the pass are no padding, int32 (1,); `undefined` if all are. States are those after the last of them. */
-  readonly counted: Tensor | undefined;
-}
 
 const STEP = 256;
 /** What two caches must share for one to take the place of the other. */
@@ -74,20 +61,13 @@ function steps(tokens: number): number {
   return Math.ceil(tokens / STEP) * STEP;
 }
 
-/** Keys and values of all layers: their buffers, or stacks of them. */
-export interface Buffers {
-  readonly keys: readonly (Tensor | StackedTensors)[];
-  readonly values: readonly (Tensor | StackedTensors)[];
-  /** State arrays of layers without keys and values; absent if there are none. */
-  readonly states?: readonly Tensor[];
-}
-
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
 export class KvCache implements Cache {
   readonly #options: KvCacheOptions;
   readonly #keys: LayerBuffers;
   readonly #values: LayerBuffers;
   readonly #states: LayerStates;
+  readonly #pages: CachePages | undefined;
   /** See {@link Cache.counted}: no token of a pass is padding. */
   readonly counted = undefined;
   #offset = 0;
@@ -96,14 +76,22 @@ export class KvCache implements Cache {
   #start: Tensor | undefined;
   /** The first position after 0 that has all that layers with a window see. */
   #earliest = 0;
+  /** Most tokens that it held. */
+  #highest = 0;
 
   /** Makes an empty cache; buffers come with the first token. */
   constructor(options: KvCacheOptions) {
     const { blocks = plainLayout(options.headDim) } = options;
     this.#options = options;
     const { keys, values } = sidesOf(options);
-    this.#keys = new LayerBuffers({ ...options, layerHeads: keys, block: blocks.keys });
-    this.#values = new LayerBuffers({ ...options, layerHeads: values, block: blocks.values });
+    const { bits, ring, batch } = options;
+    const isPaged = bits !== undefined || ring !== undefined;
+    const dtype = bits ? KV_CODES : options.dtype;
+    // Pages come with the first token. Attention multiplies values that a ring does not show by zero: they must not be NaN.
+    const sizes = { ...options, dtype, batch: isPaged ? 0 : batch, zeroed: ring !== undefined };
+    this.#keys = new LayerBuffers({ ...sizes, layerHeads: keys, block: blocks.keys });
+    this.#values = new LayerBuffers({ ...sizes, layerHeads: values, block: blocks.values });
+    if (isPaged) this.#pages = new CachePages(batch, { keys: this.#keys, values: this.#values }, ring);
     this.#states = new LayerStates(options.states ?? [], options.batch);
   }
 
@@ -145,15 +133,32 @@ export class KvCache implements Cache {
     return blocks !== undefined && isBlocked(blocks, headDim);
   }
 
-  /** Positions that the buffers have now. */
+  /** Positions that the buffers have now. A ring that has its pages has room for all. */
   get capacity(): number {
-    return this.#keys.positions;
+    return this.#pages ? Math.min(this.#pages.capacity, steps(this.limit)) : this.#keys.positions;
   }
 
   /** Bytes that the buffers take for a number of tokens; default the current capacity. */
   byteLength(tokens: number = this.capacity): number {
-    const { batch, dtype, states = [] } = this.#options;
-    return batch * (valuesOfPosition(this.#options) * steps(tokens) * dtype.bytes + stateBytes(states));
+    const { batch, bits, dtype, states = [] } = this.#options;
+    const { bytes } = bits ? KV_CODES : dtype;
+    const positions = this.#pages ? this.#pages.columnsFor(steps(tokens)) * PAGE : steps(tokens);
+    return batch * (valuesOfPosition(this.#options) * positions * bytes + stateBytes(states));
+  }
+
+  /** Bits of the codes of keys and values; undefined where those are numbers of `dtype`. */
+  get kvBits(): 8 | undefined {
+    return this.#options.bits;
+  }
+
+  /** What tokens see where only the first and the last positions are kept; undefined where all are. */
+  get ring(): RingSizes | undefined {
+    return this.#options.ring;
+  }
+
+  /** Most tokens of a pass: of a ring a few hundred. */
+  get maxPass(): number {
+    return this.ring ? RING_CHUNK : Infinity;
   }
 
   /** Keys of all layers, then values, then states. A forward pass is complete once these are evaluated, whether its logits are or not. */
@@ -174,7 +179,7 @@ export class KvCache implements Cache {
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
     const states = this.hasState && { states: this.#states.arrays };
-    return { keys: this.#keys.slabs, values: this.#values.slabs, ...states };
+    return { keys: this.#keys.slabs, values: this.#values.slabs, ...states, ...this.#pages?.parts };
   }
 
   /** Config of the model that fills it, where that is known. */
@@ -205,22 +210,32 @@ export class KvCache implements Cache {
     });
   }
 
-  /** Shape (B, H, offset, D) of the keys of a layer of the tokens that it holds, or of their values. */
+  /** How many positions {@link KvCache.read} gives: all, or of a ring those that its last token saw. */
+  get held(): number {
+    const { keep, last } = this.ring ?? { keep: 0, last: Infinity };
+    return Math.min(this.#offset, keep + last);
+  }
+
+  /** Shape (B, H, held, D) of the keys of a layer of the tokens that it holds, or of their values. */
   shapeOf(layer: number, which: "keys" | "values"): readonly [number, number, number, number] {
     const { batch } = this.#options;
     const { heads, headDim } = sidesOf(this.#options)[which]?.[layer] ?? this.#options;
-    return [batch, heads, this.#offset, headDim];
+    return [batch, heads, this.held, headDim];
   }
 
   /** Keys or values of a layer, of {@link KvCache.shapeOf}, computed when they are read. */
   read(layer: number, which: "keys" | "values"): Tensor {
+    if (this.#pages) {
+      const { held, dtype, ring: { keep: first } = { keep: 0 } } = this;
+      return this.#pages.read(layer, which, { offset: this.#offset, first, held, dtype });
+    }
     return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
   }
 
   /**
    * Fills an empty cache with `count` tokens, layer by layer. `keysValuesOf` gives the keys and values (B, H, count, D) of a layer; they are
-   * disposed after they were written. Of a layer with a window the last ones are enough, all that the next token sees. The
-   * cache then goes back only to where that window is whole. `stateOf` gives each state array (B, …), if layers have some. Throws an
+   * disposed after they were written. Of a layer with a window the last ones are enough, all that the next token sees. Of a
+   * ring they are the first and the last ones. The cache then goes back only to where these are all that a token sees. `stateOf` gives each state array (B, …), if layers have some. Throws an
    * {@link LlmError} if the tokens exceed the context.
    */
   fill(
@@ -233,12 +248,17 @@ export class KvCache implements Cache {
     for (let layer = 0; layer < this.#options.layers; layer++) {
       const { keys, values } = keysValuesOf(layer);
       const lacking = count - keys.shape[2];
-      const [allKeys, allValues] = [keys, values].map((last) => lacking > 0 ? zerosBefore(last, lacking) : last);
-      this.#keys.write(layer, allKeys);
-      this.#values.write(layer, allValues);
-      mx.dispose(keys, values, allKeys, allValues);
-      const window = this.#options.windows?.[layer] ?? Infinity;
-      if (lacking > 0) this.#earliest = Math.max(this.#earliest, lacking + window - 1);
+      const { keep, last: seen } = this.ring ?? { keep: 0, last: this.#options.windows?.[layer] ?? Infinity };
+      const first = Math.min(keep, keys.shape[2]);
+      if (this.#pages) this.#pages.fill(layer, keys, values, first, count);
+      else {
+        const [allKeys, allValues] = [keys, values].map((last) => lacking > 0 ? zerosBefore(last, lacking) : last);
+        this.#keys.write(layer, allKeys);
+        this.#values.write(layer, allValues);
+        mx.dispose(allKeys, allValues);
+      }
+      mx.dispose(keys, values);
+      if (lacking > 0) this.#earliest = Math.max(this.#earliest, first + lacking + seen - 1);
     }
     for (const index of (this.#options.states ?? []).keys()) this.#states.replace(index, stateOf!(index));
     this.#states.submit();
@@ -246,16 +266,26 @@ export class KvCache implements Cache {
   }
 
   begin(count: number): number {
+    if (count > this.maxPass) {
+      throw new LlmError("option", `A cache with maxKvSize takes ${this.maxPass} tokens at once: ${count} were given`);
+    }
     this.reserve(count);
     this.#count = count;
+    this.#pages?.begin(count, this.#offset);
     this.#start = mx.array([this.#offset], mx.int32);
     return this.#offset;
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    const [heldKeys, heldValues] = [this.#write(this.#keys, layer, keys), this.#write(this.#values, layer, values)];
     const end = this.#offset + this.#count;
-    if (layer === this.#options.layers - 1) this.#offset = end;
+    const held = this.#pages?.update(layer, keys, values) ?? this.#append(layer, keys, values, end);
+    if (layer === this.#options.layers - 1) this.advance(this.#count);
+    return held;
+  }
+
+  /** Appends to the buffers of a layer; they hold positions up to `end` then. */
+  #append(layer: number, keys: Tensor, values: Tensor, end: number): KeysValues {
+    const [heldKeys, heldValues] = [this.#write(this.#keys, layer, keys), this.#write(this.#values, layer, values)];
     const all = { lengths: undefined };
     if (end === this.#count) return { keys: cast(keys, heldKeys), values: cast(values, heldValues), ...all };
     const view = (buffer: Tensor): Tensor => positionsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
@@ -283,6 +313,7 @@ export class KvCache implements Cache {
     if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
     const alike = this.#states.arrays.map(({ shape, dtype }) => uninitialised(shape, dtype));
     const states = this.hasState && { states: alike };
+    if (this.#pages) return { ...this.#pages.grown(this.#pages.columnsFor(capacity)), ...states };
     return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity), ...states };
   }
 
@@ -299,6 +330,7 @@ export class KvCache implements Cache {
   /** Counts `count` tokens whose positions a {@link StepCache} has written into the buffers. */
   advance(count: number): void {
     this.#offset += count;
+    this.#highest = Math.max(this.#highest, this.#offset);
   }
 
   /**
@@ -319,13 +351,13 @@ export class KvCache implements Cache {
   }
 
   /**
-   * The last position, `position` at most, that {@link KvCache.trim} can go back to. It is `position` itself, but for recurrent layers and
-   * for layers of which a file had the last positions only.
+   * The last position, `position` at most, that {@link KvCache.trim} can go back to. It is `position` itself in most caches. Recurrent
+   * layers, windows from a file and rings lack earlier positions.
    */
   reachable(position: number): number {
     if (position === this.#offset) return position;
     const reachable = this.hasState ? this.#states.reachable(position) : position;
-    return reachable < this.#earliest ? 0 : reachable;
+    return reachable < this.#whole ? 0 : reachable;
   }
 
   /**
@@ -337,15 +369,15 @@ export class KvCache implements Cache {
     const position = this.#offset - trimmed;
     const reachable = this.reachable(position);
     if (reachable !== position) {
-      const [what, advice] = position < this.#earliest
-        ? ["its positions to the left of windows are gone: it", ""]
+      const [what, advice] = position < this.#whole
+        ? ["earlier positions that its tokens see are gone: it", ""]
         : ["the state of recurrent layers", ". Call checkpoint() there"];
       const why = `${what} goes back to ${reachable} and not to ${position}${advice}`;
       throw new LlmError("option", `A cache of ${this.#offset} tokens cannot forget ${count}: ${why}`);
     }
     if (this.hasState && trimmed > 0) this.#states.restore(position);
     this.#offset = position;
-    if (position === 0) this.#earliest = 0;
+    if (position === 0) this.#earliest = this.#highest = 0;
     this.remember(this.#tokens);
     return trimmed;
   }
@@ -360,6 +392,7 @@ export class KvCache implements Cache {
     this.#keys.dispose();
     this.#values.dispose();
     this.#states.dispose();
+    this.#pages?.dispose();
     this.reset();
   }
 
@@ -383,8 +416,17 @@ export class KvCache implements Cache {
   #grow(positions: number): void {
     if (positions <= this.capacity) return;
     const capacity = this.#next(positions);
+    if (this.#pages) return this.#pages.grow(this.#pages.columnsFor(capacity));
     this.#keys.grow(capacity);
     this.#values.grow(capacity);
+  }
+
+  /** The first position after 0 that has all that a token there sees. */
+  get #whole(): number {
+    if (!this.ring || !this.#pages) return this.#earliest;
+    // A pass may have written as much after what it counted.
+    const isWhole = this.#highest + RING_CHUNK <= ringPositions(this.#pages.columnsFor(Infinity));
+    return Math.max(this.#earliest, isWhole ? 0 : this.#highest - RING_CHUNK);
   }
 }
 

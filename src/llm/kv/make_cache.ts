@@ -10,6 +10,9 @@ import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
 import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
 import { kindOf, layerStates } from "../config/layer_kinds.ts";
+import { CODED_FEATURES } from "../../graph/kv_codes.ts";
+import { checkOptions } from "../../graph/options.ts";
+import { LlmError, optionError } from "../error.ts";
 import { KvCache, type KvCacheOptions } from "./cache.ts";
 import type { KvHeads } from "./heads.ts";
 import type { KvPoolSizes } from "./paged.ts";
@@ -26,15 +29,57 @@ export interface CachedModel {
   readonly format: CodeFormat | undefined;
 }
 
-/** An empty cache for `batch` sequences of a model. */
-export function makeCache(model: CachedModel, batch: number): KvCache {
+/** Options of `model.makeCache()`. */
+export interface CacheOptions {
+  /** Sequences that advance together. Default 1. */
+  readonly batch?: number;
+  /** 8 keeps keys and values in 8 bits: half of the memory of float16. Default: in the dtype of the device's caches. */
+  readonly kvBits?: 8;
+  /**
+   * Positions that a token sees, its own among them: the first four and the last ones, as in mlx-lm. Memory does not grow then. At least 8; in
+   * families with a window, layers see what both let them. Default: a token sees all.
+   */
+  readonly maxKvSize?: number;
+}
+
+const CACHE_OPTIONS = { batch: true, kvBits: true, maxKvSize: true } as const satisfies Record<
+  keyof CacheOptions,
+  true
+>;
+/** First positions that a cache with `maxKvSize` keeps, as in mlx-lm, and the least that it may be. */
+export const RING_KEEP = 4;
+const MIN_RING = 2 * RING_KEEP;
+
+/** Throws an {@link LlmError} unless a cache of a model can have the options. */
+export function checkCacheOptions(sizes: KvHeadSizes, { batch = 1, kvBits, maxKvSize = MIN_RING }: CacheOptions): void {
+  const isFrom = (value: number, least: number): boolean => Number.isSafeInteger(value) && value >= least;
+  if (!isFrom(batch, 1)) throw optionError("batch", batch, "a positive integer");
+  if (!isFrom(maxKvSize, MIN_RING)) throw optionError("maxKvSize", maxKvSize, `an integer of at least ${MIN_RING}`);
+  if (kvBits === undefined) return;
+  if (kvBits !== 8) throw optionError("kvBits", kvBits, "8");
+  const { layerHeads = [sizes] } = sizes;
+  const odd = layerHeads.flatMap(({ headDim, valueDim = headDim }: KvHeads) => [headDim, valueDim])
+    .find((size) => size % CODED_FEATURES !== 0);
+  if (odd === undefined) return;
+  const found = `those of this model have ${odd}`;
+  throw new LlmError("option", `kvBits 8 takes heads of a multiple of ${CODED_FEATURES} features; ${found}`);
+}
+
+/** An empty cache for sequences of a model. */
+export function makeCache(model: CachedModel, options: CacheOptions, keep: number = RING_KEEP): KvCache {
+  checkOptions("makeCache", options, CACHE_OPTIONS, (message) => new LlmError("option", message));
   const { config, device, dtype } = model;
+  checkCacheOptions(headsOf(config), options);
+  const { batch = 1, kvBits, maxKvSize } = options;
+  const ring = maxKvSize !== undefined && { ring: { keep, last: maxKvSize - keep } };
   return new KvCache({
+    ...ring,
+    ...(kvBits && { bits: kvBits }),
     ...headsOf(config),
     ...windowsOf(config),
     batch,
     dtype: device.kvDtype(dtype),
-    blocks: batch === 1 ? layoutOf(model) : undefined,
+    blocks: batch === 1 && !ring ? layoutOf(model) : undefined,
     states: statesOf(model),
     limit: config.maxPositionEmbeddings,
     config,
@@ -61,8 +106,11 @@ function windowsOf(config: DecoderConfig): Pick<KvCacheOptions, "windows"> {
   return windows.some((window) => window !== undefined) ? { windows } : {};
 }
 
+/** The heads of the layers with keys and values. */
+type KvHeadSizes = Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads">;
+
 /** The layers of attention that have keys and values of their own, and the heads of those. */
-function headsOf(config: DecoderConfig): Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads"> {
+function headsOf(config: DecoderConfig): KvHeadSizes {
   const { kvHeads: heads, headDim, latent } = config;
   const own = ownAttentions(config);
   const layers = own.length;

@@ -13,9 +13,10 @@ import { type KvLayout, PAGE } from "../../graph/kv_layout.ts";
 import { uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
-import type { Buffers, Cache, KeysValues } from "./cache.ts";
+import type { Buffers, Cache, KeysValues } from "./pass.ts";
 import { buffersOf, countUpTo } from "./step_cache.ts";
 import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
+import { RingMask, ringPositions } from "./ring.ts";
 import { stateBytes, type StateShape } from "./states.ts";
 
 /** Sizes of a pool. Its dtype is that of the numbers, or `KV_CODES` where they have 8 bits. */
@@ -102,13 +103,17 @@ export class PagedCache implements Cache {
   readonly #table: Tensor;
   readonly #slots: Tensor | undefined;
   readonly #last: Tensor | undefined;
+  readonly #sizes: Tensor | undefined;
+  /** The tables that a pass writes through, and where it begins in each. */
+  #places: readonly (readonly [table: Tensor, start: Tensor])[] = [];
+  #ring: RingMask | undefined;
   #lengths: Tensor | undefined;
   #counted: Tensor | undefined;
 
   /**
    * `position` is int32 (B,): the positions that each sequence has before the pass. `table` is int32 (B, P): the pages of each, with
-   * room for the pass. `slots` is int32 (B,): where the states of each are, if layers have some. `last` is the index of the last token of
-   * the pass that is no padding, uint32 (1,).
+   * room for the pass. With `buffers.ring` they are a ring, see ring.ts. `slots` is int32 (B,): where the states of each are, if layers
+   * have some; without it the states are those of the sequences. `last` is the index of the last token of the pass that is no padding, uint32 (1,).
    */
   constructor(
     buffers: Buffers,
@@ -123,11 +128,12 @@ export class PagedCache implements Cache {
     this.#table = table;
     this.#slots = slots;
     this.#last = last;
+    this.#sizes = buffers.ring;
   }
 
   /** Pages and slots as the pass left them. */
   get buffers(): Buffers {
-    return buffersOf(this);
+    return { ...buffersOf(this), table: this.#table, ...(this.#sizes && { ring: this.#sizes }) };
   }
 
   /** See {@link Cache.counted}. */
@@ -137,30 +143,44 @@ export class PagedCache implements Cache {
 
   /** See {@link Cache.readState}. A slot holds what its last sequence left there until this one has a token. */
   readState(index: number): Tensor {
-    const state = mx.take(this.states[index], this.#slots!, 0);
+    if (!this.#slots) return this.states[index];
+    const state = mx.take(this.states[index], this.#slots, 0);
     const begun = mx.greater(this.#position, 0).reshape([-1, ...new Array(state.ndim - 1).fill(1)]);
     return mx.where(begun, state, mx.array(0, state.dtype));
   }
 
   /** See {@link Cache.writeState}. */
   writeState(index: number, state: Tensor): void {
-    this.states[index] = writeRows(this.states[index], state, this.#slots!);
+    this.states[index] = this.#slots
+      ? writeRows(this.states[index], state, this.#slots)
+      : state.astype(this.states[index].dtype);
   }
 
   /** See {@link Cache.begin}. */
   begin(count: number): Tensor {
-    this.#lengths = mx.add(this.#position, count);
+    const end = mx.add(this.#position, count);
+    this.#places = [[this.#table, this.#position]];
+    if (this.#sizes) {
+      const columns = this.#table.shape[1];
+      const [first, ring] = mx.split(this.#table, [1], 1);
+      const start = mx.remainder(this.#position, ringPositions(columns));
+      // Positions outside of a table are left out: page 0 gets the first ones. A pass that reaches the end of the ring goes on at its begin.
+      this.#places = [[first, this.#position], [mx.concatenate([ring, ring], 1), start]];
+      this.#ring = new RingMask(this.#sizes, columns, mx.subtract(end, 1));
+    } else this.#lengths = end;
     this.#counted = this.#last && countUpTo(this.#last, count);
     return this.#position;
   }
 
   /** See {@link Cache.update}. */
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    this.keys[layer] = appendPages(this.keys[layer], keys, this.#table, this.#position);
-    this.values[layer] = appendPages(this.values[layer], values, this.#table, this.#position);
+    for (const [table, start] of this.#places) {
+      this.keys[layer] = appendPages(this.keys[layer], keys, table, start);
+      this.values[layer] = appendPages(this.values[layer], values, table, start);
+    }
     const [all, allValues] = [this.keys[layer], this.values[layer]].map((pool) =>
       gatherPages(pool, this.#table, keys.dtype)
     );
-    return { keys: all, values: allValues, lengths: this.#lengths };
+    return { keys: all, values: allValues, lengths: this.#lengths, ...(this.#ring && { ring: this.#ring }) };
   }
 }

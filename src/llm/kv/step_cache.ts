@@ -8,7 +8,7 @@ import * as mx from "../../array/mod.ts";
 import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
-import type { Buffers, Cache, KeysValues } from "./cache.ts";
+import type { Buffers, Cache, KeysValues } from "./pass.ts";
 
 /** One pass over buffers that somebody else owns, at positions that the device knows. The buffers must have room for all of it. */
 export class StepCache implements Cache {

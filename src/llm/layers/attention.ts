@@ -101,12 +101,13 @@ export class Attention extends Module {
       : [projected, undefined];
     const rotated = this.#rotated(this.#split(queries, heads, this[this.#names.queryNorm]), pass);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
-    const { keys, values, lengths } = this.#keysValues(own, cache, pass);
-    // Sinks and bounds have no kernel: a mask is computed once for all layers.
-    const isPrimitive = this.sinks !== undefined || scoreCap !== undefined;
+    const held = this.#keysValues(own, cache, pass);
+    const { keys, values, lengths, ring } = held;
+    // Sinks and bounds have no kernel, and a ring has an order of its own: a mask is computed once for all layers.
+    const isMasked = this.sinks !== undefined || scoreCap !== undefined || ring !== undefined;
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
-      ...(isPrimitive ? { mask: pass.mask(window, keys.shape[2]) } : pass.seen(window)),
+      ...(isMasked ? { mask: pass.mask(window, held) } : pass.seen(window)),
       sinks: this.sinks?.astype(q.dtype),
       softcap: scoreCap,
       lengths,

@@ -76,11 +76,12 @@ export class Decoder extends Module {
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
-  hiddenStates(tokens: Tensor): Tensor[] {
+  hiddenStates(tokens: Tensor, cache?: Cache): Tensor[] {
+    const [, count] = tokens.shape;
     const states = [this.#embedded(tokens)];
     const inputs = this.#layerInputs(tokens, states[0]);
-    const pass = new Pass(0, tokens.shape[1]);
-    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], undefined, pass, inputs?.[layer])));
+    const pass = new Pass(cache?.begin(count) ?? 0, count);
+    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], cache, pass, inputs?.[layer])));
     return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
   }
 

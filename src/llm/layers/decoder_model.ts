@@ -19,7 +19,7 @@ import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
-import { type CachedModel, makeCache, poolSizes } from "../kv/make_cache.ts";
+import { type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
 import type { DecodingModel } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
@@ -87,10 +87,10 @@ export class DecoderModel extends Module implements DecodingModel {
   }
 
   /** See {@link DecodingModel.hiddenStates}. */
-  hiddenStates(tokens: Tensor): Tensor[] {
+  hiddenStates(tokens: Tensor, cache?: Cache): Tensor[] {
     this.#checkAlive();
     checkTokens(tokens);
-    return this.model.hiddenStates(tokens);
+    return this.model.hiddenStates(tokens, cache);
   }
 
   /** The parameters as they are now; none when they were freed. */
@@ -102,9 +102,9 @@ export class DecoderModel extends Module implements DecodingModel {
     if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
   }
 
-  /** An empty cache for `batch` sequences. */
-  makeCache(batch = 1): KvCache {
-    return makeCache(this.#cached, batch);
+  /** See {@link LanguageModel.makeCache}. */
+  makeCache(options: CacheOptions | number = {}): KvCache {
+    return makeCache(this.#cached, typeof options === "number" ? { batch: options } : options);
   }
 
   /** See {@link DecodingModel.poolSizes}. */

@@ -86,10 +86,11 @@ export class LatentAttention extends Module {
     const [compressed, position] = mx.split(forwardInDtype(this.kv_a_proj_with_mqa, x), [rank], -1);
     const vector = forwardInDtype(this.kv_a_layernorm, compressed).reshape(B, 1, T, rank);
     const own = { keys: vector, values: rotate(position.reshape(B, 1, T, headDim - plainDim)), lengths: undefined };
-    const { keys, values, lengths } = cache?.update(this.#layer, own.keys, own.values) ?? own;
+    const held = cache?.update(this.#layer, own.keys, own.values) ?? own;
+    const { keys, values, lengths } = held;
     const make = T === 1 ? this.#absorbed : this.#expanded;
     const { q, k, v } = make.call(this, plain, rotate(turned), keys, values);
-    const mask = pass.mask(undefined, keys.shape[2]);
+    const mask = pass.mask(undefined, held);
     const y = mx.fast.scaledDotProductAttention(q, k, v, { scale: scoreScale, mask, lengths });
     const each = T === 1 ? this.unembed_out.forward(y) : y;
     return forwardInDtype(this.o_proj, each.transpose(0, 2, 1, 3).reshape(B, T, heads * this.#latent.valueDim));

@@ -32,8 +32,9 @@ export class Pass {
     return seesAll ? { mask } : { mask, window };
   }
 
-  /** The same as a mask over `keys` positions from position 0 on, which layers share. */
-  mask(given: number | undefined, keys: number): Tensor | "causal" | null {
+  /** The same as a mask over what a cache holds, which layers share; of a ring what that shows. */
+  mask(given: number | undefined, { keys: { shape: [, , keys] }, ring }: KeysValues): Tensor | "causal" | null {
+    if (ring) return ring.mask(this.positions, given);
     const { mask: plain, window } = this.seen(given);
     if (window === undefined || window === null) return plain;
     const name = `${window} ${keys}`;

@@ -11,6 +11,7 @@ import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
+import type { CacheOptions } from "../kv/make_cache.ts";
 import type { KvPoolSizes } from "../kv/paged.ts";
 
 /** Steps of a model that were traced. */
@@ -50,13 +51,21 @@ export interface LanguageModel extends Module, Disposable {
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**
    * Token ids (B, T) → hidden states (B, T, H) as transformers gives them. These are the embedding's, those after each layer but the
-   * last, and those after the last norm. Arrays are lazy: an array that is not read is not computed.
+   * last, and those after the last norm. Arrays are lazy: an array that is not read is not computed. With a cache, the tokens follow those
+   * that it holds.
    */
-  hiddenStates(tokens: Tensor): Tensor[];
+  hiddenStates(tokens: Tensor, cache?: Cache): Tensor[];
   /** The last of the hidden states (…, H) → logits (…, V). */
   logits(hidden: Tensor): Tensor;
-  /** An empty cache for `batch` sequences; default 1. */
-  makeCache(batch?: number): KvCache;
+  /**
+   * An empty cache. A number is that of its sequences. Throws an {@link LlmError} for options that caches of the model cannot have.
+   *
+   * @example
+   * ```ts ignore
+   * using small = model.makeCache({ kvBits: 8, maxKvSize: 4096 });
+   * ```
+   */
+  makeCache(options?: CacheOptions | number): KvCache;
 }
 
 /** The further fields of a model that generation needs. */

@@ -8,6 +8,7 @@ import type { Tensor } from "../../array/mod.ts";
 import type { OptionKind } from "../arguments.ts";
 import type { ChatOptions } from "../chat/template.ts";
 import type { KvCache } from "../kv/cache.ts";
+import type { CacheOptions } from "../kv/make_cache.ts";
 import type { ResponseFormat } from "../structured/response_format.ts";
 
 /** How to choose tokens. */
@@ -101,6 +102,10 @@ export interface GenerateOptions extends SamplerOptions {
    * Tokens of the cache that differ from the prompt are dropped. For conversations that go on. Default false.
    */
   readonly cachePrompt?: boolean;
+  /** 8 keeps keys and values of the cache that is made in 8 bits, see {@link CacheOptions}. Default: as the device's caches have them. */
+  readonly kvBits?: CacheOptions["kvBits"];
+  /** Positions that a token sees with the cache that is made, see {@link CacheOptions}. Default all. */
+  readonly maxKvSize?: number;
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
   /**
@@ -133,9 +138,19 @@ export interface StepOptions {
 }
 
 /** Options of `batchGenerate` and `streamBatchGenerate`. */
-export interface BatchGenerateOptions
-  extends
-    Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt" | "responseFormat"> {
+export interface BatchGenerateOptions extends
+  Omit<
+    GenerateOptions,
+    | "cache"
+    | "cachePrompt"
+    | "kvBits"
+    | "maxKvSize"
+    | "sampler"
+    | "maxTokens"
+    | "seed"
+    | "onPrompt"
+    | "responseFormat"
+  > {
   /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
   readonly maxTokens?: number | readonly number[];
   /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
@@ -179,6 +194,8 @@ export const GENERATE_OPTIONS = {
   sampler: "function",
   cache: true,
   cachePrompt: "boolean",
+  kvBits: "number",
+  maxKvSize: "number",
 } as const satisfies Record<keyof GenerateOptions, OptionKind>;
 
 /** Kinds of what only chooses tokens: it takes the options of a generation and of a batch. */

@@ -134,7 +134,7 @@ for (const device of DEVICES) {
       };
       await goesOn(cacheFile(one.name));
 
-      using cache = model.makeCache();
+      using cache = model.makeCache(one.size === undefined ? {} : { maxKvSize: one.size });
       mx.tidy(() => mx.eval(model.forward(mx.array([ids], mx.int32), cache)));
       const file = `${at.path}/c.safetensors`;
       const options = one.bits && { kvBits: one.bits, kvGroupSize: one.group };
@@ -192,7 +192,7 @@ Deno.test("a cache that has the last positions of a window only goes back by one
   using _cache = cache;
   const { offset } = cache;
   assertEquals([offset, offset - 1, offset - 2, 3].map((at) => cache.reachable(at)), [offset, offset - 1, 0, 0]);
-  assertThrows(() => cache.trim(2), mx.lm.LlmError, "to the left of windows are gone: it goes back to 0 and not to");
+  assertThrows(() => cache.trim(2), mx.lm.LlmError, "that its tokens see are gone: it goes back to 0 and not to");
   assertEquals([cache.trim(1), cache.trim(Infinity), cache.offset], [1, offset - 1, 0]);
   mx.tidy(() => mx.eval(model.forward(mx.array([IDS], mx.int32), cache)));
   assertEquals(cache.reachable(5), 5);
@@ -276,11 +276,14 @@ Deno.test("caches of other models and damaged files are refused before anything 
       mx.saveSafetensors(wrong, a, m);
     });
   /** The cache as rings with keep, max_size and _idx, after a number of tokens. */
-  const ring = (numbers: readonly number[], count = t): void =>
+  const ring = (numbers: readonly number[], count = t, more = 0): void =>
     write((a, m) => {
       for (const layer of [0, 1]) {
         m[`1.${layer}`] = "RotatingKVCache";
-        [count, ...numbers].forEach((number, i) => a[`${layer}.${2 + i}`] = mx.array(number, mx.int32));
+        const [keep, size, next] = numbers;
+        [count, keep, size + more * layer, next].forEach((number, i) =>
+          a[`${layer}.${2 + i}`] = mx.array(number, mx.int32)
+        );
       }
       delete a["2.tokens"];
     });
@@ -312,7 +315,12 @@ Deno.test("caches of other models and damaged files are refused before anything 
     [() => ring([4, 3, t]), `has a ring of ${t} rows with keep 4, max_size 3 and _idx ${t}`],
     [() => ring([4, 50, 3], t + 9), `has a ring of ${t} rows with keep 4, max_size 50 and _idx 3`],
     [() => ring([0, 50, t + 1]), `has a ring of ${t} rows with keep 0, max_size 50 and _idx ${t + 1}`],
-    [() => ring([4, t, t - 9], t + 9), `has the last ${t - 4} of ${t + 9} positions of layer 0, which sees all`],
+    [
+      () => ring([0, t, t - 9], t + 9),
+      `the first 0 and the last ${t} of ${t + 9} positions of layer 0, which sees all`,
+    ],
+    [() => ring([3, t, t - 9], t + 9), "keeps the first 3 positions: only 4 are read"],
+    [() => ring([4, t, t - 9], t + 9, 1), "has layers that keep different positions"],
     [() => coded((_, m) => m["1.1"] = "KVCache"), 'lacks the array "1.0"'],
     [
       () => coded((a) => a["1.4"] = mx.array(5, mx.int32)),

@@ -45,6 +45,8 @@ export interface CacheCase {
   /** Bits of keys and values and features of a group. */
   readonly bits?: 4 | 8;
   readonly group?: 32;
+  /** Positions that tokens see in all layers. */
+  readonly size?: number;
 }
 
 /** Caches that mlx-lm saved, of each class with keys and values. */
@@ -55,6 +57,9 @@ export const CACHE_CASES = [
   { name: "ring", shape: WINDOWED, steps: STEPS },
   { name: "8bit", steps: STEPS, bits: 8, group: 32 },
   { name: "4bit", steps: STEPS, bits: 4, group: 32 },
+  { name: "kept", steps: STEPS, size: 24 },
+  { name: "kept_llama", shape: { family: "llama" }, steps: STEPS, size: 41 },
+  { name: "kept_begin", steps: STEPS, size: 64 },
 ] as const satisfies readonly CacheCase[];
 
 /** What mlx-lm gives after {@link NEXT} follows such a cache. */
