@@ -12,6 +12,7 @@ import { type Entry, readHeader } from "../array/files/safetensors.ts";
 import { interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
+import { isOfDraftHead } from "./config/decoder.ts";
 import type { ModelConfig } from "./config/model.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { GgufCheckpoint } from "./checkpoint/gguf/checkpoint.ts";
@@ -20,7 +21,7 @@ import { LlmError } from "./error.ts";
 import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
 import { describeModel } from "./models/mod.ts";
-import { weightFiles } from "./checkpoint/shards.ts";
+import { filesWithDraft } from "./checkpoint/draft_file.ts";
 import { Checksums, type Verify } from "./checkpoint/verify.ts";
 import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
 
@@ -42,6 +43,8 @@ export interface ModelInfo {
   readonly parameters: number;
   /** Bytes of the tensors, those of scales included. */
   readonly weightBytes: number;
+  /** Bytes of the head that drafts tokens, which `load` leaves out unless `draftHead`; 0 without one. Others do not count it. */
+  readonly draftHeadBytes: number;
   /**
    * Dtypes of stored tensors, the one with most bytes first: "uint32" holds quantized weights. Of a GGUF file they are its types, such as
    * "Q4_K".
@@ -80,22 +83,26 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
   const checkpoint = openCheckpoint(path, options.verify);
   if (checkpoint instanceof GgufCheckpoint) return await inspectGguf(checkpoint, options);
   const names = modelFiles(path);
-  const shards = weightFiles(path, names);
+  const shards = filesWithDraft(path, names);
   const sums = Checksums.of(path, options.verify, [...filesRead(names), ...shards]);
   const architecture = describeFolder(path, sums);
   checkShards(path, shards, names);
   if (shards.length === 0) throw new LlmError("weights", `${shownPath(path)} has no model*.safetensors`);
   await sums?.checkFiles(shards, options.signal);
-  const { prefix, nameOf } = architecture;
+  const { prefix, nameOf, mayDraft } = architecture;
   const entries = new Map<string, Entry>();
+  let draftHeadBytes = 0;
   for (const entry of shards.flatMap((name) => readEntries(join(path, name)))) {
     const own = nameOf(entry.name); // none of tensors that are left out
-    if (own !== undefined) entries.set(prefix + own, { ...entry, name: prefix + own });
+    if (own !== undefined && mayDraft && isOfDraftHead(own)) draftHeadBytes += entry.end - entry.begin;
+    else if (own !== undefined) entries.set(prefix + own, { ...entry, name: prefix + own });
   }
   const bytes = new Map<string, number>();
   let parameters = 0;
   const hasHead = entries.has(`${prefix}lm_head.weight`);
-  const modules = new Map(architecture.modules(hasHead).map((module) => [prefix + module.path, module]));
+  const modules = new Map(
+    architecture.modules({ head: hasHead, draftHead: false }).map((module) => [prefix + module.path, module]),
+  );
   for (const entry of entries.values()) {
     bytes.set(entry.dtype.name, (bytes.get(entry.dtype.name) ?? 0) + entry.end - entry.begin);
     parameters += parametersOf(entry, entries, modules);
@@ -104,6 +111,7 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
     config: architecture.config,
     parameters,
     weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
+    draftHeadBytes,
     dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
     hasChatTemplate: hasChatTemplate(path, names, sums),
     files: names.toSorted().map((name) => ({ name, size: find(join(path, name))?.size ?? 0 })),
@@ -117,7 +125,12 @@ async function inspectGguf(checkpoint: GgufCheckpoint, { signal }: InspectOption
   await checkpoint.checkFiles(signal);
   const { files, ...description } = checkpoint.describe();
   const folder = dirname(checkpoint.path);
-  return { config, ...description, files: files.map((name) => ({ name, size: find(join(folder, name))?.size ?? 0 })) };
+  return {
+    config,
+    draftHeadBytes: 0,
+    ...description,
+    files: files.map((name) => ({ name, size: find(join(folder, name))?.size ?? 0 })),
+  };
 }
 
 /** Parameters that a tensor holds: those of quantized matrices are counted once. */

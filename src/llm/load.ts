@@ -14,6 +14,7 @@ import { checkOptions, type OptionKind } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
 import type { GenerationConfig, ModelConfig } from "./config/model.ts";
 import { activationDtype, wishedDtype } from "./checkpoint/activation_dtype.ts";
+import { checkDraftHead } from "./checkpoint/draft_file.ts";
 import { openCheckpoint } from "./checkpoint/open.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
@@ -52,6 +53,11 @@ export interface LoadOptions {
    * checksum; other files are compared if they have one. About a gigabyte a second.
    */
   readonly verify?: Verify;
+  /**
+   * Loads the head that drafts tokens (multi-token prediction) of a checkpoint that has one, for `model.draft`. It takes the memory of a
+   * layer and more: `draftHeadBytes` of {@link inspect}. Default false, which leaves it in the file.
+   */
+  readonly draftHead?: boolean;
   /** Most bytes of the device for the weights and a short context, where other models are to fit too. Default what is free. */
   readonly memoryBytes?: number;
   /** Ends loading. */
@@ -61,6 +67,7 @@ export interface LoadOptions {
 const LOAD_OPTIONS = {
   adapterPath: true,
   device: true,
+  draftHead: "boolean",
   dtype: true,
   memoryBytes: "number",
   onDownload: true,
@@ -161,7 +168,7 @@ export function describeFolder(path: string, sums: Checksums | undefined): Archi
 
 /** Loads a checkpoint; the tokenizer is read while the device opens. */
 async function loadFrom(path: string, options: LoadOptions, opening: Promise<void>): Promise<Loaded> {
-  const checkpoint = openCheckpoint(path, options.verify);
+  const checkpoint = openCheckpoint(path, options.verify, options.draftHead);
   const { fields, file } = checkpoint.readConfig();
   const architecture = describeModel(fields, file);
   const { config } = architecture;
@@ -179,9 +186,10 @@ async function loadFrom(path: string, options: LoadOptions, opening: Promise<voi
   const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(options.device, () => activationDtype(stored));
   const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf, checkpoint.terms);
   try {
-    const model = architecture.build(weights);
+    if (options.draftHead) checkDraftHead(checkpoint.path, weights, architecture);
+    const model = architecture.build(weights, options.draftHead);
     weights.finish();
-    mx.withDevice(options.device, () => checkMemory(checkpoint.path, model, weights, options.memoryBytes));
+    mx.withDevice(options.device, () => checkMemory(checkpoint.path, model, weights, options));
     const note = checkpoint.note(exact);
     if (note !== undefined) options.onNote?.(note);
     await read(weights, options);
@@ -240,8 +248,14 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
 }
 
 /** Refuses what cannot fit on the default device, or in `most` bytes of it, before the first byte is read. */
-function checkMemory(dir: string, model: LanguageModel, weights: Weights, most = Infinity): void {
-  const cache = model.makeCache().byteLength(MIN_CONTEXT);
+function checkMemory(
+  dir: string,
+  model: LanguageModel,
+  weights: Weights,
+  { memoryBytes: most = Infinity, draftHead }: LoadOptions,
+): void {
+  const caches = [model.makeCache(), ...(draftHead ? [model.makeDraftCache()] : [])];
+  const cache = caches.reduce((sum, cache) => sum + cache.byteLength(MIN_CONTEXT), 0);
   const need = weights.byteLength + cache;
   const { name, ...memory } = mx.deviceMemory();
   const available = Math.max(0, Math.min(memory.available, most));

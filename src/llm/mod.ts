@@ -68,5 +68,5 @@ export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detoken
 export type { ChatMessage, TextPart, ToolCall } from "./chat/messages.ts";
 export type { ChatOptions } from "./chat/template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config/model.ts";
-export type { LanguageModel, Traces } from "./models/mod.ts";
+export type { Draft, LanguageModel, Traces } from "./models/mod.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

@@ -37,7 +37,6 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/layers",
     "src/llm/checkpoint",
     "src/llm/kv",
-    "src/llm/checkpoint/shards.ts",
     "src/llm/structured",
     "src/llm/answer",
     "src/llm/tokenizer",

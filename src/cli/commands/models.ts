@@ -129,12 +129,13 @@ function describeFiles(files: readonly { readonly name: string; readonly size: n
 
 function describe(info: mx.lm.ModelInfo | undefined, reason: string | undefined): string[][] {
   if (info === undefined) return [["cannot be loaded", reason!]];
-  const { config, parameters, weightBytes, dtypes, hasChatTemplate } = info;
+  const { config, parameters, weightBytes, draftHeadBytes, dtypes, hasChatTemplate } = info;
   return [
     ["architecture", shownPath(config.modelType)],
     ["parameters", describeCount(parameters)],
     ...(isOfGguf(info) ? [] : [["quantization", quantizationOf(info)]]),
     ["weights", `${describeBytes(weightBytes)} (${dtypes.join(", ")})`],
+    ...(draftHeadBytes > 0 ? [["draft head", `${describeBytes(draftHeadBytes)}, left out by default`]] : []),
     ["context", `${config.maxPositionEmbeddings} tokens`],
     ["vocabulary", `${config.vocabSize} tokens`],
     ["chat template", hasChatTemplate ? "yes" : "no"],
@@ -154,7 +155,7 @@ function quantizationOf({ config: { quantization } }: mx.lm.ModelInfo): string {
 }
 
 function jsonInfo(info: mx.lm.ModelInfo): Record<string, unknown> {
-  const { config, parameters, weightBytes, dtypes, hasChatTemplate, files } = info;
+  const { config, parameters, weightBytes, draftHeadBytes, dtypes, hasChatTemplate, files } = info;
   const { modelType, maxPositionEmbeddings, vocabSize, quantization } = config;
   return {
     model_type: modelType,
@@ -163,6 +164,7 @@ function jsonInfo(info: mx.lm.ModelInfo): Record<string, unknown> {
       ? { bits: quantization.base.bits, group_size: quantization.base.groupSize }
       : null,
     weight_bytes: weightBytes,
+    draft_head_bytes: draftHeadBytes,
     dtypes,
     context: maxPositionEmbeddings,
     vocabulary: vocabSize,

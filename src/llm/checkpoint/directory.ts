@@ -16,6 +16,7 @@ import { type GenerationConfig, readGenerationConfig } from "../config/model.ts"
 import { LlmError } from "../error.ts";
 import { findTokenizer } from "../tokenizer/formats.ts";
 import { type Checkpoint, FOLDER_TERMS, type TokenizerTexts } from "./checkpoint.ts";
+import { filesWithDraft } from "./draft_file.ts";
 import { weightFiles } from "./shards.ts";
 import { Checksums, type Verify } from "./verify.ts";
 import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./weights.ts";
@@ -28,11 +29,11 @@ export class DirectoryCheckpoint implements Checkpoint {
   readonly #files: readonly string[];
   readonly #sums: Checksums | undefined;
 
-  /** Finds the files of weights among `names`, the names of the folder's files. */
-  constructor(path: string, names: readonly string[], verify: Verify | undefined) {
+  /** Finds the files of weights among `names`, the names of the folder's files. `drafts`: that of the draft head too. */
+  constructor(path: string, names: readonly string[], verify: Verify | undefined, drafts: boolean) {
     this.path = path;
     this.#names = names;
-    this.#files = weightFiles(path, names);
+    this.#files = (drafts ? filesWithDraft : weightFiles)(path, names);
     this.#sums = Checksums.of(path, verify, [...filesRead(names), ...this.#files]);
   }
 

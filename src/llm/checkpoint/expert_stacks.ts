@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { DecoderConfig } from "../config/decoder.ts";
+import { type DecoderConfig, layerPaths } from "../config/decoder.ts";
 
 /** A tensor that is stored in parts, one after the other along a new first axis. */
 export interface Stack {
@@ -21,12 +21,11 @@ const PARTS = ["weight", "scales", "biases"];
 
 /** The stacks of all experts of a model; `names` are those of the matrices where they are stored one by one, and mlx-lm's. */
 export function expertStacks(
-  { layers, experts }: DecoderConfig,
+  config: DecoderConfig,
   names: readonly (readonly [one: string, stack: string])[],
 ): Stack[] {
-  const { count, names: { part: name } } = experts!;
-  const paths = Array.from({ length: layers }, (_, layer) => `model.layers.${layer}.${name}`);
-  return paths.flatMap((path) =>
+  const { count, names: { part } } = config.experts!;
+  return layerPaths(config).map((path) => `${path}.${part}`).flatMap((path) =>
     names.flatMap(([one, stack]) =>
       PARTS.map((part) => ({
         to: `${path}.switch_mlp.${stack}.${part}`,

@@ -17,12 +17,17 @@ import { modelFiles } from "./weights.ts";
 /** Files of llama.cpp that hold the vision part of a model. */
 const VISION = /^mmproj/;
 
-/** Opens a folder with a model, in safetensors or in one GGUF file or its parts, or such a file. */
-export function openCheckpoint(path: string, verify: Verify | undefined): Checkpoint {
+/**
+ * Opens a folder with a model, in safetensors or in one GGUF file or its parts, or such a file. `drafts`: with the file of the head that
+ * drafts tokens, if there is one.
+ */
+export function openCheckpoint(path: string, verify: Verify | undefined, drafts: boolean = false): Checkpoint {
   if (isGguf(path)) return new GgufCheckpoint(path, verify);
   const names = modelFiles(path);
   const files = names.filter(isGguf);
-  if (files.length === 0 || weightFiles(path, names).length > 0) return new DirectoryCheckpoint(path, names, verify);
+  if (files.length === 0 || weightFiles(path, names).length > 0) {
+    return new DirectoryCheckpoint(path, names, verify, drafts);
+  }
   return new GgufCheckpoint(join(path, modelAmong(path, files)), verify);
 }
 

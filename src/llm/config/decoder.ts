@@ -240,6 +240,22 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig, Mixe
   readonly latent?: LatentConfig;
   /** Whether one matrix projects to queries, keys and values, and one to gate and up. */
   readonly joinedProjections?: boolean;
+  /** Whether checkpoints may have a head that drafts tokens, below {@link DRAFT_HEAD}. */
+  readonly mayDraft?: boolean;
+}
+
+/** The name of the head that drafts tokens. */
+export const DRAFT_HEAD = "mtp";
+
+/** Whether a tensor belongs to that head, by its name here. */
+export function isOfDraftHead(name: string): boolean {
+  return name.startsWith(`${DRAFT_HEAD}.`);
+}
+
+/** The paths of all layers, that of the draft head included if the family has one. */
+export function layerPaths({ layers, mayDraft }: Pick<DecoderConfig, "layers" | "mayDraft">): string[] {
+  const paths = Array.from({ length: layers }, (_, layer) => `model.layers.${layer}`);
+  return mayDraft ? [...paths, `${DRAFT_HEAD}.layers.0`] : paths;
 }
 
 /** Defaults of a family for missing fields of config.json; a field without a default must be there. */

@@ -16,6 +16,7 @@ import * as mx from "../../array/mod.ts";
 import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { type CodeMode, QUANTIZATION_MODES } from "../../graph/quantization.ts";
+import { isOfDraftHead } from "../config/decoder.ts";
 import type { Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { newConfig, tokenizerFiles } from "./files.ts";
@@ -30,6 +31,7 @@ import { parseName } from "../hub/name.ts";
 import type { WeightModule } from "../layers/modules.ts";
 import { describeFolder } from "../load.ts";
 import type { Architecture } from "../models/mod.ts";
+import { filesWithDraft, storesDraftHead } from "../checkpoint/draft_file.ts";
 import { weightFiles } from "../checkpoint/shards.ts";
 import { readTensors } from "../checkpoint/directory.ts";
 import { openCheckpoint } from "../checkpoint/open.ts";
@@ -48,6 +50,8 @@ export type { Converted } from "./files.ts";
  * Writes a model in another form: with `quantize` its matrices in 2 to 8 bits, with `dequantize` dense again, with `dtype` in other
  * floats. `model` is a folder or a name of the Hugging Face Hub, `out` a folder that does not exist yet. It appears whole when all is
  * written, and the weights, their index and config.json are those of Python's `mlx_lm.convert`, byte for byte.
+ *
+ * A head that drafts tokens is kept in a file of its own, mtp.safetensors, which mlx-lm does not read. It is in no figure of the result.
  *
  * A GGUF file becomes such a folder too, with its codes as they load, or dense with `dequantize`. `dtype: mx.float32` keeps all digits.
  *
@@ -127,16 +131,17 @@ async function convertFolder(
   opening: Promise<void>,
 ): Promise<Converted> {
   const names = modelFiles(path);
-  const files = weightFiles(path, names);
   const architecture = describeFolder(path, undefined);
+  const drafts = storesDraftHead(path, filesWithDraft(path, names), architecture);
+  const files = (drafts ? filesWithDraft : weightFiles)(path, names);
   checkSource(path, architecture, options);
   checkShards(path, files, names);
   const found = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
-  checkWeights(path, files, architecture);
+  checkWeights(path, files, architecture, drafts);
   const stored = sourcesOf(found, architecture);
 
   const { tableBytes, prefix, config: { quantization } } = architecture;
-  const modules = architecture.modules(stored.has(`${prefix}lm_head.weight`))
+  const modules = architecture.modules({ head: stored.has(`${prefix}lm_head.weight`), draftHead: drafts })
     .map((module) => ({ ...module, path: prefix + module.path }));
   const absent = modules.map(({ path, isArray }) => isArray ? path : `${path}.weight`).find((name) =>
     !stored.has(name)
@@ -164,10 +169,10 @@ async function convertFolder(
   const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
   await opening;
   const { maxShardBytes, signal } = options;
-  const parameters = countParameters(modules);
+  const parameters = countParameters(modules.filter(({ path }) => !isOfDraftHead(path.slice(prefix.length))));
   const config = newConfig(description);
   const tokenizer = tokenizerFiles(path);
-  const made = { outputs, parameters, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
+  const made = { outputs, prefix, parameters, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
   return await writeModelFolder(out, made, (shardFiles) => runJobs(jobs, shardFiles, options));
 }
 
@@ -201,8 +206,8 @@ function sourcesOf(
 }
 
 /** Throws unless the tensors are those of the model, as loading it does. */
-function checkWeights(path: string, files: readonly string[], architecture: Architecture): void {
+function checkWeights(path: string, files: readonly string[], architecture: Architecture, drafts: boolean): void {
   using weights = openWeights(path, readTensors(path, files), architecture, mx.float32);
-  using _ = architecture.build(weights);
+  using _ = architecture.build(weights, drafts);
   weights.finish();
 }

@@ -61,7 +61,7 @@ export async function convertGguf(
 
   const stored = checkpoint.tensors(exact);
   try {
-    const modules = architecture.modules(stored.has("lm_head.weight"));
+    const modules = architecture.modules({ head: stored.has("lm_head.weight"), draftHead: false });
     const all = formatsOf(modules, stored);
     // Codes of a mode that mlx-lm does not have are written as values.
     const formats = new Map([...all].filter(([, { mode }]) => !dequantize && (mode ?? "affine") in QUANTIZATION_MODES));

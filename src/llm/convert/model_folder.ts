@@ -8,13 +8,15 @@ import { OutputFolder } from "../../../ffi/output_folder.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { WeightModule } from "../layers/modules.ts";
 import { type Converted, newIndex, newReadme } from "./files.ts";
-import { bytesOf, type Output } from "./jobs.ts";
-import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./shard_files.ts";
+import type { Output } from "./jobs.ts";
+import { MAX_SHARD_BYTES, modelFilesOf, ShardFiles } from "./shard_files.ts";
 
 /** What a folder is to hold. */
 export interface NewModel {
   /** Its tensors in the model's order. */
   readonly outputs: readonly Output[];
+  /** What the names of tensors begin with, before those of the model's modules. Default "". */
+  readonly prefix?: string;
   /** Weights as many as it would have dense, see {@link countParameters}. */
   readonly parameters: number;
   /** The text of config.json. */
@@ -45,19 +47,18 @@ export async function writeModelFolder(
   model: NewModel,
   fill: (files: ShardFiles, bytes: number) => void | Promise<void>,
 ): Promise<Converted> {
-  const { outputs, parameters, config, tokenizer, repo, tableBytes = 0, maxShardBytes = MAX_SHARD_BYTES } = model;
-  const shards = shardsOf(outputs, maxShardBytes);
-  const bytes = outputs.reduce((sum, output) => sum + bytesOf(output), 0);
+  const { outputs, prefix = "", parameters, config, tokenizer, repo, tableBytes = 0, maxShardBytes = MAX_SHARD_BYTES } =
+    model;
+  const { shards, all, bytes, size } = modelFilesOf(outputs, prefix, maxShardBytes);
   const texts: Readonly<Record<string, Uint8Array>> = {
     "config.json": config,
     "model.safetensors.index.json": newIndex(shards, bytes, parameters),
     ...tokenizer,
     "README.md": newReadme(repo),
   };
-  const others = [...shards.map(({ header }) => header), ...Object.values(texts)];
-  using folder = OutputFolder.make(path, others.reduce((sum, { length }) => sum + length, bytes));
+  using folder = OutputFolder.make(path, Object.values(texts).reduce((sum, { length }) => sum + length, size));
   {
-    using files = new ShardFiles(folder, shards);
+    using files = new ShardFiles(folder, all);
     await fill(files, bytes);
     files.sync();
   }
@@ -66,7 +67,7 @@ export async function writeModelFolder(
   folder.finish();
   return {
     path,
-    files: [...shards.map(({ name }) => name), ...Object.keys(texts)].sort(),
+    files: [...all.map(({ name }) => name), ...Object.keys(texts)].sort(),
     bytes,
     parameters,
     bitsPerWeight: (bytes + tableBytes) * 8 / parameters,

@@ -12,6 +12,7 @@ import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantizat
 import { checkSignal } from "../abort.ts";
 import { checkOptions } from "../arguments.ts";
 import { Fields } from "../config/fields.ts";
+import { isOfDraftHead } from "../config/decoder.ts";
 import type { Quantization } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import type { OnDownload } from "../hub.ts";
@@ -153,7 +154,7 @@ function isFormat(said: Quantization | null | undefined): boolean {
 export function describeConversion(
   path: string,
   modules: readonly WeightModule[],
-  { widened, textFields, movedFields }: Pick<Architecture, "widened" | "textFields" | "movedFields">,
+  { widened, prefix, textFields, movedFields }: Pick<Architecture, "widened" | "prefix" | "textFields" | "movedFields">,
   options: ConvertOptions,
 ): Description {
   const text = readModelFile(path, "config.json")!;
@@ -191,7 +192,13 @@ export function describeConversion(
     generation: readModelFile(path, "generation_config.json"),
     dtype: options.dtype ?? (typeof named === "string" && Object.hasOwn(DTYPES, named) ? DTYPES[named] : undefined),
     base: quantize ? base : undefined,
-    rows,
+    // The stored shapes tell how the draft head is quantized, so config.json stays that of mlx-lm.
+    rows: new Map(
+      Array.from(
+        rows,
+        ([module, { row, own }]) => [module, { row, own: own && !isOfDraftHead(module.slice(prefix.length)) }],
+      ),
+    ),
     dense: dequantize === true,
     textFields,
     movedFields,

@@ -8,6 +8,8 @@
 
 import type { OutputFile, OutputFolder } from "../../../ffi/output_folder.ts";
 import { DTYPE_NAMES } from "../../array/files/safetensors.ts";
+import { DRAFT_FILE } from "../checkpoint/draft_file.ts";
+import { isOfDraftHead } from "../config/decoder.ts";
 import { bytesOf, type Output } from "./jobs.ts";
 import { byCodePoints } from "./python_json.ts";
 import { unorderedMapOrder } from "./unordered_map.ts";
@@ -24,8 +26,31 @@ export interface Shard {
   readonly offsets: ReadonlyMap<string, number>;
 }
 
+/** The files of a model. */
+export interface ModelFiles {
+  /** Those that mlx-lm writes too, which the index names. */
+  readonly shards: readonly Shard[];
+  /** With the one of the head that drafts tokens, if there is one. */
+  readonly all: readonly Shard[];
+  /** Bytes of the tensors of `shards`. */
+  readonly bytes: number;
+  /** Bytes of `all`, headers included. */
+  readonly size: number;
+}
+
+/** The files of tensors whose names begin with `prefix`; those of the head that drafts tokens have a file of their own. */
+export function modelFilesOf(outputs: readonly Output[], prefix: string, most: number): ModelFiles {
+  const isDraft = ({ name }: Output): boolean => isOfDraftHead(name.slice(prefix.length));
+  const [own, ofDraft] = [outputs.filter((output) => !isDraft(output)), outputs.filter(isDraft)];
+  const shards = shardsOf(own, most);
+  const all = ofDraft.length > 0 ? [...shards, laidOut(DRAFT_FILE, ofDraft)] : shards;
+  const sum = (of: readonly Output[]): number => of.reduce((sum, output) => sum + bytesOf(output), 0);
+  const headers = all.reduce((sum, { header }) => sum + header.length, 0);
+  return { shards, all, bytes: sum(own), size: sum(outputs) + headers };
+}
+
 /** The files that tensors come to lie in; a tensor that is larger than a file may be has one to itself. */
-export function shardsOf(outputs: readonly Output[], most: number): Shard[] {
+function shardsOf(outputs: readonly Output[], most: number): Shard[] {
   const groups: Output[][] = [];
   let size = 0;
   for (const output of outputs) {

@@ -67,7 +67,7 @@ export async function convertToGguf(
   weights.finish();
 
   const leaves = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
-  const modules = architecture.modules(leaves.has("lm_head.weight"));
+  const modules = architecture.modules({ head: leaves.has("lm_head.weight"), draftHead: false });
   const columns = new Map(modules.map(({ path, shape }) => [path, shape.at(-1)!]));
   const form = ggufForm(config, metadata, path);
   const outputs = [...factorsOf(config), ...outputsOf(leaves, columns, config, form.family, type, path)];

@@ -32,6 +32,7 @@ export const LOADED_PATTERNS: readonly string[] = [
   "additional_chat_templates/tool_use.jinja",
   INDEX_FILE,
   "model*.safetensors",
+  "mtp.safetensors",
 ];
 
 /** The same weights once more, in the layout of their maker. */

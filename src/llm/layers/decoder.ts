@@ -69,7 +69,7 @@ export class Decoder extends Module {
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const [, count] = tokens.shape;
     const pass = new Pass(cache?.begin(count) ?? 0, count);
-    let x = this.#embedded(tokens);
+    let x = this.embedded(tokens);
     const inputs = this.#layerInputs(tokens, x);
     for (const [layer, block] of this.layers.entries()) x = block.forward(x, cache, pass, inputs?.[layer]);
     return forwardInDtype(this[this.#norm]!, rows === undefined ? x : mx.take(x, rows, 1));
@@ -78,14 +78,15 @@ export class Decoder extends Module {
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
   hiddenStates(tokens: Tensor, cache?: Cache): Tensor[] {
     const [, count] = tokens.shape;
-    const states = [this.#embedded(tokens)];
+    const states = [this.embedded(tokens)];
     const inputs = this.#layerInputs(tokens, states[0]);
     const pass = new Pass(cache?.begin(count) ?? 0, count);
     this.layers.forEach((block, layer) => states.push(block.forward(states[layer], cache, pass, inputs?.[layer])));
     return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
   }
 
-  #embedded(tokens: Tensor): Tensor {
+  /** Token ids (B, T) → their vectors (B, T, hidden), in the dtype of activations. */
+  embedded(tokens: Tensor): Tensor {
     const x = this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
     return this.#scale === 1 ? x : mx.multiply(x, this.#scale);
   }
@@ -104,7 +105,7 @@ export class Decoder extends Module {
 }
 
 /** The rotary positions of each layer; layers that rotate alike share them. */
-function ropesOf(config: DecoderConfig, weights: Weights): (RoPE | undefined)[] {
+export function ropesOf(config: DecoderConfig, weights: Weights): (RoPE | undefined)[] {
   const { layers, ropeDims, latent } = config;
   const made = new Map<string, RoPE>();
   const ropeOf = ({ ropeTheta, ropeScaling }: RopeConfig, dims: number): RoPE => {

@@ -16,13 +16,14 @@ import { type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import { type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
 import { type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
-import type { DecodingModel } from "../models/language_model.ts";
+import type { DecodingModel, Draft } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
+import { draftConfig, DraftHead } from "./draft_head.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
@@ -31,14 +32,20 @@ export class DecoderModel extends Module implements DecodingModel {
   model: Decoder;
   /** (…, hidden) → (…, V); not there where the embedding is the head, or where there is none. */
   lm_head?: Layer;
+  /** The head that drafts tokens, if it was loaded. */
+  mtp?: DraftHead;
   readonly #config: DecoderConfig & { readonly tieWordEmbeddings: boolean };
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
   #device: DeviceFacts | undefined;
   readonly #reached = new ReachedTensors(this);
 
-  /** Takes all tensors from `weights`, which the model owns from now on. */
-  constructor(config: DecoderConfig, weights: Weights) {
+  /** Takes all tensors from `weights`, which the model owns from now on. A draft head is part of it if `drafts`. */
+  constructor(
+    config: DecoderConfig,
+    weights: Weights,
+    drafts: boolean = weights.has(`${DRAFT_HEAD}.fc.weight`),
+  ) {
     super();
     const { vocabSize, hiddenSize, tieWordEmbeddings = !weights.has("lm_head.weight") } = config;
     this.#config = { ...config, tieWordEmbeddings };
@@ -48,6 +55,7 @@ export class DecoderModel extends Module implements DecodingModel {
     // A head that is tied but stored all the same is left in the file.
     if (tieWordEmbeddings) weights.drop("lm_head");
     else if (!weights.headless) this.lm_head = linear(weights, "lm_head", hiddenSize, vocabSize);
+    if (drafts) this.mtp = new DraftHead(draftConfig(config), weights);
   }
 
   /** The fields of config.json. */
@@ -67,9 +75,33 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.forward}. Throws an {@link LlmError} if the model was disposed or the cache has no room. */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
+    return this.logits(this.hidden(tokens, cache, rows));
+  }
+
+  /** See {@link DecodingModel.hidden}. */
+  hidden(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     this.#checkAlive();
     checkTokens(tokens, rows);
-    return this.logits(this.model.forward(tokens, cache, rows));
+    return this.model.forward(tokens, cache, rows);
+  }
+
+  /** See {@link DecodingModel.draft}. */
+  draft(hidden: Tensor, tokens: Tensor, cache?: Cache): Draft {
+    this.#checkAlive();
+    checkTokens(tokens);
+    const [B, T, H] = [...tokens.shape, this.#config.hiddenSize];
+    if (hidden.shape.join() !== [B, T, H].join()) {
+      throw new mx.ShapeError(
+        `draft() expected hidden states of shape (${B}, ${T}, ${H}), found (${hidden.shape.join(", ")})`,
+      );
+    }
+    const drafted = this.#draftHead.forward(this.model.embedded(tokens), hidden, cache);
+    return { hidden: drafted, logits: this.logits(drafted) };
+  }
+
+  get #draftHead(): DraftHead {
+    if (this.mtp !== undefined) return this.mtp;
+    throw new LlmError("weights", "The model has no head that drafts tokens: load it with draftHead: true");
   }
 
   /** See {@link DecodingModel.logits}. Throws an {@link LlmError} if the checkpoint had no head. */
@@ -105,6 +137,12 @@ export class DecoderModel extends Module implements DecodingModel {
   /** See {@link LanguageModel.makeCache}. */
   makeCache(options: CacheOptions | number = {}): KvCache {
     return makeCache(this.#cached, typeof options === "number" ? { batch: options } : options);
+  }
+
+  /** See {@link DecodingModel.makeDraftCache}. */
+  makeDraftCache(batch = 1): KvCache {
+    this.#draftHead; // without one there is nothing to keep
+    return makeCache({ ...this.#cached, config: draftConfig(this.#config), format: undefined }, { batch });
   }
 
   /** See {@link DecodingModel.poolSizes}. */

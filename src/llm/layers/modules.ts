@@ -47,19 +47,27 @@ const [MAX_LAYERS, MAX_PARTS] = [1e4, 100];
 /** Scalings of positions that need a table of wavelengths. */
 const TABLES: ReadonlySet<RopeScaling["type"]> = new Set(["llama3", "yarn", "longrope", "proportional"]);
 
+/** The heads that a checkpoint stores. */
+export interface StoredHeads {
+  /** The head of logits. */
+  readonly head: boolean;
+  /** The head that drafts tokens. */
+  readonly draftHead: boolean;
+}
+
 /**
- * The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored.
+ * The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `stored` says which heads there are.
  * Paths that end as one of `denseEnds` have no quantized form.
  */
 export function decoderModules(
   config: DecoderConfig,
-  hasHead: boolean,
+  stored: StoredHeads,
   order: ModuleOrder,
   denseEnds: readonly string[],
 ): WeightModule[] {
-  const { tieWordEmbeddings = !hasHead } = config;
+  const { tieWordEmbeddings = !stored.head } = config;
   const dense = { ...config, tieWordEmbeddings, quantization: undefined };
-  using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32));
+  using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32), stored.draftHead);
   const parameters = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
   const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape }]) => {
     const isArray = !name.endsWith(".weight");

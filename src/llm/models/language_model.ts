@@ -55,8 +55,31 @@ export interface LanguageModel extends Module, Disposable {
    * that it holds.
    */
   hiddenStates(tokens: Tensor, cache?: Cache): Tensor[];
+  /** Token ids (B, T) → the last of the hidden states, (B, T, H) or (B, n, H), as `forward` turns them into logits. */
+  hidden(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /** The last of the hidden states (…, H) → logits (…, V). */
   logits(hidden: Tensor): Tensor;
+  /**
+   * Drafts the tokens after `tokens` (B, T) with the head of `load(…, { draftHead: true })`, multi-token prediction. `hidden` (B, T, H) has
+   * the last hidden state before each of them: `tokens` are what came of it. The result's hidden states take that place in the next draft.
+   * With a cache of {@link LanguageModel.makeDraftCache}, the rows follow those that it holds.
+   *
+   * Throws an {@link LlmError} if the model has no such head.
+   *
+   * @example
+   * ```ts ignore
+   * import * as mx from "@vkmx/vkmx";
+   *
+   * const { model } = await mx.lm.load("Qwen/Qwen3.5-4B", { draftHead: true });
+   * const prompt = mx.array([[9707, 11, 1879]], mx.int32);
+   * const hidden = model.hidden(prompt);
+   * const next = mx.argmax(model.logits(hidden), -1).astype(mx.int32); // the token after each of the prompt's
+   * const { logits } = model.draft(hidden, next); // of the token after that
+   * ```
+   */
+  draft(hidden: Tensor, tokens: Tensor, cache?: Cache): Draft;
+  /** An empty cache of the draft head for `batch` sequences; default 1. It is no part of the model's own. */
+  makeDraftCache(batch?: number): KvCache;
   /**
    * An empty cache. A number is that of its sequences. Throws an {@link LlmError} for options that caches of the model cannot have.
    *
@@ -66,6 +89,14 @@ export interface LanguageModel extends Module, Disposable {
    * ```
    */
   makeCache(options?: CacheOptions | number): KvCache;
+}
+
+/** What the draft head makes of tokens. */
+export interface Draft {
+  /** (B, T, H): the hidden states for a further draft. */
+  readonly hidden: Tensor;
+  /** (B, T, V) */
+  readonly logits: Tensor;
 }
 
 /** The further fields of a model that generation needs. */

@@ -5,13 +5,19 @@
  */
 
 import { quoted, shownPath } from "../../graph/error.ts";
-import type { DecoderConfig } from "../config/decoder.ts";
+import { type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { listed, LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
 import type { Stack } from "../checkpoint/expert_stacks.ts";
-import { decoderModules, type ModuleOrder, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
+import {
+  decoderModules,
+  type ModuleOrder,
+  ropeTableBytes,
+  type StoredHeads,
+  type WeightModule,
+} from "../layers/modules.ts";
 import type { Change, ShapeOf, Weights } from "../checkpoint/weights.ts";
 import { adviceFor } from "./absent.ts";
 import type { LanguageModel } from "./language_model.ts";
@@ -38,7 +44,7 @@ import * as qwen3Next from "./qwen3_next.ts";
 import * as smollm3 from "./smollm3.ts";
 import { nameInText, TEXT_PREFIX, textFields } from "./text_part.ts";
 
-export { type DecodingModel, decodingModel, type LanguageModel, type Traces } from "./language_model.ts";
+export { type DecodingModel, decodingModel, type Draft, type LanguageModel, type Traces } from "./language_model.ts";
 
 /** A field of an object in config.json, and the name that mlx-lm writes. */
 export type MovedField = readonly [object: string, from: string, to: string];
@@ -47,14 +53,16 @@ export type MovedField = readonly [object: string, from: string, to: string];
 export interface Architecture {
   /** The fields of config.json. */
   readonly config: ModelConfig;
-  /** Its modules that hold weights, in mlx-lm's order; whether a head is stored decides where the config does not. */
-  modules(hasHead: boolean): readonly WeightModule[];
+  /** Its modules that hold weights, in mlx-lm's order; the heads that are stored decide where the config does not. */
+  modules(stored: StoredHeads): readonly WeightModule[];
   /** Bytes of tables that mlx-lm computes when it loads the model, and counts as part of it; no file has them. */
   readonly tableBytes: number;
   /** Whether a module of this path gets 8 bits where others get fewer, if no recipe and no function says how. */
   widened(path: string): boolean;
   /** Whether the converter keeps the dtype of a module's floats, whatever the dtype of the others. */
   keepsDtype(path: string): boolean;
+  /** Whether a checkpoint may have a head that drafts tokens. */
+  readonly mayDraft: boolean;
   /** Tensors that may be stored in parts, by other names. */
   readonly stacks: readonly Stack[];
   /** Changes of tensors of the makers' layout, by names within the model. */
@@ -67,8 +75,8 @@ export interface Architecture {
   readonly prefix: string;
   /** The name of a stored tensor here; undefined for one that is left out. */
   nameOf(stored: string): string | undefined;
-  /** Builds the model from its tensors, which are whole. */
-  build(weights: Weights): LanguageModel;
+  /** Builds the model from its tensors, which are whole. The head that drafts tokens is left out unless `draftHead`. */
+  build(weights: Weights, draftHead?: boolean): LanguageModel;
 }
 
 /** A family whose model is a {@link DecoderModel}. */
@@ -102,17 +110,19 @@ function decoder(family: Family): (fields: Fields) => Architecture {
     const config = readArgs(fields);
     return {
       config,
-      modules: (hasHead) => decoderModules(config, hasHead, ORDER, DENSE),
+      modules: (stored) => decoderModules(config, stored, ORDER, DENSE),
       tableBytes: ropeTableBytes(config),
       widened: (path) => WIDENED.some((end) => path.endsWith(end)),
       keepsDtype: (path) => KEPT.some((end) => path.endsWith(end)),
+      mayDraft: config.mayDraft === true,
       stacks: stacks?.(config) ?? [],
       textFields: {},
       movedFields: MOVED,
       prefix: "",
       nameOf: (stored) => nameOf ? nameOf(stored, config) : stored,
       changes: (shapeOf) => changes?.(config, shapeOf) ?? [],
-      build(weights) {
+      build(weights, draftHead = false) {
+        if (config.mayDraft && !draftHead) weights.drop(DRAFT_HEAD);
         for (const { name, make } of changes?.(config, (name) => weights.shapeOf(name)) ?? []) {
           weights.replace(name, () => true, (x) => ({ [name]: make(x) }));
         }

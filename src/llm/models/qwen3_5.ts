@@ -8,11 +8,11 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { checkDecoder, type DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, type DecoderConfig, layerPaths } from "../config/decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readHybrid, readShared } from "./qwen3_next.ts";
 
-export { changes, nameOf, ORDER } from "./qwen3_next.ts";
+export { changes, ORDER, stacks } from "./qwen3_next.ts";
 
 /** Modules that the converter gives 8 bits: the routers. */
 export const WIDENED = ["mlp.gate", "shared_expert_gate"] as const;
@@ -65,11 +65,10 @@ function withPositions(fields: Fields): Fields {
 }
 
 /** Parts the stacks of the makers' layout: gate and up are one tensor there. */
-export function arrange(weights: Weights, { layers, experts }: DecoderConfig): void {
-  if (!experts) return;
+export function arrange(weights: Weights, config: DecoderConfig): void {
+  if (!config.experts) return;
   const rows = (x: Tensor, half: number): Tensor => mx.split(x, 2, -2)[half];
-  for (let layer = 0; layer < layers; layer++) {
-    const path = `model.layers.${layer}.mlp`;
+  for (const path of layerPaths(config).map((path) => `${path}.mlp`)) {
     const isStack = ({ ndim }: Tensor): boolean => ndim === 3;
     weights.replace(`${path}.experts.gate_up_proj`, isStack, (x) => ({
       [`${path}.switch_mlp.gate_proj.weight`]: rows(x, 0),

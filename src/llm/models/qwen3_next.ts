@@ -6,7 +6,14 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { checkDecoder, type DecoderConfig, readDecoder, readExperts } from "../config/decoder.ts";
+import {
+  checkDecoder,
+  type DecoderConfig,
+  DRAFT_HEAD,
+  layerPaths,
+  readDecoder,
+  readExperts,
+} from "../config/decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { DeltaNetConfig, LayerKind } from "../config/layer_kinds.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
@@ -58,6 +65,7 @@ export function readHybrid(fields: Fields, joined: boolean): DecoderConfig {
     qkvBias: attentionBias,
     outputBias: attentionBias,
     mlpBias: false,
+    mayDraft: true,
   };
 }
 
@@ -98,24 +106,24 @@ export function stacks(config: DecoderConfig): Stack[] {
   return config.experts ? expertStacks(config, PROJECTIONS) : [];
 }
 
-/** Heads for drafting several tokens are left out. */
-export function nameOf(stored: string): string | undefined {
-  return stored.startsWith("mtp.") ? undefined : stored;
-}
-
 /** The norms of a layer whose weights the makers store without 1. */
 const NORMS = ["input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"];
+/** Those outside of layers. */
+const OTHER_NORMS = [
+  "model.norm",
+  ...["norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"].map((norm) => `${DRAFT_HEAD}.${norm}`),
+];
 
 /**
  * Changes of the makers' tensors to mlx-lm's: norms get 1, and the last two axes of convolutions change places. The shape of convolutions
  * tells whose they are.
  */
-export function changes({ layers }: DecoderConfig, shapeOf: ShapeOf): Change[] {
-  const paths = Array.from({ length: layers }, (_, layer) => `model.layers.${layer}`);
+export function changes(config: DecoderConfig, shapeOf: ShapeOf): Change[] {
+  const paths = layerPaths(config);
   const convolutions = paths.map((path) => `${path}.linear_attn.conv1d.weight`)
     .filter((name) => (shapeOf(name)?.at(-1) ?? 1) !== 1);
   if (convolutions.length === 0) return [];
-  const norms = ["model.norm", ...paths.flatMap((path) => NORMS.map((norm) => `${path}.${norm}`))];
+  const norms = [...OTHER_NORMS, ...paths.flatMap((path) => NORMS.map((norm) => `${path}.${norm}`))];
   return [
     ...convolutions.map((name): Change => ({ name, make: (x) => x.swapaxes(1, 2) })),
     ...norms.map((norm): Change => ({ name: `${norm}.weight`, make: (x) => mx.add(x, 1) })),

@@ -20,7 +20,8 @@ import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
 import { describeFolder, load, type Loaded, type LoadOptions } from "../load.ts";
-import { readModelFile } from "../checkpoint/weights.ts";
+import { filesWithDraft, storesDraftHead } from "../checkpoint/draft_file.ts";
+import { modelFiles, readModelFile } from "../checkpoint/weights.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
 /** Options of {@link fuse}. */
@@ -87,7 +88,8 @@ async function fuseModel(
     using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
     const given = embedded?.path ?? (model instanceof URL ? fileURLToPath(model) : model);
     const from = await modelDirectory(given, { onProgress: onDownload, signal: options.signal });
-    const loaded = await load(from, { ...loading, adapterPath });
+    const draftHead = storesDraftHead(from, filesWithDraft(from, modelFiles(from)), describeFolder(from, undefined));
+    const loaded = await load(from, { ...loading, adapterPath, draftHead });
     using made = loaded.model;
     const fused = mx.withDevice(loaded.device, () => {
       const layers = fuseLayers(made, dequantize);
@@ -130,9 +132,11 @@ function writeModel(
     movedFields,
   });
   const outputs = arrays.map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
-  const parameters = countParameters(architecture.modules(own.some(([name]) => name === "lm_head.weight")));
+  const parameters = countParameters(
+    architecture.modules({ head: own.some(([name]) => name === "lm_head.weight"), draftHead: false }),
+  );
   const tokenizer = tokenizerFiles(from);
-  return writeModelFolder(out, { outputs, parameters, config, tokenizer, repo, signal }, (files) => {
+  return writeModelFolder(out, { outputs, prefix, parameters, config, tokenizer, repo, signal }, (files) => {
     mx.withDevice(device, () => {
       for (const [name, array] of arrays) {
         let at = 0;

@@ -15,6 +15,7 @@ import {
   type Tensors,
   unstacked,
 } from "../../support/models/changed_checkpoints.ts";
+import { DRAFT_CASES, DRAFT_TOKENS, draftedHidden, headTensors, keptDrafts } from "../../support/models/draft_heads.ts";
 import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
@@ -34,14 +35,16 @@ function renamed(tensors: Tensors, rename: (name: string) => string): Tensors {
 }
 
 /** The norms whose weights Qwen stores without 1. */
-const WITHOUT_ONE = /(input_layernorm|post_attention_layernorm|model\.norm|q_norm|k_norm)\.weight$/;
+const WITHOUT_ONE =
+  /(input_layernorm|post_attention_layernorm|model\.norm|q_norm|k_norm|mtp\.norm|pre_fc_norm_\w+)\.weight$/;
 
-/** Qwen's layout: norms without 1, convolutions with other axes, and heads for drafting. */
-function ofQwen(tensors: Tensors): Tensors {
-  const whole = withConvolutions(tensors, "conv1d.weight");
+/** Qwen's layout: norms without 1, convolutions with other axes, and a head that drafts tokens. */
+function ofQwen(tensors: Tensors, name: string): Tensors {
+  const head = headTensors(DRAFT_CASES.find(({ model }) => model === name)!);
+  const whole = { ...withConvolutions(tensors, "conv1d.weight"), ...head };
   const norms = Object.entries(whole).filter(([name]) => WITHOUT_ONE.test(name));
   const without = norms.map(([name, tensor]) => [name, mx.subtract(tensor, 1)]);
-  return { ...whole, ...Object.fromEntries(without), "mtp.fc.weight": mx.ones([4, 4]) };
+  return { ...whole, ...Object.fromEntries(without) };
 }
 
 /** Tensors of a text part by Hugging Face's names, with one of the vision part. */
@@ -71,7 +74,7 @@ function withJoinedExperts(tensors: Tensors): Tensors {
 const LFM2_NAMES: Readonly<Record<string, string>> = { gate_proj: "w1", down_proj: "w2", up_proj: "w3" };
 
 /** The makers' layout of a checkpoint, from mlx-lm's. */
-const LAYOUTS: Readonly<Record<string, (tensors: Tensors) => Tensors>> = {
+const LAYOUTS: Readonly<Record<string, (tensors: Tensors, name: string) => Tensors>> = {
   "LFM2, bfloat16": (tensors) => withConvolutions(tensors, "conv.conv.weight"),
   "LFM2-MoE, bfloat16": (tensors) =>
     renamed(
@@ -79,13 +82,24 @@ const LAYOUTS: Readonly<Record<string, (tensors: Tensors) => Tensors>> = {
       (name) =>
         name.replace(/\w+_proj(?=\.weight$)/, (matrix) => name.includes("feed_forward") ? LFM2_NAMES[matrix] : matrix),
     ),
-  "Qwen3.5, bfloat16": (tensors) => besideVision(ofQwen(tensors)),
-  "Qwen3-Next, bfloat16": (tensors) => unstacked(ofQwen(tensors), {}),
-  "Qwen3.5-MoE, bfloat16": (tensors) => besideVision(withJoinedExperts(ofQwen(tensors))),
+  "Qwen3.5, bfloat16": (tensors, name) => besideVision(ofQwen(tensors, name)),
+  "Qwen3-Next, bfloat16": (tensors, name) => unstacked(ofQwen(tensors, name), {}),
+  "Qwen3.5-MoE, bfloat16": (tensors, name) => besideVision(withJoinedExperts(ofQwen(tensors, name))),
 };
 
 /** Checkpoints whose layout is loaded but not converted. */
 const LOADED = ["Qwen3.5-MoE, bfloat16"];
+
+/** The kept logits of the first draft. */
+async function draftedOf(dir: string): Promise<Float32Array> {
+  const { model } = await mx.lm.load(dir, { device: DEVICE, dtype: mx.float32, draftHead: true });
+  using _ = model;
+  return mx.withDevice(DEVICE, () => {
+    const tokens = mx.array([[...DRAFT_TOKENS[0]]], mx.int32);
+    using logits = mx.tidy(() => model.draft(draftedHidden(64), tokens).logits);
+    return keptDrafts(logits.toTypedArray() as Float32Array);
+  });
+}
 
 for (const [name, layout] of Object.entries(LAYOUTS)) {
   const what = LOADED.includes(name) ? "logits" : "logits and the bytes";
@@ -95,9 +109,11 @@ for (const [name, layout] of Object.entries(LAYOUTS)) {
     const checkpoint = checkpointOf(name);
     await writeCheckpoint(dir, checkpoint);
     const expected = await logitsOf(dir);
-    changeTensors(dir, layout);
+    changeTensors(dir, (tensors) => layout(tensors, name));
     // Weights of norms without 1 have more digits than with it, in bfloat16.
     assert(nmse(await logitsOf(dir), expected) <= 1e-12);
+    const head = DRAFT_CASES.find(({ model }) => model === name);
+    if (head) assert(nmse(await draftedOf(dir), Float32Array.from(head.logits[0])) <= 1e-7);
     if (LOADED.includes(name)) {
       const converted = mx.lm.convert(dir, `${folder}/converted`, { quantize: true, device: DEVICE });
       await assertRejects(() => converted, mx.lm.LlmError, "makers' layout, which is loaded but not converted");
