@@ -334,7 +334,7 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
         }),
     });
     const module = b.createModule(.{ .root_source_file = b.path("runtime-c/wasm/matmul/double_math.zig"), .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
-    module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm", &.{ "attention", "indexing", "linalg", "matmul", "quantized" }), .flags = &c_flags });
+    module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm", &.{ "attention", "experts", "indexing", "linalg", "matmul", "quantized" }), .flags = &c_flags });
     module.addCSourceFile(.{ .file = table, .flags = &c_flags });
     module.addIncludePath(b.path("runtime-c/wasm"));
     const kernels_wasm = b.addExecutable(.{ .name = "kernels", .root_module = module });

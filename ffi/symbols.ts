@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x219b0b50;
+export const ABI_HASH = 0xfdaff658;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -14,10 +14,11 @@
 #include <stdint.h>
 
 #include "../../shaders/include/dtype.h"
+#include "../../shaders/include/plan.h"
 #include "../../shaders/include/push.h"
 
 typedef struct Call {
-    uint8_t *buffer[8];
+    uint8_t *buffer[PLAN_MAX_BUFFERS];
     const uint32_t *spec;
     const void *push;
 } Call;

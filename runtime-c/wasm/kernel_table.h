@@ -10,7 +10,7 @@ typedef struct KernelRow {
     void (*run_chunks)(const Call *call, uint32_t first, uint32_t last);
     uint8_t weight; // of a chunk in the budget of a slice
     uint8_t buffers;
-    uint8_t optional; // bit i: buffer i may be absent (NULL)
+    uint16_t optional; // bit i: buffer i may be absent (NULL)
     uint8_t spec;
     uint8_t push_words;
 } KernelRow;

@@ -97,10 +97,10 @@ export const GENERATION = [
   },
   {
     name: "weights of experts are probabilities among all of them, also where they are those among the chosen",
-    file: "src/llm/layers/router.ts",
-    find: 'among === "all" ? weights : mx.softmax(weights, -1)',
-    replace: "weights",
-    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+    file: "src/array/quantized/experts.ts",
+    find: 'among === "chosen" ? reduce.softmax(own, -1) : own',
+    replace: "own",
+    tests: ["tests/kernels/experts_test.ts"],
   },
   {
     name: "layers that share keys and values read those of the first layer of their kind, not of the last",
@@ -112,9 +112,18 @@ export const GENERATION = [
   {
     name: "experts of closed groups are chosen",
     file: "src/llm/layers/router.ts",
-    find: "if (closed === 0) return scores;",
-    replace: "if (closed >= 0) return scores;",
+    find: "closedGroups: count - open,",
+    replace: "closedGroups: 0,",
     tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+  },
+  {
+    name: "the draft head reads the hidden state before the token",
+    file: "src/llm/layers/draft_head.ts",
+    find:
+      "      forwardInDtype(this.pre_fc_norm_embedding, embedded),\n      forwardInDtype(this.pre_fc_norm_hidden, hidden),",
+    replace:
+      "      forwardInDtype(this.pre_fc_norm_hidden, hidden),\n      forwardInDtype(this.pre_fc_norm_embedding, embedded),",
+    tests: ["tests/llm/models/draft_head_test.ts"],
   },
   {
     name: "values of Gemma 4 are not normalised",

@@ -77,6 +77,21 @@
 #define MODE_NVFP4 3     // e2m1 codes, e4m3 scales
 #define MODE_SYMMETRIC 4 // scale * (code - 2^(bits - 1))
 #define MODE_HAS_SMALL_FLOATS(mode) ((mode) != MODE_AFFINE && (mode) != MODE_SYMMETRIC)
+#define MODE_DENSE 5     // no codes: numbers, of experts only
+
+// AMONG of expert_choice: the weights of experts.
+#define EXPERTS_ALL 0    // a softmax of all scores
+#define EXPERTS_CHOSEN 1 // one of the chosen ones
+#define EXPERTS_SIGMOID 2
+
+// Most scores of a row of expert_choice, and most groups of them.
+#define MAX_EXPERTS 1024
+#define MAX_EXPERT_GROUPS 64
+
+// UNIT of expert_units.
+#define EXPERT_UNIT_SILU 0
+#define EXPERT_UNIT_GELU_TANH 1
+#define EXPERT_UNIT_CLIPPED 2
 
 // MODE of fft_map: the steps before and after the passes of a transform.
 #define FFT_WIDEN 0     // real to complex

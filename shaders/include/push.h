@@ -228,6 +228,29 @@ struct AppendPagesPush {
     int strides[3];
 };
 
+// Experts of each row of scores (rows, experts), of which `closed` of the groups give none. At most MAX_EXPERTS in
+// MAX_EXPERT_GROUPS groups, of at least two where some are closed.
+struct ExpertChoicePush {
+    uint rows;
+    uint experts;
+    uint chosen;
+    uint groups;
+    uint closed;
+    uint normalized;
+    float sum_eps;
+    float factor;
+};
+
+// Products of the matrices (n, k) of experts, of which each row has `chosen`.
+struct ExpertsPush {
+    uint rows;
+    uint chosen;
+    uint experts;
+    uint m; // rows of a product: 1
+    uint n;
+    uint k;
+};
+
 // Gradients of attention; q, its result and the cotangent contiguous, k and v as above.
 struct AttentionVjpPush {
     uint batch;

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x219b0b50;
+export const ABI_HASH = 0xfdaff658;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -254,734 +254,752 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS", "MODE"],
   },
+  expert_choice: {
+    id: 30, push: "ExpertChoicePush", needs: "", wasm: true,
+    buffers: ["scores:r", "bias:r?", "scale:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE", "DTYPE_BIAS", "DTYPE_SCALE", "AMONG", "HAS_BIAS", "HAS_SCALE"],
+  },
+  expert_units: {
+    id: 31, push: "ExpertsPush", needs: "", wasm: true,
+    buffers: ["x:r", "choice:r", "gate:r", "gate_scales:r?", "gate_biases:r?", "up:r", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS", "UNIT"],
+  },
+  expert_sum: {
+    id: 32, push: "ExpertsPush", needs: "", wasm: true,
+    buffers: ["x:r", "choice:r", "down:r", "scales:r?", "biases:r?", "bias:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS"],
+  },
   rms_norm: {
-    id: 30, push: "RmsNormPush", needs: "", wasm: true,
+    id: 33, push: "RmsNormPush", needs: "", wasm: true,
     buffers: ["x:r", "weight:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_OUT", "HAS_WEIGHT"],
   },
   layer_norm: {
-    id: 31, push: "RmsNormPush", needs: "", wasm: false,
+    id: 34, push: "RmsNormPush", needs: "", wasm: false,
     buffers: ["x:r", "weight:r?", "bias:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_BIAS", "DTYPE_OUT", "HAS_WEIGHT", "HAS_BIAS"],
   },
   norm_vjp: {
-    id: 32, push: "RmsNormPush", needs: "", wasm: true,
+    id: 35, push: "RmsNormPush", needs: "", wasm: true,
     buffers: ["x:r", "weight:r?", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_C", "HAS_WEIGHT", "CENTERED"],
   },
   norm_weight_vjp: {
-    id: 33, push: "NormWeightPush", needs: "", wasm: true,
+    id: 36, push: "NormWeightPush", needs: "", wasm: true,
     buffers: ["x:r", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_C", "DTYPE_OUT", "CENTERED"],
   },
   rope: {
-    id: 34, push: "RopePush", needs: "", wasm: true,
+    id: 37, push: "RopePush", needs: "", wasm: true,
     buffers: ["x:r", "offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE", "TRADITIONAL", "OFFSET_MODE", "HAS_FREQS"],
   },
   append_pages: {
-    id: 35, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 38, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["update:r", "table:r", "start:r", "pool:rw"],
     columns: [],
     spec: ["THREADS", "ELEMENT_BYTES", "PAGE"],
   },
   append_codes: {
-    id: 36, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 39, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["update:r", "table:r", "start:r", "pool:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE", "PAGE"],
   },
   gather_codes: {
-    id: 37, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 40, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["pool:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE", "PAGE"],
   },
   attention: {
-    id: 38, push: "AttentionPush", needs: "", wasm: true,
+    id: 41, push: "AttentionPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK"],
   },
   attention_stats: {
-    id: 39, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 42, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "y:r", "mask:r?", "lengths:r?", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   attention_vjp_queries: {
-    id: 40, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 43, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   attention_vjp_keys: {
-    id: 41, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 44, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   random_bits: {
-    id: 42, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 45, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   random_normal: {
-    id: 43, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 46, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_table: {
-    id: 44, push: "FftTablePush", needs: "", wasm: true,
+    id: 47, push: "FftTablePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_pass: {
-    id: 45, push: "FftPassPush", needs: "", wasm: true,
+    id: 48, push: "FftPassPush", needs: "", wasm: true,
     buffers: ["in:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
   },
   fft_map: {
-    id: 46, push: "FftMapPush", needs: "", wasm: true,
+    id: 49, push: "FftMapPush", needs: "", wasm: true,
     buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "MODE", "INVERSE"],
   },
   sort_init: {
-    id: 47, push: "SortPush", needs: "", wasm: false,
+    id: 50, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 48, push: "SortPush", needs: "", wasm: false,
+    id: 51, push: "SortPush", needs: "", wasm: false,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 49, push: "SortPush", needs: "", wasm: false,
+    id: 52, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sort_words: {
-    id: 50, push: "RowsPush", needs: "", wasm: false,
+    id: 53, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "order:r?", "keys:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "WORD"],
   },
   radix_count: {
-    id: 51, push: "RadixPush", needs: "", wasm: false,
+    id: 54, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "counts:w"],
     columns: [],
     spec: ["THREADS", "DTYPE"],
   },
   radix_scatter: {
-    id: 52, push: "RadixPush", needs: "", wasm: false,
+    id: 55, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "indices:r?", "starts:r", "keys_out:w?", "indices_out:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE", "INDICES"],
   },
   unpack_codes: {
-    id: 53, push: "WidenCodesPush", needs: "", wasm: false,
+    id: 56, push: "WidenCodesPush", needs: "", wasm: false,
     buffers: ["codes:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "WIDE"],
   },
   sum_splits: {
-    id: 54, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 57, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w", "powers:r?"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 55, push: "AddNormPush", needs: "", wasm: false,
+    id: 58, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 56, push: "RopeTablePush", needs: "", wasm: false,
+    id: 59, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   paged_attention: {
-    id: 57, push: "PagedAttentionPush", needs: "", wasm: false,
+    id: 60, push: "PagedAttentionPush", needs: "", wasm: false,
     buffers: ["q:r", "keys:r", "values:r", "pages:r", "lengths:r", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "GROUP", "KV_HEADS", "PAGE", "SPLITS"],
   },
   attention_merge: {
-    id: 58, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 61, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 59, push: "SamplePush", needs: "", wasm: false,
+    id: 62, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_largest: {
-    id: 60, push: "SamplePush", needs: "", wasm: false,
+    id: 63, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:rw", "done:rw", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "CHECKED"],
   },
   sample_histogram: {
-    id: 61, push: "SamplePush", needs: "", wasm: false,
+    id: 64, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "settings:r", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_draw: {
-    id: 62, push: "SamplePush", needs: "", wasm: false,
+    id: 65, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "settings:r?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   logprobs: {
-    id: 63, push: "SamplePush", needs: "", wasm: false,
+    id: 66, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   radix_sort: {
-    id: 64, push: "RowsPush", needs: "", wasm: true,
+    id: 67, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "work:w?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "INDICES"],
   },
   lu: {
-    id: 65, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve: {
-    id: 66, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve_triangular: {
-    id: 67, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  cholesky: {
     id: 68, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  qr: {
+  solve: {
     id: 69, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eig: {
+  solve_triangular: {
     id: 70, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eigh: {
+  cholesky: {
     id: 71, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  svd: {
+  qr: {
     id: 72, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
+  eig: {
+    id: 73, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  eigh: {
+    id: 74, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  svd: {
+    id: 75, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
   sample: {
-    id: 73, push: "SamplePush", needs: "", wasm: true,
+    id: 76, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "settings:r?", "uniforms:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 74, push: "PackedPush", needs: "", wasm: true,
+    id: 77, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 75, push: "PackedPush", needs: "", wasm: true,
+    id: 78, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 76, push: "PackedPush", needs: "", wasm: true,
+    id: 79, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 77, push: "PackedPush", needs: "", wasm: true,
+    id: 80, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   packed_matmul: {
-    id: 78, push: "PackedPush", needs: "", wasm: true,
+    id: 81, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   half_rows: {
-    id: 79, push: "RowsPush", needs: "", wasm: false,
+    id: 82, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "BLOCK", "TERMS", "DTYPE_OUT"],
   },
   coopmat_map: {
-    id: 80, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 83, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_map_narrow: {
-    id: 81, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
+    id: 84, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 82, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 85, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_16: {
-    id: 83, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_32: {
-    id: 84, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64: {
-    id: 85, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64x256: {
     id: 86, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_16_8bit: {
+  coopmat_matmul_32: {
     id: 87, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_64: {
     id: 88, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_64x256: {
     id: 89, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_16: {
+  coopmat_matmul_16_8bit: {
     id: 90, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32: {
+  coopmat_matmul_32_8bit: {
     id: 91, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64: {
+  coopmat_matmul_64_8bit: {
     id: 92, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64x192: {
+  coopmat_gated_16: {
     id: 93, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x256: {
+  coopmat_gated_32: {
     id: 94, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_16_8bit: {
+  coopmat_gated_64: {
     id: 95, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_64x192: {
     id: 96, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_64x256: {
     id: 97, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x192_8bit: {
+  coopmat_gated_16_8bit: {
     id: 98, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
+  coopmat_gated_32_8bit: {
+    id: 99, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_64_8bit: {
+    id: 100, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_64x192_8bit: {
+    id: 101, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
   coopmat_dense: {
-    id: 99, push: "MatmulPush", needs: "coopmat", wasm: false,
+    id: 102, push: "MatmulPush", needs: "coopmat", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_dense_bf16: {
-    id: 100, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
+    id: 103, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv: {
-    id: 101, push: "ConvPush", needs: "coopmat", wasm: false,
+    id: 104, push: "ConvPush", needs: "coopmat", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv_bf16: {
-    id: 102, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
+    id: 105, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_attention_64x32: {
-    id: 103, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
-  },
-  coopmat_attention_64x64: {
-    id: 104, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
-  },
-  coopmat_attention_64x128: {
-    id: 105, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
-  },
-  coopmat_attention_128x32: {
     id: 106, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_64x64: {
     id: 107, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_64x128: {
     id: 108, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
   },
+  coopmat_attention_128x32: {
+    id: 109, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
+  },
+  coopmat_attention_128x64: {
+    id: 110, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
+  },
+  coopmat_attention_128x128: {
+    id: 111, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE"],
+  },
   coopmat_qkv_32: {
-    id: 109, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
-  },
-  coopmat_qkv_64: {
-    id: 110, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
-  },
-  coopmat_qkv_32_8bit: {
-    id: 111, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
-  },
-  coopmat_qkv_64_8bit: {
     id: 112, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
   },
-  coopmat_qkv_16: {
+  coopmat_qkv_64: {
     id: 113, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_32_8bit: {
     id: 114, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
   },
+  coopmat_qkv_64_8bit: {
+    id: 115, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
+  },
+  coopmat_qkv_16: {
+    id: 116, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
+  },
+  coopmat_qkv_16_8bit: {
+    id: 117, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
+  },
   coopmat_matmul_emulated: {
-    id: 115, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 118, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_emulated_8bit: {
-    id: 116, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 119, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_gated_emulated: {
-    id: 117, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 120, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_emulated_8bit: {
-    id: 118, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 121, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_qkv_emulated: {
-    id: 119, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    id: 122, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
   },
   coopmat_qkv_emulated_8bit: {
-    id: 120, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    id: 123, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE"],
   },
   decode_begin_u64: {
-    id: 121, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
-  },
-  decode_begin_i32: {
-    id: 122, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
-  },
-  decode_begin_poll: {
-    id: 123, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
-  },
-  decode_begin_gemv: {
     id: 124, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
   },
+  decode_begin_i32: {
+    id: 125, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
+  },
+  decode_begin_poll: {
+    id: 126, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
+  },
+  decode_begin_gemv: {
+    id: 127, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X", "PAGE"],
+  },
   decode_qkv_u64: {
-    id: 125, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 128, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE"],
   },
   decode_qkv_i32: {
-    id: 126, push: "DecodeCachePush", needs: "shuffle", wasm: false,
+    id: 129, push: "DecodeCachePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE"],
   },
   decode_attention_u64: {
-    id: 127, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 130, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE"],
   },
   decode_attention_i32: {
-    id: 128, push: "DecodeCachePush", needs: "shuffle", wasm: false,
+    id: 131, push: "DecodeCachePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE"],
   },
   decode_mlp_u64: {
-    id: 129, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 132, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 130, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 133, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 131, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_i32: {
-    id: 132, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_poll: {
-    id: 133, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_gemv: {
     id: 134, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_u64: {
-    id: 135, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+  decode_head_i32: {
+    id: 135, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_i32: {
-    id: 136, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+  decode_head_poll: {
+    id: 136, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_poll: {
+  decode_head_gemv: {
     id: 137, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_gemv: {
+  decode_greedy_u64: {
     id: 138, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
+  decode_greedy_i32: {
+    id: 139, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
+  decode_greedy_poll: {
+    id: 140, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
+  decode_greedy_gemv: {
+    id: 141, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
   decode_draw_u64: {
-    id: 139, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
-  },
-  decode_draw_i32: {
-    id: 140, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
-  },
-  decode_draw_poll: {
-    id: 141, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
-  },
-  decode_draw_gemv: {
     id: 142, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
   },
+  decode_draw_i32: {
+    id: 143, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
+  },
+  decode_draw_poll: {
+    id: 144, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
+  },
+  decode_draw_gemv: {
+    id: 145, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED"],
+  },
   decode_layers: {
-    id: 143, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 146, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE"],
   },
   decode_layers_prefetch: {
-    id: 144, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 147, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PAGE", "PREFETCH_THREADS"],
   },
   decode_gemv_phase: {
-    id: 145, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 148, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "PAGE"],
   },
   decode_gemv_layers: {
-    id: 146, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 149, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "PAGE", "LAYERS"],
   },
   batch_begin: {
-    id: 147, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 150, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE"],
   },
   batch_layers: {
-    id: 148, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 151, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "PAGE"],
   },
   batch_layers_emulated: {
-    id: 149, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 152, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "PAGE"],
   },
   batch_head: {
-    id: 150, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 153, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 151, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 154, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
@@ -1151,6 +1169,24 @@ export const PUSH = {
     { name: "pages", type: "u32", count: 1 },
     { name: "columns", type: "u32", count: 1 },
     { name: "strides", type: "i32", count: 3 },
+  ],
+  ExpertChoicePush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "experts", type: "u32", count: 1 },
+    { name: "chosen", type: "u32", count: 1 },
+    { name: "groups", type: "u32", count: 1 },
+    { name: "closed", type: "u32", count: 1 },
+    { name: "normalized", type: "u32", count: 1 },
+    { name: "sum_eps", type: "f32", count: 1 },
+    { name: "factor", type: "f32", count: 1 },
+  ],
+  ExpertsPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "chosen", type: "u32", count: 1 },
+    { name: "experts", type: "u32", count: 1 },
+    { name: "m", type: "u32", count: 1 },
+    { name: "n", type: "u32", count: 1 },
+    { name: "k", type: "u32", count: 1 },
   ],
   AttentionVjpPush: [
     { name: "batch", type: "u32", count: 1 },
@@ -1499,8 +1535,24 @@ export const MODE_MXFP4 = 1;
 export const MODE_MXFP8 = 2;
 /** MODE_NVFP4 of dtype.h. */
 export const MODE_NVFP4 = 3;
-/** MODE_SYMMETRIC of dtype.h. */
-export const MODE_SYMMETRIC = 4;
+/** MODE_DENSE of dtype.h. */
+export const MODE_DENSE = 4;
+/** EXPERTS_ALL of dtype.h. */
+export const EXPERTS_ALL = 0;
+/** EXPERTS_CHOSEN of dtype.h. */
+export const EXPERTS_CHOSEN = 1;
+/** EXPERTS_SIGMOID of dtype.h. */
+export const EXPERTS_SIGMOID = 2;
+/** MAX_EXPERTS of dtype.h. */
+export const MAX_EXPERTS = 1024;
+/** MAX_EXPERT_GROUPS of dtype.h. */
+export const MAX_EXPERT_GROUPS = 64;
+/** EXPERT_UNIT_SILU of dtype.h. */
+export const EXPERT_UNIT_SILU = 0;
+/** EXPERT_UNIT_GELU_TANH of dtype.h. */
+export const EXPERT_UNIT_GELU_TANH = 1;
+/** EXPERT_UNIT_CLIPPED of dtype.h. */
+export const EXPERT_UNIT_CLIPPED = 2;
 /** FFT_WIDEN of dtype.h. */
 export const FFT_WIDEN = 0;
 /** FFT_HERMITIAN of dtype.h. */

@@ -13,6 +13,7 @@ import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import type { Collective } from "./collective.ts";
 import type { CustomCall } from "./custom_kernel.ts";
 import { ArrayError, ShapeError } from "./error.ts";
+import type { ExpertChoice, ExpertFormat, ExpertUnit } from "./experts.ts";
 import type { CodeFormat, QuantizedFormat } from "./quantization.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
 import { type NodeStream, scopeStream } from "./stream.ts";
@@ -217,6 +218,15 @@ export interface OpAttrs {
   sample: { readonly draws: boolean; readonly topK: number; readonly topP: boolean; readonly masked?: boolean };
   /** inputs (logits (rows, cols), tokens int32 (rows,)[, mask, as of `sample`]): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
+  /** inputs (scores (rows, experts)[, bias (experts,)][, scale (experts,)]): float32 (rows, 2 * chosen), numbers of experts and weights. */
+  expertChoice: ExpertChoice;
+  /**
+   * inputs (x (rows, features), choice, the arrays of gate (experts, outputs, …), those of up[, biases of both (experts, outputs)]): (rows,
+   * chosen, outputs). The arrays of a stack are codes, scales[, biases of affine codes], or numbers.
+   */
+  expertUnits: ExpertFormat & { readonly unit: ExpertUnit; readonly hasBias: boolean };
+  /** inputs (x (rows, chosen, features), choice, the arrays of down[, bias (experts, outputs)]): (rows, outputs). */
+  expertSum: ExpertFormat & { readonly hasBias: boolean };
   /**
    * Discrete Fourier transform along the last axis, times `scale`. With `real` it takes real numbers to the first half of their
    * spectrum; with `inverse` it is the inverse. The input is float32 or complex64, of the size that the output needs.

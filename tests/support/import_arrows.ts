@@ -205,6 +205,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array",
     "src/array/compile",
     "src/array/devices",
+    "src/array/quantized",
     "src/array/tensor",
     "src/graph",
   ],
@@ -286,6 +287,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/array/quantized": [
     "src/array/transforms",
+    "src/array/fast",
     "src/array/linalg",
     "src/array/ops",
     "src/array/tensor",

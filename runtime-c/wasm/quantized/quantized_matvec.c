@@ -201,31 +201,45 @@ static bool all_finite(const Row *row, uint32_t k) {
     return finite;
 }
 
-void quantized_row(const Quantized *w, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out) {
-    const uint32_t bits = w->bits, k = w->columns, dtype = w->dtype_scales;
+// The row was prepared as the mode and the bits want it.
+static void multiply_affine(const Row *row, const Quantized *w, uint32_t n, bool fixed, uint8_t *out, uint32_t dtype_out) {
+    const uint32_t bits = w->bits, dtype = w->dtype_scales;
+    if (!fixed)
+        for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, dot1(row, w, i));
+    else if (bits == 4 && dtype == DTYPE_BF16) multiply_row(row, w, n, out, dtype_out, 4, DTYPE_BF16);
+    else if (bits == 4 && dtype == DTYPE_F32) multiply_row(row, w, n, out, dtype_out, 4, DTYPE_F32);
+    else if (bits == 4) multiply_row(row, w, n, out, dtype_out, 4, dtype);
+    else if (bits == 8) multiply_row(row, w, n, out, dtype_out, 8, dtype);
+    else multiply_row(row, w, n, out, dtype_out, 2, dtype);
+}
+
+void quantized_row_of_many(const Quantized *w, uint32_t matrices, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x,
+                           uint8_t *const *out, uint32_t dtype_out) {
+    const uint32_t bits = w->bits, k = w->columns;
     Row row;
     if (w->mode == MODE_AFFINE) {
         bool fixed = !exact && divides_words(bits, w->group);
         prepare(&row, x, k, dtype_x, bits, w->group, fixed);
-        if (!fixed)
-            for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, dot1(&row, w, i));
-        else if (bits == 4 && dtype == DTYPE_BF16) multiply_row(&row, w, n, out, dtype_out, 4, DTYPE_BF16);
-        else if (bits == 4 && dtype == DTYPE_F32) multiply_row(&row, w, n, out, dtype_out, 4, DTYPE_F32);
-        else if (bits == 4) multiply_row(&row, w, n, out, dtype_out, 4, dtype);
-        else if (bits == 8) multiply_row(&row, w, n, out, dtype_out, 8, dtype);
-        else multiply_row(&row, w, n, out, dtype_out, 2, dtype);
+        for (uint32_t m = 0; m < matrices; m++) multiply_affine(&row, w + m, n, fixed, out[m], dtype_out);
         return;
     }
     if (bits == 4 && k % 32 == 0 && !exact) {
         prepare(&row, x, k, dtype_x, bits, 32, true);
         if (all_finite(&row, k)) {
-            if (w->mode == MODE_NVFP4) e2m1_row(&row, w, n, out, dtype_out, MODE_NVFP4);
-            else e2m1_row(&row, w, n, out, dtype_out, MODE_MXFP4);
+            for (uint32_t m = 0; m < matrices; m++) {
+                if (w->mode == MODE_NVFP4) e2m1_row(&row, w + m, n, out[m], dtype_out, MODE_NVFP4);
+                else e2m1_row(&row, w + m, n, out[m], dtype_out, MODE_MXFP4);
+            }
             return;
         }
     }
     load_run(row.x, x, 0, k, dtype_x);
-    for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, numbers_dot(&row, w, i));
+    for (uint32_t m = 0; m < matrices; m++)
+        for (uint32_t i = 0; i < n; i++) store_float(out[m], i, dtype_out, numbers_dot(&row, w + m, i));
+}
+
+void quantized_row(const Quantized *w, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out) {
+    quantized_row_of_many(w, 1, n, exact, x, dtype_x, &out, dtype_out);
 }
 
 INLINE uint32_t row_grain(const struct QuantizedMatmulPush *p) { return chunk_grain(p->n, p->k, 64); }

@@ -86,6 +86,10 @@ INLINE void quantized_products(const Call *call, uint32_t mode, bool transpose, 
 enum { LONGEST_ROW = 16384 };
 void quantized_row(const Quantized *w, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x, uint8_t *out, uint32_t dtype_out);
 
+// The same times some matrices of one form, each with a result.
+void quantized_row_of_many(const Quantized *w, uint32_t matrices, uint32_t n, bool exact, const uint8_t *x, uint32_t dtype_x,
+                           uint8_t *const *out, uint32_t dtype_out);
+
 // The call of quantized_matvec and quantized_matmul row by row of x, x @ w.T. A chunk is some rows of w.
 uint32_t row_chunks(const struct QuantizedMatmulPush *p);
 void quantized_rows(const Call *call, uint32_t mode, bool exact, uint32_t first, uint32_t last);

@@ -9,6 +9,7 @@
 
 import { bool, complex64, type Dtype, float32, float64, int32, isWide, uint32, uint8 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
+import type { ExpertFormat } from "../../graph/experts.ts";
 import type { Node, OpAttrs, OpName } from "../../graph/node.ts";
 import {
   arraysOfMatrix,
@@ -110,6 +111,31 @@ function unpacked([codes, scales, biases]: readonly Operand[], q: QuantizedForma
   const fits = fitsRows(q, cols) && (mode.floatScales ? isFloat(scales) : scales.dtype === uint8) &&
     (mode.biases ? biases !== undefined && alike(scales, [biases]) : biases === undefined);
   return fits ? cols : undefined;
+}
+
+const EXPERT_FORMAT = { ...FORMAT, mode: [...MODES, "dense"] } as const;
+
+/** Whether an array has the numbers and the weights of k experts for each of R rows. */
+const isChoice = ({ shape, dtype }: Operand, R: number, k: number): boolean =>
+  dtype === float32 && sameShape(shape, [R, 2 * k]);
+
+/** Whether arrays are a stack of matrices (experts, rows, columns), and `biases` those of all. */
+function isStack(
+  stack: readonly Operand[],
+  { mode, ...format }: ExpertFormat,
+  biases: readonly Operand[],
+  [rows, columns]: readonly [rows: number, columns: number],
+): boolean {
+  const [weight] = stack;
+  if (weight === undefined || weight.shape.length !== 3 || weight.shape[0] === 0 || weight.shape[1] !== rows) {
+    return false;
+  }
+  const found = mode === "dense"
+    ? stack.length === 1 && isKernelFloat(weight.dtype) ? weight.shape[2] : undefined
+    : unpacked(stack, { mode, ...format });
+  const fits = (bias: Operand): boolean =>
+    isKernelFloat(bias.dtype) && bias.dtype === biases[0].dtype && sameShape(bias.shape, weight.shape.slice(0, 2));
+  return found === columns && biases.every(fits);
 }
 
 /** Whether the operands after a matrix are none or its global scale. */
@@ -541,6 +567,53 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       (mask === undefined || isTokenMask(mask, x)) && x.shape.length === 2 && x.shape[1] > 0 &&
       isKernelFloat(x.dtype) && dtype === float32 && top >= 0 &&
       tokens.dtype === int32 && sameShape(tokens.shape, [x.shape[0]]) && sameShape(shape, [x.shape[0], 1 + 2 * top]),
+  },
+  expertChoice: {
+    inputs: [1, 3],
+    attrs: {
+      chosen: "integer",
+      among: ["all", "chosen", "sigmoid"],
+      normalized: "boolean",
+      sumEps: "number",
+      factor: "number",
+      groups: "integer",
+      closedGroups: "integer",
+      hasBias: "boolean",
+      hasScale: "boolean",
+    },
+    fits({ shape, dtype }, { chosen, groups, closedGroups, hasBias, hasScale }, [x, ...rest]) {
+      const [rows, experts = 0] = x.shape;
+      const fits = x.shape.length === 2 && isKernelFloat(x.dtype) && dtype === float32 && chosen >= 1;
+      if (!fits || chosen > experts || !sameShape(shape, [rows, 2 * chosen])) return false;
+      if (groups < 1 || closedGroups < 0 || closedGroups >= groups || experts % groups !== 0) return false;
+      return (closedGroups === 0 || experts / groups >= 2) && rest.length === Number(hasBias) + Number(hasScale) &&
+        rest.every((row) => isKernelFloat(row.dtype) && sameShape(row.shape, [experts]));
+    },
+  },
+  expertUnits: {
+    inputs: [4, 10],
+    attrs: { unit: ["silu", "geluTanh", "clipped"], ...EXPERT_FORMAT, hasBias: "boolean" },
+    fits({ shape, dtype }, { hasBias, ...format }, [x, choice, ...rest]) {
+      const biases = hasBias ? rest.splice(-2) : [];
+      const [R, k, N] = shape;
+      const half = rest.length / 2;
+      return shape.length === 3 && x.dtype === dtype && x.shape.length === 2 && x.shape[0] === R &&
+        isChoice(choice, R, k) &&
+        [rest.slice(0, half), rest.slice(half)].every((stack) =>
+          isStack(stack, format, biases, [N, x.shape[1]]) && alike(stack[0], [rest[0]]) &&
+          alike(stack.at(-1)!, [rest[half - 1]])
+        );
+    },
+  },
+  expertSum: {
+    inputs: [3, 6],
+    attrs: { ...EXPERT_FORMAT, hasBias: "boolean" },
+    fits({ shape, dtype }, { hasBias, ...format }, [x, choice, ...rest]) {
+      const biases = hasBias ? rest.splice(-1) : [];
+      const [R, k, N] = x.shape;
+      return shape.length === 2 && x.dtype === dtype && x.shape.length === 3 && shape[0] === R &&
+        isChoice(choice, R, k) && isStack(rest, format, biases, [shape[1], N]);
+    },
   },
   fft: {
     inputs: [1, 1],

@@ -1,6 +1,7 @@
 /**
  * A feed-forward part of experts (arXiv 1701.06538): a router chooses a few of them for each token, and adds what they say by weight.
- * As mlx-lm's SwitchGLU, products choose their matrices by index, and rows of many tokens are sorted by expert.
+ * As in mlx-lm's SwitchGLU, products choose their matrices by index, and rows of many tokens are sorted by expert. Few tokens take the fused
+ * functions of src/array/quantized/experts.ts: one for the choice, one for the units, one for their sum.
  *
  * Shapes: B batch, T tokens, E experts, k experts that a token gets.
  *
@@ -9,29 +10,15 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { geluApprox, Module, silu } from "../../nn/mod.ts";
+import { type ExpertMatrices, expertSum, expertUnit, expertUnits, splitChoice } from "../../array/quantized/experts.ts";
+import type { ExpertUnit } from "../../graph/experts.ts";
+import { Module } from "../../nn/mod.ts";
 import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Mlp } from "./mlp.ts";
-import { BiasedRouter, chooseExperts, type ExpertChoice, weightedSum } from "./router.ts";
+import { BiasedRouter, chooseExperts } from "./router.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
-import { type Routed, type SwitchLayer, switchLinear } from "./switch_linear.ts";
-
-/** The linear part of a clipped unit is cut at this on both sides, its gate above. */
-const CLIP = 7;
-/** The slope of its sigmoid. */
-const SLOPE = 1.702;
-
-/** Gated linear units: of the gate and of the linear part. */
-const UNITS = {
-  silu: (gate: Tensor, up: Tensor): Tensor => mx.multiply(silu(gate), up),
-  geluTanh: (gate: Tensor, up: Tensor): Tensor => mx.multiply(geluApprox(gate), up),
-  clipped(gate: Tensor, up: Tensor): Tensor {
-    const cut = mx.minimum(gate, CLIP);
-    const open = mx.multiply(cut, mx.sigmoid(mx.multiply(cut, SLOPE)));
-    return mx.multiply(open, mx.add(mx.clip(up, -CLIP, CLIP), 1));
-  },
-} as const;
+import { matricesOf, type SwitchLayer, switchLinear } from "./switch_linear.ts";
 
 /** Rows from which on they are sorted, so that those of an expert follow each other. */
 const MIN_SORTED = 64;
@@ -45,7 +32,7 @@ export class SwitchGlu extends Module {
   /** (…, 1, size) → (…, 1, hidden) */
   down_proj: SwitchLayer;
 
-  readonly #unit: (gate: Tensor, up: Tensor) => Tensor;
+  readonly #unit: ExpertUnit;
 
   /** Takes gate_proj, up_proj and down_proj below `path`. */
   constructor(
@@ -56,7 +43,7 @@ export class SwitchGlu extends Module {
   ) {
     super();
     const { count, size, gate = "silu", biases = false } = experts;
-    this.#unit = UNITS[gate];
+    this.#unit = gate;
     const layer = (name: string, inputs: number, outputs: number): SwitchLayer =>
       switchLinear(weights, `${path}.${name}`, count, inputs, outputs, biases);
     this.gate_proj = layer("gate_proj", hiddenSize, size);
@@ -64,24 +51,42 @@ export class SwitchGlu extends Module {
     this.down_proj = layer("down_proj", size, hiddenSize);
   }
 
-  /** Tokens (B, T, hidden) and the experts of each, uint32 (B, T, k) → what each expert makes of them, (B, T, k, hidden). */
-  override forward(x: Tensor, chosen: Tensor): Tensor {
+  /** Tokens (B, T, hidden) and {@link chooseExperts}' choice for them → the sum of what the experts make of each, (B, T, hidden). */
+  override forward(x: Tensor, choice: Tensor): Tensor {
     const [B, T, hidden] = x.shape;
-    const k = chosen.shape[2];
-    if (B * T * k < MIN_SORTED) {
-      return this.#each({ x: x.reshape(B, T, 1, 1, hidden), indices: chosen, sorted: false }).reshape(B, T, k, hidden);
-    }
-    const indices = chosen.reshape(-1);
-    const order = mx.argsort(indices);
-    const rows = mx.take(x.reshape(B * T, 1, hidden), mx.floorDivide(order, k), 0);
-    const y = this.#each({ x: rows, indices: mx.take(indices, order), sorted: true });
-    return mx.take(y, mx.argsort(order), 0).reshape(B, T, k, hidden);
+    const rows = x.reshape(B * T, hidden);
+    const isFew = choice.size / 2 < MIN_SORTED;
+    return ((isFew ? this.#fused(rows, choice) : undefined) ?? this.#sorted(rows, choice)).reshape(B, T, hidden);
   }
 
-  #each(routed: Routed): Tensor {
-    const x = this.#unit(this.gate_proj.forward(routed), this.up_proj.forward(routed));
-    return this.down_proj.forward({ ...routed, x });
+  /** The sum in two kernels; undefined if the matrices are not alike, or others are in their place. */
+  #fused(rows: Tensor, choice: Tensor): Tensor | undefined {
+    const [gate, up, down] = [this.gate_proj, this.up_proj, this.down_proj].map(matricesOf);
+    if (!gate || !up || !down || !alike(gate, up)) return undefined;
+    return expertSum(expertUnits(rows, choice, gate, up, this.#unit), choice, down);
   }
+
+  /** The sum op by op, of rows that are sorted by expert. */
+  #sorted(x: Tensor, choice: Tensor): Tensor {
+    const [R, hidden] = x.shape;
+    const { chosen, weights } = splitChoice(choice);
+    const k = chosen.shape[1];
+    const indices = chosen.reshape(-1);
+    const order = mx.argsort(indices);
+    const rows = { indices: mx.take(indices, order), sorted: true };
+    const given = mx.take(x.reshape(R, 1, hidden), mx.floorDivide(order, k), 0);
+    const [gate, up] = [this.gate_proj, this.up_proj].map((layer) => layer.forward({ ...rows, x: given }));
+    const y = this.down_proj.forward({ ...rows, x: expertUnit(this.#unit, gate, up) });
+    const each = mx.take(y, mx.argsort(order), 0).reshape(R, k, hidden);
+    return mx.sum(mx.multiply(each, mx.expandDims(weights, -1)), -2).astype(x.dtype);
+  }
+}
+
+/** Whether one kernel may read both stacks. */
+function alike(a: ExpertMatrices, b: ExpertMatrices): boolean {
+  const of = ({ weight, scales, format, bias }: ExpertMatrices): string =>
+    JSON.stringify([weight.dtype.name, scales?.dtype.name, format, bias?.dtype.name]);
+  return of(a) === of(b);
 }
 
 /** What has the router in some families. */
@@ -143,17 +148,16 @@ export class Experts extends Module {
 
   /** (B, T, hidden) → (B, T, hidden) */
   override forward(x: Tensor): Tensor {
-    const choice = this.#choose(x);
-    const sum = weightedSum((this.switch_mlp ?? this.experts)!.forward(x, choice.chosen), choice, x.dtype);
+    const sum = (this.switch_mlp ?? this.experts)!.forward(x, this.#choose(x));
     if (this.shared_experts) return mx.add(sum, this.shared_experts.forward(x));
     if (!this.shared_expert) return sum;
     const share = mx.sigmoid(forwardInDtype(this.shared_expert_gate!, x));
     return mx.add(sum, mx.multiply(share, this.shared_expert.forward(x)));
   }
 
-  #choose(x: Tensor): ExpertChoice {
+  #choose(x: Tensor): Tensor {
     const router = this.gate ?? this.router!;
     const bias = router instanceof BiasedRouter ? router.e_score_correction_bias : this.expert_bias;
-    return chooseExperts(router.forward(x), this.#experts, bias);
+    return chooseExperts(router.forward(x), this.#experts, { bias });
   }
 }

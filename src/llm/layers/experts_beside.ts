@@ -13,7 +13,7 @@ import { Module } from "../../nn/mod.ts";
 import type { DecoderConfig, ExpertSizes } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { SwitchGlu } from "./experts.ts";
-import { chooseExperts, type ExpertChoice, weightedSum } from "./router.ts";
+import { chooseExperts } from "./router.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
 /** A router with a norm and a factor for each expert. */
@@ -43,14 +43,11 @@ export class ScaledRouter extends Module {
   }
 
   /** Tokens (B, T, hidden) → their experts. */
-  override forward(x: Tensor): ExpertChoice {
+  override forward(x: Tensor): Tensor {
     const weight = mx.multiply(this.scale, x.shape[2] ** -0.5);
     const normed = mx.fast.rmsNorm(x, weight, this.#eps).astype(x.dtype);
-    const { chosen, weights } = chooseExperts(forwardInDtype(this.proj, normed), {
-      chosen: this.#chosen,
-      among: "chosen",
-    });
-    return { chosen, weights: mx.multiply(weights, mx.take(this.per_expert_scale, chosen)) };
+    const scores = forwardInDtype(this.proj, normed);
+    return chooseExperts(scores, { chosen: this.#chosen, among: "chosen" }, { scale: this.per_expert_scale });
   }
 }
 
@@ -66,7 +63,7 @@ export class RoutedExperts extends Module {
   }
 
   /** Tokens (B, T, hidden) and their experts → (B, T, hidden). */
-  override forward(x: Tensor, choice: ExpertChoice): Tensor {
-    return weightedSum(this.switch_glu.forward(x, choice.chosen), choice, x.dtype);
+  override forward(x: Tensor, choice: Tensor): Tensor {
+    return this.switch_glu.forward(x, choice);
   }
 }

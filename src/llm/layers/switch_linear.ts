@@ -8,24 +8,15 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { type ExpertMatrices, expertProduct, type RoutedRows } from "../../array/quantized/experts.ts";
 import type { QuantizationMode } from "../../graph/quantization.ts";
 import { Module, type QuantizedArrays } from "../../nn/mod.ts";
 import { quantized, QuantizedMatrix } from "../../nn/quantized.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { takeMatrix } from "./stored.ts";
 
-/** Rows and the experts that multiply them. */
-export interface Routed {
-  /** (…, 1, inputs) */
-  readonly x: Tensor;
-  /** uint32, of shapes that broadcast with those of x before its last two axes. */
-  readonly indices: Tensor;
-  /** Whether indices ascend. */
-  readonly sorted: boolean;
-}
-
 /** A linear map of each expert: (…, 1, inputs) → (…, 1, outputs). */
-export type SwitchLayer = Module & { forward(routed: Routed): Tensor };
+export type SwitchLayer = Module & { forward(routed: RoutedRows): Tensor };
 
 /** Dense maps. */
 export class SwitchLinear extends Module {
@@ -42,10 +33,14 @@ export class SwitchLinear extends Module {
   }
 
   /** Each row times the matrix of its expert, in the dtype of x. */
-  override forward({ x, indices, sorted }: Routed): Tensor {
-    const matrices = this.weight.swapaxes(-1, -2);
-    const y = mx.gatherMm(x, matrices, null, indices, { sortedIndices: sorted }).astype(x.dtype);
-    return withBias(y, this.bias, indices);
+  override forward(rows: RoutedRows): Tensor {
+    return expertProduct(rows, this.matrices);
+  }
+
+  /** Its arrays. */
+  get matrices(): ExpertMatrices {
+    const { weight, bias } = this;
+    return { weight, bias };
   }
 
   /** Maps with these weights and biases, quantized; see `mx.nn.quantize`. */
@@ -73,16 +68,20 @@ export class QuantizedSwitchLinear extends QuantizedMatrix {
   }
 
   /** See {@link SwitchLinear.forward}. */
-  override forward({ x, indices, sorted }: Routed): Tensor {
-    const { weight, scales, biases = null, groupSize, bits, mode } = this;
-    const options = { sortedIndices: sorted };
-    const product = mx.gatherQmm(x, weight, scales, biases, null, indices, true, groupSize, bits, mode, null, options);
-    return withBias(product.astype(x.dtype), this.bias, indices);
+  override forward(rows: RoutedRows): Tensor {
+    return expertProduct(rows, this.matrices);
+  }
+
+  /** Its arrays. */
+  get matrices(): ExpertMatrices {
+    const { weight, scales, biases = null, bias, groupSize, bits, mode } = this;
+    return { weight, scales, biases, format: { groupSize, bits, mode }, bias };
   }
 }
 
-function withBias(y: Tensor, bias: Tensor | undefined, indices: Tensor): Tensor {
-  return bias ? mx.add(y, mx.expandDims(mx.take(bias, indices, 0), -2)).astype(y.dtype) : y;
+/** The arrays of maps; undefined for a module that is not one of these. */
+export function matricesOf(layer: SwitchLayer): ExpertMatrices | undefined {
+  return layer instanceof SwitchLinear || layer instanceof QuantizedSwitchLinear ? layer.matrices : undefined;
 }
 
 /** Takes `<path>.weight` (E, outputs, inputs), or its codes, scales and biases, and `<path>.bias` (E, outputs) if it has one. */

@@ -15,6 +15,7 @@ import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts"
 import type { Lowering } from "../plan/context.ts";
 import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
+import { choiceKernel, expertChoice, expertKernel, expertSum, expertUnits } from "./experts.ts";
 import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { appendPages, copyPages, gatherPages } from "./pages.ts";
@@ -176,6 +177,9 @@ export const FUSED_OPS = {
     },
     rule: logprobs,
   },
+  expertChoice: { kernel: choiceKernel, rule: expertChoice },
+  expertUnits: { kernel: expertKernel("expert_units"), rule: expertUnits },
+  expertSum: { kernel: expertKernel("expert_sum"), rule: expertSum },
   appendPages: { kernel: ({ dtype }) => isCoded(dtype) ? "append_codes" : "append_pages", rule: appendPages },
   copyPages: { kernel: () => "scatter", rule: copyPages },
   gatherPages: { kernel: ({ inputs: [{ dtype }] }) => isCoded(dtype) ? "gather_codes" : "gather", rule: gatherPages },

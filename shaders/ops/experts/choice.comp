@@ -1,0 +1,106 @@
+#version 460
+// expert_choice: out[row] = the numbers of the CHOSEN experts of the highest scores, as floats, and then their weights.
+//
+// A workgroup has a row. Each expert counts how many come before it: those of higher scores, and of equal ones those of
+// lower numbers. The count is its place, so all places are taken whatever the scores are; NaN comes last. Weights are a
+// softmax of all scores or of the chosen ones, or sigmoids. Groups of experts may be closed: their scores count as 0.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 4
+#define PUSH ExpertChoicePush
+#include "include/common.glsl"
+#include "include/math/math.h"
+
+layout(constant_id = 1) const uint DTYPE = DTYPE_F32;
+layout(constant_id = 2) const uint DTYPE_BIAS = DTYPE_F32;
+layout(constant_id = 3) const uint DTYPE_SCALE = DTYPE_F32;
+layout(constant_id = 4) const uint AMONG = EXPERTS_ALL;
+layout(constant_id = 5) const uint HAS_BIAS = 0;
+layout(constant_id = 6) const uint HAS_SCALE = 0;
+
+shared uint keys[MAX_EXPERTS]; // in the order of scores
+shared uint places[MAX_EXPERTS];
+shared float scores[MAX_EXPERTS]; // and then weights
+shared float group_sums[MAX_EXPERT_GROUPS];
+shared bool closed[MAX_EXPERT_GROUPS];
+
+// Unsigned integers in the order of floats; both zeros are one, and NaN is below all.
+uint key_of(float x) {
+    uint u = floatBitsToUint(x), magnitude = u & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0;
+    if (magnitude == 0u) u = 0u;
+    return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
+}
+
+float biased(uint expert) {
+    float x = scores[expert];
+    return HAS_BIAS == 1 ? x + load_float(pc.address[1], expert, DTYPE_BIAS) : x;
+}
+
+// Closes the groups whose two best experts have the lowest sums, of equal ones those of lower numbers.
+void close_groups() {
+    uint size = pc.p.experts / pc.p.groups;
+    for (uint group = gl_LocalInvocationID.x; group < pc.p.groups; group += THREADS) {
+        float first = biased(group * size), second = biased(group * size + 1u);
+        if (key_of(second) > key_of(first)) {
+            float other = first;
+            first = second, second = other;
+        }
+        for (uint i = 2; i < size; i++) {
+            float x = biased(group * size + i);
+            if (key_of(x) > key_of(first)) second = first, first = x;
+            else if (key_of(x) > key_of(second)) second = x;
+        }
+        group_sums[group] = first + second;
+    }
+    barrier();
+    for (uint group = gl_LocalInvocationID.x; group < pc.p.groups; group += THREADS) {
+        uint key = key_of(group_sums[group]), before = 0;
+        for (uint i = 0; i < pc.p.groups; i++) {
+            uint other = key_of(group_sums[i]);
+            if (other < key || (other == key && i < group)) before++;
+        }
+        closed[group] = before < pc.p.closed;
+    }
+    barrier();
+}
+
+void main() {
+    uint row = flat_workgroup(), experts = pc.p.experts;
+    if (row >= pc.p.rows) return;
+    float most = uintBitsToFloat(0xff800000u);
+    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
+        float x = load_float(pc.address[0], row * experts + e, DTYPE);
+        scores[e] = AMONG == EXPERTS_SIGMOID ? m_sigmoid(x) : x;
+        most = max(most, x);
+    }
+    barrier();
+    if (pc.p.closed > 0u) close_groups();
+    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
+        bool open = pc.p.closed == 0u || !closed[e / (experts / pc.p.groups)];
+        keys[e] = key_of(open ? biased(e) : 0.0);
+    }
+    if (AMONG != EXPERTS_SIGMOID) most = workgroup_max(most);
+    barrier();
+
+    float sum = 0.0;
+    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
+        uint key = keys[e], place = 0;
+        for (uint i = 0; i < experts; i++) {
+            if (keys[i] > key || (keys[i] == key && i < e)) place++;
+        }
+        places[e] = place;
+        if (AMONG != EXPERTS_SIGMOID) scores[e] = exp(scores[e] - most);
+        if (place < pc.p.chosen || AMONG == EXPERTS_ALL) sum += scores[e];
+    }
+    sum = workgroup_sum(sum);
+    float divisor = AMONG != EXPERTS_SIGMOID ? sum : pc.p.normalized == 1u ? sum + pc.p.sum_eps : 1.0;
+    uint base = row * 2u * pc.p.chosen;
+    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
+        if (places[e] >= pc.p.chosen) continue;
+        float weight = scores[e] / divisor * pc.p.factor;
+        if (HAS_SCALE == 1) weight *= load_float(pc.address[2], e, DTYPE_SCALE);
+        store_float(pc.address[3], base + places[e], DTYPE_F32, float(e));
+        store_float(pc.address[3], base + pc.p.chosen + places[e], DTYPE_F32, weight);
+    }
+}

@@ -1,0 +1,42 @@
+#version 460
+// expert_units: out[row][place][n] = unit(gate[e][n] . x[row] + bias, up[e][n] . x[row] + bias), e the expert of that place.
+//
+// A workgroup makes COLUMNS outputs of one row and place, its threads striding along k. The three functions are those of
+// src/array/quantized/experts.ts. Workgroups: rows * chosen * ceil(n / COLUMNS), folded over (x, y).
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 11
+#define PUSH ExpertsPush
+#include "include/common.glsl"
+#include "include/activation.glsl"
+#include "experts.glsl"
+
+layout(constant_id = 9) const uint UNIT = EXPERT_UNIT_SILU;
+
+float unit_of(float gate, float up) {
+    if (UNIT != EXPERT_UNIT_CLIPPED) return activation(gate, UNIT == EXPERT_UNIT_SILU ? ACTIVATION_SILU : ACTIVATION_GELU_TANH) * up;
+    float cut = min(gate, 7.0);
+    return cut / (1.0 + exp(-1.702 * cut)) * (clamp(up, -7.0, 7.0) + 1.0);
+}
+
+float gates[COLUMNS];
+
+void main() {
+    uint across = (pc.p.n + COLUMNS - 1u) / COLUMNS, group = flat_workgroup();
+    if (group >= pc.p.rows * pc.p.chosen * across) return;
+    uint pair = group / across, row = pair / pc.p.chosen, column0 = group % across * COLUMNS;
+    uint expert = expert_of(pc.address[1], row, pair % pc.p.chosen);
+    multiply_expert(pc.address[0], row, pc.address[2], pc.address[3], pc.address[4], expert, column0);
+    [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+        gates[j] = uintBitsToFloat(sums[j]);
+    multiply_expert(pc.address[0], row, pc.address[5], pc.address[6], pc.address[7], expert, column0);
+    [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
+        float gate = workgroup_sum(gates[j]), up = workgroup_sum(uintBitsToFloat(sums[j]));
+        if (gl_LocalInvocationID.x != j % THREADS || column0 + j >= pc.p.n) continue;
+        if (HAS_BIAS == 1) {
+            gate += load_float(pc.address[8], expert * pc.p.n + column0 + j, DTYPE_BIAS);
+            up += load_float(pc.address[9], expert * pc.p.n + column0 + j, DTYPE_BIAS);
+        }
+        store_float(pc.address[10], pair * pc.p.n + column0 + j, DTYPE_X, unit_of(gate, up));
+    }
+}
