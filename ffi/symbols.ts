@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xfdaff658;
+export const ABI_HASH = 0xedfb725e;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
