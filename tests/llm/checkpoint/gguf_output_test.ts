@@ -159,6 +159,10 @@ Deno.test("models that a GGUF file cannot hold are refused, and nothing is writt
     });
   };
   await refused(REFUSED[0], { gguf: "Q8_0" }, 'has "ropeScaling" that a GGUF file of "phi3" cannot hold');
-  await refused("SmolLM3, BF16", { gguf: "Q3_X" as "Q8_0" }, "expected gguf F32, F16, BF16, Q8_0, Q6_K, Q4_K_M, Q4_K, Q4_0: found");
+  await refused(
+    "SmolLM3, BF16",
+    { gguf: "Q3_X" as "Q8_0" },
+    "expected gguf F32, F16, BF16, Q8_0, Q6_K, Q4_K_M, Q4_K, Q4_0: found",
+  );
   await refused("SmolLM3, BF16", { gguf: "Q8_0", dequantize: true }, "got dequantize beside gguf");
 });

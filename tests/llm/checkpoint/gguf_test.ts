@@ -242,6 +242,7 @@ Deno.test("inspect() describes a file, and a folder of one, by its header", asyn
       config,
       parameters,
       weightBytes,
+      draftHeadBytes: 0,
       dtypes,
       hasChatTemplate,
       files,
