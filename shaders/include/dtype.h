@@ -77,7 +77,7 @@
 #define MODE_NVFP4 3     // e2m1 codes, e4m3 scales
 #define MODE_SYMMETRIC 4 // scale * (code - 2^(bits - 1))
 #define MODE_HAS_SMALL_FLOATS(mode) ((mode) != MODE_AFFINE && (mode) != MODE_SYMMETRIC)
-#define MODE_DENSE 5     // no codes: numbers, of experts only
+#define MODE_DENSE 5 // no codes: numbers, of experts only
 
 // AMONG of expert_choice: the weights of experts.
 #define EXPERTS_ALL 0    // a softmax of all scores
