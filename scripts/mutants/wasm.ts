@@ -29,7 +29,7 @@ export const WASM = [
     ],
   },
   {
-    name: "the factors of few rows of activations lie as if there were four",
+    name: "the factors of few rows of activations are placed as if there were four",
     file: "runtime-c/wasm/quantized/packed_words.h",
     find: "steps += rows, sums += rows",
     replace: "steps += 4, sums += 4",

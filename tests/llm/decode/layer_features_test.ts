@@ -68,7 +68,7 @@ for (const device of DEVICES.filter((name) => name !== "wasm")) {
   for (const [name, { architecture, without, batch: own }] of Object.entries(CASES)) {
     for (const [kind, { options, barriers, persistent, batch: other }] of STEP_KINDS) {
       Deno.test(`steps ${kind} agree with op by op in layers with ${name} on ${device}`, async () => {
-        using _regions = withOptions({ regions: "on" }); // caches lie as fused kernels have them
+        using _regions = withOptions({ regions: "on" }); // caches are laid out as fused kernels have them
         mx.setDefaultDevice(device);
         const positions = own?.positions && other?.positions ? [...own.positions, 31, 5] : undefined;
         const batch = { ...BATCH, ...own, ...other, ...(positions && { positions }) };

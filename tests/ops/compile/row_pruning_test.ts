@@ -140,7 +140,7 @@ Deno.test("the row of a compiled function is an input of it", () => {
         for (const row of [0, 1, 3, -1, -4, -6, 5]) {
           const index = mx.array([row], mx.int32);
           const [found, right] = [one(x, lengths, index), mx.take(expected, index, 2)].map((y) => y.toTypedArray());
-          assert(nmse(found as Float32Array, right as Float32Array) < 1e-10, `row ${row} behind ${count} keys`);
+          assert(nmse(found as Float32Array, right as Float32Array) < 1e-10, `row ${row} after ${count} keys`);
         }
       }
       one[Symbol.dispose]();
