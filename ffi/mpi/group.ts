@@ -1,5 +1,5 @@
 /**
- * Processes that MPI started,: what a group of `mx.distributed` exchanges goes through one.
+ * Processes that MPI started. What a group of `mx.distributed` exchanges goes through one.
  *
  * Every call is nonblocking and then waited for, so that a wait can end. A process that waits for a second tells the others for which exchange.
  * One that told nothing is missing. MPI mixes up the arrays of processes that make different calls. So the first exchanges, and some later
@@ -52,8 +52,8 @@ export class MpiGroup {
   readonly #cell = new Int32Array(new SharedArrayBuffer(4));
   /** The number of the exchange that each other process told of last. */
   readonly #told = new Map<number, number>();
-  /** Messages that may not have left yet; MPI reads them until then. */
-  readonly #leaving: ArrayBufferView[] = [];
+  /** Memory that MPI may still use: of messages on their way, and of calls that were given up. */
+  readonly #inUse: unknown[] = [];
   /** Exchanges of all processes so far. */
   #count = 0;
   /** Number of this process among them. */
@@ -208,8 +208,8 @@ export class MpiGroup {
   }
 
   /**
-   * Waits for a call. After a second `meanwhile` is called now and then. After the timeout it throws a {@link RuntimeError} with `why`. The
-   * message stays in use by MPI then, so the program can only end.
+   * Waits for a call. After a second `meanwhile` is called now and then. After the timeout it throws a {@link RuntimeError} with `why`. MPI
+   * may still write into the arrays of the call then, so they are kept.
    */
   #wait(
     call: string,
@@ -228,7 +228,9 @@ export class MpiGroup {
       Atomics.wait(this.#cell, 0, 0, waited < TELL_MS ? 0.02 : 1);
       if (waited < TELL_MS) continue;
       meanwhile();
-      if (waited > this.#timeout * 1000) throw new RuntimeError("timeout", call, `after ${this.#timeout} s ${why()}`);
+      if (waited < this.#timeout * 1000) continue;
+      this.#inUse.push(start, request);
+      throw new RuntimeError("timeout", call, `after ${this.#timeout} s ${why()}`);
     }
   }
 
@@ -239,7 +241,7 @@ export class MpiGroup {
     for (let rank = 0; rank < this.size; rank++) {
       if (rank === this.rank) continue;
       const request = new BigUint64Array(1);
-      this.#leaving.push(message, request);
+      this.#inUse.push(message, request);
       const { byteLength } = message;
       this.#check(calls.MPI_Isend(message, byteLength, byte, rank, WAIT_TAG, this.#telling, request), "send");
     }

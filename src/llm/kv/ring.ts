@@ -3,10 +3,9 @@
  * pages however long the sequence gets.
  *
  * Page 0 has the first positions. The others are a ring of M positions: position p is in slot p % M. The ring grows with the sequence up to
- * its M. Attention reads all of them in
- * the order of memory. RoPE was applied before, so only the mask needs to know which position a slot has. The ring is longer than what
- * attention sees. So a pass of many tokens, with its padding, overwrites nothing that its first token sees, and some tokens can be
- * forgotten.
+ * its M. Attention reads all of them in the order of memory. RoPE was applied before, so only the mask needs to know which position a slot
+ * has. The ring is longer than what attention sees. So a pass of many tokens, with its padding, overwrites nothing that its first token
+ * sees, and some tokens can be forgotten.
  *
  * @module
  */
