@@ -26,7 +26,7 @@ export const CACHE_FLAGS = {
   },
   "max-kv-size": {
     value: "N",
-    help: "a token sees the first 4 positions and the last N - 4; memory does not grow then (default: all)",
+    help: "a token sees the first 4 positions and the last N - 4 (default: all)",
     range: [8, Number.MAX_SAFE_INTEGER],
     whole: true,
   },
