@@ -25,7 +25,7 @@ const FLAGS = {
   "q-bits": { value: "N", help: "bits of a weight: 1, 2, 3, 4, 5, 6 or 8 (4)", aliases: ["bits"] },
   "q-group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (64)", aliases: ["group-size"] },
   "q-mode": { value: "NAME", help: MODE_HELP },
-  "gguf": { value: "TYPE", help: `write a GGUF file with matrices of a type: ${GGUF_TYPES.join(", ")}` },
+  "gguf": { value: "TYPE", help: `write GGUF with matrices of a type: ${GGUF_TYPES.join(", ")}` },
   "dequantize": { help: "make a quantized model dense", short: "d" },
   ...CONVERSION_FLAGS,
   "trust-remote-code": { help: "refused: no program of a model is ever run" },
