@@ -42,6 +42,10 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     summary: "write a model with adapters fused into it",
     load: () => import("./commands/fuse.ts"),
   },
+  launch: {
+    summary: "start a program in several processes",
+    load: () => import("./commands/launch.ts"),
+  },
   devices: { summary: "list the devices of this machine", load: () => import("./commands/devices.ts") },
   doctor: { summary: "check what is here and say what is missing", load: () => import("./commands/doctor.ts") },
   bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },
@@ -73,6 +77,7 @@ export const HABITS: Readonly<Record<string, string>> = {
   tune: "did you mean train?",
   merge: "did you mean fuse?",
   "export-lora": "did you mean fuse?",
+  mpirun: "did you mean launch?",
   ppl: "did you mean perplexity?",
   eval: "did you mean perplexity?",
   version: "did you mean --version?",

@@ -14,6 +14,17 @@ export interface Ended {
   readonly seconds: number;
 }
 
+/** Variables of programs under mpirun. */
+export const ENVIRONMENT: Readonly<Record<string, string>> = {
+  NO_COLOR: "1",
+  VKMX_LIBRARY: LIBRARY ?? "",
+  VKMX_THREADS: "1", // as many ranks as processors have threads of their own
+  // Containers run as root, without the call that copies between processes.
+  OMPI_ALLOW_RUN_AS_ROOT: "1",
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1",
+  OMPI_MCA_btl_vader_single_copy_mechanism: "none",
+};
+
 /** Runs a module with its arguments in some processes. */
 export async function mpirun(
   ranks: number,
@@ -24,16 +35,7 @@ export async function mpirun(
   const program = [Deno.execPath(), "run", "-A", "--no-lock", "--no-check", String(module), ...args];
   const { code, stdout, stderr } = await new Deno.Command("mpirun", {
     args: ["--oversubscribe", "--bind-to", "none", "-n", `${ranks}`, ...program],
-    env: {
-      NO_COLOR: "1",
-      VKMX_LIBRARY: LIBRARY ?? "",
-      VKMX_THREADS: "1", // as many ranks as processors have threads of their own
-      // Containers run as root, without the call that copies between processes.
-      OMPI_ALLOW_RUN_AS_ROOT: "1",
-      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1",
-      OMPI_MCA_btl_vader_single_copy_mechanism: "none",
-      ...env,
-    },
+    env: { ...ENVIRONMENT, ...env },
   }).output();
   const decoder = new TextDecoder();
   const seconds = (performance.now() - began) / 1000;
