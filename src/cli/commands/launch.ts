@@ -72,9 +72,8 @@ const launch: Command = command(
   {
     name: "vkmx launch",
     operand: "-- PROGRAM [ARGUMENTS]",
-    about:
-      `Starts a program in N processes by mpirun, for mx.distributed. A module (.ts, .js) is run by Deno with all permissions. On machines
-with several GPUs each process gets one in turn, unless VKMX_DEVICE names one.`,
+    about: `Starts a program in N processes by mpirun, for mx.distributed. A module (.ts, .js) is run by Deno with all
+permissions. On machines with several GPUs each process gets one in turn, unless VKMX_DEVICE names one.`,
     flags: FLAGS,
     examples: ["-n 2 -- program.ts", "-n 8 --hosts first,second -- deno run -A program.ts --epochs 3"],
   },
