@@ -69,6 +69,9 @@ const UNUSED: Readonly<Record<string, string>> = {
     ["depends vjp", "depends jvp", "depends vmap", "gatherQuantizedMatmul vjp", "gatherQuantizedMatmul vmap"]
       .map((rule) => [rule, "differences: cases.ts"]),
   ),
+  ...Object.fromEntries(
+    ["collective vjp", "collective jvp", "collective vmap"].map((rule) => [rule, "several processes: distributed/"]),
+  ),
 };
 
 /** Notes which rules are gone through; undone by what it gives. */

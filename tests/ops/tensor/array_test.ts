@@ -383,7 +383,7 @@ const MISSPELT: readonly (readonly [(options: object) => unknown, string, string
   [(o) => mx.dequantize(1, 1, 1, 64, 4, o), "dtyp", "dtype", "mode, globalScale, dtype"],
   [(o) => mx.random.categorical([1], -1, o), "num_samples", "numSamples", "shape, numSamples, key"],
   [(o) => mx.fast.rope(mx.ones([1, 1, 2]), 2, o), "ofset", "offset", "traditional, base, scale, offset, freqs"],
-  [(o) => attend(o), "masks", "mask", "scale, mask, sinks, softcap, lengths"],
+  [(o) => attend(o), "masks", "mask", "scale, mask, window, sinks, softcap, lengths"],
   [(o) => mx.fast.sample(mx.ones([2]), o), "top_p", "topP", "temperature, topP, minP, topK, key, mask"],
 ];
 
