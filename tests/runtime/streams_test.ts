@@ -223,6 +223,11 @@ Deno.test("distributed computing is of one process", () => {
   assertThrows(() => group.split(0), mx.RuntimeError);
   assertThrows(() => mx.distributed.init({ strict: true, backend: "ring" }), mx.RuntimeError);
   assertThrows(() => mx.distributed.init({ backend: "smoke" }), mx.ValueError, "smoke");
+  assertThrows(
+    () => allSum(x, { group: 2 as never }),
+    mx.ValueError,
+    "expected a group of distributed.init(): found 2",
+  );
   assertThrows(() => mx.distributed.init({ timeout: 0 }), mx.ValueError, "timeout");
   assertThrows(() => mx.distributed.init({ stric: true } as never), mx.ValueError, 'did you mean "strict"');
 });

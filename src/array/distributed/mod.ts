@@ -128,21 +128,25 @@ export function init(options: InitOptions = {}): Group {
 
 /** The processes of a collective; undefined if there is one. */
 function processesOf({ group = init() }: CollectiveOptions): MpiGroup | undefined {
+  if (!(group instanceof Group)) throw new ValueError(`expected a group of distributed.init(): found ${quoted(group)}`);
   const processes = communicators.get(group);
   return processes && processes.size > 1 ? processes : undefined;
 }
 
-/** The sum over all processes. Sums of float16 and bfloat16 are computed in float32; bools are true where one is. */
+/**
+ * The sum over all processes, in the shape and dtype of `x`. Sums of float16 and bfloat16 are computed in float32; bools are true where one
+ * is. Evaluating it, or any other collective, throws a {@link RuntimeError} if a process does not come in time or makes another call.
+ */
 export function allSum<X extends AnyTensor>(x: X, options: CollectiveOptions = {}): X {
   return reduced("sum", x, options);
 }
 
-/** The largest values over all processes. */
+/** The largest values over all processes, in the shape and dtype of `x`. */
 export function allMax<X extends AnyTensor>(x: X, options: CollectiveOptions = {}): X {
   return reduced("max", x, options);
 }
 
-/** The smallest values over all processes. */
+/** The smallest values over all processes, in the shape and dtype of `x`. */
 export function allMin<X extends AnyTensor>(x: X, options: CollectiveOptions = {}): X {
   return reduced("min", x, options);
 }
@@ -170,14 +174,16 @@ export function sumScatter<X extends AnyTensor>(x: X, options: CollectiveOptions
   }
   const { dtype, kind, exchanged } = exchangeOf("sum", node);
   const shape = [first / processes.size, ...rest];
-  const scattered = kind === "sum" ? "sumScatter" : undefined;
-  const made = scattered
-    ? collectiveNode(scattered, exchanged, shape, processes)
+  const made = kind === "sum"
+    ? collectiveNode("sumScatter", exchanged, shape, processes)
     : partOf(collectiveNode(kind, exchanged, node.shape, processes), shape, processes.rank);
   return wrap(castNode(made, dtype)) as X;
 }
 
-/** Sends an array to process `dst` when the result is evaluated, which is the array. */
+/**
+ * Sends an array to process `dst` when the result is evaluated, which is the array. Throws a {@link ValueError} if there is no such other
+ * process.
+ */
 export function send<X extends AnyTensor>(x: X, dst: number, options: CollectiveOptions = {}): X {
   const node = toNode("send", x);
   const processes = processesOf(options);
@@ -185,7 +191,7 @@ export function send<X extends AnyTensor>(x: X, dst: number, options: Collective
   return wrap(collectiveNode("send", node, node.shape, processes, peerOf("send", dst, processes))) as X;
 }
 
-/** An array of a shape and dtype that process `src` sends. */
+/** An array of a shape and dtype that process `src` sends. Throws a {@link ValueError} if there is no such other process. */
 export function recv(shape: readonly number[], dtype: Dtype, src: number, options: CollectiveOptions = {}): Tensor {
   const processes = processesOf(options);
   if (!processes) throw new ValueError("a group of one process has no other process to receive from");
@@ -194,7 +200,7 @@ export function recv(shape: readonly number[], dtype: Dtype, src: number, option
   return wrap(collectiveNode("receive", fullNode(0, [0], dtype), to, processes, peerOf("recv", src, processes)));
 }
 
-/** An array of the shape and dtype of `x` that process `src` sends. */
+/** An array of the shape and dtype of `x` that process `src` sends; see {@link recv}. */
 export function recvLike<X extends TensorLike>(x: X, src: number, options: CollectiveOptions = {}): Tensor {
   const { shape, dtype } = toNode("recvLike", x);
   return recv(shape, dtype, src, options);
