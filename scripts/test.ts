@@ -32,6 +32,8 @@ import { run, testFiles, TOOLS } from "./tools.ts";
 const MAX_GPU_PROCESSES = 3;
 /** Files that are named at the end. */
 const SLOWEST = 10;
+/** Characters of what a failed test says that are repeated at the end. */
+const MESSAGE = 400;
 /** Leaves out the tests that are another seed's. */
 const SHARE_TESTS = "tests/support/share_tests.ts";
 
@@ -41,6 +43,8 @@ interface Total {
   failed: number;
   readonly skipped: string[];
   readonly cases: TestCase[];
+  /** Runs that failed, each with its failed tests and what they say. */
+  readonly failures: string[];
   /** Seconds by {@link keyOf}. */
   readonly seconds: Record<string, number>;
 }
@@ -48,9 +52,15 @@ interface Total {
 /** The key of a duration. */
 const keyOf = ({ pass, file }: Run): string => `${pass} ${file}`;
 
-function addCounts(total: Total, { file }: Run, counts: Counts): void {
+function addCounts(total: Total, job: Run, counts: Counts): void {
+  const { file } = job;
   total.passed += counts.passed;
   total.failed += counts.failed;
+  if (counts.failed > 0) {
+    const failed = counts.cases.filter(({ outcome }) => outcome === "failed");
+    const lines = failed.map(({ name, message = "" }) => `\n    ${name}: ${message.slice(0, MESSAGE)}`);
+    total.failures.push(`${keyOf(job)}${lines.length > 0 ? lines.join("") : ": it ended before its report"}`);
+  }
   total.skipped.push(...counts.skipped.map((title) => `${file}: ${title}`));
   total.cases.push(...counts.cases);
 }
@@ -70,6 +80,7 @@ async function checkTypes(total: Total): Promise<void> {
   if (ok) return;
   console.log(`${stdout}\n${stderr}`);
   total.failed++;
+  total.failures.push("types");
 }
 
 /** Vulkan devices of this machine that can be used, by name. Loads the library, so it comes after the build. */
@@ -127,7 +138,7 @@ async function testAll(
   envOf: (run: Run) => Record<string, string>,
   processes: number,
 ): Promise<Total> {
-  const total: Total = { passed: 0, failed: 0, skipped: [], cases: [], seconds: {} };
+  const total: Total = { passed: 0, failed: 0, skipped: [], cases: [], failures: [], seconds: {} };
   const durations: Durations = await readDurations();
   const ordered = passes.flatMap((runs) => longestFirst(runs, keyOf, durations));
   const show = ordered.length === 1;
@@ -176,6 +187,7 @@ if (import.meta.main) {
     console.log(`skipped on this machine:\n  ${lacking.sort().join("\n  ")}`);
   }
   if (files.length > 1) printSlowest(total.seconds);
+  if (total.failures.length > 0) console.log(`failed:\n  ${total.failures.join("\n  ")}`);
   if (device === undefined && args.whole && tier !== "quick") {
     await writeResult("test", "deno task test", resultsOf(total.cases));
   }

@@ -48,7 +48,7 @@ Deno.test("tests count for the checks that name them", async () => {
     const cases = casesOf(await Deno.readTextFile(`${folder}/report.xml`));
     assertEquals(cases, [
       { file: "cli/generate_test.ts", name: `seed: a <b> & 'c' "d"`, outcome: "passed" },
-      { file: "cli/generate_test.ts", name: "seed fails", outcome: "failed" },
+      { file: "cli/generate_test.ts", name: "seed fails", outcome: "failed", message: "Uncaught Error: x" },
       { file: "cli/generate_test.ts", name: "a seed", outcome: "skipped" },
     ]);
     assertEquals(resultsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);

@@ -206,6 +206,8 @@ export interface TestCase {
   readonly file: string;
   readonly name: string;
   readonly outcome: "passed" | "failed" | "skipped";
+  /** What a failed one says. */
+  readonly message?: string;
 }
 
 /** Results of tests for the checks that they measure. */
@@ -231,9 +233,13 @@ export function casesOf(report: string): TestCase[] {
       (_, name: string) => ({ quot: '"', gt: ">", lt: "<", apos: "'", amp: "&" })[name] ?? "'",
     );
   const cases = report.matchAll(/<testcase name="([^"]*)" classname="([^"]*)"[^>]*?(?:\/>|>([^]*?)<\/testcase>)/g);
-  return Array.from(cases, ([, name, path, inside = ""]) => ({
-    file: path.replace(/^.*\btests\//, "").replace(/^\.\//, ""),
-    name: text(name),
-    outcome: /<(failure|error)\b/.test(inside) ? "failed" : inside.includes("<skipped") ? "skipped" : "passed",
-  }));
+  return Array.from(cases, ([, name, path, inside = ""]): TestCase => {
+    const message = /<(?:failure|error)\b(?: message="([^"]*)")?/.exec(inside);
+    return {
+      file: path.replace(/^.*\btests\//, "").replace(/^\.\//, ""),
+      name: text(name),
+      outcome: message ? "failed" : inside.includes("<skipped") ? "skipped" : "passed",
+      ...message && { message: text(message[1] ?? "") },
+    };
+  });
 }
