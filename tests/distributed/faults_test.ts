@@ -19,7 +19,7 @@ const FAULTS: readonly {
     name: "a process that does not come is named",
     ranks: 3,
     code: `const group = mx.distributed.init({ timeout: 3 });
-      if (group.rank() === 1) await new Promise((resolve) => setTimeout(resolve, 20_000));
+      if (group.rank() === 1) await new Promise((resolve) => setTimeout(resolve, 60_000));
       else mx.eval(mx.distributed.allSum(mx.ones([2])));`,
     says: /allSum\(\): after 3 s of 3 processes rank 1 did not come to exchange number 2/,
   },
@@ -37,7 +37,7 @@ const FAULTS: readonly {
     ranks: 2,
     code: `const group = mx.distributed.init({ timeout: 2 });
       if (group.rank() === 0) mx.eval(mx.distributed.recv([2], mx.float32, 1));
-      else await new Promise((resolve) => setTimeout(resolve, 20_000));`,
+      else await new Promise((resolve) => setTimeout(resolve, 60_000));`,
     says: /recv\(\): after 2 s rank 1 has not sent what rank 0 waits for/,
   },
   {
@@ -63,7 +63,7 @@ for (const { name, ranks, code, says } of FAULTS) {
     const ended = await mpirunCode(ranks, START + code, WASM);
     assert(ended.code !== 0, "it ended well");
     assertMatch(ended.stderr + ended.stdout, says);
-    assert(ended.seconds < 15, `${ended.seconds} s`); // 10 s after the fault, the start included
+    assert(ended.seconds < 45, `${ended.seconds} s`); // 10 s after the fault, the start on a busy machine included
   });
 }
 

@@ -277,7 +277,7 @@ deviceTest("wait() times out while work runs and ends with it", async (device) =
   assertEquals(device.wait(ticket, 0), false);
   const start = performance.now();
   device.wait(ticket, 1);
-  assert(performance.now() - start < 1000);
+  assert(performance.now() - start < 10_000);
   let turns = 0;
   const timer = setInterval(() => turns++, 1);
   while (!await device.waitAsync(ticket, 50));

@@ -12,9 +12,9 @@ import { testDevices } from "../support/devices/devices.ts";
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Resolves when the bytes in use are down to `bytes`, or after a second. */
+/** Resolves when the bytes in use are down to `bytes`, or after five seconds. */
 async function settled(bytes: number): Promise<number> {
-  for (let i = 0; i < 100 && mx.getActiveMemory() > bytes; i++) await sleep(10);
+  for (let i = 0; i < 500 && mx.getActiveMemory() > bytes; i++) await sleep(10);
   return mx.getActiveMemory();
 }
 
@@ -96,7 +96,7 @@ for (const device of testDevices()) {
     const start = performance.now();
     mx.eval(product);
     assertEquals(product.index(0, 0).item(), 512 * 512);
-    assert(performance.now() - start < 1000);
+    assert(performance.now() - start < 10_000);
     assertEquals(resolved, false); // in this very task
     await pending;
     mx.dispose(large, product);

@@ -7,6 +7,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { collect } from "../../src/schedule/plan/garbage.ts";
 import { testDevices } from "../support/devices/devices.ts";
+import { whenReleased } from "../support/devices/released.ts";
 
 type Parameters = Record<string, mx.AnyTensor>;
 
@@ -17,12 +18,12 @@ function close(a: unknown, b: unknown): boolean {
 for (const device of testDevices()) {
   const backend = mx.withDevice(device, getBackend);
   const test = (name: string, body: () => void): void =>
-    Deno.test(`${name} on ${device}`, () => {
+    Deno.test(`${name} on ${device}`, async () => {
       mx.setDefaultDevice(device);
       collect();
       const before = backend.liveObjects();
       mx.tidy(body);
-      collect();
+      await whenReleased(() => backend.liveObjects().buffers, before.buffers);
       assertEquals(backend.liveObjects(), before, "buffers or Plans leaked");
     });
 

@@ -9,6 +9,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { nodeOf } from "../../src/array/tensor/tensor.ts";
 import { collect } from "../../src/schedule/plan/garbage.ts";
 import { testDevices } from "../support/devices/devices.ts";
+import { whenReleased } from "../support/devices/released.ts";
 
 const WIDTH = 256, CLASSES = 8, ROWS = 32;
 
@@ -129,18 +130,16 @@ for (const device of testDevices()) {
         collect();
         const before = mx.getActiveMemory(), objects = backend.liveObjects();
         const found = nothing();
-        await run(way, device === "wasm" ? 1000 : 200, found);
+        await run(way, device === "wasm" ? 400 : 200, found);
         const { early, late, losses } = found;
         const text = JSON.stringify({ before, early, late });
         // A step makes 0.3 to 1.2 MB and holds 0.9 at most. Forgotten arrays may reach the 48 MiB of garbage.ts, and
-        // its generations keep up to 12 of them in all steps of a window. A leak would add 0.3 for each of 100 or 500
+        // its generations keep up to 12 of them in all steps of a window. A leak would add 0.3 for each of 120 or 240
         // steps.
         assert(early.most - before < 52e6 && late.most - before < 52e6, text);
         assert(late.least - early.least < 16e6, text);
         assert(losses.every(Number.isFinite) && losses.at(-1)! < losses[0] / 2, `${losses[0]} to ${losses.at(-1)}`);
-        await new Promise((resolve) => setTimeout(resolve));
-        collect();
-        assertEquals(mx.getActiveMemory(), before);
+        assertEquals(await whenReleased(mx.getActiveMemory, before), before);
         assertEquals(backend.liveObjects(), objects, "buffers or Plans leaked");
         // The same bits at every run, whatever was collected in between.
         const key = `${way} ${device}`, curve = losses.slice(0, 200);

@@ -58,7 +58,7 @@ Deno.test("readFile() reads regular files up to a size, and refuses everything e
       const start = performance.now();
       const error = assertThrows(() => readFile(path, 2), FileError, message);
       assertEquals([error.code, error.message], [code, message]);
-      assert(performance.now() - start < 100, path);
+      assert(performance.now() - start < 5000, path);
     }
   });
 });
@@ -234,7 +234,7 @@ Deno.test("load({ verify }) ends on an abort, and while other code runs", async 
     setTimeout(() => controller.abort(new Error("enough")), 20);
     const options = { device: "wasm", verify: { [WEIGHTS]: "0".repeat(64) }, signal: controller.signal };
     await assertRejects(() => mx.lm.load(dir, options), Error, "enough");
-    assert(performance.now() - start < 4000); // eight seconds and more would be all of it
+    assert(performance.now() - start < 7000); // eight seconds and more would be all of it
   });
 });
 

@@ -124,7 +124,7 @@ Deno.test("an index that is none, or leads out of the folder, is refused", async
     index.truncateSync(2 ** 30);
     const start = performance.now();
     await refuses(dir, `${INDEX_FILE} has 1073741824 bytes, at most 33554432 are allowed`);
-    assert(performance.now() - start < 2000);
+    assert(performance.now() - start < 20_000);
   });
 });
 

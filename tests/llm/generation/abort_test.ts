@@ -73,7 +73,7 @@ for (const device of DEVICES) {
     const start = performance.now();
     assertEquals(await mx.lm.generate(model, tokenizer, long, { ...options, cache, cachePrompt: true }), expected);
     const next = performance.now() - start;
-    assert(next < 2 * usual + 500, `${next} ms behind aborts, ${usual} ms otherwise`);
+    assert(next < 3 * usual + 5000, `${next} ms after aborts, ${usual} ms otherwise`);
 
     cache.dispose();
     for (let i = 0; i < 200 && mx.getActiveMemory() > before; i++) await sleep(10);

@@ -7,6 +7,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../../support/devices/devices.ts";
+import { whenReleased } from "../../support/devices/released.ts";
 import { drawSome } from "../../support/draw_cases.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { decodingModel } from "../../../src/llm/models/mod.ts";
@@ -67,7 +68,7 @@ for (const device of testDevices()) {
     assert(rest.promptTps > 0 && rest.generationTps > 0);
     await model.traces.idle();
     model[Symbol.dispose]();
-    assertEquals(mx.getActiveMemory(), before);
+    assertEquals(await whenReleased(mx.getActiveMemory, before), before);
   });
 
   const prompts = GOLDEN.slice(0, 4).map((g) => g.prompt);
@@ -310,10 +311,7 @@ test("an abort ends the wait for a batch's prompts at once, and their memory goe
     backend.waitAsync = wait;
     gate.resolve();
   }
-  for (let i = 0; i < 2000 && mx.getActiveMemory() > before; i++) {
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-  assert(mx.getActiveMemory() <= before);
+  assert(await whenReleased(mx.getActiveMemory, before) <= before);
 });
 
 test("a prompt of a batch is submitted while the one before is read, where rows cost little", async () => {

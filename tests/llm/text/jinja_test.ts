@@ -191,7 +191,7 @@ Deno.test("templates that take too much end soon in an error", async (t) => {
       const before = performance.now();
       await assertRejects(() => rendered(template.slice(0, 262_144)), LlmError, "config: chat_template: line 1: ");
       const milliseconds = performance.now() - before;
-      assert(milliseconds < 4000, `${milliseconds} ms`);
+      assert(milliseconds < 20_000, `${milliseconds} ms`);
     });
   }
 });
