@@ -112,7 +112,7 @@ async function testGpu(args: Arguments, files: readonly string[], device: string
 
 /** Runs a tier: the CPU, then Vulkan devices if there are some. */
 async function testTier(args: Arguments, files: readonly string[]): Promise<Total> {
-  const runs = files.flatMap((file) => runsOf(file, args.tier));
+  const runs = files.flatMap((file) => runsOf(file, args.tier, args.seed));
   const names = (await vulkanDevices()).map(({ name }) => name);
   const layers = await validation();
   const tier = { VKMX_TEST_TIER: args.tier, VKMX_TEST_SEED: args.seed };

@@ -9,10 +9,10 @@ import { drawCover } from "./support/draw_cases.ts";
 
 Deno.test("every test file is in the table, and in each tier that follows its first", () => {
   for (const file of testFiles()) {
-    const counts = TIERS.map((tier) => runsOf(file, tier).length);
+    const counts = TIERS.map((tier) => runsOf(file, tier, "0").length);
     assert(counts[2] > 0 && counts[0] <= counts[1] && counts[1] <= counts[2], `${file}: ${counts}`);
   }
-  assertThrows(() => runsOf("elsewhere/a_test.ts", "full"), Error, "no entry for elsewhere/a_test.ts");
+  assertThrows(() => runsOf("elsewhere/a_test.ts", "full", "0"), Error, "no entry for elsewhere/a_test.ts");
 });
 
 Deno.test("files with tests on every device run on Vulkan in the full tier", async () => {
@@ -20,9 +20,19 @@ Deno.test("files with tests on every device run on Vulkan in the full tier", asy
   for (const file of testFiles()) {
     const text = await Deno.readTextFile(ROOT + file);
     if (!EACH_DEVICE.test(text)) continue;
-    if (!runsOf(file, "full").some(({ pass }) => pass === "vulkan")) missing.push(file);
+    if (!runsOf(file, "full", "0").some(({ pass }) => pass === "vulkan")) missing.push(file);
   }
   assertEquals(missing, []);
+});
+
+Deno.test("files that take turns on Vulkan have each had one after three days", () => {
+  const onVulkan = (seed: string): string[] =>
+    testFiles().filter((file) => runsOf(file, "gate", seed).some(({ pass }) => pass === "vulkan"));
+  const days = ["2026-11-29", "2026-11-30", "2026-12-01"].map(onVulkan);
+  const all = new Set(days.flat());
+  for (const day of days) assert(day.length < all.size - 5, `${day.length} of ${all.size}`);
+  assert(["2026-12-02", "2026-12-03", "2026-12-04"].flatMap(onVulkan).every((file) => all.has(file)));
+  assert(all.has("tests/llm/engine/engine_life_test.ts"));
 });
 
 Deno.test("a draw repeats itself with its seed, has every feature, and differs with other seeds", () => {

@@ -13,6 +13,7 @@
  */
 
 import { ROOT } from "../tools.ts";
+import { hashOf, turnOf } from "./seed.ts";
 
 /** The tiers, each with all of those before it. */
 export const TIERS = ["quick", "gate", "full"] as const;
@@ -37,6 +38,13 @@ interface Entry {
    * See tests/support/share_tests.ts.
    */
   readonly share?: number;
+  /** One in so many tests runs on the CPU before the full tier. For files of hundreds of tests of one form. */
+  readonly shareOnCpu?: number;
+  /**
+   * One in so many of these files runs on software Vulkan before the full tier; the seed says which. For files of parts above the
+   * kernels, which do the same on all devices.
+   */
+  readonly turns?: number;
   /**
    * LLVM compiles the shaders of software Vulkan without its optimizations before the full tier. For files that compile longer than
    * they compute: the code runs several times as long.
@@ -49,7 +57,7 @@ interface Entry {
 const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
   { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
-  { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 2 },
+  { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 4 },
   { files: /^tests\/cli\//, cpu: "gate", oneThread: true },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
   { files: /^tests\/notebook\//, cpu: "gate" },
@@ -94,12 +102,21 @@ const ENTRIES: readonly Entry[] = [
     validated: true,
     unoptimized: true,
   },
-  { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate", share: 2 },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
-  { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10 },
+  { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10, turns: 3 },
+  {
+    files: /^tests\/llm\/(engine\/(choice|engine_refusals)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 5,
+    turns: 3,
+  },
+  { files: /^tests\/llm\/engine\/engine_(embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
+  { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   {
     files:
       /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|layer_features|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
@@ -119,7 +136,7 @@ const ENTRIES: readonly Entry[] = [
   // Long ones whose parts have quick tests of their own.
   {
     files:
-      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|mlx_lm_families|engine_life|engine_embed|abort|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
+      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|abort|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
     cpu: "gate",
     vulkan: "gate",
     share: 5,
@@ -184,13 +201,18 @@ export function wholeRun(file: string): Run {
   };
 }
 
-/** The runs of a file. Throws where the table does not know it. */
-export function runsOf(file: string, tier: Tier): readonly Run[] {
+/** Whether it is a file's turn. */
+function inTurn(file: string, turns: number, seed: string): boolean {
+  return (hashOf(file) + turnOf(seed)) % turns === 0;
+}
+
+/** The runs of a file with a seed. Throws where the table does not know it. */
+export function runsOf(file: string, tier: Tier, seed: string): readonly Run[] {
   const entry = ENTRIES.find(({ files }) => files.test(file));
   if (!entry) throw new Error(`scripts/test/tiers.ts has no entry for ${file}`);
   const early = tier !== "full";
   const whole = { ...wholeRun(file), oneThread: early && entry.oneThread === true };
-  const onCpu: Run = { ...whole, pass: "cpu" };
+  const onCpu: Run = { ...whole, pass: "cpu", share: early ? entry.shareOnCpu ?? 1 : 1 };
   const onVulkan: Run = {
     ...whole,
     validated: entry.validated === true,
@@ -200,7 +222,8 @@ export function runsOf(file: string, tier: Tier): readonly Run[] {
   if (entry.whole) return has(tier, entry.cpu) ? [onVulkan] : [];
   return [
     ...has(tier, entry.cpu) ? [onCpu] : [],
-    ...has(tier, entry.vulkan) && EACH_DEVICE.test(Deno.readTextFileSync(ROOT + file))
+    ...has(tier, entry.vulkan) && (!early || inTurn(file, entry.turns ?? 1, seed)) &&
+        EACH_DEVICE.test(Deno.readTextFileSync(ROOT + file))
       ? [{ ...onVulkan, shareOf: "vulkan" as const, filter: ["--filter", "/vulkan:\\d/"] }]
       : [],
   ];
