@@ -263,7 +263,7 @@ Deno.test("the Deno namespace stays in ffi/ and in the command line", async () =
 });
 
 const PRINTS = /\bconsole\./;
-const AT_EXIT = /["'`](before)?unload["'`]/;
+const AT_EXIT = /EventListener\(\s*["'`](before)?unload["'`]/;
 
 Deno.test("arrays and the scheduler print nothing and listen to no end of the program", async () => {
   for (const folder of ["src/array", "src/schedule", "src/graph"]) {

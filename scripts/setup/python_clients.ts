@@ -1,5 +1,5 @@
 /**
- * The clients of the APIs of OpenAI and Anthropic for Python, which tests ask the server with: from PyPI into .tools.
+ * The clients of the APIs of OpenAI, Anthropic and ollama for Python, which tests ask the server with: from PyPI into .tools.
  *
  * @module
  */
@@ -11,7 +11,7 @@ const REQUIREMENTS = "python_clients.txt";
 /** The clients and what they need, in the versions that `scripts/setup/python_clients.txt` pins. */
 export const PYTHON_CLIENTS: readonly Pinned[] = pinnedIn(REQUIREMENTS);
 
-/** Provides openai and anthropic. Undefined, after a line that says why, if they cannot be had. */
+/** Provides openai, anthropic and ollama. Undefined, after a line that says why, if they cannot be had. */
 export function providePythonClients(): Promise<Python | undefined> {
-  return providePackages("clients for Python", REQUIREMENTS, "python_clients", ["openai", "anthropic"]);
+  return providePackages("clients for Python", REQUIREMENTS, "python_clients", ["openai", "anthropic", "ollama"]);
 }

@@ -117,6 +117,7 @@ export const KINDS: readonly SoakKind[] = [
     units: { wasm: 100, vulkan: 50, quick: 10 },
     start: async (device) => {
       const server = await Server.start({
+        version: "0.0.0",
         hostname: "127.0.0.1",
         port: 0,
         models: ["tiny-qwen3"],

@@ -24,7 +24,7 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   },
   chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
   serve: {
-    summary: "serve models over HTTP: the APIs of OpenAI and Anthropic",
+    summary: "serve models over HTTP: the APIs of OpenAI, Anthropic, ollama",
     load: () => import("./commands/serve.ts"),
   },
   pull: { summary: "download a model of the Hugging Face Hub", load: () => import("./commands/pull.ts") },

@@ -7,6 +7,8 @@
 import { basename } from "node:path";
 import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
+import { find } from "../../ffi/store.ts";
+import { VERSION } from "../../ffi/version.ts";
 import { deviceMemory, lm, withDevice } from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { openModel } from "../server/open.ts";
@@ -21,7 +23,7 @@ import type { Program } from "./program.ts";
 const FLAGS = {
   "model": {
     ...MODEL_FLAG.model,
-    help: "model directory or name of the Hugging Face Hub; may be given several times (tiny-qwen3)",
+    help: "model directory, GGUF file or name of the hub; may be given several times (tiny-qwen3)",
     many: true,
   },
   "host": {
@@ -90,7 +92,7 @@ const FLAGS = {
 } as const satisfies Flags;
 
 const ABOUT =
-  `Serves models over HTTP with the APIs of OpenAI and Anthropic. When it is ready, one line on stderr has its
+  `Serves models over HTTP with the APIs of OpenAI, Anthropic and ollama. When it is ready, one line on stderr has its
 address. After SIGTERM or Ctrl-C it answers the requests that are there and ends.
 A model is loaded when a request asks for it, the first one at the start. See docs/server.md.`;
 
@@ -126,6 +128,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   const server = await Server.start({
     hostname: host,
     port,
+    version: VERSION,
     models: [...models.keys()],
     apiKey,
     cors: values.cors ?? [],
@@ -140,6 +143,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
       deviceName = opened.device;
       return opened;
     },
+    describe: (id) => describeModel(models.get(id)!),
     onRequest: (entry) => json && logJson({ event: "request", ...rounded(entry) }),
     onError: (error) => {
       const message = messageOf(error);
@@ -161,23 +165,25 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   return 0;
 }
 
-/** Models by the names that clients ask for: those of the hub as they are, folders by their last part. */
+/** Models by the names that clients ask for: those of the hub as they are, folders and files by their last part without ".gguf". */
 function namesOf(given: readonly string[] | undefined): ReadonlyMap<string, string | URL> {
   if (given === undefined) return new Map([[EMBEDDED, lm.EMBEDDED_MODEL]]);
   const models = new Map<string, string>();
   for (const model of given) {
-    const name = isFolder(model) ? basename(Deno.realPathSync(model)) : model;
+    const name = find(model) ? basename(Deno.realPathSync(model), ".gguf") : model;
     if (models.has(name)) throw new UsageError(`--model names ${quoted(name)} twice: names must differ`);
     models.set(name, model);
   }
   return models;
 }
 
-function isFolder(path: string): boolean {
+/** What a model is; undefined if its files are not there, or are of no model that can be read. */
+async function describeModel(model: string | URL): Promise<lm.ModelInfo | undefined> {
   try {
-    return Deno.statSync(path).isDirectory;
-  } catch {
-    return false;
+    return await lm.inspect(model instanceof URL || find(model) ? model : lm.hub.show(model)[0].path);
+  } catch (error) {
+    if (error instanceof lm.LlmError) return undefined;
+    throw error;
   }
 }
 

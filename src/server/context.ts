@@ -5,6 +5,7 @@
  */
 
 import { BodyError, type HttpReply, type HttpRequest } from "../../ffi/http/server.ts";
+import type { lm } from "../../mod.ts";
 import { ApiError } from "./errors.ts";
 import type { Kind } from "./fields.ts";
 import type { Metrics } from "./metrics.ts";
@@ -19,6 +20,10 @@ export interface Context {
   readonly models: Models;
   readonly metrics: Metrics;
   readonly responses: ResponseStore;
+  /** The version of the package. */
+  readonly version: string;
+  /** Tells what the model of a name is; undefined if its files are not there yet. */
+  readonly describe: (id: string) => Promise<lm.ModelInfo | undefined>;
   /** Notes an error that came after the reply had begun. */
   readonly report: (error: unknown) => void;
   /** The body, of a shape. Throws an ApiError that names what is wrong. */

@@ -29,6 +29,9 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
   503: ["server_error", "overloaded_error"],
 };
 
+/** The form of errors of an API. */
+export type ErrorForm = "openai" | "anthropic" | "ollama";
+
 /** An error that becomes a reply. */
 export class ApiError extends Error {
   /** The status code of the reply. */
@@ -43,6 +46,11 @@ export class ApiError extends Error {
     this.details = details;
   }
 
+  /** The body of the reply in the form of an API. */
+  bodyOf(form: ErrorForm): unknown {
+    return form === "openai" ? this.body : form === "anthropic" ? this.anthropicBody : this.ollamaBody;
+  }
+
   /** The body of the reply as the OpenAI API has it. */
   get body(): { readonly error: Record<string, unknown> } {
     const { param = null, code = null } = this.details;
@@ -52,6 +60,11 @@ export class ApiError extends Error {
   /** The body of the reply as the Anthropic API has it. */
   get anthropicBody(): { readonly type: "error"; readonly error: Record<string, unknown> } {
     return { type: "error", error: { type: TYPES[this.status][1], message: this.message } };
+  }
+
+  /** The body of the reply as ollama's API has it. */
+  get ollamaBody(): { readonly error: string } {
+    return { error: this.message };
   }
 }
 

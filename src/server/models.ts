@@ -34,6 +34,9 @@ export interface ModelsOptions {
   readonly onError?: (error: unknown) => void;
 }
 
+/** Longest time that a timer takes. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /** A model in use; it stays loaded until this is disposed. */
 export interface Lease extends Disposable {
   /** The model. */
@@ -52,6 +55,10 @@ interface Entry {
   closing: Promise<unknown>;
   leases: number;
   lastUsed: number;
+  /** Milliseconds after its last request when it is unloaded; the requests may say. */
+  keepAliveMs: number;
+  /** When that is, in milliseconds since 1970, if no request comes. */
+  expires: number;
   timer?: ReturnType<typeof setTimeout>;
 }
 
@@ -66,8 +73,11 @@ export class Models implements AsyncDisposable {
   /** Offers models by name; the first is the one of requests that name none. None is loaded yet. */
   constructor(ids: readonly string[], options: ModelsOptions) {
     const created = Math.floor(Date.now() / 1000);
+    const { unloadAfterMs: keepAliveMs = Infinity } = options;
     this.#entries = new Map(
-      ids.map((id) => [id, { created, closing: Promise.resolve(), leases: 0, lastUsed: 0 }]),
+      ids.map((
+        id,
+      ) => [id, { created, closing: Promise.resolve(), leases: 0, lastUsed: 0, keepAliveMs, expires: Infinity }]),
     );
     this.#options = options;
   }
@@ -82,6 +92,11 @@ export class Models implements AsyncDisposable {
     return Array.from(this.#entries.values()).flatMap(({ served }) => served ?? []);
   }
 
+  /** When a model is unloaded if no request comes, in milliseconds since 1970; Infinity if it stays or is in use. */
+  expiresAt(id: string): number {
+    return this.#entries.get(id)?.expires ?? Infinity;
+  }
+
   /** The name of a request's model, default the first. Throws an ApiError if there is no such model. */
   resolve(id: string | undefined): string {
     const found = id ?? this.#entries.keys().next().value!;
@@ -94,12 +109,15 @@ export class Models implements AsyncDisposable {
 
   /**
    * A model, loaded if it is not. Throws an ApiError if there is none of that name, or what its load throws. That is an LlmError with
-   * code "memory" if it does not fit beside the models in use.
+   * code "memory" if it does not fit beside the models in use. `keepAliveMs` says how long it stays after its last request, from now on;
+   * default as before.
    */
-  async lease(id: string | undefined): Promise<Lease> {
+  async lease(id: string | undefined, keepAliveMs?: number): Promise<Lease> {
     const name = this.resolve(id);
     const entry = this.#entries.get(name)!;
     entry.leases++;
+    entry.keepAliveMs = keepAliveMs ?? entry.keepAliveMs;
+    entry.expires = Infinity;
     clearTimeout(entry.timer);
     if (entry.served?.engine.failure !== undefined) this.#replace(entry);
     try {
@@ -172,8 +190,10 @@ export class Models implements AsyncDisposable {
 
   #release(entry: Entry): void {
     entry.lastUsed = ++this.#uses;
-    if (--entry.leases > 0 || this.#options.unloadAfterMs === undefined) return;
-    entry.timer = setTimeout(() => void this.#unload(entry).catch(this.#options.onError), this.#options.unloadAfterMs);
+    if (--entry.leases > 0 || entry.keepAliveMs === Infinity) return;
+    entry.expires = Date.now() + entry.keepAliveMs;
+    const after = Math.min(entry.keepAliveMs, MAX_TIMER_MS);
+    entry.timer = setTimeout(() => void this.#unload(entry).catch(this.#options.onError), after);
   }
 
   /** Unloads a model; requests that come meanwhile wait and load it again. */

@@ -7,6 +7,10 @@
 import type { HttpReply } from "../../ffi/http/server.ts";
 import { countTokens, messages } from "./anthropic/messages.ts";
 import type { Context } from "./context.ts";
+import type { ErrorForm } from "./errors.ts";
+import { chat, generate } from "./ollama/answers.ts";
+import { embed, embedOne } from "./ollama/embed.ts";
+import { listRunning, listTags, pull, show, version } from "./ollama/models.ts";
 import { chatCompletions } from "./openai/chat_completions.ts";
 import { completions } from "./openai/completions.ts";
 import { embeddings } from "./openai/embeddings.ts";
@@ -21,7 +25,7 @@ export interface Route {
   /** Its path; a `*` at the end stands for any text. */
   readonly path: string;
   /** The form of its errors. Default OpenAI's. */
-  readonly errors?: "anthropic";
+  readonly errors?: ErrorForm;
   /** Whether it needs no key. */
   readonly isOpen?: true;
   /** Answers a request; what it throws becomes a reply. */
@@ -43,6 +47,15 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", path: "/v1/messages", errors: "anthropic", answer: messages },
   { method: "POST", path: "/v1/messages/count_tokens", errors: "anthropic", answer: countTokens },
   { method: "POST", path: "/v1/embeddings", answer: embeddings },
+  { method: "POST", path: "/api/chat", errors: "ollama", answer: chat },
+  { method: "POST", path: "/api/generate", errors: "ollama", answer: generate },
+  { method: "POST", path: "/api/embed", errors: "ollama", answer: embed },
+  { method: "POST", path: "/api/embeddings", errors: "ollama", answer: embedOne },
+  { method: "GET", path: "/api/tags", errors: "ollama", answer: listTags },
+  { method: "GET", path: "/api/ps", errors: "ollama", answer: listRunning },
+  { method: "POST", path: "/api/show", errors: "ollama", answer: show },
+  { method: "POST", path: "/api/pull", errors: "ollama", answer: pull },
+  { method: "GET", path: "/api/version", errors: "ollama", answer: version },
   { method: "POST", path: "/tokenize", answer: tokenize },
   { method: "POST", path: "/detokenize", answer: detokenize },
   { method: "POST", path: "/apply-template", answer: applyTemplate },

@@ -24,7 +24,7 @@ export interface ServedEngine extends AsyncDisposable {
 }
 
 /** A loaded model with its engine, which the model outlives. */
-export interface Served extends Pick<lm.Loaded, "model" | "tokenizer" | "generationConfig"> {
+export interface Served extends Pick<lm.Loaded, "config" | "model" | "tokenizer" | "generationConfig"> {
   /** The name that clients ask for. */
   readonly id: string;
   /** Bytes of the device that its weights and pages take. */

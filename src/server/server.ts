@@ -11,6 +11,7 @@ import {
   type HttpServer,
   serveHttp,
 } from "../../ffi/http/server.ts";
+import type { lm } from "../../mod.ts";
 import { checkKey, corsHeaders } from "./access.ts";
 import { type Context, jsonReply, readJson } from "./context.ts";
 import { ApiError, toApiError } from "./errors.ts";
@@ -35,10 +36,14 @@ export interface ServerOptions {
   readonly hostname: string;
   /** 0 takes a free one. */
   readonly port: number;
+  /** The version that /api/version tells. */
+  readonly version: string;
   /** Names of the models. The first is loaded at once, and the one of requests that name none. */
   readonly models: readonly string[];
   /** Loads the model of a name. Throws an LlmError with code "memory" if it needs more than there is room. */
   readonly open: (id: string, room: Room) => Promise<Served>;
+  /** Tells what the model of a name is, loaded or not; undefined if its files are not there yet. Default never known. */
+  readonly describe?: (id: string) => Promise<lm.ModelInfo | undefined>;
   /** Bytes of the device for the weights and pages of all models. Default no limit. */
   readonly memoryBytes?: number | undefined;
   /** Milliseconds without a request after which a model is unloaded. Default never. */
@@ -124,8 +129,8 @@ export class Server {
     } catch (error) {
       if (!request.signal.aborted) this.#report(error);
       const api = toApiError(error);
-      const body = "route" in found && found.route.errors === "anthropic" ? api.anthropicBody : api.body;
-      reply = jsonReply(api.status, body, api.details.headers);
+      const form = "route" in found ? found.route.errors : undefined;
+      reply = jsonReply(api.status, api.bodyOf(form ?? "openai"), api.details.headers);
     }
     reply = { ...reply, headers: { ...headers, ...reply.headers } };
     if (typeof reply.body === "object") return { ...reply, body: ended(reply.body, () => finish(reply.status)) };
@@ -140,6 +145,8 @@ export class Server {
       models: this.#models,
       metrics: this.#metrics,
       responses: this.#responses,
+      version: this.#options.version,
+      describe: this.#options.describe ?? (() => Promise.resolve(undefined)),
       report: (error) => {
         if (!request.signal.aborted) this.#report(error);
       },

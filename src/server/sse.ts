@@ -1,5 +1,5 @@
 /**
- * Replies that are streams of events (server-sent events of the HTML standard).
+ * Replies that are streams: of events (server-sent events of the HTML standard), or of JSON values on a line each.
  *
  * @module
  */
@@ -11,7 +11,15 @@ import { type ApiError, toApiError } from "./errors.ts";
 const FIRST_MS = 1000;
 /** After so long without an event a comment is sent, so that nothing between takes the connection for idle. */
 const PING_MS = 15_000;
-const PING = ": ping\n\n";
+
+/** Forms of streams. */
+const EVENTS = { type: "text/event-stream; charset=utf-8", ping: ": ping\n\n" } as const;
+const LINES = { type: "application/x-ndjson" } as const;
+/** The form of a stream: its type, and what its readers skip. */
+interface Form {
+  readonly type: string;
+  readonly ping?: string;
+}
 
 /** An event: its data, and its name where the API has names. */
 export function event(data: unknown, name?: string): string {
@@ -20,37 +28,61 @@ export function event(data: unknown, name?: string): string {
   }\n\n`;
 }
 
+/** A JSON value on a line. */
+export function line(value: unknown): string {
+  return `${JSON.stringify(value)}\n`;
+}
+
 /**
  * The reply that sends events as they come. An error before the first event is thrown, unless that takes long; a later one becomes
  * the last event, which `describe` makes of it.
  */
-export async function eventReply(
+export function eventReply(
   events: AsyncGenerator<string, void, void>,
   describe: (error: ApiError) => string,
   onError: (error: unknown) => void,
 ): Promise<HttpReply> {
-  const first = events.next();
+  return streamReply(EVENTS, events, describe, onError);
+}
+
+/** The same of lines. */
+export function lineReply(
+  lines: AsyncGenerator<string, void, void>,
+  describe: (error: ApiError) => string,
+  onError: (error: unknown) => void,
+): Promise<HttpReply> {
+  return streamReply(LINES, lines, describe, onError);
+}
+
+async function streamReply(
+  form: Form,
+  pieces: AsyncGenerator<string, void, void>,
+  describe: (error: ApiError) => string,
+  onError: (error: unknown) => void,
+): Promise<HttpReply> {
+  const first = pieces.next();
   await settledWithin(first, FIRST_MS);
   return {
     status: 200,
     headers: {
-      "content-type": "text/event-stream; charset=utf-8",
+      "content-type": form.type,
       "cache-control": "no-cache",
       "x-accel-buffering": "no",
     },
-    body: body(events, first, describe, onError),
+    body: body(form, pieces, first, describe, onError),
   };
 }
 
 async function* body(
-  events: AsyncGenerator<string, void, void>,
+  { ping }: Form,
+  pieces: AsyncGenerator<string, void, void>,
   first: Promise<IteratorResult<string, void>>,
   describe: (error: ApiError) => string,
   onError: (error: unknown) => void,
 ): AsyncGenerator<string, void, void> {
   try {
-    for (let next = first;; next = events.next()) {
-      while (!await settledWithin(next, PING_MS)) yield PING;
+    for (let next = first;; next = pieces.next()) {
+      if (ping !== undefined) { while (!await settledWithin(next, PING_MS)) yield ping; }
       const result = await next;
       if (result.done) return;
       yield result.value;
@@ -59,7 +91,7 @@ async function* body(
     onError(error);
     yield describe(toApiError(error));
   } finally {
-    await events.return();
+    await pieces.return();
   }
 }
 

@@ -18,7 +18,7 @@ Deno.test({
   fn: async () => {
     await using server = await start();
     const snippets = blocks("ts ignore");
-    assertEquals(snippets.length, 3);
+    assertEquals(snippets.length, 4);
     for (const snippet of snippets) assert((await runProgram(snippet, server)).trim() !== "", snippet);
   },
 });
@@ -33,7 +33,7 @@ Deno.test({
   },
 });
 
-const [OPENAI, ANTHROPIC, COMPATIBLE, AI] = CLIENTS;
+const [OPENAI, ANTHROPIC, COMPATIBLE, AI, OLLAMA] = CLIENTS;
 
 Deno.test({
   ...await needing("openai streams, calls functions, embeds, parses and raises its errors", "npm clients"),
@@ -141,6 +141,59 @@ say((await generateText({ model: vkmx("caller"), prompt: "Weather?", tools: { we
       "I am Tiny Qwen, a demonstration model. I can tell short stories and answer simple questions.",
       [true, true],
       "It is sunny in Paris.",
+    ]);
+  },
+});
+
+Deno.test({
+  ...await needing("ollama streams, thinks, calls functions, embeds, lists and raises its errors", "npm clients"),
+  fn: async () => {
+    await using server = await start();
+    const output = await runProgram(
+      `
+import { Ollama } from "${OLLAMA}";
+const client = new Ollama({ host: "${LOCAL}" });
+const say = (value) => console.log(JSON.stringify(value));
+const sum = { model: "${TINY}", messages: [{ role: "user", content: "What is 17 + 25?" }], think: false, options: { temperature: 0 } };
+say((await client.chat(sum)).message.content);
+let text = "";
+for await (const part of await client.chat({ ...sum, stream: true })) text += part.message.content;
+say(text);
+const { message } = await client.chat({ ...sum, think: true, messages: [{ role: "user", content: "Hi what is your name" }] });
+say([message.thinking.length > 0, message.content.length > 0]);
+const tools = [{ type: "function", function: { name: "weather", description: "d", parameters: { type: "object", properties: {} } } }];
+const messages = [{ role: "user", content: "Weather?" }];
+const { message: call } = await client.chat({ model: "caller", messages, tools });
+say(call.tool_calls[0].function);
+messages.push(call, { role: "tool", tool_name: "weather", content: "rain" });
+say((await client.chat({ model: "caller", messages, tools })).message.content);
+say((await client.generate({ model: "${TINY}", prompt: "Once upon a time", raw: true, options: { num_predict: 3, temperature: 0 } })).response);
+say((await client.embed({ model: "${TINY}", input: ["a", "b"] })).embeddings.map((row) => row.length));
+say((await client.list()).models.map(({ name }) => name));
+say((await client.show({ model: "${TINY}" })).details.family);
+say((await client.ps()).models.length > 0);
+say((await client.pull({ model: "${TINY}" })).status);
+try {
+  await client.chat({ ...sum, model: "elsewhere" });
+} catch (error) {
+  say([error.status_code, error.message]);
+}
+`,
+      server,
+    );
+    assertEquals(output.trimEnd().split("\n").map((line) => JSON.parse(line)), [
+      "The answer is 42.",
+      "The answer is 42.",
+      [true, true],
+      { name: "weather", arguments: { city: "Paris" } },
+      "It is rain.",
+      ", there was",
+      [256, 256],
+      [TINY, "caller"],
+      "qwen3",
+      true,
+      "success",
+      [404, 'There is no model "elsewhere": GET /v1/models lists all'],
     ]);
   },
 });

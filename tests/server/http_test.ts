@@ -276,6 +276,7 @@ Deno.test("an address that cannot be had is named, and what was loaded is freed"
       Server.start({
         hostname: "127.0.0.1",
         port: 0,
+        version: "0.0.0",
         models: ["x"],
         open: () => Promise.reject(new Error("no such model")),
       }),

@@ -77,6 +77,40 @@ const BODIES: Readonly<Record<string, readonly Record<string, Json>[]>> = {
     },
   ],
   "/v1/messages/count_tokens": [{ messages: [{ role: "user", content: "a" }], system: "s" }],
+  "/api/chat": [
+    {
+      model: "scripted",
+      messages: [
+        { role: "system", content: "s" },
+        {
+          role: "assistant",
+          content: "",
+          thinking: "t",
+          tool_calls: [{ function: { name: "f", arguments: { a: 1 } } }],
+        },
+        { role: "tool", content: "1", tool_name: "f" },
+        { role: "user", content: "a", images: [] },
+      ],
+      tools: [TOOL],
+      format: { type: "object" },
+      options: {
+        num_predict: 3,
+        temperature: 1,
+        top_k: 3,
+        stop: ["x"],
+        repeat_penalty: 1.1,
+        repeat_last_n: -1,
+        seed: 1,
+      },
+      keep_alive: "5m",
+      think: true,
+      logprobs: true,
+      top_logprobs: 2,
+    },
+    { messages: [{ role: "user", content: "a" }], stream: false },
+  ],
+  "/api/generate": [{ prompt: "a", system: "s", raw: true, suffix: "", format: "json", keep_alive: -1, stream: false }],
+  "/api/show": [{ model: "scripted:latest" }],
   "/tokenize": [{ content: "a <|im_end|>", add_special: true, with_pieces: true }],
   "/detokenize": [{ tokens: [1, 2, 4000] }],
   "/apply-template": [{ messages: [{ role: "user", content: "a" }], chat_template_kwargs: { enable_thinking: false } }],
@@ -159,8 +193,9 @@ Deno.test(`${COUNT} damaged requests have an answer each, and the server goes on
       if (response.status === 200) continue;
       refused++;
       const { error } = JSON.parse(reply);
+      const message = path.startsWith("/api/") ? error : error.message;
       assert(
-        typeof error.message === "string" && error.message.length < 1000 && !/\n|\bat .*:\d+:\d+/.test(error.message),
+        typeof message === "string" && message.length < 1000 && !/\n|\bat .*:\d+:\d+/.test(message),
         note,
       );
     }

@@ -9,7 +9,7 @@ import { blocks, DOCUMENT, LOCAL, runInNode, runPython, startCaller } from "../s
 import { TINY } from "../support/server/served.ts";
 
 Deno.test("the document names the clients for Python that run here", () => {
-  for (const name of ["openai", "anthropic"]) {
+  for (const name of ["openai", "anthropic", "ollama"]) {
     const { version } = PYTHON_CLIENTS.find((one) => one.name === name)!;
     assert(DOCUMENT.includes(`PyPI's \`${name}\`, ${version}:`), `${name} ${version}`);
   }
@@ -20,7 +20,7 @@ Deno.test({
   fn: async () => {
     await using server = await startCaller();
     const snippets = blocks("python");
-    assertEquals(snippets.length, 2);
+    assertEquals(snippets.length, 3);
     for (const snippet of snippets) assert((await runPython(snippet, server)).trim() !== "", snippet);
   },
 });
@@ -128,6 +128,58 @@ except anthropic.APIStatusError as error:
       ["tool_use", "weather", { city: "Paris" }],
       "It is rain.",
       ["NotFoundError", 404, "not_found_error"],
+    ]);
+  },
+});
+
+Deno.test({
+  ...await needing("ollama for Python streams, calls functions, embeds, lists and raises its errors", "python clients"),
+  fn: async () => {
+    await using server = await startCaller();
+    const output = await runPython(
+      `
+import json
+import ollama
+client = ollama.Client(host="${LOCAL}")
+say = lambda value: print(json.dumps(value))
+sum = dict(model="${TINY}", messages=[{"role": "user", "content": "What is 17 + 25?"}], think=False, options={"temperature": 0})
+say(client.chat(**sum).message.content)
+say("".join(part.message.content for part in client.chat(**sum, stream=True)))
+def weather(city: str) -> str:
+    """Tells the weather.
+
+    Args:
+      city: where
+    """
+messages = [{"role": "user", "content": "Weather?"}]
+first = client.chat(model="caller", messages=messages, tools=[weather])
+call = first.message.tool_calls[0].function
+say([call.name, dict(call.arguments)])
+messages += [first.message, {"role": "tool", "tool_name": "weather", "content": "rain"}]
+say(client.chat(model="caller", messages=messages, tools=[weather]).message.content)
+say(client.generate(model="${TINY}", prompt="Once upon a time", raw=True, options={"num_predict": 3, "temperature": 0}).response)
+say([len(row) for row in client.embed(model="${TINY}", input=["a", "b"]).embeddings])
+say([model.model for model in client.list().models])
+say(client.show("${TINY}").details.family)
+say(len(client.ps().models) > 0)
+try:
+    client.chat(**{**sum, "model": "elsewhere"})
+except ollama.ResponseError as error:
+    say([error.status_code, error.error])
+`,
+      server,
+    );
+    assertEquals(output.trimEnd().split("\n").map((line) => JSON.parse(line)), [
+      "The answer is 42.",
+      "The answer is 42.",
+      ["weather", { city: "Paris" }],
+      "It is rain.",
+      ", there was",
+      [256, 256],
+      [TINY, "caller"],
+      "qwen3",
+      true,
+      [404, 'There is no model "elsewhere": GET /v1/models lists all'],
     ]);
   },
 });

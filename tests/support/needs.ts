@@ -26,6 +26,7 @@ export const CLIENTS = [
   "npm:@anthropic-ai/sdk@1.14.0",
   "npm:@ai-sdk/openai-compatible@3.0.92",
   "npm:ai@7.0.173",
+  "npm:ollama@0.6.4",
 ] as const;
 
 /** A linter of Dockerfiles, run in the same way. */
@@ -44,7 +45,7 @@ const NEEDS = {
   "npm clients": { reason: "npm:openai and others cannot be had", isThere: () => all(CLIENTS.map(loads)) },
   "node": { reason: "Node.js was not found", isThere: () => starts("node") },
   "python clients": {
-    reason: "openai and anthropic cannot be had from PyPI",
+    reason: "openai, anthropic and ollama cannot be had from PyPI",
     isThere: async () => await providePythonClients() !== undefined,
   },
   "systemd-analyze": { reason: "systemd-analyze was not found", isThere: () => starts("systemd-analyze") },

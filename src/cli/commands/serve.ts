@@ -1,5 +1,5 @@
 /**
- * `vkmx serve`: models over HTTP, with the APIs of OpenAI and Anthropic.
+ * `vkmx serve`: models over HTTP, with the APIs of OpenAI, Anthropic and ollama.
  *
  * @module
  */

@@ -5,6 +5,7 @@
  */
 
 import { assertEquals } from "@std/assert";
+import { VERSION } from "../../../ffi/version.ts";
 import * as mx from "../../../mod.ts";
 import { Server, type ServerOptions } from "../../../src/server/server.ts";
 import type { ServedEngine } from "../../../src/server/served.ts";
@@ -62,11 +63,13 @@ export class TestServer implements AsyncDisposable {
     const server = await Server.start({
       hostname: "127.0.0.1",
       port: 0,
+      version: VERSION,
       models: Object.keys(engines),
       open: async (id) => {
         const loaded = engines[id].length > 0 ? await load(directory) : await shared(directory);
         return { ...loaded, id, bytes: 0, engine: engines[id](loaded) };
       },
+      describe: () => mx.lm.inspect(directory),
       onError: (error) => errors.push(error),
       ...rest,
     });
@@ -104,6 +107,16 @@ export class TestServer implements AsyncDisposable {
     assertEquals(response.status, 200, text);
     assertEquals(response.headers.get("content-type"), "text/event-stream; charset=utf-8");
     return eventsOf(text);
+  }
+
+  /** The lines of a stream, parsed. */
+  // deno-lint-ignore no-explicit-any -- what a test looks at
+  async lines(path: string, body: Record<string, unknown>): Promise<any[]> {
+    const response = await this.post(path, body);
+    const text = await response.text();
+    assertEquals(response.status, 200, text);
+    assertEquals(response.headers.get("content-type"), "application/x-ndjson");
+    return text.trimEnd().split("\n").map((line) => JSON.parse(line));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
