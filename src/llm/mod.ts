@@ -31,6 +31,15 @@ export { generateStep, streamGenerate } from "./generation/generate.ts";
 export type { GenerationResponse } from "./sampling/response.ts";
 export type { Prompt } from "./generation/prompt.ts";
 export { complete, type Completion, generate } from "./generation/complete.ts";
+export {
+  runTools,
+  type RunToolsOptions,
+  type Tool,
+  tool,
+  type ToolRun,
+  type ToolsCompletion,
+} from "./generation/run_tools.ts";
+export type { SchemaValue } from "./generation/tool_arguments.ts";
 export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { embed, type EmbedOptions, type Pooling } from "./generation/embed.ts";
 export { type Perplexity, perplexity, type PerplexityOptions } from "./generation/perplexity.ts";
