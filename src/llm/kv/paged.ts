@@ -102,6 +102,8 @@ export class PagedCache implements Cache {
   readonly #position: Tensor;
   readonly #table: Tensor;
   readonly #slots: Tensor | undefined;
+  /** See {@link Cache.tile}. */
+  readonly tile: number | undefined;
   readonly #last: Tensor | undefined;
   readonly #sizes: Tensor | undefined;
   /** The tables that a pass writes through, and where it begins in each. */
@@ -114,12 +116,15 @@ export class PagedCache implements Cache {
    * `position` is int32 (B,): the positions that each sequence has before the pass. `table` is int32 (B, P): the pages of each, with
    * room for the pass. With `buffers.ring` they are a ring, see ring.ts. `slots` is int32 (B,): where the states of each are, if layers
    * have some; without it the states are those of the sequences. `last` is the index of the last token of the pass that is no padding, uint32 (1,).
+   *
+   * With `tile`, tokens are (1, B * tile), and B counts tiles of so many tokens that follow each other. Several may be of one sequence: they
+   * have its pages and positions of their own. Each sees what all of the pass have written before its positions.
    */
   constructor(
     buffers: Buffers,
     position: Tensor,
     table: Tensor,
-    { slots, last }: { readonly slots?: Tensor; readonly last?: Tensor } = {},
+    { slots, last, tile }: { readonly slots?: Tensor; readonly last?: Tensor; readonly tile?: number } = {},
   ) {
     this.keys = unstacked(buffers.keys);
     this.values = unstacked(buffers.values);
@@ -128,6 +133,7 @@ export class PagedCache implements Cache {
     this.#table = table;
     this.#slots = slots;
     this.#last = last;
+    this.tile = tile;
     this.#sizes = buffers.ring;
   }
 
@@ -158,7 +164,7 @@ export class PagedCache implements Cache {
 
   /** See {@link Cache.begin}. */
   begin(count: number): Tensor {
-    const end = mx.add(this.#position, count);
+    const end = mx.add(this.#position, this.tile ?? count);
     this.#places = [[this.#table, this.#position]];
     if (this.#sizes) {
       const columns = this.#table.shape[1];

@@ -22,7 +22,7 @@ export interface KeysValues {
 
 /** Where a forward pass leaves its keys and values. */
 export interface Cache {
-  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
+  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,), of each tile if there are tiles. */
   begin(count: number): number | Tensor;
   /** Appends the keys and values (B, H, T, D) of one layer of attention. The last one closes the pass. */
   update(layer: number, keys: Tensor, values: Tensor): KeysValues;
@@ -30,6 +30,8 @@ export interface Cache {
   readState(index: number): Tensor;
   /** Leaves a state array for the next pass. */
   writeState(index: number, state: Tensor): void;
+  /** Where a pass has tokens of several sequences in one row, (1, n * tile): how many follow each other. Absent where each has a row. */
+  readonly tile?: number | undefined;
   /** How many tokens of the pass are no padding, int32 (1,); `undefined` if all are. States are those after the last of them. */
   readonly counted: Tensor | undefined;
 }

@@ -90,7 +90,9 @@ export class Attention extends Module {
     weights.drop(`${path}.rotary_emb`); // frequencies, which early checkpoints hold
   }
 
-  /** (B, T, hidden) → (B, T, hidden); row t has the position pass.offset + t. Without a cache it sees the rows up to its own. */
+  /**
+   * (B, T, hidden) → (B, T, hidden); row t of a sequence has the position pass.offset + t. Without a cache it sees the rows up to its own.
+   */
   override forward(x: Tensor, cache: Cache | undefined, pass: Pass): Tensor {
     const [B, T] = x.shape;
     const { window, headDim } = this.#attention;
@@ -99,7 +101,7 @@ export class Attention extends Module {
     const [queries, gate] = this.#config.outputGate
       ? mx.split(projected.reshape(B, T, heads, -1), 2, -1).map((part) => part.reshape(B, T, heads * headDim))
       : [projected, undefined];
-    const rotated = this.#rotated(this.#split(queries, heads, this[this.#names.queryNorm]), pass);
+    const rotated = this.#rotated(this.#split(queries, heads, pass, this[this.#names.queryNorm]), pass);
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
     const held = this.#keysValues(own, cache, pass);
     const { keys, values, lengths, ring } = held;
@@ -121,20 +123,19 @@ export class Attention extends Module {
     const { kvHeads, sharesWith } = this.#attention;
     if (sharesWith !== undefined) return pass.keysValues.get(sharesWith)!;
     const { valueNorm, rmsNormEps } = this.#config;
-    const keys = this.#rotated(this.#split(k, kvHeads, this[this.#names.keyNorm]), pass);
-    const plain = this.#split(v, kvHeads);
+    const keys = this.#rotated(this.#split(k, kvHeads, pass, this[this.#names.keyNorm]), pass);
+    const plain = this.#split(v, kvHeads, pass);
     const values = valueNorm ? mx.fast.rmsNorm(plain, null, rmsNormEps) : plain;
     const held = cache?.update(this.#place, keys, values) ?? { keys, values, lengths: undefined };
     if (this.#isShared) pass.keysValues.set(this.#layer, held);
     return held;
   }
 
-  /** (B, T, H * D) → (B, H, T, D), normalised if there is a norm. */
-  #split(y: Tensor, H: number, norm?: Layer): Tensor {
-    const [B, T] = y.shape;
+  /** (…, H * D) → (B, H, T, D) by the rows of the pass, normalised if there is a norm. */
+  #split(y: Tensor, H: number, pass: Pass, norm?: Layer): Tensor {
     const { qkNormWhole } = this.#config;
     const whole = norm && qkNormWhole ? forwardInDtype(norm, y) : y;
-    const each = whole.reshape(B, T, H, this.#attention.headDim);
+    const each = whole.reshape(pass.sequences(y.shape), pass.rows, H, this.#attention.headDim);
     return (norm && !qkNormWhole ? forwardInDtype(norm, each) : each).transpose(0, 2, 1, 3);
   }
 

@@ -68,7 +68,7 @@ export class Decoder extends Module {
    */
   override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const [, count] = tokens.shape;
-    const pass = new Pass(cache?.begin(count) ?? 0, count);
+    const pass = Pass.open(cache, count);
     let x = this.embedded(tokens);
     const inputs = this.#layerInputs(tokens, x);
     for (const [layer, block] of this.layers.entries()) x = block.forward(x, cache, pass, inputs?.[layer]);
@@ -80,7 +80,7 @@ export class Decoder extends Module {
     const [, count] = tokens.shape;
     const states = [this.embedded(tokens)];
     const inputs = this.#layerInputs(tokens, states[0]);
-    const pass = new Pass(cache?.begin(count) ?? 0, count);
+    const pass = Pass.open(cache, count);
     this.layers.forEach((block, layer) => states.push(block.forward(states[layer], cache, pass, inputs?.[layer])));
     return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
   }

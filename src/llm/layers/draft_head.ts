@@ -53,7 +53,7 @@ export class DraftHead extends Module {
       forwardInDtype(this.pre_fc_norm_embedding, embedded),
       forwardInDtype(this.pre_fc_norm_hidden, hidden),
     ], -1);
-    const pass = new Pass(cache?.begin(T) ?? 0, T);
+    const pass = Pass.open(cache, T);
     return forwardInDtype(this.norm, this.layers[0].forward(forwardInDtype(this.fc, joined), cache, pass));
   }
 }
