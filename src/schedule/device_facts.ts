@@ -12,6 +12,7 @@ import { type DecoderFeatures, type DecoderSizes, kvLayoutFor } from "./decoder/
 import { hasMatrixTiles } from "./ops/matmul/coopmat.ts";
 import { hasMatrixKernels } from "./ops/matmul/coopmat_dense.ts";
 import { minTile } from "./ops/matmul/matmul_tiles.ts";
+import { maxPreciseRows } from "./ops/matmul/packed_weights.ts";
 import { backendOf } from "./realize.ts";
 
 /** Facts of a device. */
@@ -36,6 +37,11 @@ export class DeviceFacts {
   /** Whether the device computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
   get tiled(): boolean {
     return this.tile > 1;
+  }
+
+  /** Most rows of a pass that the device computes with all digits of activations; of more it may round them to save time. */
+  get maxPreciseRows(): number {
+    return maxPreciseRows(this.#backend);
   }
 
   /** Whether the device computes a tile in less time than two rows one after the other. */

@@ -16,11 +16,12 @@ import { LlmError } from "../error.ts";
 import { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
+import { tileOf } from "./forward_batch.ts";
 import type { Job } from "./job.ts";
 import { Runner } from "./runner.ts";
 import { Scheduler, type SchedulerOptions } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
-import { type Step, type StepResult, stepRowsOf, type Submitted, tokenCountOf } from "./step.ts";
+import { type Step, type StepResult, type StepRow, type Submitted, tokenCountOf } from "./step.ts";
 
 /** Milliseconds after which other tasks of the event loop get their turn. */
 const TURN_MS = 2;
@@ -28,7 +29,8 @@ const TURN_MS = 2;
 const MAX_DEPTH = 2;
 
 /** What a core may use, and what its requests have in common. */
-export interface CoreOptions extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages"> {
+export interface CoreOptions
+  extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages" | "maxPrompts" | "maxTogether" | "prefillTile"> {
   /** The dtype of the pages; default that of the model. */
   readonly kvDtype?: Dtype;
   /** Change the logits of all requests, which then have one context size, after bias and penalties of their own. Default none. */
@@ -66,7 +68,13 @@ export class EngineCore implements AsyncDisposable {
   constructor(model: DecodingModel, { kvDtype, processors = [], pace, ...options }: CoreOptions) {
     const sizes = model.poolSizes();
     this.#model = model;
-    this.#scheduler = new Scheduler({ ...options, pageSize: PAGE });
+    this.#scheduler = new Scheduler({
+      ...options,
+      pageSize: PAGE,
+      maxPrompts: model.attendsInPages ? Infinity : 1,
+      maxTogether: model.device.maxPreciseRows, // so that the tokens of a request do not depend on its company
+      prefillTile: tileOf(model.device),
+    });
     const { pages, slots = 0 } = options;
     this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages, slots });
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
@@ -216,9 +224,9 @@ export class EngineCore implements AsyncDisposable {
    */
   async #take(submitted: Submitted): Promise<readonly StepResult[]> {
     const { step } = submitted;
-    const rows = stepRowsOf(step).map((row, i) => {
+    const rows = step.rows.map((row: StepRow, i) => {
       const job = this.#jobOf(row.sequence);
-      const isWanted = !job.ended && tokenCountOf(step, row) > 0;
+      const isWanted = !job.ended && tokenCountOf(row) > 0;
       return { job, chosen: isWanted ? submitted.tokens(i) : [], tokens: [] as number[] };
     });
     const most = Math.max(...rows.map(({ chosen }) => chosen.length));
@@ -244,7 +252,7 @@ export class EngineCore implements AsyncDisposable {
 
   /** Forgets requests that have ended and that no step on its way concerns. */
   #forget(step: Step): void {
-    for (const { sequence: { id, status, inFlight } } of stepRowsOf(step)) {
+    for (const { sequence: { id, status, inFlight } } of step.rows) {
       if (status === "ended" && inFlight === 0) this.#jobs.delete(id);
     }
   }

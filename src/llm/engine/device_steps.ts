@@ -10,7 +10,6 @@ import { unstacked } from "../../array/devices/stack.ts";
 import { copyPages } from "../../array/fast/pages.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { nextPosition } from "../decode/state.ts";
 import type { Buffers } from "../kv/cache.ts";
 import { PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
@@ -18,19 +17,19 @@ import type { LogitsProcessor } from "../sampling/options.ts";
 import { type ChoiceKind, chooseRows } from "./choice.ts";
 import type { RowState } from "./rows.ts";
 
-/** The state of a pass over a prompt's part. */
+/** The state of a pass over parts of prompts, which are in n tiles of consecutive tokens each. */
 export interface PromptState extends Buffers {
-  /** int32 (rows,): the tokens, then padding. */
+  /** int32 (tokens,): the tiles one after another, with padding at the ends of parts. */
   readonly ids: Tensor;
-  /** uint32 (1,): index of the last token. */
+  /** uint32 (m,): indices of the tokens whose logits are wanted, or of the last one. */
   readonly last: Tensor;
-  /** int32 (1,): position of the first one. */
+  /** int32 (n,): position of the first token of each tile. */
   readonly position: Tensor;
-  /** int32 (1, P): the pages of the sequence. */
+  /** int32 (n, P): the pages of its sequence. */
   readonly table: Tensor;
-  /** int32 (1,): its slot of recurrent states. */
+  /** int32 (n,): its slot of recurrent states. */
   readonly slots: Tensor;
-  /** (1, V), where those after the last token are wanted. */
+  /** (m, V), where logits are wanted. */
   readonly logits: Tensor | undefined;
 }
 
@@ -53,11 +52,13 @@ export function copyStep(now: CopyState): CopyState {
   return { ...now, keys: copied(now.keys), values: copied(now.values) };
 }
 
-/** Reads tokens of a prompt into pages; where logits are wanted, those after the last one. */
+/** Reads tokens of prompts into pages; where logits are wanted, those after the last ones. */
 export function promptStep(model: DecodingModel, now: PromptState): PromptState {
-  const cache = new PagedCache(now, now.position, now.table, { slots: now.slots, last: now.last });
-  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  return { ...now, position: nextPosition(now), ...cache.buffers, ...(now.logits && { logits }) };
+  const { ids, position, table, slots, last } = now;
+  const tile = ids.size / position.size;
+  const cache = new PagedCache(now, position, table, { slots, last, tile });
+  const logits = model.forward(ids.reshape([1, -1]), cache, last).reshape([last.size, -1]);
+  return { ...now, ...cache.buffers, ...(now.logits && { logits }) };
 }
 
 /** Feeds a token of each row: the logits after them, and the pages. */

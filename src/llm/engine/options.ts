@@ -35,7 +35,10 @@ export interface EngineOptions {
   readonly memoryBytes?: number;
   /** Most tokens of a prompt and its answer. Default the model's context, or what `kvBytes` holds. */
   readonly contextSize?: number;
-  /** Most prompt tokens of one forward pass: other requests wait so long for their next token. Default 2048 on a GPU, 128 on the CPU. */
+  /**
+   * Most prompt tokens of one forward pass, of one prompt or of several: other requests wait so long for their next token. Default 2048 on a
+   * GPU, 128 on the CPU.
+   */
   readonly prefillStepSize?: number;
 }
 

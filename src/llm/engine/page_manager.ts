@@ -39,14 +39,15 @@ export class PageManager {
   readonly #pool: PagePool;
   readonly #slots: SlotPool;
   readonly #tree: PrefixTree;
-  readonly #pageSize: number;
+  /** Positions of a page. */
+  readonly pageSize: number;
   readonly #maxPrefixPages: number;
 
   /** Makes a manager of pages that are all free. */
   constructor({ pages, pageSize, maxPrefixPages = pages, slots = 0 }: PageOptions) {
     this.#pool = new PagePool(pages);
     this.#slots = new SlotPool(slots);
-    this.#pageSize = pageSize;
+    this.pageSize = pageSize;
     this.#maxPrefixPages = maxPrefixPages;
     this.#tree = new PrefixTree({ pool: this.#pool, slots: this.#slots, pageSize });
   }
@@ -58,7 +59,7 @@ export class PageManager {
 
   /** Positions of all pages together: the most that one sequence can have. */
   get capacity(): number {
-    return this.#pool.capacity * this.#pageSize;
+    return this.#pool.capacity * this.pageSize;
   }
 
   /** Pages in use by sequences or the prefix tree. */
@@ -68,15 +69,17 @@ export class PageManager {
 
   /** Pages that a sequence lacks for the positions before `end`. */
   countMissing(sequence: Sequence, end: number): number {
-    return Math.max(0, Math.ceil(clipToLimit(sequence, end) / this.#pageSize) - sequence.pages.length);
+    return Math.max(0, Math.ceil(clipToLimit(sequence, end) / this.pageSize) - sequence.pages.length);
   }
 
   /**
-   * Finds the beginning of a sequence in the tree. Pages for the rest of its tokens and one more must be there, and `spare` others. The caller gives the result to {@link PageManager.place} or {@link PageManager.drop}.
+   * Finds the beginning of a sequence in the tree. Pages for the rest of its tokens and one more must be there, and `spare` others. The
+   * caller gives the result to {@link PageManager.place} or {@link PageManager.drop}. A page that `avoids` names is copied where no other
+   * one serves.
    */
-  find(sequence: Sequence, spare: number): Match | undefined {
+  find(sequence: Sequence, spare: number, avoids?: (page: number) => boolean): Match | undefined {
     if (this.hasStates && this.#slots.free === 0 && this.#tree.slots.length === 0) return undefined;
-    const match = this.#tree.match(sequence.tokens);
+    const match = this.#tree.match(sequence.tokens, undefined, avoids);
     const { pages, partial } = match;
     const missing = this.countMissing(sequence, sequence.tokens.length + 1) - pages.length;
     if (this.#hasRoom(missing + spare)) return match;
@@ -95,7 +98,7 @@ export class PageManager {
 
   /** How many positions a match has. */
   countMatched({ pages, partial }: Match): number {
-    return pages.length * this.#pageSize + (partial?.count ?? 0);
+    return pages.length * this.pageSize + (partial?.count ?? 0);
   }
 
   /** Gives a sequence the pages of a match and those that it lacks for its tokens and one more. Returns the copies to make. */
@@ -107,7 +110,7 @@ export class PageManager {
     if (this.hasStates) {
       this.#makeSlot(); // a step that writes to it comes after the one that copies from it
       sequence.slot = this.#slots.allocate();
-      sequence.fork = (match.shared ?? 0) * this.#pageSize;
+      sequence.fork = (match.shared ?? 0) * this.pageSize;
     }
     if (!match.partial) return [];
     const { page, count } = match.partial;
@@ -137,7 +140,7 @@ export class PageManager {
   /** A slot for the states of a sequence after a part of its prompt that ends at `end`; undefined if they are not kept. */
   slotFor({ readLength, fork }: Sequence, end: number): number | undefined {
     if (!this.hasStates) return undefined;
-    const isKept = end === fork || end === this.#lastWhole(readLength) || end % (KEPT_PAGES * this.#pageSize) === 0;
+    const isKept = end === fork || end === this.#lastWhole(readLength) || end % (KEPT_PAGES * this.pageSize) === 0;
     if (!isKept || !this.#makeSlot()) return undefined;
     return this.#slots.allocate();
   }
@@ -174,8 +177,8 @@ export class PageManager {
     const shared = new Map<number, number>();
     for (const page of sequences.flatMap(({ pages }) => pages)) shared.set(page, (shared.get(page) ?? 0) + 1);
     for (const { id, pages, computed } of sequences) {
-      if (pages.length * this.#pageSize < computed) throw new Error(`sequence ${id} lacks pages`);
-      const written = pages.slice(Math.floor(computed / this.#pageSize));
+      if (pages.length * this.pageSize < computed) throw new Error(`sequence ${id} lacks pages`);
+      const written = pages.slice(Math.floor(computed / this.pageSize));
       const wrong = written.find((page) => shared.get(page)! > 1);
       if (wrong !== undefined) throw new Error(`page ${wrong}, which sequence ${id} writes to, has another owner`);
     }
@@ -183,12 +186,12 @@ export class PageManager {
 
   /** The last position before the end of a prompt at which a page ends: the last token is read in any case. */
   #lastWhole(readLength: number): number {
-    return Math.floor((readLength - 1) / this.#pageSize) * this.#pageSize;
+    return Math.floor((readLength - 1) / this.pageSize) * this.pageSize;
   }
 
   /** The next position after `from` at which states of a long prompt are kept. */
   #nextKept(from: number): number {
-    const step = KEPT_PAGES * this.#pageSize;
+    const step = KEPT_PAGES * this.pageSize;
     return (Math.floor(from / step) + 1) * step;
   }
 

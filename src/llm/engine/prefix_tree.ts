@@ -99,8 +99,13 @@ export class PrefixTree {
 
   /**
    * Finds the pages of the first `limit` tokens. The default is all but the last one, which is computed in any case: its logits are needed.
+   * Of partial pages with equally many of the tokens, it takes one that `avoids` does not name, if there is one.
    */
-  match(tokens: readonly number[], limit: number = tokens.length - 1): Match {
+  match(
+    tokens: readonly number[],
+    limit: number = tokens.length - 1,
+    avoids: (page: number) => boolean = () => false,
+  ): Match {
     if (this.#slots.count > 0) return this.#matchKept(tokens, limit);
     const pages: number[] = [];
     let partial: Match["partial"];
@@ -109,10 +114,14 @@ export class PrefixTree {
       const from = pages.length * this.#pageSize;
       const { child, common } = this.#nearest(node, tokens, from, limit);
       if (!child || common === 0) break;
-      node = child;
-      this.#pool.retain(child.page);
-      if (common === this.#pageSize) pages.push(child.page);
-      else partial = { page: child.page, count: common };
+      const isPartial = common < this.#pageSize;
+      if (isPartial && avoids(child.page)) {
+        const begins = (other: Node): boolean => commonLength(other.tokens, tokens, from, limit) === common;
+        node = node.children.find((other) => !avoids(other.page) && begins(other)) ?? child;
+      } else node = child;
+      this.#pool.retain(node.page);
+      if (isPartial) partial = { page: node.page, count: common };
+      else pages.push(node.page);
     }
     this.#touch(node);
     return { pages, partial };

@@ -1,5 +1,5 @@
 /**
- * Reads prompts on the device of a model. A part is a forward pass of one sequence; the choice of a token follows the last one.
+ * Reads prompts on the device of a model. Parts of several are one forward pass; the choice of a token follows for those that end.
  *
  * @module
  */
@@ -7,14 +7,14 @@
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { PAGE } from "../../graph/kv_layout.ts";
-import { detach, paddedLength } from "../decode/state.ts";
+import { detach } from "../decode/state.ts";
 import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./device_steps.ts";
+import { forwardBatch } from "./forward_batch.ts";
 import type { DeviceRows } from "./rows.ts";
-import { columnsFor, type RunnerContext } from "./runner_context.ts";
-import type { PageCopy, PrefillStep, Submitted } from "./step.ts";
+import type { RunnerContext } from "./runner_context.ts";
+import type { PageCopy, PrefillRow, PrefillStep, Submitted } from "./step.ts";
 
-/** The reading of a prompt's part on its way. */
+/** The reading of parts of prompts on its way. */
 interface Read extends Pick<Submitted, "step" | "submitted" | "done" | "drop"> {
   /** What goes afterwards. */
   readonly free: readonly Disposable[];
@@ -43,41 +43,45 @@ export class PromptRunner {
     return traces;
   }
 
-  /** Reads a part of a prompt. */
+  /** Reads parts of prompts. */
   async read(step: PrefillStep): Promise<Submitted> {
     const { model, pool, dtype } = this.#context;
-    const { sequence, from, count, last, copies, restored, kept } = step;
+    const { rows } = step;
+    const ends = rows.filter(({ last }) => last);
     const free: Disposable[] = [];
-    for (const copy of copies) free.push(await this.#copy(copy, "engine copy", copyStep));
-    if (restored !== undefined) free.push(await this.#copyStates(restored, sequence.slot));
-    const rows = paddedLength(count, model.device.tile);
-    const ids = new Int32Array(rows).fill(sequence.tokens[from + count - 1]);
-    ids.set(sequence.tokens.slice(from, from + count));
-    const pages = sequence.pages.slice(0, Math.ceil((from + count) / PAGE));
-    const table = new Int32Array(columnsFor(pages.length));
-    table.set(pages);
-    const { vocabSize } = model.config;
+    for (const row of rows) free.push(...await this.#prepare(row));
+    const { tiles, columns, ...batch } = forwardBatch(rows, model.device);
     const arrays = {
-      ids: detach(hostVisible(ids)),
-      last: detach(hostVisible(Uint32Array.of(count - 1))),
-      position: detach(hostVisible(Int32Array.of(from))),
-      table: detach(hostVisible(table, [1, table.length])),
-      slots: detach(hostVisible(Int32Array.of(sequence.slot))),
-      logits: last ? detach(mx.zeros([1, vocabSize], dtype)) : undefined,
+      ids: detach(hostVisible(batch.ids)),
+      last: detach(hostVisible(batch.last)),
+      position: detach(hostVisible(batch.positions)),
+      table: detach(hostVisible(batch.table, [tiles, columns])),
+      slots: detach(hostVisible(batch.slots)),
+      logits: ends.length > 0 ? detach(mx.zeros([batch.last.length, model.config.vocabSize], dtype)) : undefined,
     };
     const state: PromptState = { ...arrays, ...pool.buffers };
-    const kind = last ? "engine prompt" : "engine read";
+    const kind = ends.length > 0 ? "engine prompt" : "engine read";
     // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
-    const keeps = model.device.tiled || !last;
+    const keeps = model.device.tiled || rows.length > 1 || ends.length === 0;
     const traced = await this.#context.traced(kind, state, (now) => promptStep(model, now), keeps);
     if (traced instanceof TracedStep) this.#noteUse(traced as TracedStep<unknown>);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
     const ticket = loop.run(1);
     free.push(loop, { [Symbol.dispose]: () => mx.dispose(arrays) });
-    if (kept !== undefined) free.push(await this.#copyStates(sequence.slot, kept));
+    for (const { sequence, kept } of rows) {
+      if (kept !== undefined) free.push(await this.#copyStates(sequence.slot, kept));
+    }
     const read: Read = { step, submitted, done: () => loop.done(ticket), drop: () => void loop.drop(ticket), free };
-    return last ? await this.#chooseFirst(step, read, arrays.logits!) : this.#reading(read);
+    return ends.length > 0 ? await this.#chooseFirst(rows, read, arrays.logits!) : this.#reading(read);
+  }
+
+  /** Submits the copies that a part begins with. */
+  async #prepare({ sequence, copies, restored }: PrefillRow): Promise<Disposable[]> {
+    const free: Disposable[] = [];
+    for (const copy of copies) free.push(await this.#copy(copy, "engine copy", copyStep));
+    if (restored !== undefined) free.push(await this.#copyStates(restored, sequence.slot));
+    return free;
   }
 
   /** Submits the copy of the recurrent states of a slot. */
@@ -107,23 +111,30 @@ export class PromptRunner {
     return { ...read, done: onceAnd(read.done, free), tokens: () => new Int32Array(0), logprobs: noLogprobs };
   }
 
-  /** Chooses the token after a prompt, from its logits. */
-  async #chooseFirst(
-    step: PrefillStep,
-    { free, ...read }: Read,
-    logits: Tensor,
-  ): Promise<Submitted> {
-    const { sequence } = step;
-    const position = step.from + step.count - 1;
-    const job = this.#context.of(sequence);
-    const { settings, key } = job;
-    const mask = await job.mask();
-    const masked = mask ? this.#context.model.config.vocabSize : undefined;
-    const rows = this.#context.newRows({ rows: 1, columns: 1, kind: this.#context.kindOf([settings]), masked });
-    rows.place(0, { tokens: sequence.tokens, position, pages: [], slot: 0, key, settings });
-    if (mask) rows.allow(0, mask);
+  /** Chooses the tokens after the prompts that end, from their logits. */
+  async #chooseFirst(all: readonly PrefillRow[], { free, ...read }: Read, logits: Tensor): Promise<Submitted> {
+    const ends = all.filter(({ last }) => last);
+    const jobs = ends.map(({ sequence }) => this.#context.of(sequence));
+    const constrained = jobs.some((job) => job.constrained);
+    const rows = this.#context.newRows({
+      rows: logits.shape[0],
+      columns: 1,
+      kind: this.#context.kindOf(jobs.map(({ settings }) => settings)),
+      masked: constrained ? this.#context.model.config.vocabSize : undefined,
+    });
+    for (const [i, { sequence, from, count }] of ends.entries()) {
+      const { settings, key } = jobs[i];
+      const position = from + count - 1;
+      rows.place(i, { tokens: sequence.tokens, position, pages: [], slot: 0, key, settings });
+      if (constrained) rows.allow(i, await this.#context.maskOf(sequence));
+    }
     const chooser = await this.#context.choosing(rows, { ...rows.state, logits });
     const ticket = chooser.run(1);
+    /** The row of a part, and the position that its token has. */
+    const placeOf = (i: number): readonly [row: number, position: number] => [
+      ends.indexOf(all[i]),
+      all[i].from + all[i].count,
+    ];
     const chosen = async (): Promise<void> => {
       await chooser.done(ticket, true);
       await read.done(); // whether the logits before it are sound
@@ -136,8 +147,8 @@ export class PromptRunner {
         read.drop();
         chooser.drop(ticket);
       },
-      tokens: () => rows.tokens(0, position + 1, 1),
-      logprobs: (_, i, top) => rows.logprobs(0, position + 1 + i, top),
+      tokens: (i) => rows.tokens(...placeOf(i), 1),
+      logprobs: (i, _, top) => rows.logprobs(...placeOf(i), top),
     };
   }
 

@@ -1,7 +1,7 @@
 /**
  * Runs the steps of a scheduler on the device of a model.
  *
- * A prompt's part is a forward pass of one sequence; its last part is followed by the choice of a token. A decode step advances all rows of
+ * Parts of prompts are a forward pass; the choice of a token follows for those that end their prompts. A decode step advances all rows of
  * {@link DeviceRows}, several tokens at a time if asked, without the host in between. Where a token is constrained, a step is two:
  * the logits, and then the choice by masks that the host made.
  *
@@ -17,12 +17,11 @@ import type { Buffers } from "../kv/cache.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { everyToken } from "../structured/constraint.ts";
-import { covers, powerOfTwo } from "./choice.ts";
+import { covers } from "./choice.ts";
 import { decodeStep, forwardStep } from "./device_steps.ts";
 import { PromptRunner } from "./prompt_runner.ts";
 import type { DeviceRows, RowSizes, RowState } from "./rows.ts";
-import { columnsFor, RunnerContext, type RunnerSequence } from "./runner_context.ts";
+import { bucketOf, columnsFor, RunnerContext, type RunnerSequence } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, Step, StepRow, Submitted } from "./step.ts";
 
@@ -42,7 +41,6 @@ export class Runner implements Disposable {
   #loop: DeviceLoop<RowState & Buffers> | undefined;
   #chooser: DeviceLoop<RowState> | undefined;
   #steps = 0;
-  #every: Int32Array | undefined;
   /** What steps on their way still use, with the number of them. */
   readonly #ended: Disposable[] = [];
 
@@ -92,7 +90,7 @@ export class Runner implements Disposable {
     let ticket = loop.run(masked ? 1 : step.steps);
     let choosing: DeviceLoop<RowState> | undefined;
     if (masked) {
-      for (const [i, row] of at.entries()) rows.allow(row, await this.#maskOf(step.rows[i].sequence));
+      for (const [i, row] of at.entries()) rows.allow(row, await this.#context.maskOf(step.rows[i].sequence));
       choosing = this.#chooser ??= await this.#context.choosing(rows, rows.state);
       ticket = choosing.run(1);
     }
@@ -191,12 +189,6 @@ export class Runner implements Disposable {
     });
   }
 
-  /** What the next token of a sequence may be. */
-  async #maskOf(sequence: Sequence): Promise<Int32Array> {
-    return await this.#context.of(sequence).mask() ??
-      (this.#every ??= everyToken(this.#context.model.config.vocabSize));
-  }
-
   /** The loop over the rows: whole steps, or their logits alone. */
   async #looping(masked: boolean): Promise<DeviceLoop<RowState & Buffers>> {
     if (this.#loop) return this.#loop;
@@ -230,9 +222,4 @@ export class Runner implements Disposable {
 /** Whether the host knows the token that a row feeds. */
 function isKnown({ sequence, from }: StepRow): boolean {
   return sequence.tokens.length > from || sequence.status === "ended";
-}
-
-/** Rows that serve `count` sequences: few numbers serve all, but where each row costs they are close to it. */
-function bucketOf(count: number, tiled: boolean): number {
-  return tiled || count > 8 ? powerOfTwo(count) : count;
 }

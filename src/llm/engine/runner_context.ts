@@ -10,6 +10,7 @@ import type { Key } from "../../array/random/keys.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
+import { everyToken } from "../structured/constraint.ts";
 import { type ChoiceKind, type ChoiceSettings, kindOf, powerOfTwo } from "./choice.ts";
 import { chooseStep } from "./device_steps.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
@@ -34,6 +35,11 @@ export function columnsFor(pages: number): number {
   return Math.max(MIN_COLUMNS, powerOfTwo(pages));
 }
 
+/** Rows that serve `count` sequences: few numbers serve all, but where each row costs they are close to it. */
+export function bucketOf(count: number, tiled: boolean): number {
+  return tiled || count > 8 ? powerOfTwo(count) : count;
+}
+
 /** A step over a state, or its trace where that is kept. */
 type Traced<S> = TracedStep<S> | ((state: S) => S);
 
@@ -49,6 +55,8 @@ export class RunnerContext {
   readonly dtype: mx.Dtype;
   /** Names the graphs of the processors; undefined where one has no name, so that its steps are not kept. */
   readonly #graphs: string | undefined;
+  /** The mask of sequences whose tokens may be any. */
+  #every: Int32Array | undefined;
 
   constructor(
     model: DecodingModel,
@@ -68,6 +76,11 @@ export class RunnerContext {
   /** Whether steps that choose tokens are traced once for all. */
   get keepsChoices(): boolean {
     return this.#graphs !== undefined;
+  }
+
+  /** What the next token of a sequence may be. */
+  async maskOf(sequence: Sequence): Promise<Int32Array> {
+    return await this.of(sequence).mask() ?? (this.#every ??= everyToken(this.model.config.vocabSize));
   }
 
   /** The kind that serves all of some rows. */

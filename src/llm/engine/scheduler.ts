@@ -1,5 +1,5 @@
 /**
- * Which step comes next: a part of a prompt, or the next tokens of all sequences that generate.
+ * Which step comes next: parts of prompts, or the next tokens of all sequences that generate.
  *
  * The scheduler is pure: it knows neither device nor time. Its caller, the runner, submits each step of {@link Scheduler.schedule} in order
  * and gives the results to {@link Scheduler.commit} in the same order.
@@ -9,7 +9,8 @@
  * place and its pages until all steps that have it are committed. `schedule()` returns undefined where it cannot go on
  * before a commit, so a caller commits the oldest step and asks again. With no step on its way, undefined means that all is done.
  *
- * Turns: prompts go first, in parts, until `tokenBudget` tokens of them have been read. Then every sequence whose prompt is read gets a decode step. That has one token where a prompt waits that could be read, else as many as
+ * Turns: prompts go first, until `tokenBudget` tokens of them have been read. A step has parts of as many as it has room for, see
+ * prefill_parts.ts. Then every sequence whose prompt is read gets a decode step. That has one token where a prompt waits that could be read, else as many as
  * the caller allows. A stepwise sequence, whose next token needs the host's answer to the last one, has one token. It is left out until its last step is
  * committed.
  *
@@ -26,9 +27,10 @@
  */
 
 import { PageManager, type PageOptions } from "./page_manager.ts";
+import { PrefillParts } from "./prefill_parts.ts";
 import type { Match } from "./prefix_tree.ts";
-import { addInOrder, decodeEnd, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
-import { type PageCopy, type PrefillStep, type Step, type StepResult, stepRowsOf, tokenCountOf } from "./step.ts";
+import { addInOrder, checkLists, decodeEnd, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
+import { checkResult, type PageCopy, type PrefillRow, type PrefillStep, type Step, type StepResult } from "./step.ts";
 
 /** What a {@link Scheduler} may use. */
 export interface SchedulerOptions extends PageOptions {
@@ -38,6 +40,12 @@ export interface SchedulerOptions extends PageOptions {
   readonly tokenBudget: number;
   /** Most prompt tokens of a step; `tokenBudget` at most, which is the default. */
   readonly prefillStepSize?: number;
+  /** Most prompts of a step. Default no limit. Where layers have states, a step reads one. */
+  readonly maxPrompts?: number;
+  /** Most prompt tokens of a step that has several prompts. Longer parts are read alone. Default no limit but that of a step. */
+  readonly maxTogether?: number;
+  /** Of several prompts in a step, the tokens of each count as a multiple of so many. Default 1. */
+  readonly prefillTile?: number;
   /** Most sequences that wait beside those for which a place is free. */
   readonly maxQueue: number;
 }
@@ -63,14 +71,16 @@ export class Scheduler {
   #arrivals = 0;
   #admissions = 0;
   #preemptions = 0;
-  /** Prompt tokens of the steps since the last decode step. */
+  /** Prompt tokens of the steps since the last decode step, as those count them. */
   #read = 0;
 
   /** Makes a scheduler with nothing to do. */
   constructor(options: SchedulerOptions) {
-    const { tokenBudget, prefillStepSize = tokenBudget, maxSequences, maxQueue } = options;
-    this.#options = { tokenBudget, prefillStepSize: Math.min(prefillStepSize, tokenBudget), maxSequences, maxQueue };
+    const { tokenBudget, prefillStepSize = tokenBudget, prefillTile = 1, maxTogether = Infinity } = options;
     this.#pages = new PageManager(options);
+    const maxPrompts = this.#pages.hasStates ? 1 : options.maxPrompts ?? Infinity;
+    const stepSize = Math.min(prefillStepSize, tokenBudget);
+    this.#options = { ...options, prefillStepSize: stepSize, maxPrompts, maxTogether, prefillTile };
   }
 
   /** Sequences that have pages. */
@@ -130,22 +140,18 @@ export class Scheduler {
   schedule(maxSteps: number = 1, promptsOnly: boolean = false): Step | undefined {
     const step = promptsOnly ? this.#prefill() : this.#next(maxSteps);
     if (!step) return undefined;
-    this.#read = step.kind === "prefill" ? this.#read + step.count : 0;
-    for (const { sequence, from, count } of stepRowsOf(step)) {
-      sequence.computed = from + count;
-      sequence.inFlight++;
-    }
-    if (step.kind === "prefill") this.#pages.share(step.sequence, step.kept);
+    if (step.kind === "decode") this.#read = 0;
+    for (const { sequence } of step.rows) sequence.inFlight++;
     this.#steps.push(step);
     return step;
   }
 
   /** Takes the results of the oldest step on its way, one for each row. Those of sequences that have ended meanwhile are dropped. */
   commit(step: Step, results: readonly StepResult[]): void {
-    const rows = stepRowsOf(step);
+    const { rows } = step;
     if (step !== this.#steps[0]) throw new Error("steps are committed in the order in which they were scheduled");
     if (results.length !== rows.length) throw new Error(`${results.length} results for ${rows.length} rows`);
-    for (const [i, row] of rows.entries()) checkResult(step, row.sequence, tokenCountOf(step, row), results[i]);
+    for (const [i, row] of rows.entries()) checkResult(step.kind, row, results[i]);
     this.#steps.shift();
     for (const [i, { sequence }] of rows.entries()) {
       const { tokens, ended } = results[i];
@@ -161,29 +167,9 @@ export class Scheduler {
 
   /** Throws unless pages, tree and lists are sound. For tests. */
   checkIntegrity(): void {
-    const holders = [...this.#running, ...this.#ending];
-    this.#pages.checkIntegrity(holders);
-    const check = (holds: boolean, { id }: Sequence, what: string): void => {
-      if (!holds) throw new Error(`sequence ${id} ${what}`);
-    };
-    for (const list of [this.#waiting, this.#running]) {
-      for (const [i, sequence] of list.entries()) {
-        const before = list[Math.max(0, i - 1)];
-        check(before.rank <= sequence.rank, sequence, "is not in order");
-        check(sequence.status === (list === this.#waiting ? "waiting" : "running"), sequence, "has a wrong status");
-      }
-    }
-    for (const sequence of this.#waiting) {
-      check(sequence.pages.length === 0 && sequence.inFlight === 0, sequence, "waits and has pages or steps");
-    }
-    for (const sequence of this.#ending) check(sequence.inFlight > 0, sequence, "has ended and keeps its pages");
-    const steps = this.#steps.flatMap(stepRowsOf);
-    for (const sequence of holders) {
-      const count = steps.filter((row) => row.sequence === sequence).length;
-      check(sequence.inFlight === count, sequence, "counts other steps than there are");
-      const isAhead = count > 0 || isReading(sequence) || sequence.tokens.length === sequence.computed + 1;
-      check(isAhead, sequence, "has other tokens than were computed");
-    }
+    this.#pages.checkIntegrity([...this.#running, ...this.#ending]);
+    const inSteps = this.#steps.flatMap(({ rows }) => rows.map(({ sequence }) => sequence));
+    checkLists({ waiting: this.#waiting, running: this.#running, ending: this.#ending, inSteps });
     if (this.running > this.#options.maxSequences) throw new Error(`${this.running} sequences run`);
   }
 
@@ -192,20 +178,36 @@ export class Scheduler {
     return this.#prefill() ?? this.#decode(maxSteps);
   }
 
-  /** A part of the prompt of the first in order that can be read, if the budget lets it. */
+  /** Parts of the prompts that are first in order, if the budget lets them be read. */
   #prefill(): PrefillStep | undefined {
+    const { tokenBudget, prefillStepSize, maxPrompts: prompts, maxTogether: together, prefillTile: tile } =
+      this.#options;
+    const budget = this.#running.some(isDecoding) ? tokenBudget - this.#read : Infinity;
+    const tokens = Math.min(prefillStepSize, budget);
+    const parts = new PrefillParts({ tokens, prompts, together, tile, pageSize: this.#pages.pageSize });
+    for (let row = this.#nextPart(parts); row; row = this.#nextPart(parts)) parts.add(row);
+    const longer = parts.fill();
+    if (longer) this.#advance(longer);
+    this.#read += parts.tokens;
+    return parts.rows.length === 0 ? undefined : { kind: "prefill", rows: parts.rows };
+  }
+
+  /** A part of the prompt that is the next in order, if a step has room for it beside other parts. */
+  #nextPart(parts: PrefillParts): PrefillRow | undefined {
     const [head] = this.#waiting;
-    const reading = this.#running.find(isReading);
+    const reading = this.#running.find((sequence) => isReading(sequence) && !parts.has(sequence));
     const isFirst = !reading || (head && head.rank < reading.rank);
-    return (head && isFirst ? this.#admit(head) : undefined) ?? (reading && this.#readOn(reading, { copies: [] }));
+    return (head && isFirst ? this.#admit(head, parts) : undefined) ??
+      (reading && this.#readOn(reading, parts, { copies: [] }));
   }
 
   /** Gives a waiting sequence pages and reads its first part. */
-  #admit(sequence: Sequence): PrefillStep | undefined {
-    const match = this.#findRoom(sequence);
+  #admit(sequence: Sequence, parts: PrefillParts): PrefillRow | undefined {
+    const match = this.#findRoom(sequence, parts);
     if (!match) return undefined;
     const from = this.#pages.countMatched(match);
-    if (!this.#isAffordable(sequence.tokens.length - from)) {
+    const isCopiedLate = match.partial && parts.writes(match.partial.page);
+    if (isCopiedLate || this.#roomFor(sequence, sequence.tokens.length - from, parts) === 0) {
       this.#pages.drop(match);
       return undefined;
     }
@@ -217,20 +219,21 @@ export class Scheduler {
     sequence.readLength = sequence.tokens.length;
     sequence.computed = from;
     sequence.cached ??= from;
-    return this.#readOn(sequence, placed);
+    return this.#readOn(sequence, parts, placed);
   }
 
-  /** The next part of a prompt. */
+  /** The next part of a prompt, if a step has room for it beside other parts. */
   #readOn(
     sequence: Sequence,
+    parts: PrefillParts,
     { copies, restored }: { readonly copies: readonly PageCopy[]; readonly restored?: number | undefined },
-  ): PrefillStep | undefined {
+  ): PrefillRow | undefined {
     const { readLength, computed: from } = sequence;
-    if (!this.#isAffordable(readLength - from)) return undefined;
-    const end = this.#pages.clipPart(sequence, from, Math.min(readLength, from + this.#options.prefillStepSize));
+    const room = this.#roomFor(sequence, readLength - from, parts);
+    if (room === 0) return undefined;
+    const end = this.#pages.clipPart(sequence, from, from + room);
     const kept = this.#pages.slotFor(sequence, end);
-    return {
-      kind: "prefill",
+    const row = {
       sequence,
       from,
       count: end - from,
@@ -239,19 +242,32 @@ export class Scheduler {
       ...(restored !== undefined && { restored }),
       ...(kept !== undefined && { kept }),
     };
+    this.#advance(row);
+    return row;
   }
 
-  /** Whether a part of so many tokens may be read before the next decode step. */
-  #isAffordable(tokens: number): boolean {
+  /** Notes that a row of the next step is computed, for those that come after it in the step too. */
+  #advance({ sequence, from, count, kept }: PrefillRow): void {
+    sequence.computed = from + count;
+    this.#pages.share(sequence, kept);
+  }
+
+  /**
+   * Tokens of a prompt with `rest` tokens to read that a step has room for. A step does not begin with less of it than a later one could
+   * have.
+   */
+  #roomFor(sequence: Sequence, rest: number, parts: PrefillParts): number {
     const { tokenBudget, prefillStepSize } = this.#options;
-    return this.#read + Math.min(tokens, prefillStepSize) <= tokenBudget || !this.#running.some(isDecoding);
+    const isWhole = this.#read + Math.min(rest, prefillStepSize) <= tokenBudget;
+    const isDue = parts.rows.length === 0 && !isWhole && this.#running.some(isDecoding);
+    return isDue ? 0 : parts.roomFor(sequence, rest);
   }
 
-  /** What the tree has of a waiting sequence, if it could be admitted now. */
-  #findRoom(sequence: Sequence): Match | undefined {
+  /** What the tree has of a waiting sequence, if it could be admitted now, beside `parts` of others. */
+  #findRoom(sequence: Sequence, parts?: PrefillParts): Match | undefined {
     if (this.running >= this.#options.maxSequences) return undefined;
     const growing = this.#running.filter((other) => this.#pages.countMissing(other, other.limit) > 0);
-    return this.#pages.find(sequence, growing.length);
+    return this.#pages.find(sequence, growing.length, parts && ((page) => parts.writes(page)));
   }
 
   /** Whether a prompt is being read or could be. */
@@ -282,6 +298,7 @@ export class Scheduler {
     const rows = sequences.map((sequence) => {
       const [from, end] = [sequence.computed, decodeEnd(sequence, steps)];
       this.#pages.grow(sequence, end);
+      sequence.computed = end;
       return { sequence, from, count: end - from };
     });
     return { kind: "decode", rows, steps };
@@ -313,10 +330,4 @@ export class Scheduler {
     this.#ending.delete(sequence);
     this.#pages.release(sequence);
   }
-}
-
-/** Throws where a runner gives other than `count` tokens for a sequence that goes on, or more for one that ends. */
-function checkResult({ kind }: Step, { id, status }: Sequence, count: number, { tokens, ended }: StepResult): void {
-  if (status === "ended" || tokens.length === count || (ended && tokens.length < count)) return;
-  throw new Error(`a ${kind} step gives ${tokens.length} tokens for sequence ${id}, expected ${count}`);
 }

@@ -100,3 +100,36 @@ export function isDecoding(sequence: Sequence): boolean {
 export function decodeEnd({ limit, computed, stepwise }: Sequence, steps: number): number {
   return Math.min(limit - 1, computed + (stepwise ? 1 : steps));
 }
+
+/** The lists of a scheduler. */
+export interface SequenceLists {
+  readonly waiting: readonly Sequence[];
+  readonly running: readonly Sequence[];
+  readonly ending: ReadonlySet<Sequence>;
+  /** A sequence for each row of the steps on their way. */
+  readonly inSteps: readonly Sequence[];
+}
+
+/** Throws unless the lists are in order and the sequences as their list says. */
+export function checkLists({ waiting, running, ending, inSteps }: SequenceLists): void {
+  const check = (holds: boolean, { id }: Sequence, what: string): void => {
+    if (!holds) throw new Error(`sequence ${id} ${what}`);
+  };
+  for (const list of [waiting, running]) {
+    for (const [i, sequence] of list.entries()) {
+      const before = list[Math.max(0, i - 1)];
+      check(before.rank <= sequence.rank, sequence, "is not in order");
+      check(sequence.status === (list === waiting ? "waiting" : "running"), sequence, "has a wrong status");
+    }
+  }
+  for (const sequence of waiting) {
+    check(sequence.pages.length === 0 && sequence.inFlight === 0, sequence, "waits and has pages or steps");
+  }
+  for (const sequence of ending) check(sequence.inFlight > 0, sequence, "has ended and keeps its pages");
+  for (const sequence of [...running, ...ending]) {
+    const count = inSteps.filter((other) => other === sequence).length;
+    check(sequence.inFlight === count, sequence, "counts other steps than there are");
+    const isAhead = count > 0 || isReading(sequence) || sequence.tokens.length === sequence.computed + 1;
+    check(isAhead, sequence, "has other tokens than were computed");
+  }
+}

@@ -24,8 +24,7 @@ export interface StepRow {
 }
 
 /** Reads `count` tokens of a prompt from `from` on: `sequence.tokens.slice(from, from + count)`. */
-export interface PrefillStep extends StepRow {
-  readonly kind: "prefill";
+export interface PrefillRow extends StepRow {
   /** Whether the prompt ends with them, so that the next token is chosen. */
   readonly last: boolean;
   /** Copies to make before. */
@@ -34,6 +33,15 @@ export interface PrefillStep extends StepRow {
   readonly restored?: number;
   /** The slot that the states are copied to afterwards, if they are kept. */
   readonly kept?: number;
+}
+
+/**
+ * Reads a part of each of some prompts in one pass. In every layer all keys and values are written before any is read. So a row may have
+ * whole pages that a row before it fills. Its copies are of pages that earlier steps filled.
+ */
+export interface PrefillStep {
+  readonly kind: "prefill";
+  readonly rows: readonly PrefillRow[];
 }
 
 /**
@@ -73,13 +81,15 @@ export interface Submitted {
   logprobs(row: number, i: number, top: number): Logprobs;
 }
 
-/** The rows of a step. */
-export function stepRowsOf(step: Step): readonly StepRow[] {
-  return step.kind === "decode" ? step.rows : [step];
+/** How many tokens a step gives for a row that does not end. */
+export function tokenCountOf(row: StepRow | PrefillRow): number {
+  return "last" in row ? Number(row.last) : row.count;
 }
 
-/** How many tokens a step gives for a row that does not end. */
-export function tokenCountOf(step: Step, row: StepRow): number {
-  if (step.kind === "decode") return row.count;
-  return step.last ? 1 : 0;
+/** Throws where a runner gives other tokens than a row of a step that goes on, or more for one that ends. */
+export function checkResult(kind: Step["kind"], row: StepRow | PrefillRow, { tokens, ended }: StepResult): void {
+  const { id, status } = row.sequence;
+  const count = tokenCountOf(row);
+  if (status === "ended" || tokens.length === count || (ended && tokens.length < count)) return;
+  throw new Error(`a ${kind} step gives ${tokens.length} tokens for sequence ${id}, expected ${count}`);
 }

@@ -93,6 +93,20 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   return { ...headsOf(config), dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
 }
 
+/** Most features of a head that the kernels of attention take. */
+const MAX_HEAD_DIM = 256;
+
+/**
+ * Whether attention reads the pages of a pool where they are. Then a pass may have many tiles of a long sequence. Otherwise keys and values
+ * are copied for each of them.
+ */
+export function attendsInPages(config: DecoderConfig): boolean {
+  const { latent, sinks, scoreCap, layers } = config;
+  const isMasked = sinks || scoreCap !== undefined;
+  const numbers = Array.from({ length: layers }, (_, layer) => layer);
+  return !latent && !isMasked && numbers.every((layer) => attentionOf(config, layer).headDim <= MAX_HEAD_DIM);
+}
+
 /** Attention of the layers that have keys and values of their own. */
 function ownAttentions(config: DecoderConfig): ReturnType<typeof attentionOf>[] {
   const numbers = Array.from({ length: config.layers }, (_, layer) => layer);

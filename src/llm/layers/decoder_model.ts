@@ -19,7 +19,7 @@ import { checkTokens } from "../arguments.ts";
 import { type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
-import { type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
+import { attendsInPages, type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
 import type { DecodingModel, Draft } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
@@ -143,6 +143,11 @@ export class DecoderModel extends Module implements DecodingModel {
   makeDraftCache(batch = 1): KvCache {
     this.#draftHead; // without one there is nothing to keep
     return makeCache({ ...this.#cached, config: draftConfig(this.#config), format: undefined }, { batch });
+  }
+
+  /** See {@link DecodingModel.attendsInPages}. */
+  get attendsInPages(): boolean {
+    return attendsInPages(this.#config);
   }
 
   /** See {@link DecodingModel.poolSizes}. */

@@ -104,6 +104,8 @@ export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
   /** The device of the parameters. */
   readonly device: DeviceFacts;
+  /** Whether attention reads pages where they are, so that one pass may read the prompts of many sequences. */
+  readonly attendsInPages: boolean;
   /** Sizes of a pool of pages for many sequences, but for how many there are. */
   poolSizes(): Omit<KvPoolSizes, "pages">;
 }

@@ -13,7 +13,8 @@
  * @module
  */
 
-import { type Step, type StepResult, type StepRow, stepRowsOf, tokenCountOf } from "../../../src/llm/engine/step.ts";
+import type { PrefillRow, Step, StepResult, StepRow } from "../../../src/llm/engine/step.ts";
+import { tokenCountOf } from "../../../src/llm/engine/step.ts";
 import type { Sequence } from "../../../src/llm/engine/sequence.ts";
 
 /** The token that ends a sequence. Others are 1 to 3, so that sequences often have tokens in common. */
@@ -83,25 +84,28 @@ export class FakeRunner {
 
   /** Runs a step. */
   submit(step: Step): void {
-    for (const { from, to, count } of step.kind === "prefill" ? step.copies : []) {
+    const prompts = step.kind === "prefill" ? step.rows : [];
+    for (const row of prompts) this.#prepare(row);
+    const results = step.rows.map((row: StepRow | PrefillRow) => {
+      const chosen = "last" in row ? this.#read(row) : this.#generate(row, step.kind === "decode" ? step.steps : 0);
+      const end = chosen.indexOf(END);
+      const ended = end >= 0 && end < tokenCountOf(row);
+      return { tokens: chosen.slice(0, ended ? end + 1 : tokenCountOf(row)), ended };
+    });
+    for (const { sequence, kept } of prompts) if (kept !== undefined) this.#states[kept] = this.#states[sequence.slot];
+    this.#results.push({ step, results });
+  }
+
+  /** Copies what a row begins with: of all rows before the first one is read. */
+  #prepare({ sequence, copies, restored }: PrefillRow): void {
+    for (const { from, to, count } of copies) {
       const start = from * this.#pageSize;
       this.#memory.copyWithin(to * this.#pageSize, start, start + count);
       this.copied += count;
     }
-    if (step.kind === "prefill" && step.restored !== undefined) {
-      this.#states[step.sequence.slot] = this.#states[step.restored];
-      this.restored++;
-    }
-    const results = stepRowsOf(step).map((row) => {
-      const chosen = step.kind === "prefill" ? this.#read(row, step.last) : this.#generate(row, step.steps);
-      const end = chosen.indexOf(END);
-      const ended = end >= 0 && end < tokenCountOf(step, row);
-      return { tokens: chosen.slice(0, ended ? end + 1 : tokenCountOf(step, row)), ended };
-    });
-    if (step.kind === "prefill" && step.kept !== undefined) {
-      this.#states[step.kept] = this.#states[step.sequence.slot];
-    }
-    this.#results.push({ step, results });
+    if (restored === undefined) return;
+    this.#states[sequence.slot] = this.#states[restored];
+    this.restored++;
   }
 
   /** The oldest step whose results were not taken. */
@@ -109,7 +113,7 @@ export class FakeRunner {
     return this.#results.shift()!;
   }
 
-  #read({ sequence, from, count }: StepRow, last: boolean): number[] {
+  #read({ sequence, from, count, last }: PrefillRow): number[] {
     let number = 0;
     for (let at = from; at < from + count; at++) number = this.#write(sequence, at, sequence.tokens[at]);
     if (!last) return [];

@@ -3,7 +3,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { AGING, Sequence } from "../../../src/llm/engine/sequence.ts";
-import { type Step, stepRowsOf, tokenCountOf } from "../../../src/llm/engine/step.ts";
+import { type PrefillStep, type Step, type StepRow, tokenCountOf } from "../../../src/llm/engine/step.ts";
 
 /** A scheduler with room for most things. */
 function schedulerWith(options: Partial<SchedulerOptions> = {}): Scheduler {
@@ -22,21 +22,20 @@ function addAll(scheduler: Scheduler, ...sequences: readonly Sequence[]): void {
 
 /** Commits a step with token 7 for all that it gives. Sequences of `ended` end with their first token. */
 function commit(scheduler: Scheduler, step: Step, ...ended: readonly Sequence[]): void {
-  const results = stepRowsOf(step).map((row) => {
+  const results = step.rows.map((row: StepRow) => {
     const ends = ended.includes(row.sequence);
-    return {
-      tokens: Array(ends ? Math.min(1, tokenCountOf(step, row)) : tokenCountOf(step, row)).fill(7),
-      ended: ends,
-    };
+    return { tokens: Array(ends ? Math.min(1, tokenCountOf(row)) : tokenCountOf(row)).fill(7), ended: ends };
   });
   scheduler.commit(step, results);
   scheduler.checkIntegrity();
 }
 
-/** A step in short: "read 1: 0+10" or "decode 1 2 x3". */
+/** A step in short: "read 1: 0+10, 2: 0+4" or "decode 1 2 x3". */
 function brief(step: Step | undefined): string {
   if (!step) return "none";
-  if (step.kind === "prefill") return `read ${step.sequence.id}: ${step.from}+${step.count}`;
+  if (step.kind === "prefill") {
+    return `read ${step.rows.map(({ sequence, from, count }) => `${sequence.id}: ${from}+${count}`).join(", ")}`;
+  }
   return `decode ${step.rows.map(({ sequence }) => sequence.id).join(" ")} x${step.steps}`;
 }
 
@@ -68,7 +67,7 @@ Deno.test("a prompt is read in parts, and then decoded up to its limit", () => {
 Deno.test("with an endless budget all prompts go first, in parts of the size of a step", () => {
   const scheduler = schedulerWith({ tokenBudget: Infinity, prefillStepSize: 10 });
   addAll(scheduler, sequenceOf(1, 4, 2), sequenceOf(2, 25, 2));
-  assertEquals(run(scheduler, 5, 4), ["read 1: 0+4", "read 2: 0+10", "read 2: 10+10", "read 2: 20+5", "decode 1 2 x1"]);
+  assertEquals(run(scheduler, 4, 4), ["read 1: 0+4, 2: 0+6", "read 2: 6+10", "read 2: 16+9", "decode 1 2 x1"]);
   const small = schedulerWith({ tokenBudget: 10, prefillStepSize: 100 });
   addAll(small, sequenceOf(1, 15));
   assertEquals(run(small, 2), ["read 1: 0+10", "read 1: 10+5"]);
@@ -76,8 +75,10 @@ Deno.test("with an endless budget all prompts go first, in parts of the size of 
 
 Deno.test("a prompt may be scheduled where a decode step may not", () => {
   const scheduler = schedulerWith({ tokenBudget: Infinity });
-  addAll(scheduler, sequenceOf(1, 4), sequenceOf(2, 5));
-  const steps = [scheduler.schedule(), scheduler.schedule(4, true), scheduler.schedule(4, true)];
+  addAll(scheduler, sequenceOf(1, 4));
+  const steps = [scheduler.schedule()];
+  addAll(scheduler, sequenceOf(2, 5));
+  steps.push(scheduler.schedule(4, true), scheduler.schedule(4, true));
   assertEquals(steps.map(brief), ["read 1: 0+4", "read 2: 0+5", "none"]);
   for (const step of steps.slice(0, 2)) commit(scheduler, step!);
   assertEquals([brief(scheduler.schedule(4, true)), brief(scheduler.schedule(4))], ["none", "decode 1 2 x4"]);
@@ -102,14 +103,76 @@ Deno.test("a running sequence gets a decode step between the parts of a long pro
 Deno.test("short prompts are read together up to the budget", () => {
   const scheduler = schedulerWith();
   addAll(scheduler, ...[1, 2, 3, 4].map((id) => sequenceOf(id, 4)));
-  assertEquals(run(scheduler, 6), [
-    "read 1: 0+4",
-    "read 2: 0+4",
+  assertEquals(run(scheduler, 4), [
+    "read 1: 0+4, 2: 0+4, 3: 0+2",
     "decode 1 2 x1",
-    "read 3: 0+4",
-    "read 4: 0+4",
+    "read 3: 2+2, 4: 0+4",
     "decode 1 2 3 4 x1",
   ]);
+});
+
+Deno.test("a step reads no more prompts than it may, and one at a time where layers have states", () => {
+  for (const [options, first] of [[{ maxPrompts: 2 }, "1: 0+2, 2: 0+2"], [{ slots: 20 }, "1: 0+2"]] as const) {
+    const scheduler = schedulerWith(options);
+    addAll(scheduler, ...[1, 2, 3].map((id) => sequenceOf(id, 2)));
+    assertEquals(run(scheduler, 1), [`read ${first}`]);
+  }
+});
+
+Deno.test("parts of several prompts count in whole tiles, the part of one as it is", () => {
+  const scheduler = schedulerWith({ prefillTile: 4, tokenBudget: 8 });
+  addAll(scheduler, sequenceOf(1, 1), sequenceOf(2, 3), sequenceOf(3, 2), sequenceOf(4, 11));
+  // A step of 8 has a tile of each of the first two, then of the others.
+  assertEquals(run(scheduler, 5), [
+    "read 1: 0+1, 2: 0+3",
+    "decode 1 2 x1",
+    "read 3: 0+2, 4: 0+4",
+    "decode 1 2 3 x1",
+    "read 4: 4+7", // alone it is not in tiles
+  ]);
+});
+
+Deno.test("a part that is longer than several may be together is read alone", () => {
+  const scheduler = schedulerWith({ maxTogether: 6 });
+  addAll(scheduler, sequenceOf(1, 17), sequenceOf(2, 2), sequenceOf(3, 4), sequenceOf(4, 3), sequenceOf(5, 7));
+  assertEquals(run(scheduler, 8), [
+    "read 1: 0+10", // nothing joins it, though it has more to read
+    "read 1: 10+7",
+    "decode 1 x1",
+    "read 2: 0+2, 3: 0+4",
+    "read 4: 0+3",
+    "decode 1 2 3 4 x1",
+    "read 5: 0+7",
+    "decode 1 2 3 4 5 x1",
+  ]);
+});
+
+Deno.test("short prompts are read beside a long one, which has half of a step and what they leave", () => {
+  const scheduler = schedulerWith();
+  addAll(scheduler, sequenceOf(1, 30), sequenceOf(2, 3), sequenceOf(3, 4), sequenceOf(4, 30), sequenceOf(5, 1));
+  assertEquals(run(scheduler, 7), [
+    "read 1: 0+7, 2: 0+3", // the third one would not be read to its end
+    "decode 2 x1",
+    "read 1: 7+6, 3: 0+4",
+    "decode 2 3 x1",
+    "read 1: 13+10", // another long one does not share the step, and is not overtaken
+    "decode 2 3 x1",
+    "read 1: 23+7, 4: 0+3",
+  ]);
+});
+
+Deno.test("a prompt of a lower priority takes no room from a long one", () => {
+  const scheduler = schedulerWith();
+  addAll(scheduler, sequenceOf(1, 20, 20, 1), sequenceOf(2, 4));
+  assertEquals(run(scheduler, 4), ["read 1: 0+10", "read 1: 10+10", "decode 1 x1", "read 2: 0+4"]);
+});
+
+Deno.test("in one step a prompt has whole pages that another one fills, and no copy of a page", () => {
+  const scheduler = schedulerWith({ tokenBudget: 100 });
+  const first = sequenceOf(1, 10);
+  addAll(scheduler, first, new Sequence({ id: 2, prompt: [...first.tokens.slice(0, 8), 1], maxTokens: 4 }));
+  addAll(scheduler, new Sequence({ id: 3, prompt: [...first.tokens.slice(0, 6), 1], maxTokens: 4 }));
+  assertEquals(run(scheduler, 2), ["read 1: 0+10, 2: 8+1", "read 3: 6+1"]);
 });
 
 Deno.test("a decode step has one token where a prompt could be read, several where none can", () => {
@@ -125,9 +188,9 @@ Deno.test("a decode step has one token where a prompt could be read, several whe
 Deno.test("a decode step is as long as its longest row, and rows stop at their limits", () => {
   const scheduler = schedulerWith();
   addAll(scheduler, sequenceOf(1, 4, 3), sequenceOf(2, 4, 6));
-  run(scheduler, 2);
+  run(scheduler, 1);
   const step = scheduler.schedule(16)!;
-  assertEquals([brief(step), stepRowsOf(step).map(({ count }) => count)], ["decode 1 2 x5", [2, 5]]);
+  assertEquals([brief(step), step.rows.map(({ count }) => count)], ["decode 1 2 x5", [2, 5]]);
   commit(scheduler, step);
   assertEquals(brief(scheduler.schedule(16)), "none");
   assertEquals(scheduler.running, 0);
@@ -151,7 +214,7 @@ Deno.test("a request of a higher priority is read before the rest of a long prom
   addAll(scheduler, sequenceOf(1, 25));
   assertEquals(run(scheduler, 1), ["read 1: 0+10"]);
   addAll(scheduler, sequenceOf(2, 4), sequenceOf(3, 4, 20, 1));
-  assertEquals(run(scheduler, 5), ["read 3: 0+4", "decode 3 x1", "read 1: 10+10", "decode 3 x1", "read 1: 20+5"]);
+  assertEquals(run(scheduler, 3), ["read 3: 0+4, 1: 10+6", "decode 3 x1", "read 1: 16+9, 2: 0+1"]);
 });
 
 for (const priority of [1, 2]) {
@@ -174,15 +237,15 @@ Deno.test("a request whose pages cannot be had is not overtaken by a smaller one
   addAll(scheduler, first, sequenceOf(2, 24, 1), sequenceOf(3, 4, 1));
   assertEquals(run(scheduler, 4), ["read 1: 0+16", "decode 1 x1", "decode 1 x1", "decode 1 x1"]);
   assertEquals(first.status, "ended");
-  assertEquals(run(scheduler, 2), ["read 2: 0+24", "read 3: 0+4"]);
+  assertEquals(run(scheduler, 1), ["read 2: 0+24, 3: 0+4"]);
 });
 
-/** Two sequences that have all four pages of four positions and need another one each, after seven steps. */
+/** Two sequences that have all four pages of four positions and need another one each, after six steps. */
 function twoThatFill(): { scheduler: Scheduler; first: Sequence; second: Sequence } {
   const scheduler = schedulerWith({ pages: 5, tokenBudget: 100 });
   const [first, second] = [sequenceOf(1, 3, 8), sequenceOf(2, 3, 12)];
   addAll(scheduler, first, second);
-  assertEquals(run(scheduler, 6), ["read 1: 0+3", "read 2: 0+3", ...Array(4).fill("decode 1 2 x1")]);
+  assertEquals(run(scheduler, 5), ["read 1: 0+3, 2: 0+3", ...Array(4).fill("decode 1 2 x1")]);
   return { scheduler, first, second };
 }
 
@@ -212,7 +275,7 @@ Deno.test("a decode step has fewer tokens where pages for more are missing", () 
   assertEquals(run(scheduler, 1, 8), ["decode 1 2 x1"]); // position 7 is the last one with a page
   const roomy = schedulerWith({ pages: 7 });
   addAll(roomy, sequenceOf(1, 3), sequenceOf(2, 3));
-  assertEquals(run(roomy, 3, 16), ["read 1: 0+3", "read 2: 0+3", "decode 1 2 x8"]); // 16 need ten pages, 8 six
+  assertEquals(run(roomy, 2, 16), ["read 1: 0+3, 2: 0+3", "decode 1 2 x8"]); // 16 need ten pages, 8 six
 });
 
 Deno.test("a preempted sequence has the latest arrival of the lowest priority, and goes to the head of its class", () => {
@@ -233,11 +296,7 @@ Deno.test("a preempted sequence has the latest arrival of the lowest priority, a
   scheduler.abort(2);
   const read: string[] = [];
   for (let i = 0; i < 40 && late.status === "waiting"; i++) read.push(run(scheduler, 1)[0]);
-  assertEquals(read.filter((text) => text.startsWith("read")).map((text) => text.slice(0, 6)), [
-    "read 1",
-    "read 3",
-    "read 4",
-  ]);
+  assertEquals(read.flatMap((text) => [...text.matchAll(/(\d): /g)].map(([, id]) => Number(id))), [1, 3, 4]);
 });
 
 Deno.test("a sequence has pages for its tokens and one more, and none for the last of all", () => {
@@ -258,16 +317,15 @@ Deno.test("steps are scheduled ahead, and what a sequence gives after its end is
   const scheduler = schedulerWith();
   const [ending, other] = [sequenceOf(1, 4), sequenceOf(2, 4)];
   addAll(scheduler, ending, other);
-  const steps = Array.from({ length: 4 }, () => scheduler.schedule()!);
-  assertEquals(steps.map(brief), ["read 1: 0+4", "read 2: 0+4", "decode 1 2 x1", "decode 1 2 x1"]);
+  const steps = Array.from({ length: 3 }, () => scheduler.schedule()!);
+  assertEquals(steps.map(brief), ["read 1: 0+4, 2: 0+4", "decode 1 2 x1", "decode 1 2 x1"]);
   commit(scheduler, steps[0]);
-  commit(scheduler, steps[1]);
-  commit(scheduler, steps[2], ending);
+  commit(scheduler, steps[1], ending);
   assertEquals([ending.status, ending.tokens.slice(4), ending.pages.length], ["ended", [7, 7], 2]);
   assertEquals(scheduler.running, 2); // it keeps its place and its pages until the last step that has it
   const next = scheduler.schedule()!;
   assertEquals(brief(next), "decode 2 x1");
-  commit(scheduler, steps[3]);
+  commit(scheduler, steps[2]);
   assertEquals([ending.tokens.slice(4), ending.pages.length, scheduler.running], [[7, 7], 0, 1]);
   commit(scheduler, next);
   assertEquals(other.tokens.slice(4), [7, 7, 7, 7]);
@@ -289,11 +347,10 @@ Deno.test("a stepwise sequence has one token a step, and none before the last on
   const stepwise = new Sequence({ id: 1, prompt: [1, 2, 3], maxTokens: 9, stepwise: true });
   addAll(scheduler, stepwise, sequenceOf(2, 3));
   const steps = [0, 1].map(() => scheduler.schedule(4)!);
-  steps.push(scheduler.schedule(4)!);
-  assertEquals(steps.map(brief), ["read 1: 0+3", "read 2: 0+3", "decode 2 x4"]); // the token after prompt 1 is not known
+  assertEquals(steps.map(brief), ["read 1: 0+3, 2: 0+3", "decode 2 x4"]); // the token after prompt 1 is not known
   for (const step of steps) commit(scheduler, step);
   const step = scheduler.schedule(4)!;
-  assertEquals([brief(step), stepRowsOf(step).map(({ count }) => count)], ["decode 1 2 x4", [1, 4]]);
+  assertEquals([brief(step), step.rows.map(({ count }) => count)], ["decode 1 2 x4", [1, 4]]);
   assertEquals(brief(scheduler.schedule(4)), "decode 2 x4");
 });
 
@@ -323,11 +380,11 @@ Deno.test("requests that start alike read their beginning once, also where they 
   const prompts = [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 8], [1, 2, 3, 4, 5, 6, 7]];
   const sequences = prompts.map((prompt, id) => new Sequence({ id, prompt, maxTokens: 4 }));
   addAll(scheduler, ...sequences);
-  const steps = prompts.map(() => scheduler.schedule()!); // before a result of any is known
-  assertEquals(steps.map(brief), ["read 0: 0+7", "read 1: 6+1", "read 2: 6+1"]);
+  const steps = [0, 1].map(() => scheduler.schedule() as PrefillStep); // before a result of any is known
+  assertEquals(steps.map(brief), ["read 0: 0+7", "read 1: 6+1, 2: 6+1"]);
   const [shared, part] = sequences[0].pages;
   assertEquals(sequences.map(({ pages }) => pages[0]), [shared, shared, shared]);
-  assertEquals(steps.map((step) => step.kind === "prefill" && step.copies), [
+  assertEquals(steps.flatMap(({ rows }) => rows.map(({ copies }) => copies)), [
     [],
     [{ from: part, to: sequences[1].pages[1], count: 2 }],
     [{ from: part, to: sequences[2].pages[1], count: 2 }],

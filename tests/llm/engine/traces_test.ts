@@ -10,7 +10,7 @@ import { assert, assertEquals } from "@std/assert";
 import { Random } from "../../../scripts/fuzz/random.ts";
 import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { isDecoding, Sequence } from "../../../src/llm/engine/sequence.ts";
-import type { Step } from "../../../src/llm/engine/step.ts";
+import type { PrefillStep, Step } from "../../../src/llm/engine/step.ts";
 import { SEED, TIER } from "../../support/tier.ts";
 import { FakeRunner, generateAlone } from "./fake_runner.ts";
 
@@ -35,9 +35,14 @@ type Counts = Record<
   | "tooLong"
   | "several"
   | "waited"
-  | "restored",
+  | "restored"
+  | "together"
+  | "shared",
   number
 >;
+
+/** In how many traces something happens once at least, where that is not in ten. */
+const RARE: ReadonlyMap<string, number> = new Map([["shared", 100]]);
 
 /** One trace. */
 class Trace {
@@ -62,10 +67,13 @@ class Trace {
     this.#options = {
       pages,
       slots,
-      pageSize: random.pick([1, 2, 4, 4, 4, 5]),
+      pageSize: random.pick([1, 1, 2, 4, 4, 5]),
       maxSequences,
-      tokenBudget: random.once(6) ? Infinity : 1 + random.below(16),
-      prefillStepSize: 1 + random.below(16),
+      tokenBudget: random.once(6) ? Infinity : 1 + random.below(40),
+      prefillStepSize: 1 + random.below(40),
+      maxPrompts: random.pick([1, 2, 3, Infinity, Infinity]),
+      maxTogether: random.pick([Infinity, Infinity, 1 + random.below(30)]),
+      prefillTile: random.pick([1, 1, 2, 4]),
       maxQueue: random.below(6),
       maxPrefixPages: random.pick([0, random.below(pages), pages, pages, pages]),
     };
@@ -81,7 +89,9 @@ class Trace {
   run(): void {
     for (let turn = 0; this.#toCome > 0 || this.#isBusy(); turn++) {
       assert(turn < 5_000, "the trace does not end");
-      if (this.#toCome > 0 && (this.#random.once(3) || !this.#isBusy())) this.#arrive();
+      if (this.#toCome > 0 && (this.#random.once(3) || !this.#isBusy())) {
+        do this.#arrive(); while (this.#toCome > 0 && !this.#random.once(3)); // prompts that come together are read together
+      }
       if (this.#random.once(25)) this.#abort();
       const step = this.#scheduler.inFlight < this.#depth ? this.#schedule() : undefined;
       if (!step && this.#scheduler.inFlight > 0) this.#commit();
@@ -151,13 +161,8 @@ class Trace {
     const step = this.#scheduler.schedule(this.#maxSteps, promptsOnly);
     const couldDecode = decoding.some(({ status }) => status === "running"); // the others were preempted
     if (step?.kind === "prefill") {
-      const { tokenBudget, prefillStepSize } = this.#options;
-      this.#read += step.count;
-      assert(
-        step.count > 0 && step.count <= Math.min(prefillStepSize, tokenBudget),
-        "a step reads more tokens than it may",
-      );
-      assert(!couldDecode || this.#read <= tokenBudget, "a decode step is due");
+      this.#checkPrompts(step);
+      assert(!couldDecode || this.#read <= this.#options.tokenBudget, "a decode step is due");
     } else if (step) {
       assert(!promptsOnly, "only a prompt was asked for");
       this.#read = 0;
@@ -173,6 +178,37 @@ class Trace {
     if (step) this.#runner.submit(step);
     this.#scheduler.checkIntegrity();
     return step;
+  }
+
+  /** Sizes, order and pages of a step that reads prompts. */
+  #checkPrompts({ rows }: PrefillStep): void {
+    const { tokenBudget, prefillStepSize, maxPrompts, prefillTile: tile, slots, pageSize, maxTogether } = this.#options;
+    const counts = rows.map(({ count }) => count);
+    const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
+    this.#read += sum(counts);
+    const padded = rows.length === 1 ? counts : counts.map((count) => Math.ceil(count / tile) * tile);
+    assert(
+      counts.every((count) => count > 0) && sum(padded) <= Math.min(prefillStepSize, tokenBudget),
+      "too many tokens",
+    );
+    assert(rows.length === 1 || sum(padded) <= maxTogether, "too many tokens of several prompts");
+    assert(rows.length <= (slots > 0 ? 1 : maxPrompts), "a step reads more prompts than it may");
+    assertEquals(new Set(rows.map(({ sequence }) => sequence)).size, rows.length, "a prompt is there twice");
+    const cut = rows.filter(({ last }) => !last);
+    assert(cut.length <= 1, "two prompts are cut");
+    const least = cut[0]?.sequence.priority ?? -Infinity;
+    const later = rows.slice(rows.indexOf(cut[0]));
+    assert(later.every(({ sequence }) => sequence.priority >= least), "a lower priority takes room from a higher one");
+    const written = new Set<number>();
+    for (const { sequence: { pages }, from, count, copies } of rows) {
+      assert(copies.every((copy) => !written.has(copy.from)), "a page is copied before it is written");
+      const read = pages.slice(0, Math.floor(from / pageSize));
+      if (read.some((page) => written.has(page))) this.#counts.shared++;
+      pages.slice(Math.floor(from / pageSize), Math.ceil((from + count) / pageSize)).forEach((page) =>
+        written.add(page)
+      );
+    }
+    if (rows.length > 1) this.#counts.together++;
   }
 
   #commit(): void {
@@ -197,6 +233,8 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     several: 0,
     waited: 0,
     restored: 0,
+    together: 0,
+    shared: 0,
   };
   for (let i = 0; i < TRACES; i++) {
     try {
@@ -206,6 +244,6 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     }
   }
   for (const [what, count] of Object.entries(counts)) {
-    assert(count > TRACES / 10, `${what} happened ${count} times in ${TRACES} traces`);
+    assert(count > TRACES / (RARE.get(what) ?? 10), `${what} happened ${count} times in ${TRACES} traces`);
   }
 });

@@ -8,6 +8,7 @@
  * @module
  */
 
+import type { Backend } from "../../../backend/backend.ts";
 import { float32, int8 } from "../../../graph/dtype.ts";
 import type { Node } from "../../../graph/node.ts";
 import { isContiguous, sameShape, sizeOf } from "../../../graph/shape.ts";
@@ -27,6 +28,11 @@ function activationBytes(rows: number): number {
 
 /** Rows of x from which on speed is worth more than the last digits. */
 const LONG_PROMPT = 64;
+
+/** Most rows of x whose products keep the last digits on a device. */
+export function maxPreciseRows(backend: Backend): number {
+  return backend.has("quantize_activations") ? LONG_PROMPT - 1 : Infinity;
+}
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
