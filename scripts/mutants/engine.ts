@@ -5,6 +5,7 @@ import type { Mutant } from "./mutant.ts";
 const SCHEDULER_TESTS = ["tests/llm/engine/scheduler_test.ts", "tests/llm/engine/traces_test.ts"] as const;
 const TREE_TESTS = ["tests/llm/engine/prefix_tree_test.ts", "tests/llm/engine/traces_test.ts"] as const;
 const STATE_TESTS = ["tests/llm/kv/states_test.ts"] as const;
+const PROMPT_TESTS = ["tests/llm/engine/prompts_together_test.ts"] as const;
 const ENGINE_TESTS = ["tests/llm/engine/engine_test.ts", "tests/llm/engine/engine_life_test.ts"] as const;
 
 export const ENGINE = [
@@ -77,5 +78,26 @@ export const ENGINE = [
     find: "mx.less(ages, context)",
     replace: "mx.lessEqual(ages, context)",
     tests: ["tests/llm/engine/choice_test.ts", "tests/llm/engine/engine_test.ts"],
+  },
+  {
+    name: "a part of a page is copied in the step that fills it",
+    file: "src/llm/engine/scheduler.ts",
+    find: "if (isCopiedLate || this",
+    replace: "if (this",
+    tests: SCHEDULER_TESTS,
+  },
+  {
+    name: "all tiles of a part have the position of the first one",
+    file: "src/llm/engine/forward_batch.ts",
+    find: "batch.positions[tile] = from + j * size;",
+    replace: "batch.positions[tile] = from;",
+    tests: PROMPT_TESTS,
+  },
+  {
+    name: "a pass over tiles sees positions up to the length of all tiles",
+    file: "src/llm/kv/paged.ts",
+    find: "mx.add(this.#position, this.tile ?? count)",
+    replace: "mx.add(this.#position, count)",
+    tests: PROMPT_TESTS,
   },
 ] as const satisfies readonly Mutant[];
