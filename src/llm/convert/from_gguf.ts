@@ -67,13 +67,14 @@ export async function convertGguf(
     const formats = new Map([...all].filter(([, { mode }]) => !dequantize && (mode ?? "affine") in QUANTIZATION_MODES));
     const valued = new Map([...all].filter(([path]) => !formats.has(path)));
     const made = dense(stored, valued, exact ? mx.float32 : mx.float16);
-    const outputs = Array.from(made, ([name, { shape, dtype }]): Output => ({ name, shape, dtype }));
+    const named = new Map(Array.from(made, ([name, tensor]) => [`${architecture.prefix}${name}`, tensor] as const));
+    const outputs = Array.from(named, ([name, { shape, dtype }]): Output => ({ name, shape, dtype }));
     await opening;
     const { maxShardBytes, signal } = options;
     const model = {
       outputs,
       parameters: countParameters(modules),
-      config: configOf(fields.values, formats),
+      config: configOf(fields.values, formats, architecture.prefix),
       tokenizer: {
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": json({ ...JSON.parse(config ?? "{}"), tokenizer_class: "PreTrainedTokenizerFast" }),
@@ -82,7 +83,7 @@ export async function convertGguf(
       maxShardBytes,
       signal,
     };
-    return await writeModelFolder(out, model, (files, bytes) => writeTensors(made, files, bytes, options));
+    return await writeModelFolder(out, model, (files, bytes) => writeTensors(named, files, bytes, options));
   } finally {
     mx.dispose([...stored.values()]);
   }
@@ -110,12 +111,13 @@ function dense(stored: ReadonlyMap<string, Tensor>, formats: Formats, dtype: Dty
   return made;
 }
 
-/** config.json: the fields, and the formats that differ from that of most matrices. */
-function configOf(values: Readonly<Record<string, unknown>>, formats: Formats): Uint8Array {
+/** config.json: the fields, and the formats that differ from that of most matrices, by mlx-lm's paths. */
+function configOf(values: Readonly<Record<string, unknown>>, formats: Formats, prefix: string): Uint8Array {
   const { quantization: _, ...rest } = values;
   const blocks = Array.from(
     formats,
-    ([path, { groupSize, bits, mode = "affine" }]) => [path, { group_size: groupSize, bits, mode }] as const,
+    ([path, { groupSize, bits, mode = "affine" }]) =>
+      [`${prefix}${path}`, { group_size: groupSize, bits, mode }] as const,
   );
   const [first] = blocks;
   const differ = blocks.filter(([, { bits, mode }]) => bits !== first[1].bits || mode !== first[1].mode);

@@ -9,8 +9,9 @@ import type { SavedMetadata } from "../../array/files/gguf_file.ts";
 import { storedBytes } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import { quoted } from "../../graph/error.ts";
-import type { Facts } from "../checkpoint/gguf/config.ts";
-import { familyOf, fieldsOf, type GgufFamily } from "../checkpoint/gguf/families.ts";
+import { type Facts, factsOf } from "../checkpoint/gguf/config.ts";
+import { familyOf, fieldsOf } from "../checkpoint/gguf/families.ts";
+import type { GgufFamily } from "../checkpoint/gguf/family.ts";
 import { Metadata } from "../checkpoint/gguf/metadata.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { Fields } from "../config/fields.ts";
@@ -43,14 +44,8 @@ export function ggufForm(config: DecoderConfig, metadata: SavedMetadata, path: s
   const values = new Map(Object.entries(metadata).map(([key, value]) => [key, valueOf(value)]));
   const reader = new Metadata(path, { metadata: values });
   const architecture = metadata["general.architecture"] as string;
-  const facts = (tensors: readonly Written[]): Facts => ({
-    metadata: reader,
-    architecture,
-    tensors: new Map(tensors.map((tensor) => [tensor.name, tensor as GgufTensor])),
-    number: (key) => reader.shared(`${architecture}.${key}`),
-    layers: (key) => reader.ofLayers(`${architecture}.${key}`),
-    floats: () => undefined,
-  });
+  const facts = (tensors: readonly Written[]): Facts =>
+    factsOf(reader, new Map(tensors.map((tensor) => [tensor.name, tensor as GgufTensor])), () => undefined);
   return {
     family: familyOf(facts([])),
     check: (tensors) => {

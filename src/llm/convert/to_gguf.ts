@@ -18,7 +18,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { namedLeaves } from "../../nn/tree.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
-import type { GgufFamily } from "../checkpoint/gguf/families.ts";
+import type { GgufFamily } from "../checkpoint/gguf/family.ts";
 import { storedName } from "../checkpoint/gguf/names.ts";
 import { openWeights } from "../checkpoint/weights.ts";
 import type { DecoderConfig } from "../config/decoder.ts";

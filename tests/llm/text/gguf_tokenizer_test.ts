@@ -1,5 +1,5 @@
 /**
- * Tokenizers of GGUF files give the ids that llama.cpp's vocabularies were published with. reference/gguf_vocabularies.py keeps of each
+ * Tokenizers of GGUF files give the ids that llama.cpp's vocabularies were published with. reference/gguf/vocabularies.py keeps of each
  * what its texts can meet.
  */
 
@@ -88,6 +88,7 @@ Deno.test("tokens that end an answer are found by their texts, as far as they en
     return endIds(found).map((id) => all[id]).sort();
   };
   assertEquals(await ends("<|user|>", "<|end|>"), ["<|endoftext|>", "<|end|>"]);
+  assertEquals(await ends("<turn|>", "<turn>"), ["<turn|>", "<|endoftext|>"]);
   assertEquals(await ends("<|end|>", "<|return|>", "<|call|>"), ["<|call|>", "<|endoftext|>", "<|return|>"]);
 });
 

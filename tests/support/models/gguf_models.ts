@@ -1,6 +1,6 @@
 /**
  * Small models in GGUF, as the package gguf writes them, with mlx-lm's logits of their weights. golden/models/gguf_models.json.gz has their
- * headers; values and blocks are drawn here as reference/gguf_models.py draws them.
+ * headers; values and blocks are drawn here as reference/gguf/models.py draws them.
  */
 
 import { assertEquals } from "@std/assert";
@@ -10,10 +10,21 @@ import * as mx from "../../../mod.ts";
 import { GGUF_TYPES } from "../../../src/array/files/gguf_types.ts";
 import { hash, tensorOf, type TensorRow } from "./mlx_lm_families.ts";
 
-/** A tensor of a file: its values, or the tensor of the model that it holds. That may have heads whose rows are paired, and a number added. */
+/**
+ * A tensor of a file: its values, or the tensors of the model that it holds, one after the other. Rows and columns of them may be in another
+ * order or left out, and a number added.
+ */
 type Source =
   | readonly [name: string, type: string, values: readonly number[]]
-  | readonly [name: string, type: string, of: string, heads: number | null, added: number];
+  | readonly [
+    name: string,
+    type: string,
+    of: readonly string[],
+    shape: readonly number[],
+    rows: readonly number[] | null,
+    columns: readonly number[] | null,
+    added: number,
+  ];
 
 /** A model in a file. */
 export interface GgufModel {
@@ -60,28 +71,20 @@ export function ggufBytes(model: GgufModel): Uint8Array {
 function bytesOf(source: Source, rows: readonly TensorRow[]): Uint8Array {
   const [, type] = source;
   if (source.length === 3) return new Uint8Array(Float32Array.from(source[2]).buffer);
-  const [, , of, heads, added] = source;
-  const row = rows.findIndex(([name]) => name === of);
-  if (Object.hasOwn(SCALES, type)) return blocksOf(type, row, rows[row][2]);
+  const [, , of, shape, rowOrder, columnOrder, added] = source;
+  const places = of.map((name) => rows.findIndex(([other]) => other === name));
+  if (Object.hasOwn(SCALES, type)) return blocksOf(type, places[0], shape);
   return mx.tidy(() => {
-    const values = tensorOf(rows[row], row).astype(mx.float32).flatten().toTypedArray() as Float32Array;
-    const stored = mx.array(heads === null ? values : paired(values, heads, rows[row][2])).add(added);
-    if (type === "F32") return new Uint8Array(stored.toTypedArray().slice().buffer);
+    const width = shape.length > 1 ? shape.at(-1)! : 1;
+    const parts = places.map((row) => tensorOf(rows[row], row).astype(mx.float32).reshape(-1, width));
+    const whole = parts.length > 1 ? mx.concatenate(parts, 0) : parts[0];
+    const inRows = rowOrder === null ? whole : mx.take(whole, mx.array([...rowOrder], mx.int32), 0);
+    const stored = columnOrder === null ? inRows : mx.take(inRows, mx.array([...columnOrder], mx.int32), 1);
+    const values = stored.add(added);
+    if (type === "F32") return new Uint8Array(values.toTypedArray().slice().buffer);
     const dtype = type === "BF16" ? mx.bfloat16 : mx.float16;
-    return new Uint8Array(stored.astype(mx.float32).astype(dtype).view(mx.uint16).toTypedArray().slice().buffer);
+    return new Uint8Array(values.astype(dtype).view(mx.uint16).toTypedArray().slice().buffer);
   });
-}
-
-/** The rows of each head as llama.cpp has them: row i of the first half, then row i of the second. */
-function paired(values: Float32Array, heads: number, [rows, columns = 1]: readonly number[]): Float32Array {
-  const out = new Float32Array(values.length);
-  const size = rows / heads;
-  for (let row = 0; row < rows; row++) {
-    const [head, inHead] = [Math.floor(row / size), row % size];
-    const from = head * size + Math.floor(inHead / 2) + (inHead % 2) * size / 2;
-    out.set(values.subarray(from * columns, (from + 1) * columns), row * columns);
-  }
-  return out;
 }
 
 /** Where the 16-bit floats of a block are, their exponents, and whether they are below 0. */

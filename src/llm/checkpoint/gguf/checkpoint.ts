@@ -20,8 +20,9 @@ import { LlmError } from "../../error.ts";
 import type { Checkpoint, CheckpointTerms, TokenizerTexts } from "../checkpoint.ts";
 import { partsOf } from "../shards.ts";
 import { Checksums, type Verify } from "../verify.ts";
-import { type Facts, headsOf } from "./config.ts";
-import { familyOf, fieldsOf, type GgufFamily } from "./families.ts";
+import { type Facts, factsOf } from "./config.ts";
+import { familyOf, fieldsOf } from "./families.ts";
+import type { GgufFamily } from "./family.ts";
 import { Metadata } from "./metadata.ts";
 import { nameOf, storedName } from "./names.ts";
 import { describeTypes, type Placed, tensorsOf } from "./tensors.ts";
@@ -69,7 +70,7 @@ export class GgufCheckpoint implements Checkpoint {
     const headers = files.map(readHeader);
     const metadata = new Metadata(this.path, headers[0]);
     this.#placed = headers.flatMap((header) => header.tensors.map((tensor) => ({ header, tensor })));
-    this.#facts = factsOf(metadata, this.#placed);
+    this.#facts = factsOfPlaced(metadata, this.#placed);
     checkParts(metadata, files, this.#placed);
     this.#family = familyOf(this.#facts);
     const { names = {} } = this.#family;
@@ -112,7 +113,7 @@ export class GgufCheckpoint implements Checkpoint {
   tensors(exact: boolean): Map<string, Tensor> {
     return mx.tidy(() => {
       const stored = new Map<string, Tensor>();
-      for (const [name, tensor] of tensorsOf(this.#placed, this.#family, headsOf(this.#facts), exact)) {
+      for (const [name, tensor] of tensorsOf(this.#placed, this.#family, this.#facts, exact)) {
         if (stored.has(name)) this.#facts.metadata.fail(`two tensors are ${quoted(name)}`, "weights");
         stored.set(name, tensor);
       }
@@ -154,22 +155,15 @@ function readHeader(path: string): GgufHeader {
   }
 }
 
-function factsOf(metadata: Metadata, placed: readonly Placed[]): Facts {
+function factsOfPlaced(metadata: Metadata, placed: readonly Placed[]): Facts {
   const tensors = new Map<string, GgufTensor>();
   for (const { tensor } of placed) {
     if (tensors.has(tensor.name)) metadata.fail(`${quoted(tensor.name)} is in two of its files`, "weights");
     tensors.set(tensor.name, tensor);
   }
-  const architecture = metadata.string("general.architecture") ??
-    metadata.fail('the metadata lack "general.architecture": take the GGUF file of a language model');
-  return {
-    metadata,
-    architecture,
-    tensors,
-    number: (key) => metadata.shared(`${architecture}.${key}`),
-    layers: (key) => metadata.ofLayers(`${architecture}.${key}`),
-    floats: (name) => floatsOf(metadata, placed.find(({ tensor }) => tensor.name === name)),
-  };
+  const floats = (name: string): number[] | undefined =>
+    floatsOf(metadata, placed.find(({ tensor }) => tensor.name === name));
+  return factsOf(metadata, tensors, floats);
 }
 
 /** The elements of a small tensor of float32, if it is there. */

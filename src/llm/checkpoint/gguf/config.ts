@@ -21,8 +21,27 @@ export interface Facts {
   number(key: string): number | undefined;
   /** A number of each layer by its key; undefined if the file has none, or one for all. */
   layers(key: string): readonly number[] | undefined;
+  /** Whether it is so, of each layer by its key; undefined if the file has no such list. */
+  flags(key: string): readonly boolean[] | undefined;
   /** The elements of a small tensor of float32. */
   floats(name: string): readonly number[] | undefined;
+}
+
+/** The facts of a file. Layers that predict further tokens are none of the model's. */
+export function factsOf(metadata: Metadata, tensors: Facts["tensors"], floats: Facts["floats"]): Facts {
+  const architecture = metadata.string("general.architecture") ??
+    metadata.fail('the metadata lack "general.architecture": take the GGUF file of a language model');
+  const shared = (key: string): number | undefined => metadata.shared(`${architecture}.${key}`);
+  const blocks = shared("block_count");
+  return {
+    metadata,
+    architecture,
+    tensors,
+    number: (key) => key === "block_count" && blocks ? blocks - (shared("nextn_predict_layers") ?? 0) : shared(key),
+    layers: (key) => metadata.ofLayers(`${architecture}.${key}`),
+    flags: (key) => metadata.flags(`${architecture}.${key}`),
+    floats,
+  };
 }
 
 /** Keys of an architecture and the fields that have their values. Fields without a value are left out. */
@@ -45,10 +64,11 @@ const REQUIRED = [
   "block_count",
   "context_length",
   "embedding_length",
-  "feed_forward_length",
   "attention.head_count",
   "attention.layer_norm_rms_epsilon",
 ];
+/** The features inside of feed-forward parts; models whose layers all have experts may have the second one only. */
+const [WIDTH, EXPERT_WIDTH] = ["feed_forward_length", "expert_feed_forward_length"];
 
 /** llama.cpp's base of rotary positions where a file has none. */
 const ROPE_THETA = 1e4;
@@ -77,6 +97,7 @@ export function headsOf({ metadata, architecture, number }: Facts): HeadSizes {
 /** Fields that the file of any architecture gives. */
 export interface CommonFields {
   readonly head_dim: number;
+  readonly rope_theta: number;
   readonly rope_scaling?: Readonly<Record<string, unknown>>;
   readonly [field: string]: unknown;
 }
@@ -84,7 +105,8 @@ export interface CommonFields {
 /** The fields that all architectures have. Throws an {@link LlmError} that names the keys that are missing. */
 export function commonFields(facts: Facts): CommonFields {
   const { metadata, architecture, tensors, number } = facts;
-  const missing = REQUIRED.filter((key) => number(key) === undefined).map((key) => quoted(`${architecture}.${key}`));
+  const required = number(EXPERT_WIDTH) === undefined ? [...REQUIRED, WIDTH] : REQUIRED;
+  const missing = required.filter((key) => number(key) === undefined).map((key) => quoted(`${architecture}.${key}`));
   if (missing.length > 0) metadata.fail(`the metadata lack ${missing.join(", ")}`);
   const embedding = tensors.get(EMBEDDING) ?? metadata.fail(`there is no tensor ${quoted(EMBEDDING)}`, "weights");
   const { kvHeads, headDim } = headsOf(facts);
@@ -93,6 +115,7 @@ export function commonFields(facts: Facts): CommonFields {
     rope_theta: ROPE_THETA,
     num_key_value_heads: kvHeads,
     head_dim: headDim,
+    intermediate_size: number(EXPERT_WIDTH),
     ...Object.fromEntries(
       FIELDS.map(([key, field]) => [field, number(key)]).filter(([, value]) => value !== undefined),
     ),

@@ -6,23 +6,11 @@
 
 import { quoted } from "../../../graph/error.ts";
 import { checkRotated, type CommonFields, commonFields, type Facts, headsOf } from "./config.ts";
+import { DEEPSEEK2 } from "./deepseek2.ts";
+import type { GgufFamily } from "./family.ts";
+import { GEMMA4 } from "./gemma4.ts";
 import type { ModuleNames } from "./names.ts";
-
-/** An architecture. */
-export interface GgufFamily {
-  /** Its "model_type". */
-  readonly modelType: string;
-  /** Whether the rows of each head of queries and keys are in pairs: the first of a half, then that of the other half. */
-  readonly paired?: boolean;
-  /** What the file adds to the weights of norms. */
-  readonly normOffset?: number;
-  /** Names of modules in a layer that differ from those of most families. */
-  readonly names?: ModuleNames;
-  /** Whether a part of each head may stay as it is, without a rotation. */
-  readonly rotatesPart?: boolean;
-  /** Further fields of config.json, beside the common ones. */
-  fields?(facts: Facts, common: CommonFields): Readonly<Record<string, unknown>>;
-}
+import { QWEN35, QWEN35_MOE, QWEN3_NEXT } from "./qwen_hybrid.ts";
 
 /** Names of the layers' modules in families with a norm after attention, which has another name then. */
 const SANDWICHED: ModuleNames = { ffn_norm: "pre_feedforward_layernorm" };
@@ -112,8 +100,21 @@ function graniteFields(facts: Facts, common: CommonFields): Readonly<Record<stri
   };
 }
 
+const GRANITE: GgufFamily = { modelType: "granite", paired: true, fields: graniteFields };
+/** Granite without positions, which only Granite 4 has. */
+const GRANITE_NOPE: GgufFamily = {
+  modelType: "granitemoehybrid",
+  paired: true,
+  fields: (facts, common) => ({
+    ...graniteFields(facts, common),
+    position_embedding_type: "nope",
+    layer_types: Array.from({ length: facts.number("block_count") ?? 0 }, () => "attention"),
+  }),
+};
+
 /** The families by "general.architecture". Some depend on what else the file says. */
 const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => GgufFamily)>> = {
+  deepseek2: DEEPSEEK2,
   gemma: { modelType: "gemma", normOffset: 1 },
   gemma2: {
     modelType: "gemma2",
@@ -136,6 +137,7 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
       sliding_window_pattern: facts.number("attention.sliding_window_pattern") ?? 6,
     }),
   },
+  gemma4: GEMMA4,
   "gpt-oss": {
     modelType: "gpt_oss",
     names: {
@@ -150,14 +152,13 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
       intermediate_size: number("expert_feed_forward_length"),
     }),
   },
-  granite: {
-    modelType: "granite",
-    paired: true,
-    fields: graniteFields,
-  },
+  granite: ({ metadata }) => metadata.flag("granite.rope.scaling.finetuned") === false ? GRANITE_NOPE : GRANITE,
   granitemoe: (facts) => {
     const { metadata, number } = facts;
     const shared = number("expert_shared_feed_forward_length") ?? 0;
+    if (metadata.flag("granitemoe.rope.scaling.finetuned") === false) {
+      metadata.fail('"granitemoe.rope.scaling.finetuned" is false: experts without positions are not supported here');
+    }
     if (shared > 0) {
       metadata.fail(
         `"granitemoe.expert_shared_feed_forward_length" is ${shared}: shared experts are not supported here`,
@@ -240,13 +241,23 @@ const ARCHITECTURES: Readonly<Record<string, GgufFamily | ((facts: Facts) => Ggu
   },
   qwen3: { modelType: "qwen3" },
   qwen3moe: { modelType: "qwen3_moe", fields: (facts) => qwenExperts(facts, true) },
+  qwen35: QWEN35,
+  qwen35moe: QWEN35_MOE,
+  qwen3next: QWEN3_NEXT,
   smollm3: { modelType: "smollm3", paired: true },
+};
+
+/** Architectures that are not supported, and what they need. */
+const ABSENT: Readonly<Record<string, string>> = {
+  granitehybrid: "recurrent layers of Mamba-2",
 };
 
 /** The family of a file. Throws an {@link LlmError} that names those that are known. */
 export function familyOf(facts: Facts): GgufFamily {
   const { architecture, metadata } = facts;
   if (!Object.hasOwn(ARCHITECTURES, architecture)) {
+    const needs = Object.hasOwn(ABSENT, architecture) ? ABSENT[architecture] : undefined;
+    if (needs) metadata.fail(`the architecture ${quoted(architecture)} is not supported: it needs ${needs}`);
     const known = Object.keys(ARCHITECTURES).join(", ");
     metadata.fail(`the architecture ${quoted(architecture)} is not known: known are ${known}`);
   }
@@ -256,8 +267,9 @@ export function familyOf(facts: Facts): GgufFamily {
 
 /** The fields of config.json that a file stands for. */
 export function fieldsOf(family: GgufFamily, facts: Facts): Record<string, unknown> {
-  const common = commonFields(facts);
-  if (!family.rotatesPart) checkRotated(facts, common.head_dim);
+  const read = family.commonFacts?.(facts) ?? facts;
+  const common = commonFields(read);
+  if (!family.rotatesPart) checkRotated(read, common.head_dim);
   const fields = { ...common, ...family.fields?.(facts, common), model_type: family.modelType };
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }

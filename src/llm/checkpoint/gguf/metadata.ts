@@ -105,6 +105,13 @@ export class Metadata {
     return value.bytes[0] === 1;
   }
 
+  /** A list of true and false; undefined if there is none, or a value of another kind. */
+  flags(key: string): readonly boolean[] | undefined {
+    const value = this.#values.get(key);
+    if (typeof value !== "object" || !("dtype" in value) || value.dtype.name !== "bool") return undefined;
+    return value.shape.length === 1 ? Array.from(value.bytes, (byte) => byte === 1) : undefined;
+  }
+
   #expected(key: string, what: string): never {
     return this.fail(`the metadata ${quoted(key)} are not ${what}`);
   }

@@ -9,9 +9,9 @@ import * as mx from "../../../array/mod.ts";
 import type { Dtype, Tensor } from "../../../array/mod.ts";
 import type { GgufHeader, GgufTensor } from "../../../array/files/gguf.ts";
 import { codeArrays, storedArray, valueArray } from "../../../array/files/gguf_arrays.ts";
-import type { GgufFamily } from "./families.ts";
-import type { HeadSizes } from "./config.ts";
-import { nameOf } from "./names.ts";
+import { type Facts, headsOf } from "./config.ts";
+import type { GgufFamily, TensorForm } from "./family.ts";
+import { layerOf, nameOf } from "./names.ts";
 
 /** A tensor and the header of the file that holds it. */
 export interface Placed {
@@ -42,46 +42,75 @@ function arraysOf({ header, tensor }: Placed, floats: Dtype): Readonly<Record<st
 
 const QUERIES_KEYS = /\.self_attn\.([qk])_proj\.(weight|bias)$/;
 const NORM = /norm\.weight$/;
-const CONVOLUTION = /\.conv\.conv\.weight$/;
-/** Added to scores that choose experts: its digits decide between close ones. */
-const CHOICE = /\.expert_bias$/;
+const CONVOLUTION = /\.(conv\.conv|conv1d)\.weight$/;
+/** Arrays whose digits count: they decide between experts of close scores, or are exponents. */
+const EXACT = /\.(expert_bias|e_score_correction_bias|A_log)$/;
 const SHARED_GATE = /\.shared_expert_gate\.weight$/;
+
+/** Gate and up of experts that a file has in one tensor. */
+const GATE_UP: TensorForm = {
+  of: /\.switch_\w+\.gate_up_proj$/,
+  make: (x) => {
+    const [gate_proj, up_proj] = mx.split(x, 2, -2);
+    return { gate_proj, up_proj };
+  },
+};
 
 /**
  * The tensors of a model by mlx-lm's names, none of them read. If `exact`, scales and values have all their digits in float32, and vectors
- * their own dtype; else they have 16 bits.
+ * their own dtype; else they have 16 bits. Layers that predict further tokens are left out.
  */
 export function tensorsOf(
   placed: readonly Placed[],
-  { names = {}, paired = false, normOffset = 0 }: GgufFamily,
-  { heads, kvHeads, headDim }: HeadSizes,
+  { names = {}, paired = false, normOffset = 0, forms: formsOf }: GgufFamily,
+  facts: Facts,
   exact: boolean,
 ): [name: string, tensor: Tensor][] {
   const vector = exact ? undefined : vectorDtype(placed);
   const floats = exact ? mx.float32 : mx.float16;
+  const layers = facts.number("block_count")!;
+  const forms = [GATE_UP, ...formsOf?.(facts) ?? []];
   return placed.flatMap((one): [string, Tensor][] => {
     const { name: stored, shape, type } = one.tensor;
     const name = nameOf(stored, names);
-    if (name === undefined) return [];
-    const [, which] = QUERIES_KEYS.exec(name) ?? [];
-    const count = which === "q" ? heads : kvHeads;
-    const isPaired = paired && which !== undefined && shape[0] === count * headDim;
+    if (name === undefined || (layerOf(stored) ?? 0) >= layers) return [];
+    const pairs = paired ? pairsOf(name, shape[0], facts) : undefined;
     const isSmall = shape.length === 1 || name.endsWith(".bias") || CONVOLUTION.test(name);
-    const isVector = type.dtype === mx.float32 && isSmall && !CHOICE.test(name);
-    const form = (x: Tensor): Tensor => {
-      if (isPaired) return unpaired(x, count);
+    const isVector = type.dtype === mx.float32 && isSmall && !EXACT.test(name);
+    const [end = ""] = /\.(weight|bias)$/.exec(name) ?? [];
+    const path = name.slice(0, name.length - end.length);
+    const form = forms.find(({ of }) => of.test(path));
+    const inOrder = (x: Tensor): Tensor => {
+      if (pairs !== undefined) return unpaired(x, pairs);
       if (CONVOLUTION.test(name) && x.ndim === 2) return x.reshape(...x.shape, 1); // a filter of each channel
       const shifted = normOffset !== 0 && NORM.test(name) ? mx.subtract(x, normOffset) : x;
-      if (SHARED_GATE.test(name) && shifted.ndim === 1) return shifted.reshape(1, -1);
-      return shifted;
+      return SHARED_GATE.test(name) && shifted.ndim === 1 ? shifted.reshape(1, -1) : shifted;
     };
-    const path = name.replace(/\.weight$/, "");
-    return Object.entries(arraysOf(one, floats)).map(([part, array]) => {
-      const formed = form(array);
-      const cast = isVector && vector ? formed.astype(vector) : formed;
-      return [part === "weight" ? name : `${path}.${part}`, cast];
+    return Object.entries(arraysOf(one, floats)).flatMap(([part, array]) => {
+      const formed = form?.make(array) ?? array;
+      const made = formed instanceof mx.Tensor ? { [path]: formed } : besides(path, formed);
+      return Object.entries(made).map(([path, x]): [string, Tensor] => {
+        const ordered = inOrder(x);
+        const cast = isVector && vector ? ordered.astype(vector) : ordered;
+        return [part === "weight" ? `${path}${end}` : `${path}.${part}`, cast];
+      });
     });
   });
+}
+
+/** The heads whose rows are in pairs, of a tensor with so many rows; undefined where they are not. */
+function pairsOf(name: string, rows: number, facts: Facts): number | undefined {
+  const [, which] = QUERIES_KEYS.exec(name) ?? [];
+  if (which === undefined) return undefined;
+  const { heads, kvHeads, headDim } = headsOf(facts);
+  const count = which === "q" ? heads : kvHeads;
+  return rows === count * headDim ? count : undefined;
+}
+
+/** Tensors by the paths that have the given last parts in place of that of `path`. */
+function besides(path: string, parts: Readonly<Record<string, Tensor>>): Record<string, Tensor> {
+  const parent = path.slice(0, path.lastIndexOf(".") + 1);
+  return Object.fromEntries(Object.entries(parts).map(([part, x]) => [`${parent}${part}`, x]));
 }
 
 /** Says which types became codes, with which error, and which became values; undefined if none did. */

@@ -12,6 +12,9 @@ import type { Metadata } from "./metadata.ts";
 import { PRE_TOKENIZERS, type PreTokenizerRow } from "./pre_tokenizers.ts";
 
 const PREFIX = "tokenizer.ggml.";
+/** The model of BPE over whole texts, whose spaces are a character of the vocabulary. */
+const SPACED = "gemma4";
+const SPACE = "\u2581";
 
 /** Kinds of tokens in "tokenizer.ggml.token_type": those that the vocabulary has, those found in text before, and gaps. */
 const UNKNOWN = 2;
@@ -19,10 +22,15 @@ const CONTROL = 3;
 const USER_DEFINED = 4;
 const UNUSED = 5;
 
+/** Whether a kind of tokens is found in texts before they are cut into words. */
+function isAdded(kind: number): boolean {
+  return kind === CONTROL || kind === USER_DEFINED;
+}
+
 /** Keys of tokens that end a generation. */
 const ENDS = ["eos_token_id", "eot_token_id", "eom_token_id"] as const;
 
-/** Control tokens that end an answer, by their texts: files often name only one of them. */
+/** Tokens that end an answer, by their texts: files often name only one of them. */
 const END_TEXTS: ReadonlySet<string> = new Set([
   "<|eot_id|>",
   "<|eom_id|>",
@@ -33,6 +41,8 @@ const END_TEXTS: ReadonlySet<string> = new Set([
   "<|endoftext|>",
   "<|end_of_text|>",
   "<end_of_turn>",
+  "<turn|>",
+  "<|tool_response>",
 ]);
 /** Where a vocabulary has the first of these, the second ends a part of an answer only. */
 const [RETURN, END] = ["<|return|>", "<|end|>"];
@@ -67,7 +77,7 @@ function idOf(metadata: Metadata, key: string, count: number): number | undefine
 export function endIds(metadata: Metadata): number[] {
   const { tokens, kinds } = tokensOf(metadata);
   const named = ENDS.flatMap((key) => idOf(metadata, key, tokens.length) ?? []);
-  const known = tokens.flatMap((text, id) => kinds[id] === CONTROL && END_TEXTS.has(text) ? [id] : []);
+  const known = tokens.flatMap((text, id) => isAdded(kinds[id]) && END_TEXTS.has(text) ? [id] : []);
   const returns = known.some((id) => tokens[id] === RETURN);
   return [...new Set([...named, ...known.filter((id) => !returns || tokens[id] !== END)])];
 }
@@ -76,9 +86,16 @@ export function endIds(metadata: Metadata): number[] {
 export function readTokenizer(metadata: Metadata, embeddings: number): TokenizerTexts {
   const model = metadata.string(`${PREFIX}model`) ?? metadata.fail(`the metadata lack "${PREFIX}model"`, "tokenizer");
   const config = JSON.stringify(configOf(metadata));
-  if (model === "gpt2") return { tokenizer: new TextEncoder().encode(JSON.stringify(byteLevel(metadata))), config };
+  if (model === "gpt2" || model === SPACED) {
+    const isSpaced = model === SPACED || metadata.string(`${PREFIX}pre`) === SPACED;
+    const json = isSpaced ? spaced(metadata) : byteLevel(metadata);
+    return { tokenizer: new TextEncoder().encode(JSON.stringify(json)), config };
+  }
   if (model === "llama") return { file: pieces(metadata, embeddings), config };
-  return metadata.fail(`"${PREFIX}model" is ${quoted(model)}: supported are "gpt2" and "llama"`, "tokenizer");
+  return metadata.fail(
+    `"${PREFIX}model" is ${quoted(model)}: supported are "gpt2", "llama" and "${SPACED}"`,
+    "tokenizer",
+  );
 }
 
 /** The tokenizer of pieces with scores, as sentencepiece cuts texts. */
@@ -116,26 +133,64 @@ function pieces(metadata: Metadata, embeddings: number): TokenizerFile {
 
 /** tokenizer.json of byte-level BPE. */
 function byteLevel(metadata: Metadata): Readonly<Record<string, unknown>> {
-  const { tokens, kinds } = tokensOf(metadata);
   const row = rowOf(metadata);
-  const merges = metadata.strings(`${PREFIX}merges`) ??
-    metadata.fail(`the metadata lack "${PREFIX}merges"`, "tokenizer");
-  const isAdded = (id: number): boolean => kinds[id] === CONTROL || kinds[id] === USER_DEFINED;
-  const vocab = tokens.flatMap((text, id) => isAdded(id) || kinds[id] === UNUSED ? [] : [[text, id] as const]);
-  const added = tokens.flatMap((content, id) =>
-    isAdded(id) ? [{ id, content, special: kinds[id] === CONTROL, normalized: false }] : []
-  );
   return {
-    added_tokens: added,
+    added_tokens: addedTokens(metadata),
     normalizer: row.nfc ? { type: "NFC" } : null,
     pre_tokenizer: {
       type: "Sequence",
       pretokenizers: [...row.steps ?? [], { type: "ByteLevel", add_prefix_space: false, use_regex: row.gpt2 ?? false }],
     },
-    post_processor: around(metadata, row, tokens),
+    post_processor: around(metadata, row.bos ?? false),
     decoder: { type: "ByteLevel" },
-    model: { type: "BPE", ignore_merges: row.wholeWords ?? false, vocab: byText(metadata, vocab), merges },
+    model: { type: "BPE", ignore_merges: row.wholeWords ?? false, ...vocabularyOf(metadata) },
   };
+}
+
+/** tokenizer.json of BPE over whole texts, in which characters that are no tokens become those of their bytes. */
+function spaced(metadata: Metadata): Readonly<Record<string, unknown>> {
+  const { tokens } = tokensOf(metadata);
+  const unknown = idOf(metadata, "unknown_token_id", tokens.length) ??
+    metadata.fail(`the metadata lack "${PREFIX}unknown_token_id"`, "tokenizer");
+  const { vocab, merges } = vocabularyOf(metadata);
+  return {
+    added_tokens: addedTokens(metadata),
+    normalizer: { type: "Replace", pattern: { String: " " }, content: SPACE },
+    pre_tokenizer: null,
+    post_processor: around(metadata, true),
+    decoder: {
+      type: "Sequence",
+      decoders: [
+        { type: "Replace", pattern: { String: SPACE }, content: " " },
+        { type: "ByteFallback" },
+        { type: "Fuse" },
+      ],
+    },
+    model: {
+      type: "BPE",
+      unk_token: tokens[unknown],
+      byte_fallback: true,
+      fuse_unk: true,
+      vocab: { ...vocab, [tokens[unknown]]: unknown },
+      merges,
+    },
+  };
+}
+
+function addedTokens(metadata: Metadata): Readonly<Record<string, unknown>>[] {
+  const { tokens, kinds } = tokensOf(metadata);
+  return tokens.flatMap((content, id) =>
+    isAdded(kinds[id]) ? [{ id, content, special: kinds[id] === CONTROL, normalized: false }] : []
+  );
+}
+
+/** The ids of tokens that words are made of, and which neighbours make one. */
+function vocabularyOf(metadata: Metadata): { vocab: Record<string, number>; merges: readonly string[] } {
+  const { tokens, kinds } = tokensOf(metadata);
+  const merges = metadata.strings(`${PREFIX}merges`) ??
+    metadata.fail(`the metadata lack "${PREFIX}merges"`, "tokenizer");
+  const isPlain = (id: number): boolean => !isAdded(kinds[id]) && kinds[id] !== UNUSED;
+  return { vocab: byText(metadata, tokens.flatMap((text, id) => isPlain(id) ? [[text, id] as const] : [])), merges };
 }
 
 /** Ids by token. Throws if a token occurs twice, which an object would hide. */
@@ -155,14 +210,15 @@ function rowOf(metadata: Metadata): PreTokenizerRow {
   return metadata.fail(`"${PREFIX}pre" is ${quoted(name)}: known are ${known}`, "tokenizer");
 }
 
-/** The post_processor: BOS and EOS around a text, as far as the file asks for them. */
-function around(metadata: Metadata, row: PreTokenizerRow, tokens: readonly string[]): unknown {
+/** The post_processor: BOS and EOS around a text, as far as the file asks for them. `bos` is the default of the first. */
+function around(metadata: Metadata, bos: boolean): unknown {
+  const { tokens } = tokensOf(metadata);
   const add = (flag: string, key: string, fallback: boolean): { readonly text: string; readonly id: number }[] => {
     const id = idOf(metadata, key, tokens.length);
     if (id === undefined || !(metadata.flag(`${PREFIX}${flag}`) ?? fallback)) return [];
     return [{ text: tokens[id], id }];
   };
-  const before = add("add_bos_token", "bos_token_id", row.bos ?? false);
+  const before = add("add_bos_token", "bos_token_id", bos);
   const after = add("add_eos_token", "eos_token_id", false);
   if (before.length + after.length === 0) return null;
   const special = ({ text }: { readonly text: string }): unknown => ({ SpecialToken: { id: text, type_id: 0 } });

@@ -1,6 +1,6 @@
 """Ids of llama.cpp's vocabularies with BPE of bytes or of pieces, as Hugging Face's tokenizers give them.
 
-    python3 tests/reference/gguf_vocabularies.py VENDOR/llama.cpp/models
+    python3 tests/reference/gguf/vocabularies.py VENDOR/llama.cpp/models
 
 Writes golden/tokenizers/gguf_vocabularies.json.gz. The folder is part of the source package of llama-cpp-python; beside each vocabulary it
 has texts (.inp) and their ids (.out). Of a vocabulary, only tokens and merges are kept that the texts can meet: those whose bytes occur in
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import gguf
 
-NAMES = "command-r deepseek-coder gpt-2 llama-bpe llama-spm mpt phi-3 qwen2 qwen35 refact starcoder".split()
+NAMES = "command-r deepseek-coder gemma-4 gpt-2 llama-bpe llama-spm mpt phi-3 qwen2 qwen35 refact starcoder".split()
 KEPT = ("model", "pre", "add_bos_token", "add_eos_token", "add_space_prefix", "bos_token_id", "eos_token_id", "unknown_token_id")
 
 
@@ -35,7 +35,8 @@ def vocabulary(path):
     ids = [[int(i) for i in line.split()] for line in Path(f"{path}.out").read_text().split("\n")][: len(texts)]
     alphabet = byte_alphabet()
     by_pieces = value("model") == "llama"
-    spelled = ["▁" + text.replace(" ", "▁") if by_pieces else "".join(alphabet[b] for b in text.encode()) for text in texts]
+    spaced = value("model") == "gemma4"
+    spelled = ["▁" * by_pieces + text.replace(" ", "▁") if by_pieces or spaced else "".join(alphabet[b] for b in text.encode()) for text in texts]
     longest = max(len(token) for token in tokens)
     met = {text[i:j] for text in spelled for i in range(len(text)) for j in range(i + 1, min(len(text), i + longest) + 1)}
     named = {value(key) for key in KEPT if key.endswith("_id")} - {None}
@@ -58,6 +59,6 @@ def vocabulary(path):
 
 if __name__ == "__main__":
     cases = {name: vocabulary(Path(sys.argv[1]) / f"ggml-vocab-{name}.gguf") for name in NAMES}
-    out = Path(__file__).parent.parent / "golden/tokenizers/gguf_vocabularies.json.gz"
+    out = Path(__file__).parent.parent.parent / "golden/tokenizers/gguf_vocabularies.json.gz"
     text = json.dumps(cases, separators=(",", ":"), ensure_ascii=False).encode()
     out.write_bytes(gzip.compress(text, mtime=0))

@@ -1,6 +1,6 @@
 """Small models in GGUF as llama.cpp's converter writes them, and what mlx-lm computes with their weights.
 
-    python3 tests/reference/gguf_models.py [OUT]
+    python3 tests/reference/gguf/models.py [OUT]
 
 Writes golden/models/gguf_models.json.gz and gguf_models.f32. The first has, for each model, the header of its file, the SHA-256 of the whole
 file, and for each tensor its type and where its values come from, so that a test can write the same file. The package gguf writes the files
@@ -26,15 +26,20 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import _get_classes
 
+sys.path.append(str(Path(__file__).parent.parent))
 import mlx_lm_families as families
+from layouts import HYBRID, layouts, write_gemma4, write_hybrid, write_latent
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent.parent.parent / "golden"
 ARCH = {
     "gemma2": "GEMMA2",
     "gemma3_text": "GEMMA3",
+    "gemma4_text": "GEMMA4",
     "gemma": "GEMMA",
+    "glm4_moe_lite": "DEEPSEEK2",
     "gpt_oss": "GPT_OSS",
     "granite": "GRANITE",
+    "granitemoehybrid": "GRANITE",
     "granitemoe": "GRANITE_MOE",
     "lfm2": "LFM2",
     "lfm2_moe": "LFM2MOE",
@@ -48,10 +53,12 @@ ARCH = {
     "qwen2": "QWEN2",
     "qwen2_moe": "QWEN2MOE",
     "qwen3": "QWEN3",
+    "qwen3_5": "QWEN35",
+    "qwen3_5_moe": "QWEN35MOE",
     "qwen3_moe": "QWEN3MOE",
+    "qwen3_next": "QWEN3NEXT",
     "smollm3": "SMOLLM3",
 }
-PAIRED = {"granite", "granitemoe", "llama", "mistral", "ministral3", "mixtral", "smollm3"}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 # Of families whose configs GGUF cannot hold, with what it can hold.
 DENSE = [
@@ -77,6 +84,101 @@ DENSE = [
     ("GraniteMoE, bfloat16", {}),
     ("LFM2, bfloat16", {}),
     ("LFM2-MoE, bfloat16", {"routed_scaling_factor": 1.0}),
+]
+DELTA = {**families.BASE, **families.DELTA, "linear_value_head_dim": 32, "linear_num_value_heads": 6, "rope_parameters": families.DELTA_ROPE}
+GEMMA4 = {**families.BASE, **families.GEMMA4, "num_kv_shared_layers": 0}
+GEMMA4_ROPE = {
+    "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 5000.0, "rope_type": "proportional"},
+    "sliding_attention": {"rope_theta": 500.0, "rope_type": "default"},
+}
+GEMMA4_EXPERTS = {
+    **GEMMA4,
+    "num_hidden_layers": 3,
+    "hidden_size_per_layer_input": 0,
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 64,
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
+    "final_logit_softcapping": None,
+    "rope_parameters": {**GEMMA4_ROPE, "full_attention": {**GEMMA4_ROPE["full_attention"], "partial_rotary_factor": 0.5}},
+}
+GLM = {
+    **families.BASE,
+    **families.GLM4_MOE_LITE,
+    "n_shared_experts": 1,
+    "routed_scaling_factor": 1.8,
+    "norm_topk_prob": True,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+SPREAD4 = {"outer": 0.75, "norm": [0.4, 0.6], "heads": [0.3, 0.5]}
+# Families with layers of several kinds, with the ranges of their values.
+KINDS = [
+    ("Qwen3.5", {"model_type": "qwen3_5", **DELTA}, ["BF16"], {}),
+    ("Qwen3.5-MoE", {"model_type": "qwen3_5_moe", **DELTA, **families.SHARED, "linear_num_key_heads": 3}, ["BF16"], {}),
+    (
+        "Qwen3-Next",
+        {
+            "model_type": "qwen3_next",
+            **DELTA,
+            **families.SHARED,
+            "rope_parameters": None,
+            "partial_rotary_factor": 0.5,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "norm_topk_prob": True,
+        },
+        ["BF16"],
+        {},
+    ),
+    (
+        "Gemma 4 with keys and values that layers share",
+        {"model_type": "gemma4_text", **GEMMA4, "num_kv_shared_layers": 2, "rope_parameters": GEMMA4_ROPE},
+        ["BF16"],
+        {**SPREAD4, "outer": 0.5},
+    ),
+    ("Gemma 4 with experts", {"model_type": "gemma4_text", **GEMMA4_EXPERTS}, ["BF16"], SPREAD4),
+    ("GLM-4.7-Flash", {"model_type": "glm4_moe_lite", **GLM, "n_group": 4, "topk_group": 2}, ["BF16"], {"router": 1, "outer": 2}),
+    (
+        "GLM-4.7-Flash with stretched positions",
+        {
+            "model_type": "glm4_moe_lite",
+            **GLM,
+            "q_lora_rank": None,
+            "scoring_func": "sigmoid",
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 0.8,
+            "first_k_dense_replace": 0,
+            "rope_scaling": {**families.YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        ["BF16"],
+        {"router": 1},
+    ),
+    (
+        "Qwen3.5, Q4_K and others",
+        {
+            "model_type": "qwen3_5",
+            **DELTA,
+            **families.WIDE,
+            "intermediate_size": 512,
+            "head_dim": 64,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+        },
+        ["Q4_K", "Q6_K", "Q8_0", "Q3_K", "Q5_K"],
+        {},
+    ),
+    ("Gemma 4 with experts, Q8_0", {"model_type": "gemma4_text", **GEMMA4_EXPERTS}, ["Q8_0"], SPREAD4),
+    (
+        "Granite 4 without positions",
+        next(case["config"] for case in families.CASES if case["name"] == "Granite 4 without positions, bfloat16"),
+        ["BF16"],
+        {},
+    ),
+    ("GLM-4.7-Flash, Q8_0 and Q4_0", {"model_type": "glm4_moe_lite", **GLM}, ["Q8_0", "Q4_0"], {"router": 1, "outer": 2}),
 ]
 WIDE = {**families.BASE, "hidden_size": 256, "intermediate_size": 512}
 ALL = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "F16", "F32", "BF16"]
@@ -127,26 +229,6 @@ def blocks(row, shape, name):
     return data.reshape(*shape[:-1], -1)
 
 
-def paired(weights, heads):
-    """The rows of each head in the order of llama.cpp."""
-    return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
-
-
-def unpaired(weights, heads):
-    return weights.reshape(heads, weights.shape[0] // heads // 2, 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
-
-
-def makers_name(name):
-    """The name that the package gguf knows."""
-    name = re.sub(r"mlp\.switch_mlp\.", "mlp.experts.", name)
-    for ours, theirs in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
-        name = re.sub(rf"model\.(layers\.\d+)\.block_sparse_moe\.switch_mlp\.{ours}", rf"\1.feed_forward.experts.{theirs}", name)
-    for ours, theirs in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
-        name = re.sub(rf"model\.(layers\.\d+)\.feed_forward\.switch_mlp\.{ours}", rf"\1.feed_forward.experts.{theirs}", name)
-        name = re.sub(rf"(\.feed_forward)\.{ours}", rf"\1.{theirs}", name)
-    return name + ".weight" if name.endswith("sinks") else name + ".bias" if name.endswith("expert_bias") else name
-
-
 def write_metadata(writer, config, sources):
     head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     kind = config["model_type"]
@@ -169,6 +251,14 @@ def write_metadata(writer, config, sources):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
+    if config.get("position_embedding_type") == "nope":
+        writer.add_rope_scaling_finetuned(False)
+    if kind in HYBRID:
+        write_hybrid(writer, config)
+    if kind == "gemma4_text":
+        write_gemma4(writer, config, sources)
+    if kind == "glm4_moe_lite":
+        write_latent(writer, config)
     if kind in ("gpt_oss", "olmo3", "gemma2", "gemma3_text", "phi3"):
         writer.add_sliding_window(config.get("sliding_window") or 0)
     if kind == "gemma3_text":
@@ -182,9 +272,9 @@ def write_metadata(writer, config, sources):
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_logit_scale(config["logits_scaling"])
-    if experts := config.get("num_experts", config.get("num_local_experts")):
+    if experts := config.get("num_experts", config.get("num_local_experts", config.get("n_routed_experts"))):
         writer.add_expert_count(experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_used_count(config.get("num_experts_per_tok", config.get("top_k_experts")))
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if kind == "gpt_oss":
@@ -239,9 +329,10 @@ def model_of(config):
     return model_class(args_class.from_dict(json.loads(json.dumps(config))))
 
 
-def model_rows(config):
+def model_rows(config, spread=None):
     """Rows of tensors as mlx_lm_families.py has them."""
-    spread = {"norm": [-0.1, 0.1], "outer": 0.5} if config["model_type"].startswith("gemma") else {}
+    if spread is None:
+        spread = {"norm": [-0.1, 0.1], "outer": 0.5} if config["model_type"].startswith("gemma") else {}
     parameters = tree_flatten(model_of(config).parameters())
     return [
         [name, "bfloat16", list(array.shape), *families.ranges(name, array, {}, spread)]
@@ -271,33 +362,35 @@ def written(folder, config, rows, types, tokenizer):
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     path = folder / "model.gguf"
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
-    sources, weights = [], {}
+    sources = []
     write_metadata(writer, config, sources)
     write_tokenizer(writer, tokenizer, config["vocab_size"])
     matrices = 0
-    for row, (name, _, shape, low, high) in enumerate(rows):
-        stored = names.get_name(makers_name(name), try_suffixes=(".weight", ".bias"))
-        heads = None
-        if kind in PAIRED and (match := re.search(r"\.([qk])_proj\.", name)):
-            heads = config["num_attention_heads" if match[1] == "q" else "num_key_value_heads"]
-        added = 1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0
-        routers = (".gate.weight", ".router.weight", "_gate.weight", ".router.layer.weight")
-        is_matrix = name.endswith("weight") and len(shape) > 1 and not name.endswith((*routers, ".conv.conv.weight"))
+    weights = {
+        name: np.array(families.drawn(row, shape, mx.bfloat16, low, high).astype(mx.float32))
+        for row, (name, _, shape, low, high) in enumerate(rows)
+    }
+    places = {name: row for row, (name, *_) in enumerate(rows)}
+    for layout in layouts(config, {name: shape for name, _, shape, *_ in rows}, names):
+        name, shape = layout.of[0], layout.shape
+        routers = (".gate.weight", ".router.weight", "_gate.weight", ".router.layer.weight", ".router.proj.weight")
+        dense = (*routers, ".conv.conv.weight", ".conv1d.weight")
+        is_matrix = name.endswith("weight") and len(shape) > 1 and not name.endswith(dense)
         type_ = types[matrices % len(types)] if is_matrix else "F32"
         matrices += is_matrix
         raw = gguf.GGMLQuantizationType[type_]
-        if type_ in SCALES:
-            data = blocks(row, shape, type_)
-            values = gguf.dequantize(data, raw).reshape(shape)
-            weights[name] = unpaired(values, heads) if heads else values
+        if name.endswith("A_log"):
+            data = (-np.exp(layout.stored(weights).astype(np.float64))).astype(np.float32)
+            sources.append([layout.name, type_, [float(x) for x in data]])
         else:
-            values = np.array(families.drawn(row, shape, mx.bfloat16, low, high).astype(mx.float32))
-            weights[name] = values
-            data = (paired(values, heads) if heads else values) + np.float32(added)
-            data = data.squeeze(2) if name.endswith(".conv.conv.weight") else data
-            data = gguf.quantize(data, raw) if type_ != "F32" else data.astype(np.float32)
-        writer.add_tensor(stored, data, raw_dtype=raw)
-        sources.append([stored, type_, name, heads, added])
+            if type_ in SCALES:
+                data = blocks(places[name], shape, type_)
+                layout.restored(gguf.dequantize(data, raw), weights)
+            else:
+                data = layout.stored(weights)
+                data = gguf.quantize(data, raw) if type_ != "F32" else data
+            sources.append([layout.name, type_, layout.of, layout.shape, layout.rows, layout.columns, layout.added])
+        writer.add_tensor(layout.name, data, raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -323,6 +416,10 @@ if __name__ == "__main__":
         entries.append((name.removesuffix(", bfloat16") + suffix + ", BF16", config, known[name]["tensors"], ["BF16"]))
     for name, config, types in QUANTIZED:
         entries.append((name, config, model_rows(config), types))
+    for name, config, types, spread in KINDS:
+        config = {k: v for k, v in config.items() if v is not None or k in ("q_lora_rank", "final_logit_softcapping")}
+        suffix = ", BF16" if types == ["BF16"] else ""
+        entries.append((name + suffix, config, model_rows(config, spread), types))
     cases, logits_ = [], []
     for name, config, rows, types in entries:
         with tempfile.TemporaryDirectory() as folder:
