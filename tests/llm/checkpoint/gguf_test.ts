@@ -129,6 +129,23 @@ Deno.test("types with codes keep their values in 16 bits, and a line says what b
   });
 });
 
+Deno.test("a line says which types have no codes and become values", async () => {
+  await withFile(byName("Qwen3 of all types"), async (path) => {
+    for (const [dtype, floats] of [[undefined, "float16"], [mx.float32, "float32"]] as const) {
+      const notes: string[] = [];
+      const options = { device: "wasm", onNote: (line: string) => notes.push(line), ...(dtype && { dtype }) };
+      const { model } = await mx.lm.load(path, options);
+      using _ = model;
+      const [line] = notes;
+      for (const type of ["Q2_K", "IQ4_NL"]) {
+        assert(new RegExp(`[1-9] of ${type} dequantized to ${floats}(;|$)`).test(line), line);
+      }
+      assert(/[1-9] of MXFP4 as mxfp4, exact(;|$)/.test(line), line);
+      assertEquals(line.match(/dequantized/g)?.length, 2, line);
+    }
+  });
+});
+
 Deno.test("the tokenizer, its template and the tokens that end an answer come from the file", async () => {
   await withFile(byName("SmolLM3"), async (path) => {
     const { model, tokenizer, config, generationConfig } = await mx.lm.load(path, { device: "wasm" });
