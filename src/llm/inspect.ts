@@ -18,9 +18,9 @@ import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { GgufCheckpoint } from "./checkpoint/gguf/checkpoint.ts";
 import { openCheckpoint } from "./checkpoint/open.ts";
 import { LlmError } from "./error.ts";
-import type { WeightModule } from "./layers/modules.ts";
+import { countParameters } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
-import { describeModel } from "./models/mod.ts";
+import { type Architecture, describeModel } from "./models/mod.ts";
 import { filesWithDraft } from "./checkpoint/draft_file.ts";
 import { Checksums, type Verify } from "./checkpoint/verify.ts";
 import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
@@ -33,13 +33,16 @@ export interface InspectOptions {
   readonly signal?: AbortSignal;
 }
 
+/** The module of the head of logits. */
+const HEAD = "lm_head";
+
 const INSPECT_OPTIONS = { verify: true, signal: true } as const satisfies Record<keyof InspectOptions, true>;
 
 /** The description of a model by {@link inspect}. */
 export interface ModelInfo {
   /** The fields of config.json, or those that a GGUF file has in its metadata. */
   readonly config: ModelConfig;
-  /** Parameters; one that is quantized counts as one. */
+  /** Parameters as mlx-lm counts them: one that is quantized counts as one. */
   readonly parameters: number;
   /** Bytes of the tensors, those of scales included. */
   readonly weightBytes: number;
@@ -98,18 +101,12 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
     else if (own !== undefined) entries.set(prefix + own, { ...entry, name: prefix + own });
   }
   const bytes = new Map<string, number>();
-  let parameters = 0;
-  const hasHead = entries.has(`${prefix}lm_head.weight`);
-  const modules = new Map(
-    architecture.modules({ head: hasHead, draftHead: false }).map((module) => [prefix + module.path, module]),
-  );
   for (const entry of entries.values()) {
     bytes.set(entry.dtype.name, (bytes.get(entry.dtype.name) ?? 0) + entry.end - entry.begin);
-    parameters += parametersOf(entry, entries, modules);
   }
   return {
     config: architecture.config,
-    parameters,
+    parameters: parametersOf(architecture, entries.has(`${prefix}${HEAD}.weight`)),
     weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
     draftHeadBytes,
     dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
@@ -121,30 +118,22 @@ async function inspectModel(model: string | URL, options: InspectOptions): Promi
 /** The same of a GGUF file. */
 async function inspectGguf(checkpoint: GgufCheckpoint, { signal }: InspectOptions): Promise<ModelInfo> {
   const { fields, file } = checkpoint.readConfig();
-  const { config } = describeModel(fields, file);
+  const architecture = describeModel(fields, file);
   await checkpoint.checkFiles(signal);
-  const { files, ...description } = checkpoint.describe();
+  const { files, hasHead, ...description } = checkpoint.describe();
   const folder = dirname(checkpoint.path);
   return {
-    config,
+    config: architecture.config,
+    parameters: parametersOf(architecture, hasHead),
     draftHeadBytes: 0,
     ...description,
     files: files.map((name) => ({ name, size: find(join(folder, name))?.size ?? 0 })),
   };
 }
 
-/** Parameters that a tensor holds: those of quantized matrices are counted once. */
-function parametersOf(
-  { name, shape }: Entry,
-  entries: ReadonlyMap<string, Entry>,
-  modules: ReadonlyMap<string, WeightModule>,
-): number {
-  const path = name.slice(0, name.lastIndexOf("."));
-  const module = modules.get(path);
-  const sizeOf = (axes: readonly number[]): number => axes.reduce((product, size) => product * size, 1);
-  if (module === undefined || !entries.has(`${path}.scales`)) return sizeOf(shape);
-  if (name === `${path}.weight`) return sizeOf(module.shape);
-  return name === `${path}.scales` || name === `${path}.biases` ? 0 : sizeOf(shape);
+/** Parameters of a model that may be stored without a head. */
+function parametersOf({ modules }: Architecture, head: boolean): number {
+  return countParameters(modules({ head, draftHead: false }).filter(({ path }) => head || path !== HEAD));
 }
 
 function readEntries(path: string): readonly Entry[] {

@@ -21,7 +21,7 @@ import type { Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { newConfig, tokenizerFiles } from "./files.ts";
 import { type Job, jobsOf, type Source, stackSources } from "./jobs.ts";
-import { countParameters, writeModelFolder } from "./model_folder.ts";
+import { writeModelFolder } from "./model_folder.ts";
 import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./options.ts";
 import { runJobs } from "./stream.ts";
 import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
@@ -169,10 +169,10 @@ async function convertFolder(
   const outputs = [...new Set(jobs.flatMap((job) => job.outputs))];
   await opening;
   const { maxShardBytes, signal } = options;
-  const parameters = countParameters(modules.filter(({ path }) => !isOfDraftHead(path.slice(prefix.length))));
+  const counted = modules.filter(({ path }) => !isOfDraftHead(path.slice(prefix.length)));
   const config = newConfig(description);
   const tokenizer = tokenizerFiles(path);
-  const made = { outputs, prefix, parameters, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
+  const made = { outputs, prefix, modules: counted, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
   return await writeModelFolder(out, made, (shardFiles) => runJobs(jobs, shardFiles, options));
 }
 

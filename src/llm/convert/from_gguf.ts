@@ -19,7 +19,7 @@ import type { WeightModule } from "../layers/modules.ts";
 import { describeModel } from "../models/mod.ts";
 import type { Converted } from "./files.ts";
 import type { Output } from "./jobs.ts";
-import { countParameters, writeModelFolder } from "./model_folder.ts";
+import { writeModelFolder } from "./model_folder.ts";
 import type { ConvertOptions } from "./options.ts";
 import type { ShardFiles } from "./shard_files.ts";
 
@@ -73,7 +73,7 @@ export async function convertGguf(
     const { maxShardBytes, signal } = options;
     const model = {
       outputs,
-      parameters: countParameters(modules),
+      modules,
       config: configOf(fields.values, formats, architecture.prefix),
       tokenizer: {
         "tokenizer.json": tokenizer,

@@ -5,8 +5,7 @@
  */
 
 import { OutputFolder } from "../../../ffi/output_folder.ts";
-import { sizeOf } from "../../graph/shape.ts";
-import type { WeightModule } from "../layers/modules.ts";
+import { countParameters, type WeightModule } from "../layers/modules.ts";
 import { type Converted, newIndex, newReadme } from "./files.ts";
 import type { Output } from "./jobs.ts";
 import { MAX_SHARD_BYTES, modelFilesOf, ShardFiles } from "./shard_files.ts";
@@ -17,8 +16,8 @@ export interface NewModel {
   readonly outputs: readonly Output[];
   /** What the names of tensors begin with, before those of the model's modules. Default "". */
   readonly prefix?: string;
-  /** Weights as many as it would have dense, see {@link countParameters}. */
-  readonly parameters: number;
+  /** The modules of the model, whose parameters are counted. */
+  readonly modules: readonly WeightModule[];
   /** The text of config.json. */
   readonly config: Uint8Array;
   /** The files of the tokenizer by name. */
@@ -33,11 +32,6 @@ export interface NewModel {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Weights of a model as mlx-lm counts them: the same number whether its matrices are quantized or not. */
-export function countParameters(modules: readonly WeightModule[]): number {
-  return modules.filter(({ isCounted }) => isCounted).reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
-}
-
 /**
  * Writes a folder, which appears whole or not at all. `fill` writes the values of all tensors. Throws a `FileError` whose message goes
  * after the path.
@@ -47,8 +41,9 @@ export async function writeModelFolder(
   model: NewModel,
   fill: (files: ShardFiles, bytes: number) => void | Promise<void>,
 ): Promise<Converted> {
-  const { outputs, prefix = "", parameters, config, tokenizer, repo, tableBytes = 0, maxShardBytes = MAX_SHARD_BYTES } =
+  const { outputs, prefix = "", modules, config, tokenizer, repo, tableBytes = 0, maxShardBytes = MAX_SHARD_BYTES } =
     model;
+  const parameters = countParameters(modules);
   const { shards, all, bytes, size } = modelFilesOf(outputs, prefix, maxShardBytes);
   const texts: Readonly<Record<string, Uint8Array>> = {
     "config.json": config,

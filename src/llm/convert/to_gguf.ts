@@ -24,6 +24,7 @@ import { openWeights } from "../checkpoint/weights.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { formatOfStored } from "../config/stored_format.ts";
 import { LlmError } from "../error.ts";
+import { countParameters } from "../layers/modules.ts";
 import { wavelengthFactors } from "../layers/rope.ts";
 import { describeModel } from "../models/mod.ts";
 import type { Converted } from "./files.ts";
@@ -75,7 +76,7 @@ export async function convertToGguf(
   const { header, offsets, size } = ggufLayout(metadata, outputs);
   const name = `model-${type}.gguf`;
   const bytes = outputs.reduce((sum, output) => sum + output.bytes, 0);
-  const parameters = outputs.reduce((sum, { shape }) => sum + sizeOf(shape), 0);
+  const parameters = countParameters(modules);
   await opening;
   using folder = OutputFolder.make(out, size);
   {

@@ -7,6 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import { namedLeaves } from "../../nn/tree.ts";
 import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
 import { kindOf } from "../config/layer_kinds.ts";
@@ -106,4 +107,9 @@ export function ropeTableBytes(config: DecoderConfig): number {
     .map((layer) => attentionOf(config, layer));
   const tables = attentions.filter(({ rope }) => rope !== undefined && TABLES.has(rope.ropeScaling.type));
   return tables.reduce((sum, { headDim }) => sum + (config.ropeDims ?? headDim) / 2 * 4, 0);
+}
+
+/** Weights of a model as mlx-lm counts them: the same number whether its matrices are quantized or not. */
+export function countParameters(modules: readonly WeightModule[]): number {
+  return modules.filter(({ isCounted }) => isCounted).reduce((sum, { shape, bias }) => sum + sizeOf(shape) + bias, 0);
 }

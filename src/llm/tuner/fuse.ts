@@ -14,7 +14,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { interruptible } from "../host.ts";
 import { checkOptions } from "../arguments.ts";
 import { type Converted, newConfig, tokenizerFiles } from "../convert/files.ts";
-import { countParameters, writeModelFolder } from "../convert/model_folder.ts";
+import { writeModelFolder } from "../convert/model_folder.ts";
 import { isEmbedded, provideEmbedded } from "../checkpoint/embedded.ts";
 import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
@@ -132,11 +132,9 @@ function writeModel(
     movedFields,
   });
   const outputs = arrays.map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
-  const parameters = countParameters(
-    architecture.modules({ head: own.some(([name]) => name === "lm_head.weight"), draftHead: false }),
-  );
+  const modules = architecture.modules({ head: own.some(([name]) => name === "lm_head.weight"), draftHead: false });
   const tokenizer = tokenizerFiles(from);
-  return writeModelFolder(out, { outputs, prefix, parameters, config, tokenizer, repo, signal }, (files) => {
+  return writeModelFolder(out, { outputs, prefix, modules, config, tokenizer, repo, signal }, (files) => {
     mx.withDevice(device, () => {
       for (const [name, array] of arrays) {
         let at = 0;

@@ -385,6 +385,28 @@ Deno.test("inspect() describes a file, and a folder of one, by its header", asyn
   });
 });
 
+/** Parameters by get_total_parameters() of mlx-lm, which counts no arrays of modules that have others, such as A_log. */
+const COUNTED = {
+  "Qwen3.5, BF16": 266_816,
+  "Gemma 4 with keys and values that layers share, BF16": 674_208,
+  "GLM-4.7-Flash, Q8_0 and Q4_0": 574_480,
+  "Granite, BF16": 106_816,
+} as const;
+
+Deno.test("a model has as many parameters in a file as in a folder and in a file of other types", async () => {
+  for (const [name, expected] of Object.entries(COUNTED)) {
+    await withFile(byName(name), async (path) => {
+      const folder = `${path}.folder`;
+      const { parameters: converted } = await mx.lm.convert(path, folder, { device: "wasm" });
+      const [inFile, inFolder] = [await mx.lm.inspect(path), await mx.lm.inspect(folder)];
+      assertEquals([inFile.parameters, converted, inFolder.parameters], [expected, expected, expected], name);
+      if (name !== "Granite, BF16") return;
+      const { parameters: written } = await mx.lm.convert(path, `${path}.out`, { device: "wasm", gguf: "Q8_0" });
+      assertEquals(written, expected);
+    });
+  }
+});
+
 Deno.test("codes whose groups do not divide the rows of a model are refused", async () => {
   await withFile(byName("Llama, Q8_0"), async (path) => {
     const bytes = await Deno.readFile(path);

@@ -13,19 +13,18 @@ import { MAX_TENSORS } from "../../../array/files/safetensors.ts";
 import { storedBytes } from "../../../array/files/stored.ts";
 import { untrack } from "../../../array/tensor/tracking.ts";
 import { quoted, shownPath } from "../../../graph/error.ts";
-import { sizeOf } from "../../../graph/shape.ts";
 import { Fields } from "../../config/fields.ts";
 import { type GenerationConfig, readGenerationConfig } from "../../config/model.ts";
 import { LlmError } from "../../error.ts";
 import type { Checkpoint, CheckpointTerms, TokenizerTexts } from "../checkpoint.ts";
 import { partsOf } from "../shards.ts";
 import { Checksums, type Verify } from "../verify.ts";
-import { type Facts, factsOf } from "./config.ts";
+import { type Facts, factsOf, HEAD } from "./config.ts";
 import { familyOf, fieldsOf } from "./families.ts";
 import type { GgufFamily } from "./family.ts";
 import { Metadata } from "./metadata.ts";
-import { nameOf, storedName } from "./names.ts";
-import { describeTypes, type Placed, tensorsOf } from "./tensors.ts";
+import { storedName } from "./names.ts";
+import { describeTypes, loaded, type Placed, tensorsOf } from "./tensors.ts";
 import { endIds, readTokenizer } from "./tokenizer.ts";
 
 /** Most elements of a tensor that a config is made of: the pairs of a head. */
@@ -41,7 +40,8 @@ const SAMPLING = [
 
 /** What the headers of a GGUF model say. */
 export interface GgufDescription {
-  readonly parameters: number;
+  /** Whether it has a head of its own. */
+  readonly hasHead: boolean;
   /** Bytes of the tensors. */
   readonly weightBytes: number;
   /** Types of tensors, the one with most bytes first. */
@@ -81,7 +81,7 @@ export class GgufCheckpoint implements Checkpoint {
   }
 
   note(exact: boolean): string | undefined {
-    const types = describeTypes(this.#placed, exact);
+    const types = describeTypes(loaded(this.#placed, this.#family, this.#facts), exact);
     return types && `${shownPath(basename(this.path))}: ${types}`;
   }
 
@@ -124,16 +124,13 @@ export class GgufCheckpoint implements Checkpoint {
 
   /** What the headers say of the model. */
   describe(): GgufDescription {
-    const { metadata } = this.#facts;
+    const { metadata, tensors } = this.#facts;
     const bytes = new Map<string, number>();
-    let parameters = 0;
-    for (const { tensor: { name, type, shape, bytes: own } } of this.#placed) {
-      if (nameOf(name, {}) === undefined) continue;
+    for (const { tensor: { type, bytes: own } } of loaded(this.#placed, this.#family, this.#facts)) {
       bytes.set(type.name, (bytes.get(type.name) ?? 0) + own);
-      parameters += sizeOf(shape);
     }
     return {
-      parameters,
+      hasHead: tensors.has(HEAD),
       weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
       dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
       hasChatTemplate: metadata.has("tokenizer.chat_template"),

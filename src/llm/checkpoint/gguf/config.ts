@@ -72,7 +72,8 @@ const [WIDTH, EXPERT_WIDTH] = ["feed_forward_length", "expert_feed_forward_lengt
 
 /** llama.cpp's base of rotary positions where a file has none. */
 const ROPE_THETA = 1e4;
-const HEAD = "output.weight";
+/** The tensor of a head of logits. */
+export const HEAD = "output.weight";
 const EMBEDDING = "token_embd.weight";
 
 /** The sizes of heads. */

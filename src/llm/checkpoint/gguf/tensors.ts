@@ -56,9 +56,15 @@ const GATE_UP: TensorForm = {
   },
 };
 
+/** The tensors that a model has: not those that its config is made of, nor layers that predict further tokens. */
+export function loaded(placed: readonly Placed[], { names = {} }: Pick<GgufFamily, "names">, facts: Facts): Placed[] {
+  const layers = facts.number("block_count")!;
+  return placed.filter(({ tensor: { name } }) => nameOf(name, names) !== undefined && (layerOf(name) ?? 0) < layers);
+}
+
 /**
  * The tensors of a model by mlx-lm's names, none of them read. If `exact`, scales and values have all their digits in float32, and vectors
- * their own dtype; else they have 16 bits. Layers that predict further tokens are left out.
+ * their own dtype; else they have 16 bits.
  */
 export function tensorsOf(
   placed: readonly Placed[],
@@ -68,12 +74,10 @@ export function tensorsOf(
 ): [name: string, tensor: Tensor][] {
   const vector = exact ? undefined : vectorDtype(placed);
   const floats = exact ? mx.float32 : mx.float16;
-  const layers = facts.number("block_count")!;
   const forms = [GATE_UP, ...formsOf?.(facts) ?? []];
-  return placed.flatMap((one): [string, Tensor][] => {
+  return loaded(placed, { names }, facts).flatMap((one): [string, Tensor][] => {
     const { name: stored, shape, type } = one.tensor;
-    const name = nameOf(stored, names);
-    if (name === undefined || (layerOf(stored) ?? 0) >= layers) return [];
+    const name = nameOf(stored, names)!;
     const pairs = paired ? pairsOf(name, shape[0], facts) : undefined;
     const isSmall = shape.length === 1 || name.endsWith(".bias") || CONVOLUTION.test(name);
     const isVector = type.dtype === mx.float32 && isSmall && !EXACT.test(name);
