@@ -41,6 +41,8 @@ export interface ModuleOrder {
   readonly part?: readonly string[];
 }
 
+/** The table of further vectors of tokens. Made here with one row: that of Gemma 4 has more elements than an array may have. */
+const LAYER_TABLE = "model.embed_tokens_per_layer";
 const MODEL_ORDER = ["embed_tokens", "layers", "norm"];
 /** Above what the reader of config.json takes, and above the parts of a layer. */
 const [MAX_LAYERS, MAX_PARTS] = [1e4, 100];
@@ -67,12 +69,19 @@ export function decoderModules(
   denseEnds: readonly string[],
 ): WeightModule[] {
   const { tieWordEmbeddings = !stored.head } = config;
-  const dense = { ...config, tieWordEmbeddings, quantization: undefined };
+  const { layerInputs } = config;
+  const dense = {
+    ...config,
+    tieWordEmbeddings,
+    quantization: undefined,
+    ...(layerInputs && { layerInputs: { ...layerInputs, vocabSize: 1 } }),
+  };
   using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32), stored.draftHead);
   const parameters = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
-  const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape }]) => {
+  const modules = [...parameters].filter(([name]) => !name.endsWith(".bias")).map(([name, { shape: made }]) => {
     const isArray = !name.endsWith(".weight");
     const path = isArray ? name : name.slice(0, -".weight".length);
+    const shape = path === LAYER_TABLE ? [layerInputs!.vocabSize, ...made.slice(1)] : made;
     const bias = parameters.get(`${path}.bias`)?.size ?? 0;
     const isDense = denseEnds.some((end) => path.endsWith(end));
     const isCounted = !isArray || parameters.has(`${path.slice(0, path.lastIndexOf("."))}.weight`);

@@ -7,7 +7,7 @@ import * as mx from "../../../mod.ts";
 import { PUBLISHED, type PublishedConfig } from "../../../scripts/synthetic/published.ts";
 import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { Fields } from "../../../src/llm/config/fields.ts";
-import { countParameters } from "../../../src/llm/convert/model_folder.ts";
+import { countParameters } from "../../../src/llm/layers/modules.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 
@@ -22,11 +22,19 @@ const PARAMETERS: Readonly<Record<string, number | readonly [billions: number, d
   "qwen3.5-35b-a3b": [35, 0], // with a vision part, which is left out here
   "lfm2-8b-a1b": [8.3, 1],
   "glm-4.7-flash": [30, 0],
+  "qwen3.5-4b": [4.2, 1], // 4.5 with a vision part of 0.3
+  "gemma-3-4b": [3.9, 1], // 0.67 of the embedding and 3.21 others, by its report
+  "gemma-4-e4b": [7.5, 1], // 8 with parts for images and audio
+  "ministral-3-8b": [8, 0],
 };
 
 /** Sizes of a small model, as far as a family has these fields. */
 const SMALL: Readonly<Record<string, number>> = {
   hidden_size: 128,
+  hidden_size_per_layer_input: 64,
+  vocab_size_per_layer_input: 4096,
+  global_head_dim: 128,
+  num_kv_shared_layers: 2,
   intermediate_size: 128,
   moe_intermediate_size: 64,
   shared_expert_intermediate_size: 64,
@@ -53,6 +61,9 @@ const SMALL: Readonly<Record<string, number>> = {
 const OTHERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   "phi-4-mini": { rope_scaling: null, num_attention_heads: 2 },
   "glm-4.7-flash": { num_key_value_heads: 4 },
+  "gemma-4-e4b": {
+    layer_types: ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+  },
   "lfm2-8b-a1b": { layer_types: ["conv", "full_attention", "conv", "full_attention"] },
 };
 
