@@ -134,7 +134,7 @@ export const GENERATION = [
   },
   {
     name: "positions of layers with a window are those of the others",
-    file: "src/llm/config/decoder.ts",
+    file: "src/llm/config/read_decoder.ts",
     find: "rope: slidingRope ?? whole.rope",
     replace: "rope: whole.rope",
     tests: ["tests/llm/models/mlx_lm_families_test.ts"],

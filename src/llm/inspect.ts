@@ -23,7 +23,7 @@ import { describeFolder } from "./load.ts";
 import { type Architecture, describeModel } from "./models/mod.ts";
 import { filesWithDraft } from "./checkpoint/draft_file.ts";
 import { Checksums, type Verify } from "./checkpoint/verify.ts";
-import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/weights.ts";
+import { checkShards, filesRead, modelFiles, readModelFile } from "./checkpoint/model_files.ts";
 
 /** Options of {@link inspect}. */
 export interface InspectOptions {

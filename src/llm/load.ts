@@ -23,7 +23,8 @@ import { type Architecture, describeModel, type LanguageModel } from "./models/m
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
 import type { Checksums, Verify } from "./checkpoint/verify.ts";
-import { openWeights, readModelFile, type Weights } from "./checkpoint/weights.ts";
+import { openWeights, type Weights } from "./checkpoint/weights.ts";
+import { readModelFile } from "./checkpoint/model_files.ts";
 import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link load}. */

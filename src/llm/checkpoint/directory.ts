@@ -19,7 +19,7 @@ import { type Checkpoint, FOLDER_TERMS, type TokenizerTexts } from "./checkpoint
 import { filesWithDraft } from "./draft_file.ts";
 import { weightFiles } from "./shards.ts";
 import { Checksums, type Verify } from "./verify.ts";
-import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./weights.ts";
+import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./model_files.ts";
 
 /** A checkpoint in a folder. */
 export class DirectoryCheckpoint implements Checkpoint {

@@ -12,7 +12,7 @@ import { DirectoryCheckpoint } from "./directory.ts";
 import { GgufCheckpoint } from "./gguf/checkpoint.ts";
 import { isGguf, partNumber, weightFiles } from "./shards.ts";
 import type { Verify } from "./verify.ts";
-import { modelFiles } from "./weights.ts";
+import { modelFiles } from "./model_files.ts";
 
 /** Files of llama.cpp that hold the vision part of a model. */
 const VISION = /^mmproj/;

@@ -39,7 +39,8 @@ import { GgufCheckpoint } from "../checkpoint/gguf/checkpoint.ts";
 import { convertGguf } from "./from_gguf.ts";
 import { convertToGguf } from "./to_gguf.ts";
 import type { Converted } from "./files.ts";
-import { checkShards, modelFiles, openWeights, withPrefix } from "../checkpoint/weights.ts";
+import { openWeights, withPrefix } from "../checkpoint/weights.ts";
+import { checkShards, modelFiles } from "../checkpoint/model_files.ts";
 
 export type { ConvertOptions } from "./options.ts";
 export type { QuantPredicate, QuantRecipe } from "./recipes.ts";

@@ -18,7 +18,7 @@ import { LlmError } from "../error.ts";
 import type { OnDownload } from "../hub.ts";
 import type { WeightModule } from "../layers/modules.ts";
 import type { Architecture } from "../models/mod.ts";
-import { readModelFile } from "../checkpoint/weights.ts";
+import { readModelFile } from "../checkpoint/model_files.ts";
 import type { Description } from "./files.ts";
 import { GGUF_OUTPUTS, type GgufOutput } from "./gguf_outputs.ts";
 import {

@@ -1,105 +1,49 @@
 /**
- * Keys and values of the tokens seen so far, for all layers of a model.
- *
- * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose positions are written in place. Capacity comes in steps of 256
- * and doubles when it is outgrown. Positions after the last token are never read and may hold NaN. A `StepCache` gives the same
- * buffers to a step whose position is an int32 array on the device. Its graph is the same for every step of as many tokens until
- * the capacity changes.
- *
- * Keys and values of 8 bits, and those of a ring (ring.ts), are in pages instead, see cache_pages.ts.
+ * A cache of the tokens seen so far: how many there are, their keys and values (cache_buffers.ts) and the states of recurrent layers
+ * (states.ts). A `StepCache` gives the same buffers to a step whose position is an int32 array on the device. Its graph is the same for
+ * every step of as many tokens until the capacity changes.
  *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
-import { appendPositions, positionsOf, uninitialised } from "../../array/devices/kv_memory.ts";
+import { uninitialised } from "../../array/devices/kv_memory.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
-import { KV_CODES } from "../../graph/kv_codes.ts";
-import { isBlocked, type KvLayout, PAGE, plainLayout } from "../../graph/kv_layout.ts";
+import { isBlocked } from "../../graph/kv_layout.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
-import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
-import { CachePages } from "./cache_pages.ts";
-import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
+import { CacheBuffers, type KvCacheOptions } from "./cache_buffers.ts";
+import { sidesOf } from "./heads.ts";
+import { areAlike, type LayerPart, layerParts } from "./layer_parts.ts";
 import type { Buffers, Cache, KeysValues } from "./pass.ts";
-import { RING_CHUNK, ringPositions, type RingSizes } from "./ring.ts";
-import { LayerStates, sameStates, stateBytes, type StateShape } from "./states.ts";
+import { Reach } from "./reach.ts";
+import { RING_CHUNK, type RingSizes } from "./ring.ts";
+import { LayerStates, stateBytes } from "./states.ts";
 
-export type { Buffers, Cache, KeysValues };
-
-/** Shape of a cache. */
-export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerHeads"> {
-  /** The heads of each layer; absent where all layers have `heads` of `headDim`, of keys and of values. */
-  readonly layerHeads?: readonly KvHeads[];
-  /** Features of keys and of values that lie beside each other, divisors of `headDim`. Default all. */
-  readonly blocks?: KvLayout;
-  /** State arrays of layers without keys and values, in the order of layers. Default none. */
-  readonly states?: readonly StateShape[];
-  /** How many positions the layers with keys and values see, in their order; `undefined` for all. Absent where every layer sees all. */
-  readonly windows?: readonly (number | undefined)[];
-  /** 8 for the codes of src/graph/kv_codes.ts. Default: numbers of `dtype`. */
-  readonly bits?: 8;
-  /** What tokens see of a cache that keeps the first and the last positions only. Default: it keeps all. */
-  readonly ring?: RingSizes;
-  /** Most tokens that it may hold. */
-  readonly limit: number;
-  /** Config of the model that fills it. */
-  readonly config?: ModelConfig;
-}
-
-/**
- * How a cache holds a layer: by keys and values at a place among those of all layers, or by state arrays of some numbers. With a window the
- * layer sees so many positions.
- */
-export type LayerPart = { readonly place: number; readonly window?: number } | { readonly states: readonly number[] };
-
-const STEP = 256;
-/** What two caches must share for one to take the place of the other. */
-const SIZES = ["layers", "batch", "heads", "headDim", "layerHeads"] as const;
-
-function steps(tokens: number): number {
-  return Math.ceil(tokens / STEP) * STEP;
-}
+export type { Buffers, Cache, KeysValues, KvCacheOptions };
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
 export class KvCache implements Cache {
   readonly #options: KvCacheOptions;
-  readonly #keys: LayerBuffers;
-  readonly #values: LayerBuffers;
+  readonly #buffers: CacheBuffers;
   readonly #states: LayerStates;
-  readonly #pages: CachePages | undefined;
+  readonly #reach: Reach;
   /** See {@link Cache.counted}: no token of a pass is padding. */
   readonly counted = undefined;
   #offset = 0;
   #tokens: readonly number[] = [];
   #count = 0;
-  #start: Tensor | undefined;
-  /** The first position after 0 that has all that layers with a window see. */
-  #earliest = 0;
-  /** Most tokens that it held. */
-  #highest = 0;
-
   /** Makes an empty cache; buffers come with the first token. */
   constructor(options: KvCacheOptions) {
-    const { blocks = plainLayout(options.headDim) } = options;
     this.#options = options;
-    const { keys, values } = sidesOf(options);
-    const { bits, ring, batch } = options;
-    const isPaged = bits !== undefined || ring !== undefined;
-    const dtype = bits ? KV_CODES : options.dtype;
-    // Pages come with the first token. Attention multiplies values that a ring does not show by zero: they must not be NaN.
-    const sizes = { ...options, dtype, batch: isPaged ? 0 : batch, zeroed: ring !== undefined };
-    this.#keys = new LayerBuffers({ ...sizes, layerHeads: keys, block: blocks.keys });
-    this.#values = new LayerBuffers({ ...sizes, layerHeads: values, block: blocks.values });
-    if (isPaged) this.#pages = new CachePages(batch, { keys: this.#keys, values: this.#values }, ring);
+    this.#buffers = new CacheBuffers(options);
     this.#states = new LayerStates(options.states ?? [], options.batch);
+    this.#reach = new Reach(this.#buffers, this.hasState ? this.#states : undefined);
   }
 
   /** Whether another cache is one for as many sequences of a model of the same sizes. */
   isLike(other: KvCache): boolean {
-    const [states, others] = [this, other].map((cache) => cache.#options.states ?? []);
-    const alike = SIZES.every((name) => JSON.stringify(this.#options[name]) === JSON.stringify(other.#options[name]));
-    return alike && sameStates(states, others);
+    return areAlike(this.#options, other.#options);
   }
 
   /** Whether layers have a recurrent state: then {@link KvCache.trim} goes back only to some positions. */
@@ -135,15 +79,13 @@ export class KvCache implements Cache {
 
   /** Positions that the buffers have now. A ring that has its pages has room for all. */
   get capacity(): number {
-    return this.#pages ? Math.min(this.#pages.capacity, steps(this.limit)) : this.#keys.positions;
+    return this.#buffers.capacity;
   }
 
   /** Bytes that the buffers take for a number of tokens; default the current capacity. */
   byteLength(tokens: number = this.capacity): number {
-    const { batch, bits, dtype, states = [] } = this.#options;
-    const { bytes } = bits ? KV_CODES : dtype;
-    const positions = this.#pages ? this.#pages.columnsFor(steps(tokens)) * PAGE : steps(tokens);
-    return batch * (valuesOfPosition(this.#options) * positions * bytes + stateBytes(states));
+    const { batch, states = [] } = this.#options;
+    return this.#buffers.byteLength(tokens) + batch * stateBytes(states);
   }
 
   /** Bits of the codes of keys and values; undefined where those are numbers of `dtype`. */
@@ -168,18 +110,18 @@ export class KvCache implements Cache {
 
   /** Keys per layer. */
   get keys(): readonly Tensor[] {
-    return this.#keys.perLayer;
+    return this.#buffers.keys;
   }
 
   /** Values per layer. */
   get values(): readonly Tensor[] {
-    return this.#values.perLayer;
+    return this.#buffers.values;
   }
 
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
-    const states = this.hasState && { states: this.#states.arrays };
-    return { keys: this.#keys.slabs, values: this.#values.slabs, ...states, ...this.#pages?.parts };
+    const { keys, values, ...pages } = this.#buffers.slabs;
+    return { keys, values, ...(this.hasState && { states: this.#states.arrays }), ...pages };
   }
 
   /** Config of the model that fills it, where that is known. */
@@ -199,37 +141,23 @@ export class KvCache implements Cache {
 
   /** How it holds each layer of the model. */
   get parts(): readonly LayerPart[] {
-    const { layers, states = [], windows } = this.#options;
-    const count = layers + new Set(states.map(({ layer }) => layer)).size;
-    let place = 0;
-    return Array.from({ length: count }, (_, layer) => {
-      const own = states.flatMap((state, index) => state.layer === layer ? [index] : []);
-      if (own.length > 0) return { states: own };
-      const window = windows?.[place];
-      return { place: place++, ...(window !== undefined && { window }) };
-    });
+    return layerParts(this.#options);
   }
 
   /** How many positions {@link KvCache.read} gives: all, or of a ring those that its last token saw. */
   get held(): number {
-    const { keep, last } = this.ring ?? { keep: 0, last: Infinity };
-    return Math.min(this.#offset, keep + last);
+    return Math.min(this.#offset, this.ring ? this.ring.keep + this.ring.last : Infinity);
   }
 
   /** Shape (B, H, held, D) of the keys of a layer of the tokens that it holds, or of their values. */
   shapeOf(layer: number, which: "keys" | "values"): readonly [number, number, number, number] {
-    const { batch } = this.#options;
     const { heads, headDim } = sidesOf(this.#options)[which]?.[layer] ?? this.#options;
-    return [batch, heads, this.held, headDim];
+    return [this.#options.batch, heads, this.held, headDim];
   }
 
   /** Keys or values of a layer, of {@link KvCache.shapeOf}, computed when they are read. */
   read(layer: number, which: "keys" | "values"): Tensor {
-    if (this.#pages) {
-      const { held, dtype, ring: { keep: first } = { keep: 0 } } = this;
-      return this.#pages.read(layer, which, { offset: this.#offset, first, held, dtype });
-    }
-    return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
+    return this.#buffers.read(layer, which, this);
   }
 
   /**
@@ -250,15 +178,9 @@ export class KvCache implements Cache {
       const lacking = count - keys.shape[2];
       const { keep, last: seen } = this.ring ?? { keep: 0, last: this.#options.windows?.[layer] ?? Infinity };
       const first = Math.min(keep, keys.shape[2]);
-      if (this.#pages) this.#pages.fill(layer, keys, values, first, count);
-      else {
-        const [allKeys, allValues] = [keys, values].map((last) => lacking > 0 ? zerosBefore(last, lacking) : last);
-        this.#keys.write(layer, allKeys);
-        this.#values.write(layer, allValues);
-        mx.dispose(allKeys, allValues);
-      }
+      this.#buffers.fill(layer, keys, values, first, count);
       mx.dispose(keys, values);
-      if (lacking > 0) this.#earliest = Math.max(this.#earliest, first + lacking + seen - 1);
+      if (lacking > 0) this.#reach.begin(first + lacking + seen - 1);
     }
     for (const index of (this.#options.states ?? []).keys()) this.#states.replace(index, stateOf!(index));
     this.#states.submit();
@@ -271,25 +193,14 @@ export class KvCache implements Cache {
     }
     this.reserve(count);
     this.#count = count;
-    this.#pages?.begin(count, this.#offset);
-    this.#start = mx.array([this.#offset], mx.int32);
+    this.#buffers.begin(count, this.#offset);
     return this.#offset;
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    const end = this.#offset + this.#count;
-    const held = this.#pages?.update(layer, keys, values) ?? this.#append(layer, keys, values, end);
+    const held = this.#buffers.update(layer, keys, values);
     if (layer === this.#options.layers - 1) this.advance(this.#count);
     return held;
-  }
-
-  /** Appends to the buffers of a layer; they hold positions up to `end` then. */
-  #append(layer: number, keys: Tensor, values: Tensor, end: number): KeysValues {
-    const [heldKeys, heldValues] = [this.#write(this.#keys, layer, keys), this.#write(this.#values, layer, values)];
-    const all = { lengths: undefined };
-    if (end === this.#count) return { keys: cast(keys, heldKeys), values: cast(values, heldValues), ...all };
-    const view = (buffer: Tensor): Tensor => positionsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
-    return { keys: view(heldKeys), values: view(heldValues), ...all };
   }
 
   /**
@@ -298,10 +209,9 @@ export class KvCache implements Cache {
    */
   reserve(count: number, positions: number = count): void {
     const end = this.#offset + count;
-    if (end > this.#options.limit) {
-      throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
-    }
-    this.#grow(Math.max(end, this.#offset + positions));
+    const { limit } = this;
+    if (end > limit) throw new LlmError("context", `The context holds ${limit} tokens: ${end} would be needed`);
+    this.#buffers.grow(Math.max(end, this.#offset + positions));
   }
 
   /**
@@ -309,12 +219,10 @@ export class KvCache implements Cache {
    * grow.
    */
   outgrown(): Buffers | undefined {
-    const capacity = this.#next(this.capacity + 1);
+    const capacity = this.#buffers.next(this.capacity + 1);
     if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
     const alike = this.#states.arrays.map(({ shape, dtype }) => uninitialised(shape, dtype));
-    const states = this.hasState && { states: alike };
-    if (this.#pages) return { ...this.#pages.grown(this.#pages.columnsFor(capacity)), ...states };
-    return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity), ...states };
+    return { ...this.#buffers.grown(capacity), ...(this.hasState && { states: alike }) };
   }
 
   /** See {@link Cache.readState}. */
@@ -330,7 +238,7 @@ export class KvCache implements Cache {
   /** Counts `count` tokens whose positions a {@link StepCache} has written into the buffers. */
   advance(count: number): void {
     this.#offset += count;
-    this.#highest = Math.max(this.#highest, this.#offset);
+    this.#reach.note(this.#offset);
   }
 
   /**
@@ -355,9 +263,7 @@ export class KvCache implements Cache {
    * layers, windows from a file and rings lack earlier positions.
    */
   reachable(position: number): number {
-    if (position === this.#offset) return position;
-    const reachable = this.hasState ? this.#states.reachable(position) : position;
-    return reachable < this.#whole ? 0 : reachable;
+    return this.#reach.last(position, this.#offset);
   }
 
   /**
@@ -367,17 +273,10 @@ export class KvCache implements Cache {
   trim(count: number): number {
     const trimmed = Math.min(count, this.#offset);
     const position = this.#offset - trimmed;
-    const reachable = this.reachable(position);
-    if (reachable !== position) {
-      const [what, advice] = position < this.#whole
-        ? ["earlier positions that its tokens see are gone: it", ""]
-        : ["the state of recurrent layers", ". Call checkpoint() there"];
-      const why = `${what} goes back to ${reachable} and not to ${position}${advice}`;
-      throw new LlmError("option", `A cache of ${this.#offset} tokens cannot forget ${count}: ${why}`);
-    }
+    this.#reach.check(count, this.#offset);
     if (this.hasState && trimmed > 0) this.#states.restore(position);
     this.#offset = position;
-    if (position === 0) this.#earliest = this.#highest = 0;
+    if (position === 0) this.#reach.reset();
     this.remember(this.#tokens);
     return trimmed;
   }
@@ -389,10 +288,8 @@ export class KvCache implements Cache {
 
   /** Frees the buffers; the cache is empty again. */
   dispose(): void {
-    this.#keys.dispose();
-    this.#values.dispose();
+    this.#buffers.dispose();
     this.#states.dispose();
-    this.#pages?.dispose();
     this.reset();
   }
 
@@ -400,44 +297,4 @@ export class KvCache implements Cache {
   [Symbol.dispose](): void {
     this.dispose();
   }
-
-  /** Appends positions to the buffer of a layer, and gives the new one. */
-  #write(buffers: LayerBuffers, layer: number, positions: Tensor): Tensor {
-    const next = appendPositions(buffers.perLayer[layer], positions, this.#start!);
-    buffers.replace(layer, next);
-    return next;
-  }
-
-  /** Positions that the buffers get when more than they have are needed. */
-  #next(positions: number): number {
-    return Math.max(steps(positions), Math.min(2 * this.capacity, steps(this.#options.limit)));
-  }
-
-  #grow(positions: number): void {
-    if (positions <= this.capacity) return;
-    const capacity = this.#next(positions);
-    if (this.#pages) return this.#pages.grow(this.#pages.columnsFor(capacity));
-    this.#keys.grow(capacity);
-    this.#values.grow(capacity);
-  }
-
-  /** The first position after 0 that has all that a token there sees. */
-  get #whole(): number {
-    if (!this.ring || !this.#pages) return this.#earliest;
-    // A pass may have written as much after what it counted.
-    const isWhole = this.#highest + RING_CHUNK <= ringPositions(this.#pages.columnsFor(Infinity));
-    return Math.max(this.#earliest, isWhole ? 0 : this.#highest - RING_CHUNK);
-  }
-}
-
-function cast(positions: Tensor, buffer: Tensor): Tensor {
-  return positions.astype(buffer.dtype);
-}
-
-/** Zeros of `count` positions, then positions (B, H, T, D): attention reads no NaN where it sees nothing. */
-function zerosBefore(positions: Tensor, count: number): Tensor {
-  return mx.tidy(() => {
-    const [B, H, , D] = positions.shape;
-    return mx.concatenate([mx.zeros([B, H, count, D], positions.dtype), positions], 2);
-  });
 }

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, type DecoderDefaults } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, type DecoderDefaults } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readGemma } from "./gemma.ts";
 

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, slidingLayers } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, slidingLayers } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { bfloat16Bits, bfloat16Value } from "../../graph/dtype.ts";
 import { readGemma } from "./gemma.ts";

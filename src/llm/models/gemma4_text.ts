@@ -8,17 +8,8 @@
 
 import { splitGateUp } from "../checkpoint/gate_up.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import {
-  checkDecoder,
-  type CommonConfig,
-  type DecoderConfig,
-  type ExpertSizes,
-  type LayerAttention,
-  type LayerInputsConfig,
-  readDecoder,
-  readExperts,
-  readLayerTypes,
-} from "../config/decoder.ts";
+import type { DecoderConfig, ExpertSizes, LayerAttention, LayerInputsConfig } from "../config/decoder.ts";
+import { checkDecoder, type CommonConfig, readDecoder, readExperts, readLayerTypes } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { MAX_POSITION } from "../config/model.ts";
 import { readRopeOf } from "../config/rope.ts";

@@ -8,7 +8,8 @@
 import * as mx from "../../array/mod.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { checkDecoder, type DecoderConfig, type ExpertsConfig, readDecoder, readExperts } from "../config/decoder.ts";
+import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { RopeScaling } from "../config/rope.ts";
 

@@ -8,14 +8,8 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import {
-  checkDecoder,
-  type DecoderConfig,
-  readDecoder,
-  readExperts,
-  readLayerTypes,
-  slidingLayers,
-} from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readExperts, readLayerTypes, slidingLayers } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 
 /** The order of modules in mlx-lm. */

@@ -8,7 +8,8 @@
 import { quoted } from "../../graph/error.ts";
 import { splitGateUp } from "../checkpoint/gate_up.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { checkDecoder, type DecoderConfig, readExperts } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readLlama } from "./llama.ts";
 

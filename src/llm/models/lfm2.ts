@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, MODULE_NAMES, readDecoder, readTypes } from "../config/decoder.ts";
+import { type DecoderConfig, MODULE_NAMES } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readTypes } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { LayerKind } from "../config/layer_kinds.ts";
 import type { Change, ShapeOf } from "../checkpoint/weights.ts";

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, readExperts } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 import { ORDER as LFM2_ORDER, readLfm2 } from "./lfm2.ts";

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { MAX_POSITION } from "../config/model.ts";
 import { readLlama } from "./llama.ts";

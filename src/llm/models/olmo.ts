@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, readDecoder, readLayerTypes, slidingLayers } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readLayerTypes, slidingLayers } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readLlama } from "./llama.ts";
 

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, type DecoderDefaults, readDecoder } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, type DecoderDefaults, readDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 
 const DEFAULTS: DecoderDefaults = { headDim: true, kvHeads: true, ropeTheta: 1e4, context: 131072 };

@@ -6,7 +6,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, type DecoderDefaults, readDecoder } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, type DecoderDefaults, readDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 
 const DEFAULTS: DecoderDefaults = { headDim: true, ropeTheta: 1e6, context: 32768 };

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, type DecoderDefaults, readDecoder, readExperts } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, type DecoderDefaults, readDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 

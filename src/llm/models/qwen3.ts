@@ -6,7 +6,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, readDecoder } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 
 /** Reads and checks config.json. */

@@ -8,7 +8,8 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { checkDecoder, type DecoderConfig, layerPaths } from "../config/decoder.ts";
+import { type DecoderConfig, layerPaths } from "../config/decoder.ts";
+import { checkDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readHybrid, readShared } from "./qwen3_next.ts";
 

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkDecoder, type DecoderConfig, readDecoder, readExperts } from "../config/decoder.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";
 

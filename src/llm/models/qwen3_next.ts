@@ -6,14 +6,8 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import {
-  checkDecoder,
-  type DecoderConfig,
-  DRAFT_HEAD,
-  layerPaths,
-  readDecoder,
-  readExperts,
-} from "../config/decoder.ts";
+import { type DecoderConfig, DRAFT_HEAD, layerPaths } from "../config/decoder.ts";
+import { checkDecoder, readDecoder, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import type { DeltaNetConfig, LayerKind } from "../config/layer_kinds.ts";
 import { expertStacks, PROJECTIONS, type Stack } from "../checkpoint/expert_stacks.ts";

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { attentionOf, checkDecoder, type DecoderConfig } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import { checkDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readLlama } from "./llama.ts";
 

@@ -21,7 +21,7 @@ import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
 import { describeFolder, load, type Loaded, type LoadOptions } from "../load.ts";
 import { filesWithDraft, storesDraftHead } from "../checkpoint/draft_file.ts";
-import { modelFiles, readModelFile } from "../checkpoint/weights.ts";
+import { modelFiles, readModelFile } from "../checkpoint/model_files.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
 /** Options of {@link fuse}. */

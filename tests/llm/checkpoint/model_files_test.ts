@@ -9,7 +9,7 @@ import * as process from "node:process";
 import { FileError, InputFile, readFile } from "../../../ffi/file.ts";
 import * as mx from "../../../mod.ts";
 import { LlmError } from "../../../src/llm/error.ts";
-import { readModelBytes, readModelFile } from "../../../src/llm/checkpoint/weights.ts";
+import { readModelBytes, readModelFile } from "../../../src/llm/checkpoint/model_files.ts";
 import { TINY_DIR } from "../../support/models/models.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
