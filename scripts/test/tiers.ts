@@ -119,7 +119,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|batched_decode|paged_decode|chunk_decode|layer_features|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
+      /^tests\/llm\/\w+\/(fused_decode|mixed_formats|batched_decode|paged_decode|chunk_decode|layer_features|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,

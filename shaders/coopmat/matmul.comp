@@ -77,10 +77,10 @@ shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), MIN_SHARED)];
 #include "tiles.glsl"
 MATRIX_SUM sums[ROW_BLOCKS * COLUMN_BLOCKS];
 uvec4 x_next[X_LOADS], codes[COLUMN_BLOCKS * EACH * CODE_LOADS], codes_next[COLUMN_BLOCKS * EACH * CODE_LOADS];
-// Two groups of a column block and step where GROUP is 32.
-uvec2 scales_biases[2 * COLUMN_BLOCKS * EACH], scales_biases_next[2 * COLUMN_BLOCKS * EACH];
+// Two groups of a column block and step where GROUP is 32, and four where it is 16.
+uvec2 scales_biases[4 * COLUMN_BLOCKS * EACH], scales_biases_next[4 * COLUMN_BLOCKS * EACH];
 // Where the first of them is: where GROUP is 128, two steps share one.
-#define SCALES_BIASES(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
+#define SCALES_BIASES(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 8 : (part) * 4)
 uint row0, column0, column_block, across, along;
 #if ALONG == 1
 #define FIRST_STEP 0 // of a round
@@ -123,9 +123,11 @@ void load_w(uint round) {
         [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
             codes_next[part * CODE_LOADS + h] = U32x4s(at + (codes_place + (block * STEPS * CODE_LOADS + h) * 512)).v[0];
         }
-        if (SCALES_BIASES(part) != part * 2) continue;
-        scales_biases_next[part * 2] = U32x2s(group + (scales_biases_place + block * GROUPS * 64)).v[0];
-        if (GROUP == 32) scales_biases_next[part * 2 + 1] = U32x2s(group + (scales_biases_place + block * GROUPS * 64 + 64)).v[0];
+        if (SCALES_BIASES(part) != part * 4) continue;
+        scales_biases_next[part * 4] = U32x2s(group + (scales_biases_place + block * GROUPS * 64)).v[0];
+        [[unroll]] for (uint g = 1; g < 4; g++)
+            if (g < 64 / GROUP)
+                scales_biases_next[part * 4 + g] = U32x2s(group + (scales_biases_place + block * GROUPS * 64 + g * 64)).v[0];
     }
 }
 
@@ -136,7 +138,7 @@ void use_w() {
 
 // The lane's part of matrix `depth` < 4 of a column block and step.
 MATRIX_B weights(uint part, uint depth) {
-    uvec2 pair = scales_biases[GROUP == 32 && depth >= 2 ? part * 2 + 1 : SCALES_BIASES(part)];
+    uvec2 pair = scales_biases[GROUP <= 32 ? part * 4 + depth * 16 / GROUP : SCALES_BIASES(part)];
     PAIR s = pair_of(pair.x), t = pair_of(pair.y), p[4];
 #if WEIGHT_BITS == 4
     uint u = codes[part][depth];

@@ -1,12 +1,13 @@
 #version 460
 // coopmat_repack: quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
+// A scale and a bias are of SOURCE_GROUP of k there, and of GROUP here.
 //
 // `map` says which (row of k, column of n) element i of lane l of a 16x16 matrix is (coopmat_map). k counts in steps of
 // 64 = 4 matrices. The columns are padded to a multiple of 128, k to one of 64. Padding has code, scale and bias 0.
 //   codes   [n / 16][k / 64][lane] a uvec4 (two where BITS is 8) with the lane's 8 codes of each of the 4 matrices, laid out so that
 //           a mask gives two neighbouring elements in the low bits of two halves
 //   scales_biases  [n / 16][k / GROUP][lane / 4] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements
-//           4-7, which four lanes share
+//           4-7, which four lanes share. Symmetric codes have no biases: they are 2^(BITS - 1) too large
 // The block of 16 columns that [n / 16] counts is where the push block puts it. A thread packs 8 codes: blocks * 16 * padded k / 8 threads.
 
 #extension GL_GOOGLE_include_directive : require
@@ -17,6 +18,7 @@
 layout(constant_id = 1) const uint BITS = 4;
 layout(constant_id = 2) const uint GROUP = 64;
 layout(constant_id = 3) const uint DTYPE_SCALES = DTYPE_F32;
+layout(constant_id = 4) const uint SOURCE_GROUP = 64; // GROUP or a multiple
 
 uint code(uint n, uint k) {
     if (n >= pc.p.n || k >= pc.p.k) return 0;
@@ -26,8 +28,10 @@ uint code(uint n, uint k) {
 
 uint scales_biases(uint n, uint group) {
     if (n >= pc.p.n || group >= pc.p.k / GROUP) return 0;
-    uint at = n * (pc.p.k / GROUP) + group;
-    return f16_bits(load_float(pc.address[1], at, DTYPE_SCALES)) | f16_bits(load_float(pc.address[2], at, DTYPE_SCALES)) << 16;
+    uint at = n * (pc.p.k / SOURCE_GROUP) + group / (SOURCE_GROUP / GROUP);
+    float scale = load_float(pc.address[1], at, DTYPE_SCALES);
+    float bias = pc.address[2] == 0ul ? -float(1u << BITS - 1u) * scale : load_float(pc.address[2], at, DTYPE_SCALES);
+    return f16_bits(scale) | f16_bits(bias) << 16;
 }
 
 uint place(uint block) { return pc.p.first + block * pc.p.step; }

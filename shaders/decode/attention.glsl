@@ -39,12 +39,15 @@ struct Output {
     uvec4 scales_biases[2];
 };
 
+// The block of 8 features that a workgroup has of one of two heads.
+uint output_block(uint pair, uint i) { return (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice(); }
+
 Output load_output(uint pair, uint quad) {
     Output w;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
-        uint block = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
-        w.codes[i] = load_columns(ADDRESS(O), block, quad);
-        w.scales_biases[i] = Weights4(ADDRESS(O_SCALES_BIASES)).v[block * 8u / GROUP * QUADS + quad];
+        uint block = output_block(pair, i);
+        w.codes[i] = load_columns(ADDRESS(O), block, quad, O_FORMAT);
+        w.scales_biases[i] = Weights4(ADDRESS(O_SCALES_BIASES)).v[block * 8u / GROUP_SIZE(O_FORMAT) * QUADS + quad];
     }
     return w;
 }
@@ -262,17 +265,18 @@ void attention() {
         float attended = attention_pair(pair, now, key_scale);
         // A few threads would hold up the others where all still ask for the first inputs.
         IF_BARRIERS(if (pair == 0u) load_carry(state_before(LAYER), carry));
-        Blocks q = blocks_make(attended);
+        Blocks q = blocks_make(attended, O_FORMAT);
         Block block[2];
-        block[0] = block_get(q, 0u);
-        block[1] = block_get(q, 1u);
+        block[0] = block_get(q, 0u, O_FORMAT);
+        block[1] = block_get(q, 1u, O_FORMAT);
         [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
             uint quad = thread() + n * THREADS;
             if (quad >= QUADS) continue;
             Output w = first_rows;
             if (n > 0u) w = load_output(pair, quad);
             [[unroll]] for (uint i = 0; i < 2u; i++)
-                if (2u * pair + i < HEADS) rows[n] += columns_dot(w.codes[i], w.scales_biases[i], block[i]);
+                if (2u * pair + i < HEADS)
+                    rows[n] += columns_dot(w.codes[i], w.scales_biases[i], block[i], O_FORMAT, output_block(pair, i));
         }
     }
     if (RESIDUAL_SCALE != ONE) [[unroll]]

@@ -1,13 +1,37 @@
 // Codes of 32 features of a row times a chunk of activations.
 
-// 32 weights times the chunk; `scales_biases` is their scale (low half) and bias.
-float chunk_dot(Codes32 codes, uint scales_biases, Chunk c) {
-    vec2 sb = scales_biases_value(scales_biases);
+// Eights of codes from `first` up to `last` times those of the chunk.
+int eights_dot(Codes32 codes, Chunk c, const uint format, uint first, uint last) {
+    int high = 0, low = 0;
+    [[unroll]] for (uint i = first; i < last; i++) {
+        uint half_ = i >> 1, at = 2u * (i & 1u);
+        uvec4 words = half_ == 0u ? codes.first : codes.second;
+        uvec2 bytes = CODE_BITS(format) == 8u ? code_bytes(words[at], words[at + 1u], format) : code_bytes(codes.first[i], 0u, format);
+        high += dot4(bytes.x, c.high[half_][at], 0) + dot4(bytes.y, c.high[half_][at + 1u], 0);
+        low += dot4(bytes.x, c.low[half_][at], 0) + dot4(bytes.y, c.low[half_][at + 1u], 0);
+    }
+    return high * 256 + low;
+}
+
+// 32 weights times the chunk, where some matrices have symmetric codes.
+float symmetric_dot(Codes32 codes, uint scales_biases, Chunk c, const uint format, uint matrix) {
+    int first = eights_dot(codes, c, format, 0u, 2u), second = eights_dot(codes, c, format, 2u, 4u);
+    vec2 scales = scales_value(scales_biases, format);
+    float x = fma(scales.x, float(first), scales.y * float(second)) * c.scale;
+    if (SYMMETRIC(format) == 7u) return x;
+    vec2 sb = scales_biases_value(scales_biases, format);
+    return is_symmetric(format, matrix) ? x : fma(sb.x * c.scale, float(first + second), sb.y * c.sum);
+}
+
+// 32 weights of a matrix of a product times the chunk; `scales_biases` is their word.
+float chunk_dot(Codes32 codes, uint scales_biases, Chunk c, const uint format, uint matrix) {
+    if (SYMMETRIC(format) != 0u) return symmetric_dot(codes, scales_biases, c, format, matrix);
+    vec2 sb = scales_biases_value(scales_biases, format);
     int high = 0, low = 0;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
         uint half_ = i >> 1, at = 2u * (i & 1u);
         uvec4 words = half_ == 0u ? codes.first : codes.second;
-        uvec2 bytes = BITS == 8u ? code_bytes(words[at], words[at + 1u]) : code_bytes(codes.first[i], 0u);
+        uvec2 bytes = CODE_BITS(format) == 8u ? code_bytes(words[at], words[at + 1u], format) : code_bytes(codes.first[i], 0u, format);
 #if ACCUMULATORS == 3
         // The gemv kernels add one sum after the other, as they were measured. The bits are the same.
         high += dot4(bytes.x, c.high[half_][at], 0);

@@ -27,7 +27,7 @@
 // masked by 0x0f0f0f0f holds the even ones of 8 features. Shifted by 4 first, it holds the odd ones. So activations
 // for 4-bit codes lie in shared memory in that order. Activations for 8-bit codes lie in their natural order, and
 // products take the codes less 128, which the bias gives back. Weights of 16 bits are numbers of DTYPE_W, without
-// scales: they are multiplied by the same activations as floats.
+// scales: they are multiplied by the same activations as floats. Each product has a format, see include/formats.glsl.
 //
 // Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
 
@@ -56,14 +56,14 @@ layout(constant_id = 2) const uint INTERMEDIATE = 3072;
 layout(constant_id = 3) const uint KV_HEADS = 8;
 layout(constant_id = 4) const uint HEADS = 2; // query heads to a key/value head
 layout(constant_id = 5) const uint HEAD_DIM = 128;
-layout(constant_id = 6) const uint GROUP = 128;
-layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // scales, biases, norm weights
+layout(constant_id = 6) const uint END_FORMATS = 0x1919u; // of the head and the embedding
+layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16;  // scales, biases, norm weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
-layout(constant_id = 9) const uint COPIES = 2;     // of the residual: fewer workgroups to an address
-layout(constant_id = 10) const uint SUBGROUP = 32; // threads whose lanes are known to be neighbours, at most 32
-layout(constant_id = 11) const uint UNROLL = 1;    // positions that a thread has in flight
-layout(constant_id = 12) const uint ROUNDS = 1;    // 1: those are all there can be
-layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8; 16 with the gemv kernels if weights are dense
+layout(constant_id = 9) const uint COPIES = 2;             // of the residual: fewer workgroups to an address
+layout(constant_id = 10) const uint SUBGROUP = 32;         // threads whose lanes are known to be neighbours, at most 32
+layout(constant_id = 11) const uint UNROLL = 1;            // positions that a thread has in flight
+layout(constant_id = 12) const uint ROUNDS = 1;            // 1: those are all there can be
+layout(constant_id = 13) const uint FORMATS = 0x11111111u; // of the products of a layer
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -94,8 +94,7 @@ const uint CHUNKS = HIDDEN / 32; // a lane handles 32 weights at once
 const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
 const uint WARPS = THREADS / 32;
 
-const uint GROUPS = HIDDEN / GROUP;
-const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features
+#include "include/formats.glsl"
 
 // The sequence that a workgroup serves.
 #ifndef SEQUENCE
@@ -240,35 +239,40 @@ struct Codes32 {
 };
 
 // Codes of 32 features are contiguous.
-Codes32 load_codes(uint64_t codes, uint at) {
+Codes32 load_codes(uint64_t codes, uint at, const uint format) {
     Codes32 c;
-    c.first = Weights4(codes).v[at * CODE_WORDS];
+    c.first = Weights4(codes).v[at * CODE_WORDS(format)];
     c.second = c.first;
-    if (BITS == 8u) c.second = Weights4(codes).v[at * CODE_WORDS + 1u];
+    if (CODE_BITS(format) == 8u) c.second = Weights4(codes).v[at * CODE_WORDS(format) + 1u];
     return c;
 }
 
 // Block of 8 features of 4 rows of a projection, which lies transposed, [word of features][row].
-Codes32 load_columns(uint64_t codes, uint block, uint quad) {
+Codes32 load_columns(uint64_t codes, uint block, uint quad, const uint format) {
     Codes32 c;
-    c.first = Weights4(codes).v[block * CODE_WORDS * QUADS + quad];
+    c.first = Weights4(codes).v[block * CODE_WORDS(format) * QUADS + quad];
     c.second = c.first;
-    if (BITS == 8u) c.second = Weights4(codes).v[(block * CODE_WORDS + 1u) * QUADS + quad];
+    if (CODE_BITS(format) == 8u) c.second = Weights4(codes).v[(block * CODE_WORDS(format) + 1u) * QUADS + quad];
     return c;
 }
 
 // Codes of 8 features as signed bytes, 4 to a word, in the order of the activations. They come from one word of 4-bit
-// codes or from two words of 8-bit codes.
-uvec2 code_bytes(uint first, uint second) {
-    if (BITS == 8u) return uvec2(first, second) ^ 0x80808080u;
+// codes or from two words of 8-bit codes. Where some codes are symmetric, those of 4 bits are less 8 and 16-fold.
+uvec2 code_bytes(uint first, uint second, const uint format) {
+    if (CODE_BITS(format) == 8u) return uvec2(first, second) ^ 0x80808080u;
+    if (SYMMETRIC(format) != 0u) return uvec2((first << 4) & 0xf0f0f0f0u, first & 0xf0f0f0f0u) ^ 0x80808080u;
     return uvec2(first & 0x0f0f0f0fu, (first >> 4) & 0x0f0f0f0fu);
 }
 
-// Scale and bias of codes as code_bytes() gives them.
-vec2 scales_biases_value(uint scales_biases) {
+// Scale and bias of affine codes as code_bytes() gives them.
+vec2 scales_biases_value(uint scales_biases, const uint format) {
     vec2 sb = pair_value(scales_biases, DTYPE_W);
-    return BITS == 8u ? vec2(sb.x, fma(sb.x, 128.0, sb.y)) : sb;
+    if (CODE_BITS(format) == 8u) return vec2(sb.x, fma(sb.x, 128.0, sb.y));
+    return SYMMETRIC(format) != 0u ? vec2(sb.x * 0.0625, fma(sb.x, 8.0, sb.y)) : sb;
 }
+
+// Scales of the two groups of 16 of symmetric codes.
+vec2 scales_value(uint scales, const uint format) { return pair_value(scales, DTYPE_W) * (CODE_BITS(format) == 8u ? 1.0 : 0.0625); }
 
 // ---- blocks of 8 activations, one to a lane, times their codes of a row ----------------------------------------------------
 
@@ -282,11 +286,11 @@ struct Blocks {
 };
 
 // Lanes from one activation of a word of codes to the next, and from one word to the other.
-const uint NEXT_BYTE = BITS == 8u ? 1u : 2u;
-const uint NEXT_WORD = BITS == 8u ? 4u : 1u;
+#define NEXT_BYTE(format) (CODE_BITS(format) == 8u ? 1u : 2u)
+#define NEXT_WORD(format) (CODE_BITS(format) == 8u ? 4u : 1u)
 
 // Lanes 8b to 8b + 7 hold block b.
-Blocks blocks_make(float x) {
+Blocks blocks_make(float x, const uint format) {
     Blocks q;
     float most = abs(x);
     q.sum = x;
@@ -296,10 +300,10 @@ Blocks blocks_make(float x) {
     }
     most = max(most, 1e-20);
     uint k = floatBitsToUint(fma(x, STEPS_16BIT / most, WHOLE));
-    uint shift = 8u * (lane() / NEXT_BYTE & 3u);
+    uint shift = 8u * (lane() / NEXT_BYTE(format) & 3u);
     q.low = (k & 255u) << shift;
     q.high = (((k + 128u) >> 8) & 255u) << shift;
-    [[unroll]] for (uint m = NEXT_BYTE; m < 4u * NEXT_BYTE; m <<= 1) {
+    [[unroll]] for (uint m = NEXT_BYTE(format); m < 4u * NEXT_BYTE(format); m <<= 1) {
         q.low |= lane_xor(q.low, m);
         q.high |= lane_xor(q.high, m);
     }
@@ -307,26 +311,32 @@ Blocks blocks_make(float x) {
     return q;
 }
 
-Block block_get(Blocks q, uint b) {
+Block block_get(Blocks q, uint b, const uint format) {
     Block r;
     r.high[0] = lane_get(q.high, 8u * b);
-    r.high[1] = lane_get(q.high, 8u * b + NEXT_WORD);
+    r.high[1] = lane_get(q.high, 8u * b + NEXT_WORD(format));
     r.low[0] = lane_get(q.low, 8u * b);
-    r.low[1] = lane_get(q.low, 8u * b + NEXT_WORD);
+    r.low[1] = lane_get(q.low, 8u * b + NEXT_WORD(format));
     r.scale = lane_get(q.scale, 8u * b);
     r.sum = lane_get(q.sum, 8u * b);
     return r;
 }
 
-float block_dot(uvec2 codes, uint scales_biases, Block b) {
-    vec2 sb = scales_biases_value(scales_biases);
+// `odd` says whether the block is in the second of two groups of 16, which have scales of their own if codes are symmetric.
+float block_dot(uvec2 codes, uint scales_biases, Block b, const uint format, bool odd) {
+    vec2 sb = scales_biases_value(scales_biases, format);
+    if (is_symmetric(format, 0u)) {
+        vec2 scales = scales_value(scales_biases, format);
+        sb = vec2(odd ? scales.y : scales.x, 0.0);
+    }
     int high = dot4(codes.x, b.high[0], 0) + dot4(codes.y, b.high[1], 0);
     int low = dot4(codes.x, b.low[0], 0) + dot4(codes.y, b.low[1], 0);
     return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
 }
-vec4 columns_dot(Codes32 codes, uvec4 scales_biases, Block b) {
+// Codes of block `at` of 8 features of a row.
+vec4 columns_dot(Codes32 codes, uvec4 scales_biases, Block b, const uint format, uint at) {
     vec4 sums;
     [[unroll]] for (uint r = 0; r < 4u; r++)
-        sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), scales_biases[r], b);
+        sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r], format), scales_biases[r], b, format, (at & 2u) != 0u);
     return sums;
 }

@@ -5,15 +5,17 @@ float rounded_x(float x) { return rounded_as(x, DTYPE_X); }
 // Features 4 * quad to 4 * quad + 3 of a token's row in the table.
 vec4 embedding(uint token, uint quad) {
     uint row = min(token, pc.p.vocabulary - 1u);
-    if (BITS == 16u) {
+    const uint bits = CODE_BITS(TABLE_FORMAT), group_size = SYMMETRIC(TABLE_FORMAT) != 0u ? 16u : GROUP_SIZE(TABLE_FORMAT);
+    if (bits == 16u) {
         vec4 x = load_quad(pc.address[CODES], row * QUADS + quad, DTYPE_W);
         return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
     }
-    uint bit = quad * (4u * BITS), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * BITS / 32u) + bit / 32u] >> bit % 32u;
-    uint group = row * (HIDDEN / GROUP) + quad * 4u / GROUP;
-    float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)),
-          bias = rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
-    vec4 x = scale * vec4(uvec4(codes, codes >> BITS, codes >> 2u * BITS, codes >> 3u * BITS) & ((1u << BITS) - 1u)) + bias;
+    uint bit = quad * (4u * bits), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * bits / 32u) + bit / 32u] >> bit % 32u;
+    uint group = row * (HIDDEN / group_size) + quad * 4u / group_size;
+    vec4 c = vec4(uvec4(codes, codes >> bits, codes >> 2u * bits, codes >> 3u * bits) & ((1u << bits) - 1u)), x;
+    float scale = load_float(pc.address[SCALES], group, DTYPE_W);
+    if (SYMMETRIC(TABLE_FORMAT) != 0u) x = scale * (c - float(1u << bits - 1u)); // rounded once
+    else x = rounded_x(scale) * c + rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
     return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
 }
 

@@ -12,11 +12,14 @@
 
 shared uvec2 warp_best[WARPS];
 
+const uint HEAD_BITS = CODE_BITS(HEAD_FORMAT);
+
 // Rows that 32 lanes take at once: few of them, all asked for ahead of those before.
-const bool SHORT = CHUNK_ROUNDS == 1u && BITS != 16u;
-const uint RUN = BITS >= 8u || SHORT ? 4u : 8u;
+const bool SHORT = CHUNK_ROUNDS == 1u && HEAD_BITS != 16u;
+const uint RUN = HEAD_BITS >= 8u || SHORT ? 4u : 8u;
 const uint RUN_LANES = 32u / RUN;            // that have the sum of a row
 const uint ROUND_ROWS = THREADS / 32u * RUN; // of a workgroup
+const uint HEAD_GROUPS = HIDDEN / GROUP_SIZE(HEAD_FORMAT);
 
 // The loads of a lane: 32 features of each row, of 16 bits two codes to a row.
 const uint MAX_RUN = 8u;
@@ -32,19 +35,19 @@ uvec4 load_eight(uint from, uint eight) {
 
 void load_row(uint row, uint chunk, uint i) {
     uint from = min(row + i, pc.p.vocabulary - 1u) * CHUNKS;
-    if (BITS == 16u) {
+    if (HEAD_BITS == 16u) {
         uint first = chunk / 32u * 128u + lane(), to = 2u * i % MAX_RUN;
         codes[to].first = load_eight(from, first);
         codes[to].second = load_eight(from, first + 32u);
         codes[to + 1u].first = load_eight(from, first + 64u);
         codes[to + 1u].second = load_eight(from, first + 96u);
-    } else codes[i] = load_codes(pc.address[HEAD], from + min(chunk, CHUNKS - 1u));
+    } else codes[i] = load_codes(pc.address[HEAD], from + min(chunk, CHUNKS - 1u), HEAD_FORMAT);
 }
 void load_scales_biases(uint row, uint chunk) {
-    uint group = min(chunk, CHUNKS - 1u) * 32u / GROUP;
-    if (BITS != 16u) [[unroll]]
+    uint group = min(chunk, CHUNKS - 1u) * 32u / GROUP_SIZE(HEAD_FORMAT);
+    if (HEAD_BITS != 16u) [[unroll]]
         for (uint i = 0; i < RUN / 4u; i++)
-            scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * GROUPS + group];
+            scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * HEAD_GROUPS + group];
 }
 
 float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
@@ -100,7 +103,7 @@ uvec2 best_logit() {
     load_norm(pc.address[NORM], rows);
     load_residual(state_before(LAYER), rows);
     meanwhile();
-    norm_to_shared(rows);
+    norm_to_shared(rows, HEAD_FORMAT);
     float scale = norm_scale();
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));
     uint round_ = 0u;
@@ -117,7 +120,7 @@ uvec2 best_logit() {
             bool more = SHORT || next < pc.p.vocabulary;
             Chunk c = kept;
             Eights e;
-            if (BITS == 16u) e = eights_get(chunk / 32u);
+            if (HEAD_BITS == 16u) e = eights_get(chunk / 32u);
             else if (!SHORT) c = chunk_get(min(chunk, CHUNKS - 1u));
             if (CHUNKS % 32u != 0u && chunk >= CHUNKS) c.scale = c.sum = 0.0;
             Codes32 at_hand[MAX_RUN] = codes;
@@ -126,8 +129,8 @@ uvec2 best_logit() {
             [[unroll]] for (uint i = 0; i < RUN; i++)
                 if (SHORT) load_row(next, next_chunk, i);
             [[unroll]] for (uint i = 0; i < RUN; i++) {
-                if (BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MAX_RUN], at_hand[2u * i % MAX_RUN + 1u], e);
-                else sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c);
+                if (HEAD_BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MAX_RUN], at_hand[2u * i % MAX_RUN + 1u], e);
+                else sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c, HEAD_FORMAT, 0u);
                 if (!SHORT && more) load_row(next, next_chunk, i);
             }
         }

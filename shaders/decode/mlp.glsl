@@ -8,9 +8,11 @@
 
 const uint ALL_BLOCKS = INTERMEDIATE / 8u;
 const uint BLOCKS = (ALL_BLOCKS + WORKGROUPS - 1u) / WORKGROUPS;
-const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u;                    // 32 features at a time
-const uint TOGETHER = BITS == 8u && CHUNK_ROUNDS > 1u ? 2u : 4u; // blocks whose gates are made at a time: registers are few
+const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u; // 32 features at a time
+const uint TOGETHER =
+    CODE_BITS(GATE_UP_FORMAT) == 8u && CHUNK_ROUNDS > 1u ? 2u : 4u; // blocks whose gates are made at a time: registers are few
 const uint GATE_ROUNDS = (BLOCKS + TOGETHER - 1u) / TOGETHER;
+const uint GATE_GROUPS = HIDDEN / GROUP_SIZE(GATE_UP_FORMAT);
 const uint AHEAD = BLOCKS < 4u ? BLOCKS : 4u; // blocks of the down projection that are asked for early
 
 shared float hidden[BLOCK_ROUNDS * 32u];
@@ -30,9 +32,9 @@ Pairs load_pairs(uint round, uint chunk) {
         if (!together(round, i)) continue;
         uint block = min(gl_WorkGroupID.x * BLOCKS + TOGETHER * round + i, ALL_BLOCKS - 1u);
         uint feature = block * 8u + warp();
-        w.codes[2u * i] = load_codes(ADDRESS(GATE), feature * CHUNKS + at);
-        w.codes[2u * i + 1u] = load_codes(ADDRESS(UP), feature * CHUNKS + at);
-        w.scales_biases[i] = Weights2(ADDRESS(MLP_SCALES_BIASES)).v[feature * GROUPS + at * 32u / GROUP];
+        w.codes[2u * i] = load_codes(ADDRESS(GATE), feature * CHUNKS + at, GATE_UP_FORMAT);
+        w.codes[2u * i + 1u] = load_codes(ADDRESS(UP), feature * CHUNKS + at, GATE_UP_FORMAT);
+        w.scales_biases[i] = Weights2(ADDRESS(MLP_SCALES_BIASES)).v[feature * GATE_GROUPS + at * 32u / GROUP_SIZE(GATE_UP_FORMAT)];
     }
     return w;
 }
@@ -47,13 +49,13 @@ void mlp() {
     uvec4 scales_biases[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
-        codes[b] = load_columns(ADDRESS(DOWN), block, quad);
-        scales_biases[b] = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[block * 8u / GROUP * QUADS + quad];
+        codes[b] = load_columns(ADDRESS(DOWN), block, quad, DOWN_FORMAT);
+        scales_biases[b] = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[block * 8u / GROUP_SIZE(DOWN_FORMAT) * QUADS + quad];
     }
     uint now = position();
 
     IF_POLLING(load_residual(state_after(LAYER), rows));
-    norm_to_shared(rows);
+    norm_to_shared(rows, GATE_UP_FORMAT);
     Carry carry;
     load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
     float scale = norm_scale();
@@ -70,8 +72,8 @@ void mlp() {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++) {
                     if (!together(round, i)) continue;
-                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.scales_biases[i].x, c);
-                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.scales_biases[i].y, c);
+                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.scales_biases[i].x, c, GATE_UP_FORMAT, 0u);
+                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.scales_biases[i].y, c, GATE_UP_FORMAT, 1u);
                 }
             }
             if (chunks + 1u < CHUNK_ROUNDS) w = next;
@@ -88,11 +90,11 @@ void mlp() {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
         out_rows[n] = vec4(0);
     [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
-        Blocks q = blocks_make(hidden[round * 32u + lane()]);
+        Blocks q = blocks_make(hidden[round * 32u + lane()], DOWN_FORMAT);
         [[unroll]] for (uint i = 0; i < 4u; i++) {
             uint b = 4u * round + i;
             if (b >= BLOCKS) continue;
-            Block block = block_get(q, i);
+            Block block = block_get(q, i, DOWN_FORMAT);
             uint at = min(first + b, ALL_BLOCKS - 1u);
             [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
                 uint quad = thread() + n * THREADS;
@@ -103,10 +105,10 @@ void mlp() {
                     c = codes[b];
                     a = scales_biases[b];
                 } else {
-                    c = load_columns(ADDRESS(DOWN), at, quad);
-                    a = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[at * 8u / GROUP * QUADS + quad];
+                    c = load_columns(ADDRESS(DOWN), at, quad, DOWN_FORMAT);
+                    a = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[at * 8u / GROUP_SIZE(DOWN_FORMAT) * QUADS + quad];
                 }
-                out_rows[n] += columns_dot(c, a, block);
+                out_rows[n] += columns_dot(c, a, block, DOWN_FORMAT, at);
             }
         }
     }

@@ -3,12 +3,15 @@
 // and their polls of accumulators would queue after the loads. A hint only: words that are not in the cache take longer, and
 // that is all.
 
-const uint SECTOR = 32u;                   // bytes that caches fill at once
-const uint ROW_BYTES = HIDDEN * BITS / 8u; // of a row of codes
+const uint SECTOR = 32u; // bytes that caches fill at once
+// Of a row of codes.
+const uint QKV_ROW_BYTES = HIDDEN * CODE_BITS(QKV_FORMAT) / 8u, GATE_ROW_BYTES = HIDDEN * CODE_BITS(GATE_UP_FORMAT) / 8u;
 
 // Bytes that a workgroup reads in a layer. Where those of two layers would drive each other out, the feed-forward part's are
 // brought in the layer that reads them.
-const uint LAYER_BYTES = ROW_BYTES * (2u * (HEADS + 1u) * KV_HEADS * HEAD_DIM + 3u * INTERMEDIATE) / WORKGROUPS;
+const uint ATTENTION_BYTES = (HEADS + 2u) * QKV_ROW_BYTES + HEADS * (HIDDEN * CODE_BITS(O_FORMAT) / 8u); // of a feature of a key/value head
+const uint FEED_BYTES = 2u * GATE_ROW_BYTES + HIDDEN * CODE_BITS(DOWN_FORMAT) / 8u;                      // of a feature
+const uint LAYER_BYTES = (ATTENTION_BYTES * KV_HEADS * HEAD_DIM + FEED_BYTES * INTERMEDIATE) / WORKGROUPS;
 const uint FEED_AHEAD = LAYER_BYTES > 65536u ? 0u : 1u;
 #define ADDRESS_FEED(which) (pack64(addresses[(layer + FEED_AHEAD - pc.p.layer) * COLUMNS + which]))
 
@@ -27,9 +30,9 @@ void prefetch(uint64_t from, uint bytes, uint most) {
 
 // 8 features of a slice of q, k or v, as two runs of 4 rows.
 void prefetch_rows(uint64_t codes, uint feature, uint next) {
-    const uint bytes = 4u * ROW_BYTES;
-    prefetch(codes + uint64_t(feature * ROW_BYTES), bytes, bytes);
-    prefetch(codes + uint64_t((feature + next) * ROW_BYTES), bytes, bytes);
+    const uint bytes = 4u * QKV_ROW_BYTES;
+    prefetch(codes + uint64_t(feature * QKV_ROW_BYTES), bytes, bytes);
+    prefetch(codes + uint64_t((feature + next) * QKV_ROW_BYTES), bytes, bytes);
 }
 
 void prefetch_qkv() {
@@ -37,7 +40,7 @@ void prefetch_qkv() {
         prefetch_rows(ADDRESS_AHEAD(Q), (kv_head() * HEADS + i) * HEAD_DIM + 4u * slice(), HEAD_DIM / 2u);
     prefetch_rows(ADDRESS_AHEAD(K), kv_head() * HEAD_DIM + 4u * slice(), HEAD_DIM / 2u);
     prefetch_rows(ADDRESS_AHEAD(V), kv_head() * HEAD_DIM + 8u * slice(), 4u);
-    const uint bytes = TASKS * GROUPS * 16u;
+    const uint bytes = TASKS * QKV_GROUPS * 16u;
     prefetch(ADDRESS_AHEAD(QKV_SCALES_BIASES) + uint64_t(gl_WorkGroupID.x * bytes), bytes, bytes);
 }
 
@@ -45,7 +48,7 @@ void prefetch_qkv() {
 uint blocks_here() { return min(BLOCKS, ALL_BLOCKS - min(gl_WorkGroupID.x * BLOCKS, ALL_BLOCKS)); }
 
 void prefetch_gate_up() {
-    const uint codes = 8u * ROW_BYTES, scales_biases = 8u * GROUPS * 8u; // of a block
+    const uint codes = 8u * GATE_ROW_BYTES, scales_biases = 8u * GATE_GROUPS * 8u; // of a block
     uint first = gl_WorkGroupID.x * BLOCKS;
     prefetch(ADDRESS_FEED(GATE) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
     prefetch(ADDRESS_FEED(UP) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
@@ -53,11 +56,12 @@ void prefetch_gate_up() {
 }
 
 void prefetch_down() {
-    const uint row = QUADS * 16u, codes = row * CODE_WORDS; // of a group's scales and biases, of a block's codes
-    uint first = gl_WorkGroupID.x * BLOCKS, group = first * 8u / GROUP, behind = (first + blocks_here()) * 8u;
+    const uint row = QUADS * 16u, codes = row * CODE_WORDS(DOWN_FORMAT),
+               size = GROUP_SIZE(DOWN_FORMAT); // of a group's scales and biases, of a block's codes
+    uint first = gl_WorkGroupID.x * BLOCKS, group = first * 8u / size, behind = (first + blocks_here()) * 8u;
     prefetch(ADDRESS_FEED(DOWN) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
-    uint groups = blocks_here() == 0u ? 0u : (behind - 1u) / GROUP + 1u - group;
-    prefetch(ADDRESS_FEED(DOWN_SCALES_BIASES) + uint64_t(group * row), groups * row, (BLOCKS * 8u / GROUP + 2u) * row);
+    uint groups = blocks_here() == 0u ? 0u : (behind - 1u) / size + 1u - group;
+    prefetch(ADDRESS_FEED(DOWN_SCALES_BIASES) + uint64_t(group * row), groups * row, (BLOCKS * 8u / size + 2u) * row);
 }
 
 // The loop of the prefetch warps: qkv a layer ahead, the feed-forward part too if there is room. In each layer there are as many barriers as

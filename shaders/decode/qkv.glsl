@@ -14,6 +14,7 @@
 const uint TYPES = HEADS + 2u;
 const uint TASKS = 2u * TYPES;
 const uint TASK_ROUNDS = (TASKS + WARPS - 1u) / WARPS;
+const uint QKV_GROUPS = HIDDEN / GROUP_SIZE(QKV_FORMAT);
 
 shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query head and of the key
 
@@ -45,8 +46,9 @@ TaskWeights load_task(uint task, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u);
     TaskWeights w;
     [[unroll]] for (uint r = 0; r < 4u; r++)
-        w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature_of_task(task, r)) * CHUNKS + at);
-    w.scales_biases = Weights4(ADDRESS(QKV_SCALES_BIASES)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
+        w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature_of_task(task, r)) * CHUNKS + at, QKV_FORMAT);
+    w.scales_biases =
+        Weights4(ADDRESS(QKV_SCALES_BIASES)).v[(gl_WorkGroupID.x * TASKS + task) * QKV_GROUPS + at * 32u / GROUP_SIZE(QKV_FORMAT)];
     return w;
 }
 
@@ -101,7 +103,7 @@ void qkv() {
     IF_POLLING(load_residual(state_before(LAYER), rows));
     IF_POLLING(if (ROUNDS > 1u) load_keys(0u, from, now, keys)); // so many that they would hold up the polls
     IF_POLLING(if (ROUNDS == 1u) prefetch_attention(0u, now));
-    norm_to_shared(rows);
+    norm_to_shared(rows, QKV_FORMAT);
     IF_BARRIERS(load_keys(0u, from, now, keys));
     float scale = norm_scale();
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
@@ -109,6 +111,7 @@ void qkv() {
         bool there = task < TASKS;
         vec4 sums = vec4(0);
         TaskWeights now_w = w[n];
+        uint matrix = task >> 1 < HEADS ? 0u : task >> 1 == HEADS ? 1u : 2u;
         [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
             uint chunk = lane() + 32u * round;
             TaskWeights next;
@@ -116,7 +119,7 @@ void qkv() {
             if (chunk < CHUNKS) {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++)
-                    sums[i] += chunk_dot(now_w.codes[i], now_w.scales_biases[i], c);
+                    sums[i] += chunk_dot(now_w.codes[i], now_w.scales_biases[i], c, QKV_FORMAT, matrix);
             }
             if (round + 1u < CHUNK_ROUNDS) now_w = next;
         }

@@ -2,9 +2,10 @@
 // memory in 16 bits, in chunks of 32 features that share a scale. chunk_dot() is the dot product of one chunk with 32
 // weights. For dense weights 32 eights of features lie in chunk_high, the next 32 in chunk_low, and so on.
 
-const uint HALF = CHUNKS + 4u;                            // padding against bank conflicts
-const uint EIGHTS = 2u * HALF + (BITS == 16u ? 16u : 0u); // the last 64 may be there in part, which are all in chunk_high then
-shared uvec4 chunk_high[EIGHTS];                          // words 0 to 3 of all chunks of 32 features, then words 4 to 7
+const uint HALF = CHUNKS + 4u; // padding against bank conflicts
+const uint EIGHTS =
+    2u * HALF + (CODE_BITS(HEAD_FORMAT) == 16u ? 16u : 0u); // the last 64 may be there in part, which are all in chunk_high then
+shared uvec4 chunk_high[EIGHTS];                            // words 0 to 3 of all chunks of 32 features, then words 4 to 7
 shared uvec4 chunk_low[EIGHTS];
 shared vec2 chunk_scale[CHUNKS]; // scale of the block, sum of its values
 shared float warp_squares[WARPS];
@@ -15,8 +16,8 @@ uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255
 
 // 4 bytes in the order of code_bytes(). For 4 bits they are of this quad and its neighbour's: even lanes get the even
 // features and odd lanes the odd ones.
-uint interleave(uint own) {
-    if (BITS == 8u) return own;
+uint interleave(uint own, const uint format) {
+    if (CODE_BITS(format) == 8u) return own;
     uint other = lane_xor(own, 1u);
     bool odd = (lane() & 1u) != 0u;
     uint first = odd ? other : own, second = odd ? own : other;
@@ -44,8 +45,8 @@ void load_residual(uint64_t residual, inout Rows r) {
     IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
 
-// Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().
-void norm_to_shared(Rows r) {
+// Brings x * w to shared memory in 16 bits, in the order of a format; the factor 1 / rms(x) is left to norm_scale().
+void norm_to_shared(Rows r, const uint format) {
     float squares = 0.0;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
@@ -61,7 +62,7 @@ void norm_to_shared(Rows r) {
         }
         uvec4 k = floatBitsToUint(fma(v, vec4(STEPS_16BIT / most), vec4(WHOLE)));
         uint chunk = quad >> 3, word = quad & 7u;
-        if (BITS == 16u) {
+        if (CODE_BITS(format) == 16u) {
             uint eight = quad >> 1, at = eight / 64u * 32u + eight % 32u, half_ = 2u * (quad & 1u);
             uint first = pair_of(k.x, k.y), second = pair_of(k.z, k.w);
             if (quad < QUADS && eight % 64u < 32u) {
@@ -72,8 +73,8 @@ void norm_to_shared(Rows r) {
                 chunk_low[at][half_ + 1u] = second;
             }
         } else {
-            uint low = interleave(bytes_of(k));
-            uint high = interleave(bytes_of((k + 128u) >> 8));
+            uint low = interleave(bytes_of(k), format);
+            uint high = interleave(bytes_of((k + 128u) >> 8), format);
             uint at = (word >> 2) * HALF + chunk;
             if (quad < QUADS) {
                 chunk_high[at][word & 3u] = high;

@@ -302,7 +302,7 @@ void attended_to_vector() {
             x = fma(vec4(e), word_value(a[part]), x);
             y = fma(vec4(e), word_value(b[part]), y);
         }
-        quantize(eight, thread() + n * THREADS < eights, x / total, y / total);
+        quantize(eight, thread() + n * THREADS < eights, x / total, y / total, O_FORMAT);
     }
     barrier();
 }

@@ -68,7 +68,8 @@ uint bytes_of(uint a, uint b, uint c, uint d) { return (a & 255u) | (b & 255u) <
 
 // Brings features 8 * eight to 8 * eight + 7 to shared memory, in the order of the weights; four neighbours share a chunk. All
 // lanes take part, also those that store nothing.
-void quantize(uint eight, bool stores, vec4 a, vec4 b) {
+void quantize(uint eight, bool stores, vec4 a, vec4 b, const uint format) {
+    const uint bits = CODE_BITS(format);
     vec4 c = max(abs(a), abs(b));
     float most = max(max(c.x, c.y), max(c.z, c.w)), sum = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
     [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
@@ -79,12 +80,12 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     float steps = STEPS_16BIT / most;
     uvec4 k = floatBitsToUint(fma(a, vec4(steps), vec4(WHOLE))), l = floatBitsToUint(fma(b, vec4(steps), vec4(WHOLE)));
     uint chunk = eight / 4u, at = (eight / 2u & 1u) * MAX_CHUNKS + chunk, word = 2u * (eight & 1u);
-    if (BITS == 16u) {
+    if (bits == 16u) {
         if (stores) vector[eight] = uvec4(pair_of(k.x, k.y), pair_of(k.z, k.w), pair_of(l.x, l.y), pair_of(l.z, l.w));
     } else [[unroll]]
         for (uint part = 0; part < 2u; part++) { // low bytes, then high ones
-            uint first = BITS == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
-            uint second = BITS == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
+            uint first = bits == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
+            uint second = bits == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
             if (stores) {
                 vector[(part == 0u ? 2u * MAX_CHUNKS : 0u) + at][word] = first;
                 vector[(part == 0u ? 2u * MAX_CHUNKS : 0u) + at][word + 1u] = second;
@@ -111,7 +112,7 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     IF_POLLING(subgroupBarrier();) // lanes that waited, each for its own, meet again
 
 // The residual at `from` times norm weights; the factor 1 / rms is left to norm_scale(). Ends with a barrier.
-void norm_to_vector(uint from, uint tag, uint64_t weights) {
+void norm_to_vector(uint from, uint tag, uint64_t weights, const uint format) {
     const uint EIGHTS = HIDDEN / 8u, rounds = (EIGHTS + THREADS - 1u) / THREADS;
     vec4 w[2u * rounds];
     [[unroll]] for (uint n = 0; n < rounds; n++) {
@@ -125,7 +126,7 @@ void norm_to_vector(uint from, uint tag, uint64_t weights) {
         uint eight = thread() + n * THREADS;
         vec4 a = word_value(x[2u * n]), b = word_value(x[2u * n + 1u]);
         squares = dot_on(b, b, dot_on(a, a, squares));
-        quantize(eight, eight < EIGHTS, a * w[2u * n], b * w[2u * n + 1u]);
+        quantize(eight, eight < EIGHTS, a * w[2u * n], b * w[2u * n + 1u], format);
     }
     [[unroll]] for (uint m = 1u; m < SUBGROUP; m <<= 1)
         squares += subgroupShuffleXor(squares, m);
@@ -141,18 +142,18 @@ float norm_scale() {
 }
 
 // `eights` times 8 values at `from`. Ends with a barrier.
-#define VALUES_TO_VECTOR(name, eights) \
+#define VALUES_TO_VECTOR(name, eights, format) \
     void name(uint from, uint tag) { \
         const uint rounds = ((eights) + THREADS - 1u) / THREADS; \
         ASK_EIGHTS(x, rounds, eights, from, tag) \
         [[unroll]] for (uint n = 0; n < rounds; n++) { \
             uint eight = thread() + n * THREADS; \
-            quantize(eight, eight < (eights), word_value(x[2u * n]), word_value(x[2u * n + 1u])); \
+            quantize(eight, eight < (eights), word_value(x[2u * n]), word_value(x[2u * n + 1u]), format); \
         } \
         barrier(); \
     }
-VALUES_TO_VECTOR(attended_values, ALL_Q / 8u)
-VALUES_TO_VECTOR(gated_values, INTERMEDIATE / 8u)
+VALUES_TO_VECTOR(attended_values, ALL_Q / 8u, O_FORMAT)
+VALUES_TO_VECTOR(gated_values, INTERMEDIATE / 8u, DOWN_FORMAT)
 
 struct Chunk {
     uvec4 high[2], low[2];
@@ -216,9 +217,9 @@ const uint MAX_SUMS = MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_T
                           MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
-const uint LANE_BYTES = BITS == 16u ? 16u : CODE_WORDS * 16u; // from a lane's codes to those of the next
-const uint IN_FLIGHT = 8u * 4u / BITS;                        // rows whose codes a lane has asked for
-Codes32 ring[8];                                              // of 16 bits two to a row
+#define LANE_BYTES(bits) ((bits) == 16u ? 16u : (bits) * 4u) // from a lane's codes to those of the next
+#define IN_FLIGHT(bits) (8u * 4u / (bits))                   // rows whose codes a lane has asked for
+Codes32 ring[8];                                             // of 16 bits two to a row
 uint ring_scales_biases[8];
 // Where this lane finds the units of a section, as if all of them lay in its first run or in its second one.
 uint64_t early_codes, early_scales_biases, late_codes, late_scales_biases;
@@ -252,6 +253,7 @@ void leave(inout float x[2u * MAX_RUN], const uint values, uint at) {
 }
 
 #define PRODUCT qkv
+#define PRODUCT_FORMAT QKV_FORMAT
 #define DEPTH HIDDEN
 #define ROWS QKV_ROWS
 #define RUN QKV_RUN
@@ -261,10 +263,15 @@ void qkv_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = is_q ? ADDRESS(Q) : is_k ? ADDRESS(K) : ADDRESS(V);
     at = scales_at - (is_q ? 0u : is_k ? ALL_Q : ALL_Q + ALL_KV);
 }
+uint qkv_matrix(uint run) {
+    uint row = workgroup() * ROWS + run * RUN;
+    return row < ALL_Q ? 0u : row < ALL_Q + ALL_KV ? 1u : 2u;
+}
 uint64_t qkv_scales_biases() { return ADDRESS(QKV_SCALES_BIASES); }
 #include "product.glsl"
 
 #define PRODUCT o
+#define PRODUCT_FORMAT O_FORMAT
 #define DEPTH ALL_Q
 #define ROWS O_ROWS
 #define RUN O_RUN
@@ -272,10 +279,12 @@ void o_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(O);
     at = scales_at = workgroup() * ROWS + row;
 }
+uint o_matrix(uint run) { return 0u; }
 uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
 #include "product.glsl"
 
 #define PRODUCT gate_up
+#define PRODUCT_FORMAT GATE_UP_FORMAT
 #define DEPTH HIDDEN
 #define ROWS GATE_UP_ROWS
 #define RUN GATE_UP_RUN
@@ -285,10 +294,12 @@ void gate_up_place(uint row, out uint64_t codes, out uint at, out uint scales_at
     at = workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u);
     scales_at = at + (is_gate ? 0u : INTERMEDIATE);
 }
+uint gate_up_matrix(uint run) { return run * RUN < ROWS / 2u ? 0u : 1u; }
 uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
 #include "product.glsl"
 
 #define PRODUCT down
+#define PRODUCT_FORMAT DOWN_FORMAT
 #define DEPTH INTERMEDIATE
 #define ROWS DOWN_ROWS
 #define RUN DOWN_RUN
@@ -296,5 +307,6 @@ void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(DOWN);
     at = scales_at = workgroup() * ROWS + row;
 }
+uint down_matrix(uint run) { return 0u; }
 uint64_t down_scales_biases() { return ADDRESS(DOWN_SCALES_BIASES); }
 #include "product.glsl"

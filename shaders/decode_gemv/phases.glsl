@@ -20,7 +20,7 @@ void take_carried(uint at) {
 }
 
 void qkv_phase() {
-    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS));
+    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS), QKV_FORMAT);
     qkv_multiply();
     float scale = norm_scale();
     if (thread() < QKV_ROWS) {
@@ -50,7 +50,7 @@ void o_phase() {
 }
 
 void gate_up_phase() {
-    norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM);
+    norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM, GATE_UP_FORMAT);
     gate_up_multiply();
     float scale = norm_scale();
     if (thread() < GATE_UP_ROWS / 2u) {

@@ -1,8 +1,8 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each. PRODUCT is the prefix of
-// its functions, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of them a team makes at
-// once, which divides ROWS. DEPTH is a multiple of 128. In the last step some lanes may have nothing. They read what
+// its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of
+// them a team makes at once, which divides ROWS. DEPTH is a multiple of 128. In the last step some lanes may have nothing. They read what
 // the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
-// and its place among the scales and biases.
+// and its place among the scales and biases, PRODUCT_matrix() the number of a run's matrix.
 //
 // Lanes exchange values only where all lanes of a workgroup do. If a condition on the thread guards an exchange,
 // NVIDIA's compiler makes some 25 instructions of it.
@@ -10,6 +10,7 @@
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
+#define OWN_BITS CODE_BITS(PRODUCT_FORMAT)
 
 // Where this lane finds step 0 of a run.
 void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
@@ -17,8 +18,11 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     uint64_t codes;
     uint at, scales_at;
     OWN(place)(run * RUN, codes, at, scales_at);
-    codes_at = codes + uint64_t(at * (DEPTH / 32u) * (CODE_WORDS * 16u) + thread_lane() * LANE_BYTES);
-    scales_biases_at = OWN(scales_biases)() + uint64_t((scales_at / RUN * (DEPTH / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
+    codes_at = codes + uint64_t(at * (DEPTH / 32u) * (OWN_BITS * 4u) + thread_lane() * LANE_BYTES(OWN_BITS));
+    scales_biases_at =
+        OWN(scales_biases)() +
+        uint64_t((scales_at / RUN * (DEPTH / GROUP_SIZE(PRODUCT_FORMAT)) + thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
+                 (RUN * 4u));
 }
 
 // How many lanes this one is after the last that has 32 features of a step.
@@ -31,27 +35,29 @@ bool OWN(has)(uint step, uint part) { return DEPTH % 512u == 0u || step * 4u + p
 
 // Asks for a unit of this team.
 void OWN(load)(uint unit, uint slot) {
-    const uint row_words = DEPTH * BITS / 128u, unit_words = 16u * CODE_WORDS, scales = 512u / GROUP * RUN;
+    const uint row_words = DEPTH * OWN_BITS / 128u, unit_words = 4u * OWN_BITS, scales = 512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN;
     bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
     uint64_t codes_at = late ? late_codes : early_codes, from = late ? late_scales_biases : early_scales_biases;
     uint step = unit - turn + (late ? 0u : STEPS_OF(DEPTH)); // of the run
-    if (BITS != 16u && DEPTH % 512u != 0u) {
+    if (OWN_BITS != 16u && DEPTH % 512u != 0u) {
         uint behind = OWN(behind)(step);
-        codes_at -= uint64_t(behind * LANE_BYTES);
-        from -= uint64_t((thread_lane() / (GROUP / 32u) - (thread_lane() - behind) / (GROUP / 32u)) * (RUN * 4u));
+        codes_at -= uint64_t(behind * LANE_BYTES(OWN_BITS));
+        from -=
+            uint64_t((thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u) - (thread_lane() - behind) / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
+                     (RUN * 4u));
     }
     Weights4 codes = Weights4(codes_at);
     [[unroll]] for (uint i = 0; i < RUN; i++) {
-        uint at = unit * unit_words + i * row_words, to = BITS == 16u ? 2u * (slot + i) % 8u : slot + i;
+        uint at = unit * unit_words + i * row_words, to = OWN_BITS == 16u ? 2u * (slot + i) % 8u : slot + i;
         ring[to].first = codes.v[at];
-        if (BITS == 8u) ring[to].second = codes.v[at + 1u];
-        if (BITS == 16u) {
+        if (OWN_BITS == 8u) ring[to].second = codes.v[at + 1u];
+        if (OWN_BITS == 16u) {
             ring[to].second = OWN(has)(step, 1u) ? codes.v[at + 16u] : uvec4(0);
             ring[to + 1u].first = OWN(has)(step, 2u) ? codes.v[at + 32u] : uvec4(0);
             ring[to + 1u].second = OWN(has)(step, 3u) ? codes.v[at + 48u] : uvec4(0);
         }
     }
-    if (BITS == 16u) { // no scales
+    if (OWN_BITS == 16u) { // no scales
     } else if (RUN % 4u == 0u) {
         [[unroll]] for (uint i = 0; i < RUN; i += 4u) {
             uvec4 w = Weights4(from).v[(unit * scales + i) / 4u];
@@ -70,16 +76,16 @@ void OWN(load)(uint unit, uint slot) {
 
 // The first loads of a section, which do not depend on the vector.
 void OWN(ahead)(uint section) {
-    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN, steps = STEPS_OF(DEPTH);
+    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT(OWN_BITS) / RUN, steps = STEPS_OF(DEPTH);
     uint first = (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * each, run = first / steps, step = first % steps;
     turn = steps - step;
     OWN(find)(run, early_codes, early_scales_biases);
-    early_codes += uint64_t(step * (CODE_WORDS * 256u));
-    early_scales_biases += uint64_t(step * (512u / GROUP * RUN * 4u));
+    early_codes += uint64_t(step * (OWN_BITS * 64u));
+    early_scales_biases += uint64_t(step * (512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN * 4u));
     if (HAS_TURN(DEPTH, ROWS, RUN)) {
         OWN(find)(run + 1u, late_codes, late_scales_biases);
-        late_codes -= uint64_t(turn * (CODE_WORDS * 256u));
-        late_scales_biases -= uint64_t(turn * (512u / GROUP * RUN * 4u));
+        late_codes -= uint64_t(turn * (OWN_BITS * 64u));
+        late_scales_biases -= uint64_t(turn * (512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN * 4u));
     }
     [[unroll]] for (uint slot = 0; slot < flight; slot++)
         if (slot < each) OWN(load)(slot, slot * RUN);
@@ -88,7 +94,7 @@ void OWN(ahead)() { OWN(ahead)(0u); }
 
 // Ends with a barrier.
 void OWN(multiply)() {
-    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN, steps = STEPS_OF(DEPTH), folded = FOLDED(RUN);
+    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT(OWN_BITS) / RUN, steps = STEPS_OF(DEPTH), folded = FOLDED(RUN);
     const uint runs = HAS_TURN(DEPTH, ROWS, RUN) ? 2u : 1u;
     [[dont_unroll]] for (uint section = 0; section < SECTIONS(DEPTH, ROWS, RUN); section++) {
         if (SECTIONS(DEPTH, ROWS, RUN) > 1u && section > 0u) OWN(ahead)(section);
@@ -97,6 +103,7 @@ void OWN(multiply)() {
             sum[i] = before[i] = 0.0;
         uint units = each > flight ? each + (pc.p.capacity >> 31) : each; // + 0: compilers unroll loops of a length that they know
         uint place = (steps - turn) * 16u + thread_lane();
+        uint run = (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * each / steps, matrix = OWN(matrix)(run);
         for (uint first = 0; first < units; first += flight) {
             [[unroll]] for (uint slot = 0; slot < flight; slot++) {
                 uint unit = first + slot;
@@ -108,9 +115,12 @@ void OWN(multiply)() {
                         before[i] = turned ? sum[i] : before[i];
                         sum[i] = turned ? 0.0 : sum[i];
                     }
-                    if (turned) place -= steps * 16u;
+                    if (turned) {
+                        place -= steps * 16u;
+                        matrix = OWN(matrix)(run + 1u);
+                    }
                 }
-                if (BITS == 16u) {
+                if (OWN_BITS == 16u) {
                     Eights e = eights_get(place, DEPTH);
                     [[unroll]] for (uint i = 0; i < RUN; i++) {
                         uint at = 2u * (slot * RUN + i) % 8u;
@@ -120,7 +130,7 @@ void OWN(multiply)() {
                     Chunk c = chunk_get(DEPTH % 512u == 0u ? place : min(place, DEPTH / 32u - 1u));
                     if (DEPTH % 512u != 0u && place >= DEPTH / 32u) c.scale = c.sum = 0.0;
                     [[unroll]] for (uint i = 0; i < RUN; i++)
-                        sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
+                        sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c, PRODUCT_FORMAT, matrix);
                 }
                 place += 16u;
                 if (each > flight && unit + flight < units) OWN(load)(unit + flight, slot * RUN);
@@ -163,5 +173,7 @@ float OWN(sum)(uint row) {
 #undef ROWS
 #undef RUN
 #undef OWN
+#undef OWN_BITS
+#undef PRODUCT_FORMAT
 #undef JOIN
 #undef JOIN2

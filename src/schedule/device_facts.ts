@@ -8,6 +8,7 @@ import type { Backend } from "../backend/backend.ts";
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import type { KvLayout } from "../graph/kv_layout.ts";
 import type { Node } from "../graph/node.ts";
+import type { CodeFormat } from "../graph/quantization.ts";
 import { type DecoderFeatures, type DecoderSizes, kvLayoutFor } from "./decoder/spec.ts";
 import { hasMatrixTiles } from "./ops/matmul/coopmat.ts";
 import { hasMatrixKernels } from "./ops/matmul/coopmat_dense.ts";
@@ -59,9 +60,9 @@ export class DeviceFacts {
     return this.#backend.limits.concurrent;
   }
 
-  /** The layout of a key/value cache for one sequence of a decoder that the device reads fastest. */
-  kvLayout(sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
-    return kvLayoutFor(this.#backend, sizes, features);
+  /** The layout of a key/value cache for one sequence of a decoder, of matrices of some formats, that the device reads fastest. */
+  kvLayout(sizes: DecoderSizes, features: DecoderFeatures, formats: readonly CodeFormat[]): KvLayout {
+    return kvLayoutFor(this.#backend, sizes, features, formats);
   }
 
   /**

@@ -117,7 +117,7 @@ for (const row of rowsOf("parts")) {
       product(backend, row, { m, n: 136, k: 32, group: 32 });
       product(backend, row, { m, n: 144, k: 160, group: 32, out: bfloat16 });
     }
-    for (const group of [32, 64, 128]) product(backend, row, { m: 70, n: 256, k: 640, group });
+    for (const group of [16, 32, 64, 128]) product(backend, row, { m: 70, n: 256, k: 640, group });
   }, needs);
   kernelTest(`${row.kernel}() splits the depth and takes scaled rows`, (backend) => {
     for (const splits of [2, 3, 4]) {
@@ -252,7 +252,7 @@ for (const row of rowsOf("gated")) {
   const { kernel } = row;
   kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
     for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, row, { m, n: 64, k: 128, group: 64 });
-    for (const group of [32, 128]) gated(backend, row, { m: 70, n: 192, k: 256, group });
+    for (const group of [16, 32, 128]) gated(backend, row, { m: 70, n: 192, k: 256, group });
     gated(backend, row, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
     for (const m of [40, 128]) gated(backend, row, { m, n: 64, k: 128, group: 64, size: 1000 });
   }, neededBy(kernel));

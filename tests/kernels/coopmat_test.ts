@@ -79,7 +79,14 @@ kernelTest("coopmat_map() tells where every element of a matrix is", (backend) =
 
 kernelTest("coopmat_repack() puts every code, scale and bias where its lane reads it", (backend) => {
   const { weights: map } = readMap(knownAnswer());
-  for (const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32]]) {
+  for (
+    const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32], [
+      40,
+      96,
+      8,
+      16,
+    ]]
+  ) {
     const w = quantized(n, k, bits, group);
     const { codes, scales_biases } = repack(backend, w, map!, float32);
     const [steps, columns] = [Math.ceil(k / 64), Math.ceil(n / 128) * 128];
@@ -110,6 +117,19 @@ kernelTest("coopmat_repack() puts every code, scale and bias where its lane read
         }
       }
     }
+  }
+}, ["coopmat_repack"]);
+
+kernelTest("coopmat_repack() repeats scales of larger groups, and makes biases of symmetric codes", (backend) => {
+  const { weights: map } = readMap(knownAnswer());
+  for (const [n, k, bits, group] of [[40, 128, 4, 32], [24, 128, 8, 64], [40, 96, 8, 16]]) {
+    const w = quantized(n, k, bits, group);
+    const repeated = (list: readonly number[]): number[] => list.flatMap((x) => Array<number>(group / 16).fill(x));
+    const small = { ...w, group: 16, scales: repeated(w.scales), biases: repeated(w.biases) };
+    assertEquals(repack(backend, w, map!, float16, 16), repack(backend, small, map!, float16));
+    const biases = small.scales.map((scale) => -(2 ** (bits - 1)) * scale);
+    const expected = repack(backend, { ...small, biases }, map!, float16);
+    assertEquals(repack(backend, w, map!, float16, 16, true), expected);
   }
 }, ["coopmat_repack"]);
 

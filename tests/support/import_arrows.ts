@@ -359,6 +359,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/decoder": [
     "src/schedule/decoder/match",
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/ops/matmul",
@@ -370,13 +371,16 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/schedule/decoder/match": [
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/plan",
     "src/graph",
   ],
   "src/schedule/decoder/kv_place.ts": ["src/graph"],
+  "src/schedule/decoder/formats.ts": ["src/schedule/plan", "src/graph"],
   "src/schedule/decoder/spec.ts": [
+    "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/ops",
     "src/schedule/plan",

@@ -25,8 +25,8 @@ export interface CachedModel {
   readonly device: DeviceFacts;
   /** What activations are computed in. */
   readonly dtype: Dtype;
-  /** Bits of a weight and how many share a scale; undefined where not all matrices are alike. */
-  readonly format: CodeFormat | undefined;
+  /** The formats that matrices have; undefined if there are others than affine and symmetric codes, or dense ones of 16 bits. */
+  readonly formats: readonly CodeFormat[] | undefined;
 }
 
 /** Options of `model.makeCache()`. */
@@ -181,17 +181,16 @@ function isFused(config: DecoderConfig): boolean {
     );
 }
 
-/** The layout that fused steps read; undefined where none is: of other architectures, or of weights in several formats. */
-function layoutOf({ config, device, format }: CachedModel): KvLayout | undefined {
+/** The layout that fused steps read; undefined where none is: of other architectures, or of other weights. */
+function layoutOf({ config, device, formats }: CachedModel): KvLayout | undefined {
   const { qkNorm, qkvBias, activation, headDim, ropeDims = headDim } = config;
-  if (format === undefined || !isFused(config)) return undefined;
-  const { groupSize, bits } = format;
+  if (formats === undefined || !isFused(config)) return undefined;
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
-  return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
+  return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim }, {
     headNorm: qkNorm,
     qkvBias,
     activation,
     ropeForm: "half",
     ropeDims,
-  });
+  }, formats);
 }

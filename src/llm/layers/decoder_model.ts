@@ -12,7 +12,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
 import { isHalf } from "../../graph/dtype.ts";
-import { type CodeFormat, DENSE } from "../../graph/quantization.ts";
+import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
@@ -142,7 +142,7 @@ export class DecoderModel extends Module implements DecodingModel {
   /** See {@link DecodingModel.makeDraftCache}. */
   makeDraftCache(batch = 1): KvCache {
     this.#draftHead; // without one there is nothing to keep
-    return makeCache({ ...this.#cached, config: draftConfig(this.#config), format: undefined }, { batch });
+    return makeCache({ ...this.#cached, config: draftConfig(this.#config), formats: undefined }, { batch });
   }
 
   /** See {@link DecodingModel.attendsInPages}. */
@@ -158,7 +158,7 @@ export class DecoderModel extends Module implements DecodingModel {
   /** What caches depend on. */
   get #cached(): CachedModel {
     const device = deviceOf(this.#tensors.slice(0, 1)); // one tells for all
-    return { config: this.#config, device, dtype: this.#weights.dtype, format: formatOf(this) };
+    return { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
   }
 
   /** Frees the weights: those that were loaded, and those that took their places. */
@@ -170,14 +170,14 @@ export class DecoderModel extends Module implements DecodingModel {
 }
 
 /**
- * The format that all matrices of a model share, affine or dense in 16 bits. Undefined if they differ, or if modules other than
- * norms and positions have further arrays.
+ * The formats that the matrices of a model have: affine or symmetric codes, or dense ones of 16 bits. Undefined if some have others, or if
+ * modules other than norms and positions have further arrays.
  */
-function formatOf(model: DecoderModel): CodeFormat | undefined {
+function formatsOf(model: DecoderModel): readonly CodeFormat[] | undefined {
   const formats: CodeFormat[] = [];
   let others = false;
   const visit = (part: unknown): void => {
-    if (part instanceof QuantizedMatrix && part.mode === "affine") formats.push(part);
+    if (part instanceof QuantizedMatrix && CODE_MODES[part.mode].floatScales) formats.push(part);
     else if ((part instanceof Linear || part instanceof Embedding) && isHalf(part.weight.dtype)) formats.push(DENSE);
     else if (part instanceof mx.Tensor) others = true;
     else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
@@ -185,7 +185,8 @@ function formatOf(model: DecoderModel): CodeFormat | undefined {
     }
   };
   visit(model);
-  const [first] = formats;
-  const alike = formats.every((f) => f.bits === first.bits && f.groupSize === first.groupSize);
-  return alike && !others ? first : undefined;
+  const different = formats.filter((a, i) =>
+    formats.findIndex((b) => b.bits === a.bits && b.groupSize === a.groupSize) === i
+  );
+  return others ? undefined : different.map(({ bits, groupSize }) => ({ bits, groupSize }));
 }

@@ -10,6 +10,7 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { pageConstant, placePush } from "./kv_place.ts";
+import { type DecoderFormats, endFormatWord, type LayerFormats, layerFormatWord } from "./formats.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import {
   ACTIVATIONS,
@@ -68,13 +69,13 @@ const MAX_WITH_PREFETCH = 6;
  * Prefetch threads in the kernel of all layers. There are none for a walk with many positions at once, which needs all registers, nor for
  * weights that do not stay in the cache. Prefetch warps also wait at barriers of their own, which not every device supports.
  */
-export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backend: Backend): number {
+export function prefetchThreads(s: DecoderSizes, f: LayerFormats, unroll: number, backend: Backend): number {
   const { limits } = backend;
-  const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
-  const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
+  const attention = (s.heads + 2 * s.kvHeads) * s.headDim * f.qkv.bits + s.heads * s.headDim * f.o.bits;
+  const bits = s.hidden * (attention + s.intermediate * (2 * f.gateUp.bits + f.down.bits));
   const fits = backend.has("decode_layers_prefetch") && limits.concurrent && limits.subgroup === LANES &&
     limits.maxThreads >= THREADS + PREFETCH_THREADS;
-  const isSmall = weights * s.bits / 8 / workgroupsOf(s) <= tuningOf(backend).decode.maxPrefetchBytes;
+  const isSmall = bits / 8 / workgroupsOf(s) <= tuningOf(backend).decode.maxPrefetchBytes;
   return fits && unroll <= MAX_WITH_PREFETCH && isSmall ? PREFETCH_THREADS : 0;
 }
 
@@ -85,16 +86,28 @@ export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
 
 /** Sizes by the names of their specialization constants. `HEADS` are those of a key/value head. */
 export function sizeConstants(
-  { hidden, intermediate, heads, kvHeads, headDim, groupSize }: DecoderSizes,
-): Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "GROUP", number>> {
+  { hidden, intermediate, heads, kvHeads, headDim }: DecoderSizes,
+): Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>> {
   return {
     HIDDEN: hidden,
     INTERMEDIATE: intermediate,
     KV_HEADS: kvHeads,
     HEADS: heads / kvHeads,
     HEAD_DIM: headDim,
-    GROUP: groupSize,
   };
+}
+
+/** Layers of a dispatch for as many as possible: neighbours whose matrices have the same formats. */
+export interface LayerRun {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** The layers of a decoder in runs of the same formats, which are constants of kernels. */
+export function runsOfFormats(layers: DecoderFormats): readonly LayerRun[] {
+  const words = layers.map(({ formats }) => layerFormatWord(formats));
+  const starts = words.flatMap((word, i) => word === words[i - 1] ? [] : [i]);
+  return starts.map((first, i) => ({ first, count: (starts[i + 1] ?? words.length) - first }));
 }
 
 /** Specialisation of all kernels of a decoder but for how they walk a cache. */
@@ -103,6 +116,8 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
   const [first, second] = kindsOf(d.layers);
   return {
     ...sizeConstants(d.sizes),
+    FORMATS: layerFormatWord(d.layers[0].formats), // of kernels of a layer those of that layer
+    END_FORMATS: endFormatWord(d.head, "table" in d.x ? d.x.table : undefined),
     DTYPE_W: d.norm.dtype.code,
     DTYPE_KV: d.layers[0].keys.dtype.code,
     SUBGROUP: Math.min(LANES, backend.limits.subgroup),

@@ -23,6 +23,7 @@ import {
   SPIN_LIMIT,
   tableOfPages,
 } from "./emission.ts";
+import { commonFormat, isDenseDecoder } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import type { Backend } from "../../backend/backend.ts";
@@ -31,7 +32,7 @@ import { DENSE } from "../../graph/quantization.ts";
 import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { isCoded } from "../../graph/kv_codes.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, headTokensOf, isDense, MAX_SEQUENCES, tokensOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, headTokensOf, MAX_SEQUENCES, tokensOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -93,6 +94,7 @@ export function batchedUnsupportedReason(
   mode: "persistent" | "barriers",
 ): string | undefined {
   const { sizes: s } = d;
+  const { bits = 0 } = commonFormat(d) ?? {};
   const { layers, head, threads } = kernelsOf(backend);
   const rows = tokensOf(d);
   const what = `${rows} ${d.chunk ? "tokens of a sequence" : "sequences"}`;
@@ -100,9 +102,9 @@ export function batchedUnsupportedReason(
   return firstReason([
     [options.batched !== "off", "they are switched off"],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
-    [forced || d.chunk !== undefined || rows >= minSequences(backend, s, mode), `${what} are faster that way`],
+    [forced || d.chunk !== undefined || rows >= minSequences(backend, d, mode), `${what} are faster that way`],
     [
-      forced || !isDense(s) || activationsOf(d).bytes === 2,
+      forced || !isDenseDecoder(d) || activationsOf(d).bytes === 2,
       "dense weights keep the digits of float32 activations",
     ],
     [
@@ -111,8 +113,9 @@ export function batchedUnsupportedReason(
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
-    [s.bits in MAX_ROWS, `weights have ${s.bits} bits, not 4, 8 or 16`],
-    [rows <= MAX_ROWS[s.bits], `${what} of ${s.bits} bits are more than ${MAX_ROWS[s.bits]}`],
+    [commonFormat(d) !== undefined, "the matrices have several formats"],
+    [bits in MAX_ROWS, `weights have ${bits} bits, not 4, 8 or 16`],
+    [rows <= MAX_ROWS[bits], `${what} of ${bits} bits are more than ${MAX_ROWS[bits]}`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
       `${backend.name} has no matrices that they know`,
@@ -132,8 +135,9 @@ function activationsOf({ layers: [{ keys }], x }: DecoderSpec): Dtype {
   return isCoded(keys.dtype) ? x.dtype : keys.dtype;
 }
 
-function minSequences(backend: Backend, { hidden, bits }: DecoderSizes, mode: "persistent" | "barriers"): number {
-  if (isDense({ bits })) return 2; // there is no grid of kernels of one
+function minSequences(backend: Backend, d: DecoderSpec, mode: "persistent" | "barriers"): number {
+  if (isDenseDecoder(d)) return 2; // there is no grid of kernels of one
+  const { hidden } = d.sizes;
   return tuningOf(backend).decode.batchMinSequences.find(({ minHidden }) => hidden >= minHidden)![mode];
 }
 
@@ -157,7 +161,14 @@ export class BatchEmitter {
   constructor(emission: Emission) {
     const { l, ready: { decoder: d } } = emission;
     this.#e = emission;
-    this.#spec = { ...specOf(d, l.backend), SEQUENCES: tokensOf(d), BITS: d.sizes.bits, TOKENS: d.chunk?.count ?? 1 };
+    const { bits, groupSize } = commonFormat(d)!;
+    this.#spec = {
+      ...specOf(d, l.backend),
+      SEQUENCES: tokensOf(d),
+      BITS: bits,
+      GROUP: groupSize,
+      TOKENS: d.chunk?.count ?? 1,
+    };
     this.#push = decodePush(d);
   }
 

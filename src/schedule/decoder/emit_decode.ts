@@ -17,6 +17,7 @@ import {
   normsOf,
   prefetchThreads,
   ropeFreqs,
+  runsOfFormats,
   sizeConstants,
   specOf,
   SPIN_LIMIT,
@@ -30,7 +31,8 @@ import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import { emitGemvLayers, gemvStateOf } from "./emit_gemv.ts";
-import { type DecoderSpec, isDense, kernel, type Phase, sequencesOf, THREADS, type TokenRow } from "./spec.ts";
+import { isDenseDecoder, layerFormatWord } from "./formats.ts";
+import { type DecoderSpec, kernel, type Phase, sequencesOf, THREADS, type TokenRow } from "./spec.ts";
 import {
   emitSamplingTail,
   emitTailLogprobs,
@@ -86,7 +88,7 @@ export class DecoderEmitter {
     const { unroll, rounds } = walkOf(capacityOf(d.cache));
     this.#e = emission;
     this.#sequences = sequencesOf(d);
-    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };
+    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1 };
     this.#walk = { UNROLL: unroll, ROUNDS: rounds };
     this.#push = decodePush(d);
   }
@@ -123,12 +125,14 @@ export class DecoderEmitter {
         mlp: [gate, up, gateUp[0], down[0], down[1]],
       };
     });
+    const formatsOf = (layer: number): { FORMATS: number } => ({ FORMATS: layerFormatWord(d.layers[layer].formats) });
     if (this.#e.mode === "barriers") {
       rows.forEach(({ norms, qkv, cache, o, mlp }, layer) => {
         const push = layerPush(d, layer);
-        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache, pages], workgroups, this.#walk, push);
-        this.#run("attention", [this.#e.state, ...o, ...cache, pages], workgroups, this.#walk, push);
-        this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, {}, push);
+        const walks = { ...this.#walk, ...formatsOf(layer) };
+        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache, pages], workgroups, walks, push);
+        this.#run("attention", [this.#e.state, ...o, ...cache, pages], workgroups, walks, push);
+        this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, formatsOf(layer), push);
       });
       return;
     }
@@ -139,15 +143,23 @@ export class DecoderEmitter {
         [this.#e.state, this.#e.status, pages],
         {
           threads: THREADS + prefetch,
-          spec: { ...this.#spec, ...this.#walk, ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}) },
+          spec: {
+            ...this.#spec,
+            ...this.#walk,
+            ...formatsOf(layer),
+            ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}),
+          },
           push: { ...this.#push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
           table: table.slice(layer, layer + layers),
           workgroups,
         },
       );
     if (this.#e.mode === "persistent") {
-      const prefetch = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
-      return run(0, rows.length, PHASES.qkv | PHASES.attention | PHASES.mlp, prefetch);
+      for (const { first, count } of runsOfFormats(d.layers)) {
+        const prefetch = prefetchThreads(d.sizes, d.layers[first].formats, this.#walk.UNROLL, this.#e.l.backend);
+        run(first, count, PHASES.qkv | PHASES.attention | PHASES.mlp, prefetch);
+      }
+      return;
     }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
@@ -220,9 +232,10 @@ export class DecoderEmitter {
   }
 
   #headWorkgroups(): number {
-    const { vocabulary, sizes } = this.#e.ready.decoder;
+    const { decoder } = this.#e.ready;
+    const { vocabulary, sizes } = decoder;
     const { short, long } = tuningOf(this.#e.l.backend).decode.headWorkgroups;
-    const most = sizes.hidden > SHORT_ROW || isDense(sizes) ? long : short;
+    const most = sizes.hidden > SHORT_ROW || isDenseDecoder(decoder) ? long : short;
     return Math.min(most, Math.ceil(vocabulary / HEAD_ROWS));
   }
 

@@ -13,13 +13,15 @@ import {
   type Emission,
   layerPush,
   normsOf,
+  runsOfFormats,
   sizeConstants,
   specOf,
   SPIN_LIMIT,
   tableOfPages,
 } from "./emission.ts";
 import { capacityOf } from "./kv_place.ts";
-import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
+import { type DecoderFormats, isDenseDecoder, layerFormatWord } from "./formats.ts";
+import { type DecoderSizes, type DecoderSpec, LANES, sequencesOf } from "./spec.ts";
 import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
 import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
@@ -59,7 +61,13 @@ function gridOf(backend: Backend): number {
 }
 
 /** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
-function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: number = 1): number {
+function sharedBytes(
+  backend: Backend,
+  s: DecoderSizes,
+  formats: DecoderFormats,
+  layers: number,
+  unroll: number = 1,
+): number {
   const subgroup = subgroupOf(backend);
   const grid = gridOf(backend);
   const heads = s.heads / s.kvHeads;
@@ -67,10 +75,11 @@ function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: 
   const tile = TILE * unroll;
   const own = (heads + 2) * s.headDim;
   const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
-  const runs = runsOf(s, grid);
-  const sums = Object.entries(productsOf(s, grid)).map(([name, { rows, depth }]) =>
-    sumsOfTeam(rows, depth, runs[name as keyof typeof runs])
-  );
+  const products = Object.entries(productsOf(s, grid));
+  const sums = runsOfFormats(formats).flatMap(({ first }) => {
+    const runs = runsOf(s, formats[first].formats, grid);
+    return products.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs]));
+  });
   const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
   const squares = 4 * THREADS / subgroup;
@@ -81,25 +90,24 @@ function sharedBytes(backend: Backend, s: DecoderSizes, layers: number, unroll: 
 /** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
-  { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: readonly unknown[] },
+  { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: DecoderFormats },
   mode: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
-  const bytes = sharedBytes(backend, s, mode === "persistent" ? layers.length : 0);
+  const bytes = sharedBytes(backend, s, layers, mode === "persistent" ? layers.length : 0);
   const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
     [
-      options.gemv === "on" || isDense(s) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
+      options.gemv === "on" || isDenseDecoder({ layers }) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
       `${s.hidden} hidden features are faster with split_k kernels`,
     ],
     [backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for gemv kernels`],
     [subgroup >= MIN_SUBGROUP, `subgroups of ${subgroup} are less than ${MIN_SUBGROUP}`],
     [dividing, `sizes are no multiples of ${MULTIPLE}`],
-    [[32, 64, 128].includes(s.groupSize), `groups of ${s.groupSize} are not of 32, 64 or 128`],
     [[64, 128].includes(s.headDim), `heads have ${s.headDim} features, not 64 or 128`],
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
@@ -123,7 +131,7 @@ export function gemvWalkOf(
 ): { readonly parts: number; readonly unroll: number } {
   const all = gridOf(backend) / sizes.kvHeads;
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, sizes, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
+    sharedBytes(backend, sizes, layers, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
@@ -138,20 +146,19 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const pages = tableOfPages(emission);
   const { decoder: d, layers: prepared, norms } = ready;
   const grid = gridOf(l.backend);
-  const runs = runsOf(d.sizes, grid);
   const { parts, unroll } = gemvWalkOf(l.backend, d, capacityOf(d.cache));
-  const spec = {
-    ...specOf(d, l.backend),
-    COPIES: 1,
-    UNROLL: unroll,
-    ROUNDS: 1,
-    BITS: d.sizes.bits,
-    GRID: grid,
-    PARTS: parts,
-    QKV_RUN: runs.QKV,
-    O_RUN: runs.O,
-    GATE_UP_RUN: runs.GATE_UP,
-    DOWN_RUN: runs.DOWN,
+  const common = { ...specOf(d, l.backend), COPIES: 1, UNROLL: unroll, ROUNDS: 1, GRID: grid, PARTS: parts };
+  const specOfLayer = (layer: number): Readonly<Record<string, number>> => {
+    const { formats } = d.layers[layer];
+    const runs = runsOf(d.sizes, formats, grid);
+    return {
+      ...common,
+      FORMATS: layerFormatWord(formats),
+      QKV_RUN: runs.QKV,
+      O_RUN: runs.O,
+      GATE_UP_RUN: runs.GATE_UP,
+      DOWN_RUN: runs.DOWN,
+    };
   };
   const push = decodePush(d);
   const rows = d.layers.map((layer, i) => {
@@ -184,7 +191,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
       for (const phase of phases) {
         l.emit("decode_gemv_phase", [state, ...buffers[phase], phase === "attention" ? pages : none], {
           threads: THREADS,
-          spec: { ...spec, PHASES: PHASES[phase] },
+          spec: { ...specOfLayer(layer), PHASES: PHASES[phase] },
           push: { ...push, ...layerPush(d, layer) },
           workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : grid, sequencesOf(d), 1],
         });
@@ -198,11 +205,14 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const run = (layer: number, layers: number, phases: number): void =>
     l.emit("decode_gemv_layers", [state, status, pages], {
       threads: THREADS,
-      spec: { ...spec, PHASES: phases, LAYERS: rows.length },
+      spec: { ...specOfLayer(layer), PHASES: phases, LAYERS: rows.length },
       push: { ...push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
       workgroups: grid,
     });
-  if (mode === "persistent") return run(0, rows.length, ALL_PHASES);
+  if (mode === "persistent") {
+    for (const { first, count } of runsOfFormats(d.layers)) run(first, count, ALL_PHASES);
+    return;
+  }
   rows.forEach((_, layer) => phases.forEach((phase) => run(layer, 1, PHASES[phase])));
 }

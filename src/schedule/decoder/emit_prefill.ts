@@ -35,7 +35,13 @@ import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
-import { jointUnsupportedReason, PromptWeights, type ReadyEpilogue, type ReadyPrologue } from "./prompt_weights.ts";
+import {
+  fragmentFormat,
+  jointUnsupportedReason,
+  PromptWeights,
+  type ReadyEpilogue,
+  type ReadyPrologue,
+} from "./prompt_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
@@ -342,5 +348,9 @@ export function openPrompt(
 export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {
   const few = sequencesOf(d) * d.sizes.hidden < tuningOf(backend).decode.minProductFeatures &&
     options.matrices !== "emulated";
-  return few ? `${sequencesOf(d)} sequences are too little work` : productsUnsupportedReason(backend, d.sizes);
+  if (few) return `${sequencesOf(d)} sequences are too little work`;
+  const formats = d.layers.flatMap((layer) => Object.values(layer.formats));
+  return formats.map(fragmentFormat).map((format) => productsUnsupportedReason(backend, format)).find((reason) =>
+    reason !== undefined
+  );
 }

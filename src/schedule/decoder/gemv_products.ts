@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { LayerFormats } from "./formats.ts";
 import type { DecoderSizes } from "./spec.ts";
 
 /** Threads of a workgroup. */
@@ -58,13 +59,18 @@ export function sumsOfTeam(rows: number, depth: number, run: number): number {
 }
 
 /** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
-export function runsOf(s: DecoderSizes, grid: number): Readonly<Record<Product, number>> {
-  const most = IN_FLIGHT * 4 / s.bits;
-  const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product]): number => {
+export function runsOf(s: DecoderSizes, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
+  const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product], bits: number): number => {
+    const most = IN_FLIGHT * 4 / bits;
     const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
     const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
     return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
   };
   const products = productsOf(s, grid);
-  return { QKV: best(products.QKV), O: best(products.O), GATE_UP: best(products.GATE_UP), DOWN: best(products.DOWN) };
+  return {
+    QKV: best(products.QKV, formats.qkv.bits),
+    O: best(products.O, formats.o.bits),
+    GATE_UP: best(products.GATE_UP, formats.gateUp.bits),
+    DOWN: best(products.DOWN, formats.down.bits),
+  };
 }

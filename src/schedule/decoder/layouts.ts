@@ -6,6 +6,7 @@
 
 import { type Dtype, uint16, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
+import type { CodeFormat } from "../../graph/quantization.ts";
 import type { DecoderSizes } from "./spec.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -16,19 +17,26 @@ function half(words: Value, which: 0 | 1): Value {
   return { ...words, dtype: uint16, offset: 2 * words.offset + which, strides: words.strides.map((s) => 2 * s) };
 }
 
-/** Copies scales and biases, walked by `from` strides over `shape`, into words walked by `to` strides. */
+/** The two arrays that fill the words of a matrix: scales and biases, or, of symmetric codes, scales twice. */
+type WordSources = readonly [Value, Value];
+
+/**
+ * Copies scales and biases, walked by `from` strides over `shape`, into words walked by `to` strides. Symmetric codes have two scales for
+ * each word instead, which are neighbours.
+ */
 function pack(
   l: Lowering,
-  scales: Value,
-  biases: Value,
+  [first, second]: WordSources,
   words: Value,
   shape: readonly number[],
   [fromOffset, from]: readonly [number, readonly number[]],
   [toOffset, to]: readonly [number, readonly number[]],
 ): void {
   const target = { ...words, shape, strides: to, offset: words.offset + toOffset };
-  [scales, biases].forEach((source, i) => {
-    const view = { ...source, dtype: uint16, shape, strides: from, offset: source.offset + fromOffset };
+  const each = first.slot === second.slot && first.offset === second.offset ? 2 : 1;
+  [first, second].forEach((source, i) => {
+    const offset = source.offset + each * fromOffset + (each === 2 ? i : 0);
+    const view = { ...source, dtype: uint16, shape, strides: from.map((stride) => each * stride), offset };
     l.copy(view, half(target, i as 0 | 1), { disjoint: true });
   });
 }
@@ -38,7 +46,7 @@ function words(...shape: number[]): { readonly shape: readonly number[]; readonl
 }
 
 /** [workgroup][task][group][row]: see decode/qkv.comp. */
-export function qkvScalesBiases({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
+export function qkvScalesBiases({ hidden, heads, kvHeads, headDim }: DecoderSizes, groupSize: number): Layout {
   const per = heads / kvHeads;
   const groups = hidden / groupSize;
   const slices = headDim / 8;
@@ -50,14 +58,14 @@ export function qkvScalesBiases({ hidden, heads, kvHeads, headDim, groupSize }: 
     results: [words(kvHeads * slices, 2 * (per + 2), groups, 4)],
     emit(l, [qs, qb, ks, kb, vs, vb], [out]) {
       // (half, head of its kind, key/value head, slice, place in the half, partner, group)
-      const rotated = (types: number, first: number, scales: Value, biases: Value): void =>
-        pack(l, scales, biases, out, [2, types, kvHeads, slices, 2, 2, groups], [
+      const rotated = (types: number, first: number, from: WordSources): void =>
+        pack(l, from, out, [2, types, kvHeads, slices, 2, 2, groups], [
           0,
           [2 * groups, head, types * head, 4 * groups, groups, headDim / 2 * groups, 1],
         ], [first * 2 * task, [task, 2 * task, slices * workgroup, workgroup, 2, 1, 4]]);
-      rotated(per, 0, qs, qb);
-      rotated(1, per, ks, kb);
-      pack(l, vs, vb, out, [2, kvHeads, slices, 4, groups], [0, [4 * groups, head, 8 * groups, groups, 1]], [
+      rotated(per, 0, [qs, qb]);
+      rotated(1, per, [ks, kb]);
+      pack(l, [vs, vb], out, [2, kvHeads, slices, 4, groups], [0, [4 * groups, head, 8 * groups, groups, 1]], [
         (per + 1) * 2 * task,
         [task, slices * workgroup, workgroup, 1, 4],
       ]);
@@ -66,15 +74,15 @@ export function qkvScalesBiases({ hidden, heads, kvHeads, headDim, groupSize }: 
 }
 
 /** [row][group][gate, up]. */
-export function gateUpScalesBiases({ hidden, intermediate, groupSize }: DecoderSizes): Layout {
+export function gateUpScalesBiases({ hidden, intermediate }: DecoderSizes, groupSize: number): Layout {
   const groups = hidden / groupSize;
   return {
     key: "decode gate up",
     results: [words(intermediate, groups, 2)],
     emit(l, [gs, gb, us, ub], [out]) {
       const shape = [intermediate, groups];
-      pack(l, gs, gb, out, shape, [0, [groups, 1]], [0, [2 * groups, 2]]);
-      pack(l, us, ub, out, shape, [0, [groups, 1]], [1, [2 * groups, 2]]);
+      pack(l, [gs, gb], out, shape, [0, [groups, 1]], [0, [2 * groups, 2]]);
+      pack(l, [us, ub], out, shape, [0, [groups, 1]], [1, [2 * groups, 2]]);
     },
   };
 }
@@ -83,7 +91,7 @@ export function gateUpScalesBiases({ hidden, intermediate, groupSize }: DecoderS
  * Codes [word of columns][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
  * are 32 apart.
  */
-export function transposed(rows: number, columns: number, { groupSize, bits }: DecoderSizes): Layout {
+export function transposed(rows: number, columns: number, { groupSize, bits }: CodeFormat): Layout {
   const groups = columns / groupSize;
   const per = columns * bits / 32;
   return {
@@ -98,7 +106,7 @@ export function transposed(rows: number, columns: number, { groupSize, bits }: D
         shape: [per, ...shape],
         strides: order,
       });
-      pack(l, scales, biases, scalesBiases, [groups, ...shape], [0, walk(1, groups)], [0, order]);
+      pack(l, [scales, biases], scalesBiases, [groups, ...shape], [0, walk(1, groups)], [0, order]);
     },
   };
 }
@@ -112,7 +120,7 @@ export function headScalesBiases(rows: number, hidden: number, groupSize: number
     results: [words(Math.ceil(rows / 4), groups, 4)],
     emit(l, [scales, biases], [out]) {
       const part = (count: number, wide: number, at: number): void =>
-        pack(l, scales, biases, out, [count, wide, groups], [at * 4 * groups, [4 * groups, groups, 1]], [
+        pack(l, [scales, biases], out, [count, wide, groups], [at * 4 * groups, [4 * groups, groups, 1]], [
           at * 4 * groups,
           [4 * groups, 1, 4],
         ]);
@@ -131,7 +139,7 @@ export function runScalesBiases(matrices: readonly number[], columns: number, ru
     emit(l, sources, [out]) {
       let first = 0;
       matrices.forEach((rows, i) => {
-        pack(l, sources[2 * i], sources[2 * i + 1], out, [rows / run, run, groups], [0, [run * groups, groups, 1]], [
+        pack(l, [sources[2 * i], sources[2 * i + 1]], out, [rows / run, run, groups], [0, [run * groups, groups, 1]], [
           first * groups,
           [run * groups, 1, run],
         ]);

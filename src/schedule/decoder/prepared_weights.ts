@@ -15,13 +15,13 @@ import {
   type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
-  isDense,
   type LayerKernels,
   MAX_SEQUENCES,
   sequencesOf,
   tokensOf,
-  unpackedBits,
 } from "./spec.ts";
+import { isDense, isDenseDecoder, productFormat, productsOfLayer } from "./formats.ts";
+import { jointMatrix } from "./prompt_weights.ts";
 import {
   gateUpScalesBiases,
   headScalesBiases,
@@ -36,7 +36,7 @@ import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
-import { unpackMatrices } from "./unpack_codes.ts";
+import { readMatrices, unpackMatrices } from "./unpack_codes.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
@@ -75,12 +75,12 @@ export type UnsupportedReasons = Readonly<
  */
 export function readyDecoder(
   l: Lowering,
-  found: DecoderSpec,
+  d: DecoderSpec,
   leafOf: (node: Node) => Value | undefined,
   unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
-  const d = { ...found, sizes: { ...found.sizes, bits: unpackedBits(found.sizes.bits) } };
-  const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
+  const formats = [productFormat([d.head]), ...d.layers.flatMap((layer) => Object.values(layer.formats))];
+  const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features, formats);
   if (reason !== undefined) return reason;
   const { keys, values } = FUSED_LAYOUT;
   if (d.layout.keys !== keys || d.layout.values !== values) {
@@ -93,7 +93,7 @@ export function readyDecoder(
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
   }
-  const codes = unpackMatrices(l, matricesOf(found), leafOf);
+  const codes = unpackMatrices(l, readMatrices(productsOf(d)), leafOf);
   if (!codes) return NO_ROOM;
   const leaf = (node: Node): Value | undefined => codes.get(node) ?? leafOf(node);
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
@@ -109,12 +109,12 @@ export function readyDecoder(
     const why = unsupported.batched(d);
     const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
-    if (d.chunk || isDense(d.sizes)) return why ?? NO_ROOM;
+    if (d.chunk || isDenseDecoder(d)) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences use the prefill GEMMs`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);
-  if (isDense(d.sizes) && why !== undefined) return why;
+  if (isDenseDecoder(d) && why !== undefined) return why;
   explain(
     `layers of ${d.sizes.hidden} features: ${why === undefined ? "gemv kernels" : `split_k kernels, because ${why}`}`,
   );
@@ -124,10 +124,10 @@ export function readyDecoder(
   return alone ?? NO_ROOM;
 }
 
-function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Parameters<typeof unpackMatrices>[1] {
-  const table = "table" in x ? [x.table] : [];
-  const own = layers.flatMap(({ q, k, v, o, gate, up, down }) => [q, k, v, o, gate, up, down]);
-  return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
+/** The matrices of each product of a decoder. */
+function productsOf({ x, head, layers }: DecoderSpec): readonly (readonly Matrix[])[] {
+  const table = "table" in x ? [[x.table]] : [];
+  return [...table, [head], ...layers.flatMap((layer) => Object.values(productsOfLayer(layer)))];
 }
 
 /** Weights if a sequence is decoded by itself: projections for the split_k kernels, and scales and biases of all others. */
@@ -135,18 +135,31 @@ function prepareSplitK(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
-  const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
+  const { hidden, intermediate, heads, headDim } = d.sizes;
   const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
-    const qkv = stored([layer.q, layer.k, layer.v].flatMap(scalesBiases), qkvScalesBiases(d.sizes));
-    const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
-    const gateUp = stored([layer.gate, layer.up].flatMap(scalesBiases), gateUpScalesBiases(d.sizes));
-    const down = stored(all(layer.down), transposed(hidden, intermediate, d.sizes));
+    const { formats: f } = layer;
+    const qkv = stored([layer.q, layer.k, layer.v].flatMap(scalesBiases), qkvScalesBiases(d.sizes, f.qkv.groupSize));
+    const o = stored(all(layer.o), transposed(hidden, heads * headDim, f.o));
+    const gateUp = stored(
+      [layer.gate, layer.up].flatMap(scalesBiases),
+      gateUpScalesBiases(d.sizes, f.gateUp.groupSize),
+    );
+    const down = stored(all(layer.down), transposed(hidden, intermediate, f.down));
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
+  const head = storedHead(d, stored);
   return head && { layers, head };
+}
+
+/** The words of the head: none if it is dense. */
+function storedHead(
+  { head, vocabulary, sizes: { hidden } }: DecoderSpec,
+  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+): readonly Value[] | undefined {
+  const { groupSize } = productFormat([head]);
+  return isDense(head) ? [] : stored(scalesBiases(head), headScalesBiases(vocabulary, hidden, groupSize));
 }
 
 /** Weights if a sequence is decoded by itself and workgroups make whole rows: scales and biases, none for dense ones. */
@@ -155,13 +168,17 @@ function prepareGemv(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-  const runs = runsOf(d.sizes, tuningOf(backend).decode.gemvWorkgroups);
+  const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
   const [q, kv] = [heads * headDim, kvHeads * headDim];
-  const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) =>
-    isDense(d.sizes) ? [] : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
+  const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) => {
+    const { bits, groupSize } = productFormat(matrices);
+    return isDense({ bits })
+      ? []
+      : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
+  };
   const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
+    const runs = runsOf(d.sizes, layer.formats, tuningOf(backend).decode.gemvWorkgroups);
     const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden, runs.QKV);
     const o = packed([layer.o], [hidden], q, runs.O);
     const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, runs.GATE_UP);
@@ -169,23 +186,25 @@ function prepareGemv(
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = isDense(d.sizes) ? [] : stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
+  const head = storedHead(d, stored);
   return head && { layers, head };
 }
 
 /** Weights where several rows share them: fragments, which are those of prompts but for the head, or dense matrices as they are. */
 function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
+  const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
   const packed = (
     matrices: readonly Matrix[],
     columns: readonly number[],
     k: number,
     gated = false,
   ): readonly Value[] | undefined => {
-    const parts = matrices.map((m) => all(m).map(leaf));
-    if (!parts.flat().every((part) => part !== undefined)) return undefined;
-    if (isDense(d.sizes)) return parts.map(([numbers]) => l.contiguous(numbers!, true));
-    return fragments(l, { parts: parts as Value[][], columns, k, gated, bits, groupSize }, PAIRS);
+    if (!isDenseDecoder(d)) {
+      const joint = jointMatrix(matrices, leaf, { columns, k, gated });
+      return joint && fragments(l, joint, PAIRS);
+    }
+    const numbers = matrices.map(({ codes }) => leaf(codes));
+    return numbers.every((n) => n !== undefined) ? numbers.map((n) => l.contiguous(n, true)) : undefined;
   };
   const [q, kv] = [heads * headDim, kvHeads * headDim];
   const layers: LayerWeights[] = [];
@@ -209,9 +228,9 @@ export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
   return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
 }
 
-/** The arrays beside the codes of a matrix: none if it is dense. */
+/** The arrays that fill the words beside the codes of a matrix: scales twice if codes are symmetric, none if it is dense. */
 function scalesBiases(m: Matrix): readonly Node[] {
-  return isQuantized(m) ? [m.scales, m.biases] : [];
+  return isQuantized(m) ? [m.scales, m.biases ?? m.scales] : [];
 }
 
 /** The arrays of a matrix. */

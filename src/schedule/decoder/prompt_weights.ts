@@ -6,14 +6,23 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { Node } from "../../graph/node.ts";
-import { type Fragments, fragments, productsUnsupportedReason } from "../ops/matmul/coopmat_matmul.ts";
+import type { CodeFormat } from "../../graph/quantization.ts";
+import {
+  type Fragments,
+  fragments,
+  type JointMatrix,
+  type JointPart,
+  productsUnsupportedReason,
+} from "../ops/matmul/coopmat_matmul.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { normWeights } from "./layouts.ts";
 import type { AttentionEpilogue, AttentionPrologue, Joint } from "./match/prefill.ts";
-import { ropeUnsupportedReason, unpackedBits } from "./spec.ts";
-import { unpackMatrices } from "./unpack_codes.ts";
+import type { Matrix } from "../plan/pattern.ts";
+import { type ProductFormat, productFormat, SYMMETRIC_GROUP } from "./formats.ts";
+import { ropeUnsupportedReason } from "./spec.ts";
+import { readMatrices, unpackMatrices } from "./unpack_codes.ts";
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
@@ -34,8 +43,28 @@ export interface ReadyEpilogue {
 }
 
 /** Why no kernels multiply matrices on this device; undefined where they do. */
-export function jointUnsupportedReason(backend: Backend, { bits, groupSize }: Joint): string | undefined {
-  return productsUnsupportedReason(backend, { bits: unpackedBits(bits), groupSize });
+export function jointUnsupportedReason(backend: Backend, { matrices }: Pick<Joint, "matrices">): string | undefined {
+  return productsUnsupportedReason(backend, fragmentFormat(productFormat(matrices)));
+}
+
+/** The format of a product in fragments: they have a scale and a bias for each 16 weights if some codes are symmetric. */
+export function fragmentFormat({ bits, groupSize, symmetric }: ProductFormat): CodeFormat {
+  return { bits, groupSize: symmetric === 0 ? groupSize : SYMMETRIC_GROUP };
+}
+
+/** Matrices as one, with values that `leaf` gives; undefined if it has none for some. */
+export function jointMatrix(
+  matrices: readonly Matrix[],
+  leaf: (node: Node) => Value | undefined,
+  shape: Pick<JointMatrix, "columns" | "k" | "gated">,
+): JointMatrix | undefined {
+  const parts: JointPart[] = [];
+  for (const { codes, scales, biases, groupSize } of matrices) {
+    const [c, s, b] = [codes, scales, biases].map((node) => node && leaf(node));
+    if (!c || !s || (biases && !b)) return undefined;
+    parts.push({ codes: c, scales: s, biases: b, groupSize });
+  }
+  return { ...shape, ...fragmentFormat(productFormat(matrices)), parts };
 }
 
 /** Brings the weights of regions into the layouts of the kernels, and notes why that cannot be. */
@@ -56,8 +85,7 @@ export class PromptWeights {
     this.#leaf = leaf;
     this.#reasons = reasons;
     const served = joints.filter((joint) => jointUnsupportedReason(l.backend, joint) === undefined);
-    const matrices = served.flatMap(({ matrices, bits }) => matrices.map(({ codes }) => ({ codes, bits })));
-    this.#widened = unpackMatrices(l, matrices, leaf);
+    this.#widened = unpackMatrices(l, readMatrices(served.map(({ matrices }) => matrices)), leaf);
   }
 
   prologue(region: AttentionPrologue): ReadyPrologue | undefined {
@@ -82,18 +110,15 @@ export class PromptWeights {
   }
 
   #fragments(joint: Joint, gated = false): Fragments | undefined {
-    const bits = unpackedBits(joint.bits);
-    const parts = joint.matrices.map(({ codes, scales, biases }) => [
-      bits === joint.bits ? this.#leaf(codes) : this.#widened?.get(codes),
-      this.#leaf(scales),
-      this.#leaf(biases),
-    ]);
-    const matrix = { ...joint, bits, parts: parts as Value[][], gated };
+    const { matrices, columns, k } = joint;
     const reason = jointUnsupportedReason(this.#l.backend, joint);
-    const isThere = reason === undefined && parts.flat().every((value) => value !== undefined);
-    const packed = isThere ? fragments(this.#l, matrix) : undefined;
+    const { bits } = productFormat(matrices);
+    const widened = new Set(matrices.filter((m) => m.bits !== bits).map(({ codes }) => codes));
+    const leaf = (node: Node): Value | undefined => widened.has(node) ? this.#widened?.get(node) : this.#leaf(node);
+    const matrix = reason === undefined ? jointMatrix(matrices, leaf, { columns, k, gated }) : undefined;
+    const packed = matrix && fragments(this.#l, matrix);
     if (!packed) this.#reasons.add(reason ?? NO_ROOM);
-    return packed && { matrix, packed };
+    return matrix && packed && { matrix, packed };
   }
 
   /** Biases after each other, as the columns of the products that they are added to. */

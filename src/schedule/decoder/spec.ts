@@ -9,9 +9,10 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
-import { DENSE } from "../../graph/quantization.ts";
+import type { CodeFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
+import { formatRequirements, isDense, type LayerFormats } from "./formats.ts";
 import type { KvPlace } from "./kv_place.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
@@ -59,6 +60,8 @@ export interface DecoderLayer extends LayerKind {
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
+  /** How kernels read the matrices. */
+  readonly formats: LayerFormats;
 }
 
 /** Sizes that the kernels are specialised for. */
@@ -68,8 +71,6 @@ export interface DecoderSizes {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  readonly groupSize: number;
-  readonly bits: number;
 }
 
 /** Activations of the gate of a feed-forward part, in the order of the codes of shaders/include/activation.glsl. */
@@ -226,33 +227,27 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** The width to which codes are unpacked if kernels do not read theirs: see unpack_codes.ts. */
-const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
-
-/** The bits of the codes that kernels read for codes of `bits`. */
-export function unpackedBits(bits: number): number {
-  return WIDER.get(bits) ?? bits;
-}
-
-/** Whether matrices are dense: the gemv and the batched kernels read them as they lie, and no others do. */
-export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
-  return bits === DENSE.bits;
-}
-
-/** The kernels' requirements of sizes. */
-function sizeRequirements(s: DecoderSizes): readonly Requirement[] {
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = s;
+/** The kernels' requirements of sizes, and of the formats of matrices. */
+function sizeRequirements(s: DecoderSizes, formats: readonly CodeFormat[]): readonly Requirement[] {
+  const { hidden, intermediate, heads, kvHeads, headDim } = s;
   const depths = [hidden, intermediate, heads * headDim];
+  const other = formats.find(({ groupSize }) => depths.some((n) => n % groupSize !== 0));
   return [
-    [[4, 8, DENSE.bits].includes(unpackedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
-    [groupSize % 32 === 0, `the group size ${groupSize} is no multiple of 32`],
+    ...formatRequirements(formats),
+    [
+      formats.every((format) => isDense(format) === isDense(formats[0])),
+      "some matrices are dense and others quantized",
+    ],
     [hidden % 128 === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of 128 up to 8192`],
     [headDim % 16 === 0 && headDim <= 256, `the head size ${headDim} is no multiple of 16 up to 256`],
     [heads % kvHeads === 0 && heads / kvHeads <= 16, `${heads} heads do not share ${kvHeads} key heads`],
     [intermediate % 8 === 0, `the intermediate size ${intermediate} is no multiple of 8`],
     [kvHeads * headDim / 8 <= 2048, "there are too many key/value features"],
-    [depths.every((n) => n % groupSize === 0), `groups of ${groupSize} do not divide the sizes`],
-    [!isDense(s) || depths.every((n) => n % 128 === 0), "dense weights have sizes that are no multiples of 128"],
+    [other === undefined, `groups of ${other?.groupSize} do not divide the sizes`],
+    [
+      !formats.some(isDense) || depths.every((n) => n % 128 === 0),
+      "dense weights have sizes that are no multiples of 128",
+    ],
   ];
 }
 
@@ -268,25 +263,31 @@ export function ropeUnsupportedReason(
   ]);
 }
 
-/** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */
+/** Why the kernels cannot serve these sizes, features and formats of matrices on this device; undefined when they can. */
 export function decoderUnsupportedReason(
   backend: Backend,
   sizes: DecoderSizes,
   features: DecoderFeatures,
+  formats: readonly CodeFormat[],
 ): string | undefined {
   const { maxThreads, subgroup } = backend.limits;
   return firstReason([
     [accumulatorsOf(backend) !== undefined, `${backend.name} has no decode kernels`],
     [options.regions !== "auto" || subgroup >= LANES, `subgroups of ${subgroup} are faster that way`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
-    ...sizeRequirements(sizes),
+    ...sizeRequirements(sizes, formats),
   ]) ?? ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }
 
 /** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
-export function kvLayoutFor(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+export function kvLayoutFor(
+  backend: Backend,
+  sizes: DecoderSizes,
+  features: DecoderFeatures,
+  formats: readonly CodeFormat[],
+): KvLayout {
   const fused = options.fuse && options.regions !== "off" &&
-    decoderUnsupportedReason(backend, sizes, features) === undefined;
+    decoderUnsupportedReason(backend, sizes, features, formats) === undefined;
   return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 

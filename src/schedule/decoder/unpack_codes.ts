@@ -1,7 +1,7 @@
 /**
- * Codes of widths that no fused kernel reads, unpacked to the next width that they read. The numbers, scales and biases are the same; the
- * copy is kept beside them (weight_layouts.ts). A token reads up to twice the bytes then, which takes less than a product of its own for
- * each matrix.
+ * Codes of widths that no fused kernel reads, unpacked to the next width that they read. Matrices of a product all get the width of the
+ * widest. The numbers, scales and biases are the same; the copy is kept beside them (weight_layouts.ts). A token reads up to twice the bytes then, which
+ * takes less than a product of its own for each matrix.
  *
  * @module
  */
@@ -11,12 +11,26 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { bytesOf, type Layout, prepare } from "../plan/weight_layouts.ts";
-import { unpackedBits } from "./spec.ts";
+import { isSymmetric, type Matrix } from "../plan/pattern.ts";
+import { productFormat } from "./formats.ts";
 
-/** Codes (rows, words) of a number of bits. */
-interface Codes {
-  readonly codes: Node;
+/** A matrix, and the bits in which kernels read its codes. */
+interface ReadMatrix {
+  readonly matrix: Matrix;
   readonly bits: number;
+}
+
+/** The matrices of products, as kernels read them. */
+export function readMatrices(products: readonly (readonly Matrix[])[]): readonly ReadMatrix[] {
+  return products.flatMap((matrices) => {
+    const { bits } = productFormat(matrices);
+    return matrices.map((matrix) => ({ matrix, bits }));
+  });
+}
+
+/** What is added to each code, so that symmetric ones are 2^(bits - 1) too large in their new width too. */
+function shiftOf({ matrix, bits }: ReadMatrix): number {
+  return isSymmetric(matrix) ? 2 ** (bits - 1) - 2 ** (matrix.bits - 1) : 0;
 }
 
 /**
@@ -25,14 +39,17 @@ interface Codes {
  */
 export function unpackMatrices(
   l: Lowering,
-  matrices: readonly Codes[],
+  matrices: readonly ReadMatrix[],
   leaf: (node: Node) => Value | undefined,
 ): ReadonlyMap<Node, Value> | undefined {
   const found = new Map<Node, Value>();
-  const others = matrices.filter(({ bits }) => unpackedBits(bits) !== bits)
-    .map(({ codes, bits }) => ({ codes, layout: unpackedLayout(codes.shape, bits, unpackedBits(bits)) }));
+  const others = matrices.filter(({ matrix, bits }) => matrix.bits !== bits)
+    .map((read) => ({ codes: read.matrix.codes, layout: unpackedLayout(read) }));
   let bytes = others.reduce((sum, { layout }) => sum + bytesOf(layout.results[0]), 0);
+  const keys = new Map<Node, string>();
   for (const { codes, layout } of others) {
+    if (keys.has(codes) && keys.get(codes) !== layout.key) return undefined; // products share it in several widths
+    keys.set(codes, layout.key);
     const stored = leaf(codes);
     const [value] = stored ? prepare(l, [stored], layout, bytes) ?? [] : [];
     if (!value) return undefined;
@@ -42,14 +59,16 @@ export function unpackMatrices(
   return found;
 }
 
-function unpackedLayout([rows, words]: readonly number[], bits: number, wide: number): Layout {
+function unpackedLayout(read: ReadMatrix): Layout {
+  const { matrix: { codes: { shape: [rows, words] }, bits }, bits: wide } = read;
+  const shift = shiftOf(read);
   const count = rows * words / bits * 4; // eights
   return {
-    key: `codes ${bits} ${wide}`,
+    key: `codes ${bits} ${wide} ${shift}`,
     results: [{ shape: [rows, words / bits * wide], dtype: uint32 }],
     emit(l, [codes], [out]) {
       l.emit("unpack_codes", [codes, out], {
-        spec: { BITS: bits, WIDE: wide },
+        spec: { BITS: bits, WIDE: wide, SHIFT: shift },
         push: { count },
         workgroups: l.groups(count),
       });

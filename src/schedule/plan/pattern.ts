@@ -6,7 +6,7 @@
 
 import { isFloat, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { DENSE } from "../../graph/quantization.ts";
+import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { sameShape, sizeOf } from "../../graph/shape.ts";
 
 /** Facts about the graph that the matcher needs. */
@@ -26,30 +26,38 @@ export function expect(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Mismatch(reason);
 }
 
-/** A matrix (rows, columns) as nodes: codes with scales and biases, or, if it is dense, its numbers as codes without any. */
-export interface Matrix {
+/** A matrix (rows, columns) as nodes: codes with scales, or, if it is dense, its numbers as codes without any. */
+export interface Matrix extends CodeFormat {
   readonly codes: Node;
   readonly scales: Node | undefined;
+  /** Of affine codes; undefined of symmetric ones. */
   readonly biases: Node | undefined;
 }
 
 /** One that is quantized. */
 export interface QuantizedMatrix extends Matrix {
   readonly scales: Node;
-  readonly biases: Node;
 }
 
-/** Whether a matrix has scales and biases. */
+/** Whether a matrix has scales. */
 export function isQuantized(matrix: Matrix): matrix is QuantizedMatrix {
-  return matrix.scales !== undefined && matrix.biases !== undefined;
+  return matrix.scales !== undefined;
+}
+
+/** Whether the codes of a matrix are of mode "symmetric": with scales, but without biases. */
+export function isSymmetric({ scales, biases }: Matrix): boolean {
+  return scales !== undefined && biases === undefined;
+}
+
+/** The arrays of floats that make up a matrix. */
+export function parametersOf({ codes, scales, biases }: Matrix): readonly Node[] {
+  return scales ? [scales, ...(biases ? [biases] : [])] : [codes];
 }
 
 /** A product with one transposed matrix. */
 export interface Product {
   readonly matrix: Matrix;
   readonly x: Node;
-  readonly bits: number;
-  readonly groupSize: number;
 }
 
 /** Whether a node may be one. */
@@ -139,10 +147,10 @@ export class Walk {
     if (found.op === "matmul") return this.#denseProduct(found, what);
     const product = this.take(found, "quantizedMatmul", what);
     const { transpose, bits, groupSize, mode } = attrsOf(product, "quantizedMatmul");
-    expect(mode === "affine", `${what} has ${mode} weights`);
+    expect(CODE_MODES[mode].floatScales, `${what} has ${mode} weights`);
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
-    return { matrix: { codes, scales, biases }, x, bits, groupSize };
+    return { matrix: { codes, scales, biases, bits, groupSize }, x };
   }
 
   #denseProduct(node: Node, what: string): Product {
@@ -153,7 +161,7 @@ export class Walk {
     expect(isTransposed, `${what} is not x times one transposed matrix`);
     const [codes] = transposed.inputs;
     expect(isHalf(codes.dtype), `${what} has ${codes.dtype.name} weights`);
-    return { matrix: { codes, scales: undefined, biases: undefined }, x, ...DENSE };
+    return { matrix: { codes, scales: undefined, biases: undefined, ...DENSE }, x };
   }
 
   norm(node: Node, what: string): Norm {

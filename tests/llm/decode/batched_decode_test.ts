@@ -23,6 +23,7 @@ import {
   steps,
 } from "../../support/models/decode_steps.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -337,10 +338,13 @@ for (const device of DEVICES) {
       chunk?: { readonly count: number; readonly capacity: number },
       activations: mx.Dtype = dtype,
     ): string | undefined => {
-      const layers = [{ keys: { dtype } }];
+      const { groupSize, bits, ...rest } = { ...served, ...sizes };
+      const { formats, head } = uniformFormats(bits, groupSize);
+      const layers = [{ keys: { dtype }, formats }];
       const position = { shape: [chunk ? 1 : sequences] };
       const decoder = {
-        sizes: { ...served, ...sizes },
+        sizes: rest,
+        head,
         position,
         layers,
         x: { dtype: activations },

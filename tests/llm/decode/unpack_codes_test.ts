@@ -31,19 +31,22 @@ function packed(numbers: readonly number[], bits: number): Uint32Array {
   );
 }
 
-for (const [bits, wide] of WIDTHS) {
-  kernelTest(`unpack_codes() keeps numbers of ${bits} bits`, (backend) => {
+/** Bits of codes, those that kernels read, and what is added to each: symmetric codes are 2^(bits - 1) too large. */
+const UNPACKED = [...WIDTHS.map(([bits, wide]) => [bits, wide, 0]), [3, 4, 4], [3, 8, 124], [6, 8, 96], [4, 8, 0]];
+
+for (const [bits, wide, shift] of UNPACKED) {
+  kernelTest(`unpack_codes() keeps numbers of ${bits} bits in ${wide}, ${shift} more`, (backend) => {
     for (const runs of [1, 3, 70]) {
       const numbers = Array.from({ length: 32 * runs }, (_, i) => (Math.imul(i + 1, 2_654_435_761) >>> 20) % 2 ** bits);
       const out = new Uint32Array(numbers.length * wide / 32);
       const count = numbers.length / 8;
       runKernel(backend, "unpack_codes", {
-        spec: { BITS: bits, WIDE: wide },
+        spec: { BITS: bits, WIDE: wide, SHIFT: shift },
         push: { count },
         buffers: { codes: packed(numbers, bits), out },
         items: count,
       });
-      assertEquals(out, packed(numbers, wide));
+      assertEquals(out, packed(numbers.map((n) => n + shift), wide));
     }
   }, ["unpack_codes"]);
 }

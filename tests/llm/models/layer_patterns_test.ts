@@ -376,7 +376,7 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
   ],
   "a projection that is not quantized": [
     { dense: true },
-    "the matrices are quantized differently",
+    "matrices with the same input are dense and quantized",
     ["the matrices are dense"],
     0,
     LAYERS,

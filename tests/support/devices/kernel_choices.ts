@@ -4,11 +4,14 @@ import { type ModelShape, SHAPES } from "../../../scripts/synthetic/synthetic.ts
 import type { Backend } from "../../../src/backend/backend.ts";
 import { bfloat16, type Dtype, float16, float32, uint32 } from "../../../src/graph/dtype.ts";
 import { makeNode, type Node } from "../../../src/graph/node.ts";
+import { DENSE } from "../../../src/graph/quantization.ts";
 import { contiguousStrides, type Shape } from "../../../src/graph/shape.ts";
 import { batchedUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
 import { stepUnsupportedReason } from "../../../src/schedule/decoder/emit_prefill.ts";
 import { gemvUnsupportedReason, gemvWalkOf } from "../../../src/schedule/decoder/emit_gemv.ts";
+import { type LayerFormats, layerFormats } from "../../../src/schedule/decoder/formats.ts";
 import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
+import type { Matrix } from "../../../src/schedule/plan/pattern.ts";
 import { emitMatrixAttention } from "../../../src/schedule/ops/matmul/coopmat_attention.ts";
 import { productKernel, type ProductKind } from "../../../src/schedule/ops/matmul/coopmat_matmul.ts";
 import { matmul } from "../../../src/schedule/ops/matmul/matmul.ts";
@@ -27,6 +30,13 @@ const MODELS: Readonly<Record<string, ModelShape>> = {
 };
 const ROWS = [1, 2, 3, 4, 8, 16, 17, 24, 32, 33, 64, 100, 128, 192, 256, 384, 512, 640, 1000, 1024, 2048, 4096];
 const GROUP = 64;
+
+/** The formats of the layers of a decoder with matrices of one format, and of its head. */
+export function uniformFormats(bits: number, groupSize: number): { formats: LayerFormats; head: Matrix } {
+  const scales = bits === DENSE.bits ? undefined : {};
+  const head = { codes: {}, scales, biases: scales, bits, groupSize } as unknown as Matrix;
+  return { formats: layerFormats({ q: head, k: head, v: head, o: head, gate: head, up: head, down: head }), head };
+}
 
 /** The dispatches of a lowering, in order: kernels, workgroups, threads, and the constants that cut the work. */
 function toText(l: Lowering): string {
@@ -81,13 +91,25 @@ function quantizedProducts(backend: Backend, s: ModelShape): Record<string, unkn
  */
 function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;
-  const layers = Array.from({ length: s.layers }, () => ({ keys: { dtype: float16 }, values: { dtype: float16 } }));
   const features = {};
   const decoder = (bits: number, sequences: number, capacity: number, count?: number): DecoderSpec => {
-    const sizes = { hidden, intermediate, heads, kvHeads, headDim, groupSize: GROUP, bits };
+    const sizes = { hidden, intermediate, heads, kvHeads, headDim };
+    const { formats, head } = uniformFormats(bits, GROUP);
+    const layer = { keys: { dtype: float16 }, values: { dtype: float16 }, formats };
+    const layers = Array.from({ length: s.layers }, () => layer);
+    const x = { dtype: float16 };
     const chunk = count && { count };
     const cache = { kind: "contiguous", capacity };
-    return { sizes, layers, features, position: { shape: [sequences] }, cache, chunk } as unknown as DecoderSpec;
+    return {
+      sizes,
+      layers,
+      head,
+      x,
+      features,
+      position: { shape: [sequences] },
+      cache,
+      chunk,
+    } as unknown as DecoderSpec;
   };
   return Object.fromEntries([4, 8, 16].map((bits) => {
     const counts = Array.from({ length: 17 }, (_, i) => i + 1);

@@ -53,15 +53,30 @@ export interface Fragments {
   readonly scales_biases: Uint32Array;
 }
 
-export function repack(backend: Backend, w: Weights, map: Uint32Array, dtype: Dtype): Fragments {
+/** Weights in fragments with a scale and a bias for each `group`; symmetric codes have no biases of their own. */
+export function repack(
+  backend: Backend,
+  w: Weights,
+  map: Uint32Array,
+  dtype: Dtype,
+  group: number = w.group,
+  isSymmetric: boolean = false,
+): Fragments {
   const steps = Math.ceil(w.k / 64);
   const columns = Math.ceil(w.n / 128) * 128;
   const codes = new Uint32Array(columns * steps * 64 * w.bits / 32);
-  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / w.group * 16);
+  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / group * 16);
   runKernel(backend, "coopmat_repack", {
-    spec: { THREADS, BITS: w.bits, GROUP: w.group, DTYPE_SCALES: dtype.code },
+    spec: { THREADS, BITS: w.bits, GROUP: group, DTYPE_SCALES: dtype.code, SOURCE_GROUP: w.group },
     push: { n: w.n, k: w.k, blocks: columns / 16, first: 0, step: 1 },
-    buffers: { w: w.words, scales: pack(dtype, w.scales), biases: pack(dtype, w.biases), map, codes, scales_biases },
+    buffers: {
+      w: w.words,
+      scales: pack(dtype, w.scales),
+      ...(!isSymmetric && { biases: pack(dtype, w.biases) }),
+      map,
+      codes,
+      scales_biases,
+    },
     grid: [11, Math.ceil(columns * steps * 8 / THREADS / 11), 1],
   });
   return { codes, scales_biases };
@@ -76,7 +91,7 @@ export function interleave(backend: Backend, gate: Weights, up: Weights, map: Ui
   const scales_biases = new Uint32Array(columns / 16 * steps * 64 / group * 16);
   [gate, up].forEach((w, first) =>
     runKernel(backend, "coopmat_repack", {
-      spec: { THREADS, BITS: bits, GROUP: group, DTYPE_SCALES: float16.code },
+      spec: { THREADS, BITS: bits, GROUP: group, DTYPE_SCALES: float16.code, SOURCE_GROUP: group },
       push: { n, k, blocks: n / 16, first, step: 2 },
       buffers: {
         w: w.words,

@@ -11,6 +11,7 @@ import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { expect, type Matrix, type Product, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
+import { type LayerFormats, layerFormats, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
@@ -68,9 +69,11 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   expect(output.scale === feedForward.scale, "attention and the feed-forward part are added with different factors");
   const { gate, up, down, activation } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
+  const matrices = matricesOf(products);
   const { keys, values, rows, start, takes: selects, position, scale, window, growth } = attention;
   return {
-    ...matricesOf(products),
+    ...matrices,
+    formats: formatsOf(matrices),
     norm: norm.weight,
     qBias: q.projection.bias,
     kBias: k.projection.bias,
@@ -201,11 +204,7 @@ function sizesOf({ query, keys, values }: CachedAttention, products: LayerProduc
     heads,
     kvHeads: keys.heads,
     headDim,
-    groupSize: q.groupSize,
-    bits: q.bits,
   };
-  const alike = Object.values(products).every((p) => p.bits === sizes.bits && p.groupSize === sizes.groupSize);
-  expect(alike, "the matrices are quantized differently");
   const { hidden, intermediate, kvHeads } = sizes;
   expect(
     columns(q) === heads * headDim && columns(k) === kvHeads * headDim && columns(v) === kvHeads * headDim &&
@@ -213,6 +212,15 @@ function sizesOf({ query, keys, values }: CachedAttention, products: LayerProduc
     "the sizes of the matrices do not fit together",
   );
   return sizes;
+}
+
+/** The formats of the products of a layer. */
+function formatsOf(matrices: ReturnType<typeof matricesOf>): LayerFormats {
+  for (const product of Object.values(productsOfLayer(matrices))) {
+    const reason = productUnsupportedReason(product);
+    expect(reason === undefined, reason!);
+  }
+  return layerFormats(matrices);
 }
 
 /** Where rotated heads stand. */

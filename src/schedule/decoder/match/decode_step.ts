@@ -13,10 +13,9 @@
 import type { StateUpdate } from "../../plan/fusion.ts";
 import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
-import { DENSE } from "../../../graph/quantization.ts";
+import { CODE_MODES, type CodeFormat, DENSE } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import {
-  type DecoderSizes,
   type DecoderSpec,
   headTokensOf,
   kindsOf,
@@ -29,8 +28,9 @@ import {
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
+import { isDense, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
-import { expect, type GraphView, isQuantized, type Matrix, Mismatch, type Product, Walk } from "../../plan/pattern.ts";
+import { expect, type GraphView, type Matrix, Mismatch, parametersOf, type Product, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
@@ -98,19 +98,20 @@ function writesChunk(node: Node): boolean {
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
   const head = walk.product(product, "the head");
+  const headReason = productUnsupportedReason([head.matrix]);
+  expect(headReason === undefined, `of the head: ${headReason}`);
   const last = walk.norm(head.x, "the final norm");
   const layers = findLayers(walk, last.x, head, chunks);
   const [first] = layers;
   const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
   const { late: runsLast, ...ending } = findEnd(walk, product, layers, chunk, state);
-  const sizes: DecoderSizes = { ...first.sizes, groupSize: head.groupSize, bits: head.bits };
   const decoder: DecoderSpec = {
-    sizes,
+    sizes: first.sizes,
     features: first.features,
     layout: first.layout,
     chunk,
-    x: embedding(walk, first.x, sizes),
+    x: embedding(walk, first.x, head.matrix),
     layers,
     norm: last.weight,
     head: head.matrix,
@@ -137,7 +138,7 @@ function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readon
   const layers: Layer[] = [];
   for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, layer.x, chunks)) layers.unshift(layer);
   expect(layers.length > 0, "no layer was found below the head");
-  for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head, i);
+  for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head.matrix, i);
   const kinds = kindsOf(layers).length;
   expect(kinds <= MAX_ROPES, `the layers have ${kinds} different ropes and windows, not up to ${MAX_ROPES}`);
   return layers;
@@ -245,9 +246,10 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
 }
 
 /** The embedding of tokens in a table, or the rows as they are. */
-function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"] {
+function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
   const row = walk.peek(node);
-  if (!isOfFormat(row, sizes)) return node;
+  const format = tableFormat(row);
+  if (!format || isDense(format) !== isDense(head)) return node;
   const gathers = (row.op === "dequantize" ? row.inputs : [row]).map((n) => walk.peek(n));
   const [ids] = gathers.map((g) => g.op === "gather" ? walk.peekIndex(g.inputs[1]) : undefined);
   const same = gathers.every((g) =>
@@ -269,15 +271,18 @@ function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"
   if (parts.some((n) => walk.wanted.has(n) || walk.readers(n).some((r) => !own.has(r)))) {
     return node;
   }
+  const table: Matrix = { codes, scales, biases, ...format };
+  if (productUnsupportedReason([table]) !== undefined) return node;
   for (const part of parts) walk.inside.add(part);
-  return { ids, table: { codes, scales, biases }, dtype: row.dtype };
+  return { ids, table, dtype: row.dtype };
 }
 
-/** Whether a node makes numbers of rows of a table in the format of a decoder. */
-function isOfFormat(row: Node, sizes: DecoderSizes): boolean {
-  if (row.op !== "dequantize") return row.op === "gather" && sizes.bits === DENSE.bits;
+/** The format of a table whose rows a node makes numbers of; undefined if it does not, or kernels do not read it. */
+function tableFormat(row: Node): CodeFormat | undefined {
+  if (row.op === "gather") return DENSE;
+  if (row.op !== "dequantize") return undefined;
   const { bits, groupSize, mode } = attrsOf(row, "dequantize");
-  return bits === sizes.bits && groupSize === sizes.groupSize && mode === "affine";
+  return CODE_MODES[mode].floatScales ? { bits, groupSize } : undefined;
 }
 
 /** The argmax of rows that reads them, and nothing else between. */
@@ -306,19 +311,12 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
 };
 
 /** Layer `i` must be like the first one, but for its kind. */
-function checkLikeFirst(layer: Layer, first: Layer, head: Product, i: number): void {
+function checkLikeFirst(layer: Layer, first: Layer, head: Matrix, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
-  expect(
-    layer.sizes.bits === head.bits && layer.sizes.groupSize === head.groupSize,
-    "the head is quantized differently",
-  );
+  const areDense = [head, ...Object.values(productsOfLayer(layer)).flat()].filter(isDense).length;
+  expect(areDense === 0 || areDense === 8, "some matrices are dense and others quantized");
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
-}
-
-/** The arrays of floats that make up a matrix. */
-function parametersOf(matrix: Matrix): readonly Node[] {
-  return isQuantized(matrix) ? [matrix.scales, matrix.biases] : [matrix.codes];
 }
 
 function checkDtypes(d: DecoderSpec): void {

@@ -27,6 +27,7 @@ import {
 import type { FusedActivation } from "../spec.ts";
 import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
+import { productUnsupportedReason } from "../formats.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
 /**
@@ -42,8 +43,6 @@ export interface Joint {
   readonly matrices: readonly QuantizedMatrix[];
   readonly columns: readonly number[];
   readonly k: number;
-  readonly bits: number;
-  readonly groupSize: number;
 }
 
 /** The part before attention. */
@@ -157,20 +156,16 @@ function isMany(node: Node): boolean {
 
 /** Several products with the same x as one. */
 function joint(products: readonly Product[]): Joint {
-  const [{ bits, groupSize }] = products;
   const matrices = products.map(({ matrix }) => matrix).filter(isQuantized);
   expect(matrices.length === products.length, "the matrices are dense");
-  const k = matrices[0].scales.shape[1] * groupSize;
-  for (const [i, p] of products.entries()) {
-    expect(p.bits === bits && p.groupSize === groupSize, "matrices with the same input are quantized differently");
-    expect(matrices[i].scales.shape[1] * groupSize === k, "matrices with the same input have different depths");
-  }
+  const reason = productUnsupportedReason(matrices);
+  expect(reason === undefined, reason!);
+  const [k, ...others] = matrices.map(({ scales, groupSize }) => scales.shape[1] * groupSize);
+  expect(others.every((depth) => depth === k), "matrices with the same input have different depths");
   return {
     matrices,
     columns: matrices.map(({ codes }) => codes.shape[0]),
     k,
-    bits,
-    groupSize,
   };
 }
 

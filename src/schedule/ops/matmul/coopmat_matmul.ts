@@ -137,14 +137,24 @@ export function productsUnsupportedReason(backend: Backend, { bits, groupSize }:
   return firstReason([
     [matrixMap(backend).weights !== undefined, `${backend.name} has no matrices`],
     [kinds.every(isServed), `there are no kernels for ${bits} bits and workgroups of ${maxThreads} threads`],
-    [[32, 64, 128].includes(groupSize), `groups have ${groupSize} weights, not 32, 64 or 128`],
+    [[16, 32, 64, 128].includes(groupSize), `groups have ${groupSize} weights, not 16, 32, 64 or 128`],
   ]);
 }
 
-/** Quantized matrices over the same x as one: their columns beside each other, or alternating columns of two if they are `gated`. */
+/** A quantized matrix with a scale for each of its groups, and a bias unless its codes are symmetric. */
+export interface JointPart {
+  readonly codes: Value;
+  readonly scales: Value;
+  readonly biases: Value | undefined;
+  readonly groupSize: number;
+}
+
+/**
+ * Quantized matrices over the same x as one: their columns beside each other, or alternating columns of two if they are `gated`. They have
+ * codes of the same width, and each fragment a scale and a bias for `groupSize`, the smallest of their groups.
+ */
 export interface JointMatrix extends CodeFormat {
-  /** Codes, scales and biases of each. */
-  readonly parts: readonly (readonly Value[])[];
+  readonly parts: readonly JointPart[];
   /** Columns of each, multiples of 16 but for the last one; of 64 where `gated`. */
   readonly columns: readonly number[];
   /** Depth. */
@@ -162,20 +172,22 @@ export function fragments(
   const { parts, columns, k, gated, bits, groupSize } = m;
   const steps = Math.ceil(k / STEP);
   const blocks = Math.ceil(sum(columns) / PRODUCT_COLUMNS) * PRODUCT_COLUMNS / 16;
-  return prepare(l, parts.flat(), {
+  const sources = parts.map(({ codes, scales, biases }) => [codes, scales, ...(biases ? [biases] : [])]);
+  const firsts = sources.map((_, i) => sum(sources.slice(0, i).map((s) => s.length)));
+  return prepare(l, sources.flat(), {
     key: `fragments ${columns} ${k} ${bits} ${groupSize} ${gated}`,
     results: [
       { shape: [blocks * 16 * steps * STEP * bits / 32], dtype: uint32 },
       { shape: [blocks * steps * STEP / groupSize * BLOCK], dtype: uint32 },
     ],
-    emit(own, sources, results, upload) {
+    emit(own, found, results, upload) {
       const order = upload(map, uint32);
       columns.forEach((n, i) => {
-        const [codes, scales, biases] = sources.slice(3 * i);
+        const [codes, scales, biases] = found.slice(firsts[i], firsts[i] + sources[i].length);
         const first = gated ? i : sum(columns.slice(0, i)) / 16;
         const count = gated || i < columns.length - 1 ? n / 16 : blocks - first; // the last one has the padding
         own.emit("coopmat_repack", [codes, scales, biases, order, ...results], {
-          spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code },
+          spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code, SOURCE_GROUP: parts[i].groupSize },
           push: { n, k, blocks: count, first, step: gated ? 2 : 1 },
           workgroups: own.groups(count * 16 * steps * STEP / 8),
           disjoint: i > 0,
@@ -322,7 +334,9 @@ export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readon
   const m = sizeOf(node.shape) / n;
   const choice = isWorthMatrices(l.backend, m, n, k) ? productKernel(l.backend, "parts", bits, m, n, k) : undefined;
   if (!choice || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
-  const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
+  const [codes, scales, biases] = weights;
+  const part: JointPart = { codes, scales, biases, groupSize };
+  const matrix: JointMatrix = { parts: [part], columns: [n], k, gated: false, bits, groupSize };
   const packed = fragments(l, matrix);
   if (!packed) return undefined;
   const out = l.temporary(node.shape, node.dtype);

@@ -1,0 +1,155 @@
+/**
+ * Formats in which the kernels of a decoder read its matrices. Matrices with the same input are one product, and each product has its own
+ * format. So some layers, or the head, may have more bits than others.
+ *
+ * @module
+ */
+
+import { type CodeFormat, DENSE } from "../../graph/quantization.ts";
+import { isSymmetric, type Matrix } from "../plan/pattern.ts";
+import { firstReason, type Requirement } from "../plan/requirements.ts";
+
+/** Weights of symmetric codes that share a scale, and a word of two scales. */
+export const SYMMETRIC_GROUP = 16;
+const SYMMETRIC_WORD = 2 * SYMMETRIC_GROUP;
+/** Group sizes that kernels know. */
+const GROUP_SIZES: readonly number[] = [32, 64, 128];
+/** The mask of matrices if all of a product are symmetric. */
+const ALL_SYMMETRIC = 7;
+
+/** The width to which codes are unpacked if kernels do not read theirs: see unpack_codes.ts. */
+const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
+
+/** The bits of the codes that kernels read for codes of `bits`. */
+export function unpackedBits(bits: number): number {
+  return WIDER.get(bits) ?? bits;
+}
+
+/** How kernels read the matrices of a product. */
+export interface ProductFormat extends CodeFormat {
+  /** A bit for each matrix with symmetric codes, {@link ALL_SYMMETRIC} if all have them. */
+  readonly symmetric: number;
+}
+
+/** The products of a layer. */
+export interface LayerFormats {
+  readonly qkv: ProductFormat;
+  readonly o: ProductFormat;
+  readonly gateUp: ProductFormat;
+  readonly down: ProductFormat;
+}
+
+/** The matrices of a layer. */
+type LayerMatrices = Readonly<Record<"q" | "k" | "v" | "o" | "gate" | "up" | "down", Matrix>>;
+
+/** The matrices of each product of a layer. */
+export function productsOfLayer(
+  { q, k, v, o, gate, up, down }: LayerMatrices,
+): Readonly<Record<keyof LayerFormats, readonly Matrix[]>> {
+  return { qkv: [q, k, v], o: [o], gateUp: [gate, up], down: [down] };
+}
+
+/** Whether matrices are dense: the gemv and the batched kernels read them as they lie, and no others do. */
+export function isDense({ bits }: Pick<CodeFormat, "bits">): boolean {
+  return bits === DENSE.bits;
+}
+
+/** The format of matrices that kernels multiply as one: the widest of their codes. */
+export function productFormat(matrices: readonly Matrix[]): ProductFormat {
+  const bits = Math.max(...matrices.map((m) => unpackedBits(m.bits)));
+  const groupSize = Math.max(...matrices.map(wordSize));
+  const mask = matrices.reduce((sum, m, i) => sum | Number(isSymmetric(m)) << i, 0);
+  const symmetric = matrices.every(isSymmetric) ? ALL_SYMMETRIC : mask;
+  return { bits, groupSize, symmetric };
+}
+
+/** The formats of a layer. */
+export function layerFormats(layer: LayerMatrices): LayerFormats {
+  const { qkv, o, gateUp, down } = productsOfLayer(layer);
+  return {
+    qkv: productFormat(qkv),
+    o: productFormat(o),
+    gateUp: productFormat(gateUp),
+    down: productFormat(down),
+  };
+}
+
+/** Weights of a matrix that share a word: a scale and a bias of affine codes, two scales of symmetric ones. */
+function wordSize(m: Matrix): number {
+  return isSymmetric(m) ? SYMMETRIC_WORD : m.groupSize;
+}
+
+/** Requirements of matrices that kernels multiply as one. */
+function productRequirements(matrices: readonly Matrix[]): readonly Requirement[] {
+  const sizes = [...new Set(matrices.map(wordSize))];
+  return [
+    [
+      matrices.every((m) => isDense(m) === isDense(matrices[0])),
+      "matrices with the same input are dense and quantized",
+    ],
+    [sizes.length === 1, `matrices with the same input have groups of ${sizes.join(" and ")}`],
+    ...formatRequirements(matrices),
+  ];
+}
+
+/** Requirements of formats of matrices, each for itself. */
+export function formatRequirements(formats: readonly CodeFormat[]): readonly Requirement[] {
+  return formats.flatMap(({ bits, groupSize }) => [
+    [[4, 8, DENSE.bits].includes(unpackedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
+    [
+      GROUP_SIZES.includes(groupSize) || groupSize === SYMMETRIC_GROUP,
+      `groups of ${groupSize} weights are not of 16, 32, 64 or 128`,
+    ],
+  ]);
+}
+
+/** Why kernels do not read matrices as one product; undefined if they do. */
+export function productUnsupportedReason(matrices: readonly Matrix[]): string | undefined {
+  return firstReason(productRequirements(matrices));
+}
+
+/** Layers as far as formats go. */
+export type DecoderFormats = readonly { readonly formats: LayerFormats }[];
+
+/** Whether the matrices of a decoder are dense: all of them are or none. */
+export function isDenseDecoder({ layers: [{ formats }] }: { readonly layers: DecoderFormats }): boolean {
+  return isDense(formats.qkv);
+}
+
+/** A decoder as far as formats go: `x` may be an embedding in a table. */
+interface FormattedDecoder {
+  readonly layers: DecoderFormats;
+  readonly head: Matrix;
+  readonly x: { readonly table?: Matrix } | object;
+}
+
+/** The format of all products of a decoder and of its embedding, if they have the same; else undefined. */
+export function commonFormat({ layers, head, x }: FormattedDecoder): ProductFormat | undefined {
+  const ends = "table" in x && x.table ? [head, x.table] : [head];
+  const products = layers.flatMap(({ formats }) => Object.values(formats));
+  const [first, ...others] = [...products, ...ends.map((matrix) => productFormat([matrix]))];
+  return others.every((format) => isSameFormat(format, first)) ? first : undefined;
+}
+
+/** Whether kernels read two products alike. */
+function isSameFormat(a: ProductFormat, b: ProductFormat): boolean {
+  return a.bits === b.bits && a.groupSize === b.groupSize && a.symmetric === b.symmetric;
+}
+
+/** Formats as a specialization constant, a byte each: shaders/include/formats.glsl. */
+function formatWord(formats: readonly ProductFormat[]): number {
+  return formats.reduce((word, { bits, groupSize, symmetric }, i) => {
+    const byte = bits / 4 | Math.log2(groupSize / GROUP_SIZES[0]) << 3 | symmetric << 5;
+    return (word | byte << (8 * i)) >>> 0;
+  }, 0);
+}
+
+/** The constant of the products of a layer. */
+export function layerFormatWord({ qkv, o, gateUp, down }: LayerFormats): number {
+  return formatWord([qkv, o, gateUp, down]);
+}
+
+/** The constant of the head and the embedding. */
+export function endFormatWord(head: Matrix, table: Matrix = head): number {
+  return formatWord([productFormat([head]), productFormat([table])]);
+}
