@@ -109,7 +109,8 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10, turns: 3 },
   {
-    files: /^tests\/llm\/(engine\/(choice|engine_refusals)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
+    files:
+      /^tests\/llm\/(engine\/(choice|engine_refusals|prompts_together)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 5,
