@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xe4315cba;
+export const ABI_HASH = 0x84552f4f;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
