@@ -5,6 +5,7 @@
  */
 
 import type { lm } from "../../mod.ts";
+import { exactJson } from "../graph/exact_json.ts";
 import { type ConversationCall, engineRequest } from "./conversation.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Served } from "./served.ts";
@@ -143,12 +144,6 @@ export async function* tokenParts(
 function stopIn(text: string, stop: lm.EngineRequest["stop"] = []): string | undefined {
   const found = [stop].flat().filter((one) => text.includes(one));
   return found.sort((a, b) => text.lastIndexOf(a) - text.lastIndexOf(b))[0];
-}
-
-/** JSON in which bigints are numbers with all their digits. */
-function exactJson(value: unknown): string {
-  const raw = (JSON as unknown as { rawJSON(text: string): unknown }).rawJSON;
-  return JSON.stringify(value, (_, item) => typeof item === "bigint" ? raw(String(item)) : item);
 }
 
 /** A new id: a prefix that says what of, and 32 hexadecimal digits. */

@@ -48,7 +48,7 @@ export class ApiError extends Error {
 
   /** The body of the reply in the form of an API. */
   bodyOf(form: ErrorForm): unknown {
-    return form === "openai" ? this.body : form === "anthropic" ? this.anthropicBody : this.ollamaBody;
+    return { openai: this.body, anthropic: this.anthropicBody, ollama: this.ollamaBody }[form];
   }
 
   /** The body of the reply as the OpenAI API has it. */

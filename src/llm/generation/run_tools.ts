@@ -5,6 +5,7 @@
  * @module
  */
 
+import { exactJson } from "../../graph/exact_json.ts";
 import { checkNumber } from "../arguments.ts";
 import type { ParsedToolCall } from "../answer/tool_calls.ts";
 import type { ChatMessage } from "../chat/messages.ts";
@@ -15,7 +16,7 @@ import type { JsonSchema } from "../structured/json/schema.ts";
 import { requireToolCalls } from "../structured/tool_calls.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { complete, type Completion } from "./complete.ts";
-import { misfit, type SchemaValue, textOf } from "./tool_arguments.ts";
+import { misfit, type SchemaValue } from "./tool_arguments.ts";
 
 /** A function that a model may call. {@link tool} makes one whose arguments have the types of its schema. */
 export interface Tool<Arguments = never> {
@@ -170,7 +171,7 @@ async function runCall(
   signal: AbortSignal | undefined,
 ): Promise<ToolRun> {
   const { name, arguments: given } = call;
-  const refused = (message: string): ToolRun => ({ ...call, result: textOf({ error: message }), ok: false });
+  const refused = (message: string): ToolRun => ({ ...call, result: exactJson({ error: message }), ok: false });
   const found = tools.get(name);
   if (!found) return refused(`there is no function ${JSON.stringify(name)}, only ${[...tools.keys()].join(", ")}`);
   const wrong = misfit(found.parameters, given, "arguments");
@@ -178,7 +179,7 @@ async function runCall(
   if (allow && !await allow(call)) return refused("the user did not allow this call");
   try {
     const result = await found.run(given as never, { ...(signal && { signal }) });
-    return { ...call, result: typeof result === "string" ? result : textOf(result), ok: true };
+    return { ...call, result: typeof result === "string" ? result : exactJson(result), ok: true };
   } catch (error) {
     signal?.throwIfAborted();
     return refused(error instanceof Error ? error.message : String(error));

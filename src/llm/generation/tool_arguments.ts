@@ -5,6 +5,7 @@
  */
 
 import { quoted } from "../../graph/error.ts";
+import { exactJson } from "../../graph/exact_json.ts";
 import type { JsonSchema } from "../structured/json/schema.ts";
 
 /** The values of a JSON schema that is written `as const`; `unknown` where a keyword has no type of its own. */
@@ -55,7 +56,7 @@ export function misfit(schema: unknown, value: unknown, at: string): string | un
     return `${at} is ${quoted(value)}, expected ${types.join(" or ")}`;
   }
   const values = Array.isArray(listed) ? listed : Object.hasOwn(schema, "const") ? [schema.const] : undefined;
-  if (values && !values.some((one) => JSON.stringify(one) === textOf(value))) {
+  if (values && !values.some((one) => JSON.stringify(one) === exactJson(value))) {
     return `${at} is ${quoted(value)}, expected ${values.map((one) => JSON.stringify(one)).join(" or ")}`;
   }
   if (Array.isArray(anyOf)) {
@@ -83,10 +84,4 @@ function first(found: readonly (string | undefined)[]): string | undefined {
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** JSON in which bigints are numbers with all their digits. */
-export function textOf(value: unknown): string {
-  const raw = (JSON as unknown as { rawJSON(text: string): unknown }).rawJSON;
-  return JSON.stringify(value, (_, item) => typeof item === "bigint" ? raw(String(item)) : item) ?? "null";
 }

@@ -1,6 +1,6 @@
 /**
- * The bodies of ollama's API: their fields, and the conversation that they become. Fields and options are those of its reference
- * (docs/api.md of ollama 0.13).
+ * The bodies of ollama's API: their fields, and the conversation that they become. Fields and options are those that its
+ * clients for JavaScript and Python send.
  *
  * @module
  */
