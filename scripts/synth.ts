@@ -11,7 +11,7 @@ import { type Flags, UsageError } from "../src/cli/flags.ts";
 import { note } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { PUBLISHED, SHAPES, writeModel, writePublished } from "./synthetic/synthetic.ts";
-import { hasQwenVocabulary } from "./synthetic/config.ts";
+import { hasQwenVocabulary, mixedModules } from "./synthetic/config.ts";
 
 /** The names of all shapes. */
 const NAMES = [...Object.keys(SHAPES), ...Object.keys(PUBLISHED)].join(", ");
@@ -25,6 +25,7 @@ const FLAGS = {
     whole: true,
   },
   "group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (128)", range: [32, 128], whole: true },
+  "mixed": { help: "give values, down projections and head of some layers 6 bits, as the recipe mixed_4_6 does" },
   "untied": { help: "give the model a head of its own" },
   "seed": { value: "N", help: "seed of the random weights (0)", range: [0, 2 ** 32 - 1], whole: true },
 } as const satisfies Flags;
@@ -40,13 +41,16 @@ await runMain(PROGRAM, async (values, operands) => {
   if (isPublished && values.untied) {
     throw new UsageError(`--untied is for dense Qwen and Llama shapes, not for ${name}`);
   }
+  if (isPublished && values.mixed) throw new UsageError(`--mixed is for dense Qwen and Llama shapes, not for ${name}`);
+  if (values.mixed && values.bits !== undefined) throw new UsageError("--mixed and --bits exclude each other");
   if (![2, 3, 4, 5, 6, 8, 16].includes(bits)) {
     throw new UsageError(`--bits is ${bits}, expected 2, 3, 4, 5, 6, 8 or 16`);
   }
   if (![32, 64, 128].includes(groupSize)) throw new UsageError(`--group-size is ${groupSize}, expected 32, 64 or 128`);
   if (operands.length !== 1) throw new UsageError(`Expected one output directory, found ${operands.length}`);
   const [out] = operands;
-  const format = { bits, groupSize, seed };
+  const overrides = values.mixed ? mixedModules(SHAPES[name], groupSize) : {};
+  const format = { bits, groupSize, seed, overrides };
   const { tensors, bytes, ownTokenizer } = isPublished
     ? await writePublished(out, PUBLISHED[name], format)
     : await writeModel(out, { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied }, format);

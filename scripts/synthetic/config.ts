@@ -149,6 +149,19 @@ export function biasesOf(shape: ModelShape): ReadonlySet<string> {
   return new Set([...familyOf(shape).biases, ...flagged]);
 }
 
+/**
+ * The modules that mlx-lm's recipe mixed_4_6 gives 6 bits. They are the projections of values, those down, and the head. Of the layers these
+ * are the first and last eighth, and each third between them. llama.cpp's Q4_K_M chooses the same.
+ */
+export function mixedModules({ layers }: ModelShape, groupSize: number): NonNullable<ModelFormat["overrides"]> {
+  const eighth = Math.floor(layers / 8);
+  const last = Math.floor(7 * layers / 8);
+  const isWide = (i: number): boolean => i < eighth || i >= last || (i - eighth) % 3 === 2;
+  const wide = Array.from({ length: layers }, (_, i) => i).filter(isWide);
+  const paths = wide.flatMap((i) => ["self_attn.v_proj", "mlp.down_proj"].map((path) => `model.layers.${i}.${path}`));
+  return Object.fromEntries([...paths, "lm_head"].map((path) => [path, { bits: 6, groupSize }]));
+}
+
 /** Whether a model has the published vocabulary of Qwen2 and Qwen3. */
 export function hasQwenVocabulary({ family, vocab }: ModelShape): boolean {
   return family !== "llama" && vocab > 100_000;
