@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x84552f4f;
+export const ABI_HASH = 0x2afe67f6;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -18,6 +18,9 @@ MATRIX_A load_a(uint at, uint stride) {
     return uvec4(tile[first][word], tile[first + 1][word], tile[second][word], tile[second + 1][word]);
 }
 
+// Columns of B lie in shared memory as rows of A do.
+#define LOAD_B LOAD_A
+
 #define STORE_SUM store_sum
 void store_sum(MATRIX_SUM sum, uint at, uint stride) {
     [[unroll]] for (uint e = 0; e < 8; e++) {
@@ -46,6 +49,7 @@ uint warp() { return gl_SubgroupID; }
 #define MULTIPLY(a, b, sum) coopMatMulAdd(a, b, sum)
 #define SCALE_SUM(sum, by) sum *= by
 #define LOAD_A(a, at, stride) coopMatLoad(a, tile, at, stride, ROW_MAJOR)
+#define LOAD_B(b, at, stride) coopMatLoad(b, tile, at, stride, COLUMN_MAJOR)
 #define STORE_SUM(sum, at, stride) coopMatStore(sum, tile, at, stride, ROW_MAJOR)
 
 MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {

@@ -241,6 +241,20 @@ struct ExpertChoicePush {
     float factor;
 };
 
+// Rows that are sorted by expert, in at most so many tiles.
+struct ExpertTilesPush {
+    uint rows;
+    uint experts;
+    uint tiles;
+};
+
+// Products of such rows with the matrices (n, k) of experts.
+struct ExpertRowsPush {
+    uint n;
+    uint k;
+    uint x_rows; // of x, of which an index names one for each row
+};
+
 // Products of the matrices (n, k) of experts, of which each row has `chosen`.
 struct ExpertsPush {
     uint rows;

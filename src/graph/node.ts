@@ -159,8 +159,11 @@ export interface OpAttrs {
   dequantize: QuantizedFormat;
   /** inputs (x, w, scales[, biases of affine codes]); transpose: x @ w.T */
   quantizedMatmul: QuantizedFormat & { readonly transpose: boolean };
-  /** The same, then left and right: product i is of matrices left[i] of x and right[i] of w, uint32 indices of their flattened batches. */
-  gatherQuantizedMatmul: QuantizedFormat & { readonly transpose: boolean };
+  /**
+   * The same, then left and right: product i is of matrices left[i] of x and right[i] of w, uint32 indices of their flattened batches.
+   * sorted: right ascends
+   */
+  gatherQuantizedMatmul: QuantizedFormat & { readonly transpose: boolean; readonly sorted: boolean };
   // Fused ops; `composite` of the node is their definition.
   /** inputs (x[, weight]). */
   rmsNorm: { readonly eps: number };

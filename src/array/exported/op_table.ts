@@ -448,7 +448,7 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
   },
   gatherQuantizedMatmul: {
     inputs: [5, 6],
-    attrs: { ...FORMAT, transpose: "boolean" },
+    attrs: { ...FORMAT, transpose: "boolean", sorted: "boolean" },
     fits({ shape, dtype }, q, [x, ...rest]) {
       const matrix = rest.slice(0, -2);
       const cols = unpacked(matrix, q);

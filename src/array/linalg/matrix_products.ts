@@ -20,7 +20,7 @@ import type { Promoted } from "../tensor/types.ts";
 
 /** Options of {@link gatherMm} and the like. */
 export interface GatherMmOptions {
-  /** A promise that the indices ascend; results do not depend on it. Default false. */
+  /** A promise that the second indices ascend. Many rows are then multiplied faster, and wrong where it does not hold. Default false. */
   readonly sortedIndices?: boolean;
 }
 

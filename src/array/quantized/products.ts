@@ -46,6 +46,7 @@ function gatheredProduct(
   w: PackedMatrix,
   given: readonly (TensorLike | null | undefined)[],
   transpose: boolean,
+  sorted: boolean,
 ): { readonly product: Node; readonly lists: readonly Node[] } {
   if (left.shape.length < 2) {
     throw new ShapeError(`${op}() expected x of at least 2 axes: found shape ${formatShape(left.shape)}`);
@@ -54,7 +55,7 @@ function gatheredProduct(
   const stacks = [x, w.inputs[0]].map(({ shape }) => shape.slice(0, -2));
   const { lists, lead } = chosenMatrices(op, stacks, given);
   const shape = [...lead, x.shape[x.shape.length - 2], n];
-  const attrs = { ...w.format, transpose };
+  const attrs = { ...w.format, transpose, sorted: sorted && given[1] != null };
   return { product: makeNode("gatherQuantizedMatmul", [x, ...w.inputs, ...lists], shape, dtype, attrs), lists };
 }
 
@@ -99,10 +100,11 @@ export function gatherQmm<X extends TensorLike>(
   const left = toNode(op, x);
   const given = [lhsIndices, rhsIndices];
   const indexed = given.some((list) => list != null);
+  const { sortedIndices: sorted = false } = options;
   if (globalScale == null) {
     return wrap(
       indexed
-        ? gatheredProduct(op, left, matrix, given, transpose).product
+        ? gatheredProduct(op, left, matrix, given, transpose, sorted).product
         : quantizedProduct(op, left, matrix, transpose),
     );
   }
@@ -121,7 +123,7 @@ export function gatherQmm<X extends TensorLike>(
   }
   return scoped((): AnyTensor => {
     const wide = wrap(castNode(left, float32));
-    const { product, lists: [, right] } = gatheredProduct(op, toNode(op, wide), matrix, given, transpose);
+    const { product, lists: [, right] } = gatheredProduct(op, toNode(op, wide), matrix, given, transpose, sorted);
     const factors = take(wrap(reshapeNode(castNode(global, float32), [sizeOf(stack)])), wrap(right));
     const each = wrap(reshapeNode(toNode(op, factors), [...right.shape, 1, 1]));
     return scaled(product, each, left.dtype);
@@ -252,7 +254,10 @@ export function gatherQqmm<X extends TensorLike>(
   const format = formatOf(op, groupSize, bits, mode ?? "nvfp4");
   const factors = quantizedFactors(op, toNode(op, x), toNode(op, w), scales, format, [globalScaleX, globalScaleW]);
   return scoped((): AnyTensor =>
-    finished(gatheredProduct(op, factors.x, factors.w, [lhsIndices, rhsIndices], true).product, factors)
+    finished(
+      gatheredProduct(op, factors.x, factors.w, [lhsIndices, rhsIndices], true, options.sortedIndices ?? false).product,
+      factors,
+    )
   );
 }
 

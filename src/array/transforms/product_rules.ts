@@ -425,6 +425,9 @@ export const PRODUCTS = {
       };
       return [dx, ...groupsBack(step, 1, ofMatrix)];
     },
-    vmap: chosenBatch,
+    vmap(entry, inputs, batched, size) {
+      const attrs = { ...attrsOf(entry, "gatherQuantizedMatmul"), sorted: false }; // each element counts its matrices anew
+      return chosenBatch({ ...entry, attrs }, inputs, batched, size);
+    },
   },
 } as const satisfies Record<string, OpRules>;

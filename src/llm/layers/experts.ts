@@ -33,6 +33,7 @@ export class SwitchGlu extends Module {
   down_proj: SwitchLayer;
 
   readonly #unit: ExpertUnit;
+  readonly #count: number;
 
   /** Takes gate_proj, up_proj and down_proj below `path`. */
   constructor(
@@ -44,6 +45,7 @@ export class SwitchGlu extends Module {
     super();
     const { count, size, gate = "silu", biases = false } = experts;
     this.#unit = gate;
+    this.#count = count;
     const layer = (name: string, inputs: number, outputs: number): SwitchLayer =>
       switchLinear(weights, `${path}.${name}`, count, inputs, outputs, biases);
     this.gate_proj = layer("gate_proj", hiddenSize, size);
@@ -72,12 +74,14 @@ export class SwitchGlu extends Module {
     const { chosen, weights } = splitChoice(choice);
     const k = chosen.shape[1];
     const indices = chosen.reshape(-1);
-    const order = mx.argsort(indices);
+    // Numbers of few digits are sorted in fewer passes.
+    const order = mx.argsort(indices.astype(this.#count <= 256 ? mx.uint8 : mx.uint16));
     const rows = { indices: mx.take(indices, order), sorted: true };
     const given = mx.take(x.reshape(R, 1, hidden), mx.floorDivide(order, k), 0);
     const [gate, up] = [this.gate_proj, this.up_proj].map((layer) => layer.forward({ ...rows, x: given }));
     const y = this.down_proj.forward({ ...rows, x: expertUnit(this.#unit, gate, up) });
-    const each = mx.take(y, mx.argsort(order), 0).reshape(R, k, hidden);
+    const places = mx.putAlongAxis(order, order, mx.arange(R * k, null, null, mx.uint32), 0); // of each row among the sorted ones
+    const each = mx.take(y, places, 0).reshape(R, k, hidden);
     return mx.sum(mx.multiply(each, mx.expandDims(weights, -1)), -2).astype(x.dtype);
   }
 }

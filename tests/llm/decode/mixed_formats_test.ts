@@ -216,7 +216,7 @@ for (const device of DEVICES) {
       mx.setDefaultDevice("wasm"); // in a second
       await mx.lm.convert(`${dir}/dense`, `${dir}/out`, { gguf: "Q4_K_M" });
       mx.setDefaultDevice(device);
-      const { model } = await mx.lm.load(`${dir}/out/model-Q4_K_M.gguf`, { device });
+      const { model } = await mx.lm.load(`${dir}/out/model-Q4_K_M.gguf`, { device, dtype: float16 });
       const run = (): ReturnType<typeof randomSteps> => randomSteps(model, { ...SHAPE, layers: 2 }, 5, 2);
       const [expected] = await under(device, { regions: "off" }, run);
       const [found, kernels] = await under(device, { launchMode: "barriers" }, run);

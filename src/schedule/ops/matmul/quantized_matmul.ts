@@ -12,6 +12,7 @@ import type { Lowering } from "../../plan/context.ts";
 import { type Value, view } from "../../plan/value.ts";
 import { denseOperand, emitDense, suitsMatrices } from "./coopmat_dense.ts";
 import { matrixProduct } from "./coopmat_matmul.ts";
+import { emitExpertRows } from "./expert_rows.ts";
 import { dequantized, matrixOf, type MatrixParts, MODE_CODES } from "./dequantize.ts";
 import { emitTiles } from "./matmul.ts";
 import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./matmul_tiles.ts";
@@ -123,17 +124,23 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonl
 
 /** Products with quantized weights of which indices choose the matrices. */
 export function gatherQuantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonly Value[]): Value {
-  const { transpose, ...format } = attrsOf(node, "gatherQuantizedMatmul");
+  const { transpose, sorted, ...format } = attrsOf(node, "gatherQuantizedMatmul");
   const out = l.temporary(node.shape, node.dtype);
   if (sizeOf(node.shape) === 0) return out;
   const { codes, scales, biases, rest } = matrixOf(format, inputs);
-  const dense = (v: Value): Value => l.contiguous(v, true);
-  const operands = [dense(x), dense(codes), dense(scales), biases && dense(biases), out, ...rest.map(dense)];
   const [m, n] = node.shape.slice(-2);
   const kk = x.shape[x.shape.length - 1];
   const batch = sizeOf(node.shape) / m / n;
   const [wBatch, xBatch] = [codes, x].map((v) => sizeOf(v.shape.slice(0, -2)));
-  const spec = { ...layoutSpec(format, x, scales), DTYPE_OUT: out.dtype.code };
+  const layout = layoutSpec(format, x, scales);
+  if (sorted && transpose && m === 1 && node.shape.length === 3) {
+    const [left, right] = rest;
+    const rows = { x, codes, scales, biases, left, right, experts: wBatch, n, k: kk };
+    if (emitExpertRows(l, rows, out, layout)) return out;
+  }
+  const dense = (v: Value): Value => l.contiguous(v, true);
+  const operands = [dense(x), dense(codes), dense(scales), biases && dense(biases), out, ...rest.map(dense)];
+  const spec = { ...layout, DTYPE_OUT: out.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch, x_batch: xBatch };
   if (transpose && isFewRows(l.backend, m, true) && l.backend.has("gathered_quantized_matvec")) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));

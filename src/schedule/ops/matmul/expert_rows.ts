@@ -1,0 +1,104 @@
+/**
+ * Products of rows that are sorted by expert on cooperative matrices: each tile of rows has one expert, whose matrix is read once for it.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../../backend/backend.ts";
+import type { KernelName } from "../../../backend/kernels.ts";
+import { uint32 } from "../../../graph/dtype.ts";
+import type { Lowering } from "../../plan/context.ts";
+import { options } from "../../plan/options.ts";
+import type { Value } from "../../plan/value.ts";
+import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
+import { halfRows } from "./half_rows.ts";
+
+/** Columns of a workgroup, and its threads. */
+const COLUMNS = 128;
+const THREADS = 128;
+/** Threads that cut rows into tiles: one an expert at a time. */
+const CUTTING_THREADS = 256;
+/** Fewest rows: less than two tiles are no faster. */
+const MIN_ROWS = 32;
+/** Weights that are read together: of a row there are whole runs of them. */
+const RUN = 32;
+
+/** Kernels by the rows of their tiles. */
+const KERNELS: readonly { readonly rows: number; readonly kernel: KernelName }[] = [
+  { rows: 16, kernel: "coopmat_experts_16" },
+  { rows: 32, kernel: "coopmat_experts_32" },
+  { rows: 64, kernel: "coopmat_experts_64" },
+];
+const EMULATED = [{ rows: 16, kernel: "coopmat_experts_emulated" }] as const satisfies typeof KERNELS;
+
+/** Rows of x, one each, times the matrices that sorted indices name. */
+export interface ExpertRows {
+  /** (rows of x, 1, k) */
+  readonly x: Value;
+  readonly codes: Value;
+  readonly scales: Value;
+  readonly biases: Value | undefined;
+  /** Which row of x each row has. */
+  readonly left: Value;
+  /** Which expert, ascending. */
+  readonly right: Value;
+  readonly experts: number;
+  readonly n: number;
+  readonly k: number;
+}
+
+/** The kernel for `rows` rows of so many experts: tiles are as high as the rows that an expert has on average. */
+function kernelFor(backend: Backend, rows: number, experts: number): typeof KERNELS[number] | undefined {
+  if (options.matrices === "emulated") return EMULATED[0];
+  if (!backend.has("coopmat_map") || !matrixMap(backend).plain) return undefined;
+  const each = rows / experts;
+  const able = KERNELS.filter(({ kernel }) => runsOn(backend, { kernel, threads: THREADS }));
+  return able.find((row) => each <= row.rows) ?? able.at(-1);
+}
+
+/** The tiles of lists of experts, by their height: the products of a layer have the same ones. */
+const cut = new WeakMap<Value, Map<number, Value>>();
+
+function tilesOf(l: Lowering, right: Value, rows: number, experts: number, height: number): Value {
+  const known = cut.get(right) ?? new Map<number, Value>();
+  cut.set(right, known);
+  let tiles = known.get(height);
+  if (!tiles) {
+    // Each expert has one tile at most that is not full.
+    const count = Math.floor(rows / height) + Math.min(experts, rows);
+    tiles = l.temporary([count, 2], uint32);
+    l.emit("expert_tiles", [l.contiguous(right), tiles], {
+      threads: Math.min(CUTTING_THREADS, l.backend.limits.maxThreads),
+      spec: { HEIGHT: height },
+      push: { rows, experts, tiles: count },
+      workgroups: 1,
+    });
+    known.set(height, tiles);
+  }
+  return tiles;
+}
+
+/** Emits the products into `out` (rows, 1, n); false if no kernel serves. `spec` says how codes lie. */
+export function emitExpertRows(
+  l: Lowering,
+  { x, codes, scales, biases, left, right, experts, n, k }: ExpertRows,
+  out: Value,
+  { BITS, GROUP, DTYPE_SCALES, MODE }: Readonly<Record<string, number>>,
+): boolean {
+  const [rows] = right.shape;
+  const xRows = x.shape.slice(0, -1).reduce((a, b) => a * b, 1);
+  if (k % RUN !== 0 || !FLOATS.has(x.dtype) || !FLOATS.has(out.dtype)) return false;
+  if (!l.backend.has("expert_tiles") || rows < MIN_ROWS) return false;
+  const choice = kernelFor(l.backend, rows, experts);
+  if (!choice) return false;
+  const tiles = tilesOf(l, right, rows, experts, choice.rows);
+  const { half, powers } = halfRows(l, x, xRows, k);
+  const matrix = [codes, scales, biases].map((v) => v && l.contiguous(v, true));
+  l.emit(choice.kernel, [half, powers, ...matrix, out, l.contiguous(left), tiles], {
+    threads: THREADS,
+    spec: { BITS, GROUP, DTYPE_SCALES, MODE, SCALED: powers ? 1 : 0, DTYPE_OUT: out.dtype.code },
+    push: { n, k, x_rows: xRows },
+    workgroups: [tiles.shape[0], Math.ceil(n / COLUMNS), 1],
+  });
+  return true;
+}
