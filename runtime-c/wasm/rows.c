@@ -65,14 +65,6 @@ void k_softmax(const Call *call, uint32_t chunk, uint32_t last) {
 
 // ---- rms_norm -------------------------------------------------------------------------------------------------------
 
-// Rounds a run to a 16-bit dtype and back.
-static void round_run(float *x, size_t n, uint32_t dtype) {
-    if (dtype == DTYPE_F16)
-        for (size_t i = 0; i < n; i++) x[i] = f16_value(f16_bits(x[i]));
-    if (dtype == DTYPE_BF16)
-        for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
-}
-
 // y = x * scale * weight; the dtype is a constant at every call.
 INLINE void scale_row(float *y, const float *x, float scale, const uint8_t *weight, size_t cols, uint32_t dtype) {
     for (size_t i = 0; i < cols; i += 4) f4_store(y + i, f4_load(x + i) * scale * f4_load_as(weight, i, dtype));

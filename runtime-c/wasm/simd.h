@@ -186,4 +186,12 @@ INLINE void store_four(uint8_t *a, size_t first, uint32_t dtype, f4 x) {
 
 INLINE uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+// Rounds a run to a 16-bit dtype and back.
+static inline void round_run(float *x, size_t n, uint32_t dtype) {
+    if (dtype == DTYPE_F16)
+        for (size_t i = 0; i < n; i++) x[i] = f16_value(f16_bits(x[i]));
+    if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
+}
+
 #endif

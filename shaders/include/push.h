@@ -241,6 +241,27 @@ struct ExpertChoicePush {
     float factor;
 };
 
+// Tokens of sequences through the gated delta rule: strides are those of sequences, tokens and heads.
+struct GatedDeltaPush {
+    uint batch;
+    uint tokens;
+    uint heads;
+    uint key_heads;
+    uint values; // features of a value
+    float eps;
+    int q_strides[3];
+    int k_strides[3];
+    int v_strides[3];
+};
+
+// Tokens of sequences through a convolution that sees `window` of them.
+struct CausalConvPush {
+    uint batch;
+    uint tokens;
+    uint features;
+    uint window;
+};
+
 // Rows that are sorted by expert, in at most so many tiles.
 struct ExpertTilesPush {
     uint rows;

@@ -231,6 +231,16 @@ export interface OpAttrs {
   /** inputs (x (rows, chosen, features), choice, the arrays of down[, bias (experts, outputs)]): (rows, outputs). */
   expertSum: ExpertFormat & { readonly hasBias: boolean };
   /**
+   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)[, mask bool (B, T)]): (length,), outputs (B, T,
+   * H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their lengths first.
+   */
+  gatedDelta: { readonly decays: boolean; readonly normEps: number; readonly hasMask: boolean };
+  /**
+   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]): (length,), results (B, T, F) and
+   * then the last inputs (B, W - 1, F).
+   */
+  causalConv: { readonly silu: boolean; readonly hasBias: boolean; readonly hasCounted: boolean };
+  /**
    * Discrete Fourier transform along the last axis, times `scale`. With `real` it takes real numbers to the first half of their
    * spectrum; with `inverse` it is the inverse. The input is float32 or complex64, of the size that the output needs.
    */

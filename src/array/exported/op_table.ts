@@ -615,6 +615,41 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
         isChoice(choice, R, k) && isStack(rest, format, biases, [shape[1], N]);
     },
   },
+  gatedDelta: {
+    inputs: [6, 7],
+    attrs: { decays: "boolean", normEps: "number", hasMask: "boolean" },
+    fits({ shape, dtype }, { normEps, hasMask }, [q, k, v, gamma, beta, state, ...rest]) {
+      if (q.shape.length !== 4 || v.shape.length !== 4 || normEps < 0 || rest.length !== Number(hasMask)) return false;
+      const [B, T, keyHeads, K] = q.shape;
+      const [H, V] = v.shape.slice(2);
+      const fits = [[k, q.shape], [v, [B, T, H, V]], [gamma, [B, T, H]], [beta, [B, T, H]], [state, [
+        B,
+        H,
+        V,
+        K,
+      ]]] as const;
+      return T > 0 && keyHeads > 0 && H % keyHeads === 0 && sameShape(shape, [B * H * V * (T + K)]) &&
+        [dtype, ...[q, k, v, gamma, beta, state].map((x) => x.dtype)].every(isKernelFloat) &&
+        fits.every(([x, expected]) => sameShape(x.shape, expected)) &&
+        rest.every((mask) => mask.dtype === bool && sameShape(mask.shape, [B, T]));
+    },
+  },
+  causalConv: {
+    inputs: [3, 5],
+    attrs: { silu: "boolean", hasBias: "boolean", hasCounted: "boolean" },
+    fits({ shape, dtype }, { hasBias, hasCounted }, [before, x, weight, ...rest]) {
+      if (x.shape.length !== 3 || rest.length !== Number(hasBias) + Number(hasCounted)) return false;
+      const [B, T, F] = x.shape;
+      const W = weight.shape[1] ?? 0;
+      const [bias, counted] = hasBias ? rest : [undefined, rest[0]];
+      return W >= 1 && dtype === x.dtype &&
+        [before, x, weight, ...(bias ? [bias] : [])].every((a) => isKernelFloat(a.dtype)) &&
+        sameShape(before.shape, [B, W - 1, F]) && sameShape(weight.shape, [F, W, 1]) &&
+        (!bias || sameShape(bias.shape, [F])) &&
+        (!counted || (counted.dtype === int32 && counted.shape.length === 0)) &&
+        sameShape(shape, [B * F * (T + W - 1)]);
+    },
+  },
   fft: {
     inputs: [1, 1],
     attrs: { inverse: "boolean", real: "boolean", scale: "number" },

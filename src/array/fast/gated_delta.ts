@@ -4,18 +4,22 @@
  * @module
  */
 
-import { bool, type Dtype, float32, promote } from "../../graph/dtype.ts";
+import { bool, type Dtype, float32, isHalf, promote } from "../../graph/dtype.ts";
 import { DtypeError, ShapeError } from "../../graph/error.ts";
 import type { Node } from "../../graph/node.ts";
-import { formatShape, sameShape, type Shape } from "../../graph/shape.ts";
+import { formatShape, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { add, multiply, subtract, where } from "../ops/binary.ts";
 import { castNode, type TensorLike, toNode } from "../tensor/convert.ts";
 import { zeros } from "../ops/creation.ts";
-import { stack } from "../ops/join.ts";
-import { astype, broadcastTo, expandDims, reshape, sliceNode, squeeze } from "../ops/movement.ts";
+import { concatenate, repeat, stack } from "../ops/join.ts";
+import { astype, broadcastTo, expandDims, reshape, sliceNode, squeeze, transpose } from "../ops/movement.ts";
 import { sum } from "../ops/reduce.ts";
+import { log } from "../ops/unary.ts";
 import { scoped } from "../tensor/scope.ts";
-import { type AnyTensor, type Tensor, wrap } from "../tensor/tensor.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+import { applyDeltaRule } from "./delta_rule.ts";
+import { defineFused } from "./fused.ts";
+import { rmsNorm } from "./fast.ts";
 
 const NAME = "gatedDeltaUpdate";
 
@@ -69,7 +73,7 @@ export function gatedDeltaUpdate(
   mask: TensorLike | null = null,
 ): [Tensor, Tensor] {
   const given = [q, k, v, gamma, beta].map((x) => toNode(NAME, x));
-  const [b, t, hk, dk, hv, dv] = sizesOf(...given as [Node, Node, Node, Node, Node]);
+  const [b, t, , dk, hv, dv] = sizesOf(...given as [Node, Node, Node, Node, Node]);
   const start = initialState === null ? undefined : toNode(NAME, initialState);
   if (start) expect("initialState", start, [b, hv, dv, dk]);
   const live = mask === null ? undefined : castNode(toNode(NAME, mask), bool);
@@ -78,26 +82,132 @@ export function gatedDeltaUpdate(
   if (type.kind !== "float") throw new DtypeError(`${NAME}() expected real numbers: found ${type.name}`);
   const met = given.slice(0, 3).map(({ dtype }) => dtype).reduce(promote);
   const out: Dtype = met.kind === "float" ? met : float32;
+  // The kernel reads queries, keys and values of 16 bits as they are.
+  const inputs = given.map((node, i) => i < 3 && isHalf(node.dtype) ? node : castNode(node, type));
+  const first = start ? castNode(start, type) : nodeOf(zeros([b, hv, dv, dk], type));
   return scoped((): [AnyTensor, AnyTensor] => {
-    const [qs, ks, vs, gammas, betas] = given.map((node) => castNode(node, type));
-    // One position, heads of keys repeated for those of values: (B, Hv, 1, Dk).
-    const row = (node: Node, at: number): AnyTensor => {
-      const one = expandDims(position(node, at), 2);
-      return reshape(broadcastTo(one, [b, hk, hv / hk, dk]), [b, hv, 1, dk]);
-    };
-    let state: AnyTensor = start ? wrap(castNode(start, type)) : zeros([b, hv, dv, dk], type);
-    const outputs: AnyTensor[] = [];
-    for (let at = 0; at < t; at++) {
-      const key = row(ks, at), decayed = multiply(reshape(position(gammas, at), [b, hv, 1, 1]), state);
-      const missing = subtract(position(vs, at), sum(multiply(decayed, key), -1));
-      const update = multiply(expandDims(multiply(missing, expandDims(position(betas, at), -1)), -1), key);
-      const next = add(decayed, update), output = sum(multiply(next, row(qs, at)), -1);
-      const keep = live && reshape(position(live, at), [b, 1, 1, 1]);
-      state = keep ? where(keep, next, state) : next;
-      outputs.push(keep ? where(squeeze(keep, -1), output, 0) : output);
-    }
-    return [astype(stack(outputs, 1), out), state];
+    const all = deltaNode(
+      [...inputs, first, ...(live ? [live] : [])],
+      [b * hv * dv * (t + dk)],
+      type,
+      { decays: false, normEps: 0, hasMask: live !== undefined },
+    );
+    const [outputs, state] = resultsOf(all, [b, t, hv, dv], [b, hv, dv, dk]);
+    return [astype(outputs, out), state];
   });
+}
+
+/** What a layer gives the rule: `gamma` is between 0 and 1, and queries and keys are to be divided by their lengths. */
+export interface DeltaUpdate {
+  /** (B, T, Hk, Dk) */
+  readonly q: Tensor;
+  /** (B, T, Hk, Dk) */
+  readonly k: Tensor;
+  /** (B, T, Hv, Dv) */
+  readonly v: Tensor;
+  /** float32 (B, T, Hv) */
+  readonly gamma: Tensor;
+  /** float32 (B, T, Hv) */
+  readonly beta: Tensor;
+  /** float32 (B, Hv, Dv, Dk) */
+  readonly state: Tensor;
+  /** bool (B, T): tokens that count. Default all. */
+  readonly mask?: Tensor;
+}
+
+/**
+ * The rule with queries and keys of length 1, queries divided by the root of Dk too: the outputs (B, T, Hv, Dv) and the last state, float32.
+ * `eps` is added to the squares of lengths.
+ */
+export function normalizedDeltaUpdate(
+  { q, k, v, gamma, beta, state, mask }: DeltaUpdate,
+  eps: number,
+): [Tensor, Tensor] {
+  const [b, t, hv, dv] = v.shape;
+  const inputs = [q, k, v, gamma, beta, state, ...(mask ? [mask] : [])].map(nodeOf);
+  const attrs = { decays: true, normEps: eps, hasMask: mask !== undefined };
+  const all = deltaNode(inputs, [b * hv * dv * (t + q.shape[3])], float32, attrs);
+  return resultsOf(all, [b, t, hv, dv], state.shape) as [Tensor, Tensor];
+}
+
+/** Outputs and the last state, which one array has one after the other. */
+function resultsOf(all: AnyTensor, outputs: Shape, state: Shape): [AnyTensor, AnyTensor] {
+  const count = sizeOf(outputs);
+  const part = (from: number, size: number): AnyTensor => wrap(sliceNode(nodeOf(all), [from], [1], [size]));
+  return [reshape(part(0, count), outputs), reshape(part(count, sizeOf(state)), state)];
+}
+
+const deltaNode = defineFused("gatedDelta", ({ attrs, dtype }, ...inputs) => {
+  const { decays, normEps, hasMask } = attrs;
+  const [q, k, v, gamma, beta, state] = inputs.map((x) => x.dtype === bool ? x : astype(x, dtype)) as AnyTensor[];
+  const live = hasMask ? inputs[6] : undefined;
+  const [qs, ks] = normEps > 0 ? normalized(q, k, normEps) : [q, k];
+  const rule = decays ? byChunk : tokenByToken;
+  const [outputs, last] = rule(qs, ks, v, gamma, beta, state, live);
+  return concatenate([reshape(outputs, [-1]), reshape(last, [-1])], 0) as Tensor;
+});
+
+/** Queries and keys of length 1, queries divided by the root of their features too. */
+function normalized(q: AnyTensor, k: AnyTensor, eps: number): AnyTensor[] {
+  const inverse = q.shape[3] ** -0.5;
+  const norm = (x: AnyTensor, factor: number): AnyTensor => multiply(rmsNorm(x, null, eps * inverse ** 2), factor);
+  return [norm(q, inverse ** 2), norm(k, inverse)];
+}
+
+type Rule = (
+  q: AnyTensor,
+  k: AnyTensor,
+  v: AnyTensor,
+  gamma: AnyTensor,
+  beta: AnyTensor,
+  state: AnyTensor,
+  live: AnyTensor | undefined,
+) => AnyTensor[];
+
+/** The rule over chunks of tokens, for `gamma` between 0 and 1. */
+function byChunk(...[q, k, v, gamma, beta, state, live]: Parameters<Rule>): AnyTensor[] {
+  const [, , hk] = q.shape, [b, t, hv, dv] = v.shape;
+  // (B, T, H, D) → (B, H, T, D), each head of keys for its heads of values.
+  const heads = (x: AnyTensor): AnyTensor => {
+    const split = transpose(x, [0, 2, 1, 3]);
+    return split.shape[1] === hv ? split : repeat(split, hv / hk, 1);
+  };
+  const counted = (x: AnyTensor): AnyTensor => {
+    const perHead = transpose(x, [0, 2, 1]);
+    return live ? where(expandDims(live, 1), perHead, 0) : perHead;
+  };
+  const { outputs, state: last } = applyDeltaRule({
+    queries: heads(q) as Tensor,
+    keys: heads(k) as Tensor,
+    values: heads(v) as Tensor,
+    logDecay: counted(log(gamma)) as Tensor,
+    beta: counted(beta) as Tensor,
+  }, state as Tensor);
+  const y = transpose(outputs, [0, 2, 1, 3]);
+  return [live ? where(reshape(live, [b, t, 1, 1]), y, zeros([1, 1, 1, dv], float32)) : y, last];
+}
+
+/** The rule as it is written. */
+function tokenByToken(...[q, k, v, gamma, beta, start, live]: Parameters<Rule>): AnyTensor[] {
+  const [b, t, hk, dk] = q.shape, hv = v.shape[2];
+  const [qs, ks, vs, gammas, betas] = [q, k, v, gamma, beta].map(nodeOf);
+  // One position, heads of keys repeated for those of values: (B, Hv, 1, Dk).
+  const row = (node: Node, at: number): AnyTensor => {
+    const one = expandDims(position(node, at), 2);
+    return reshape(broadcastTo(one, [b, hk, hv / hk, dk]), [b, hv, 1, dk]);
+  };
+  let state = start;
+  const outputs: AnyTensor[] = [];
+  for (let at = 0; at < t; at++) {
+    const key = row(ks, at), decayed = multiply(reshape(position(gammas, at), [b, hv, 1, 1]), state);
+    const missing = subtract(position(vs, at), sum(multiply(decayed, key), -1));
+    const update = multiply(expandDims(multiply(missing, expandDims(position(betas, at), -1)), -1), key);
+    const next = add(decayed, update), output = sum(multiply(next, row(qs, at)), -1);
+    const keep = live && reshape(position(nodeOf(live), at), [b, 1, 1, 1]);
+    state = keep ? where(keep, next, state) : next;
+    outputs.push(keep ? where(squeeze(keep, -1), output, 0) : output);
+  }
+  return [stack(outputs, 1), state];
 }
 
 /** An array at one place of its second axis, which goes. */

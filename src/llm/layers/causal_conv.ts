@@ -8,6 +8,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { causalConv } from "../../array/fast/causal_conv.ts";
 import { Module } from "../../nn/mod.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
@@ -28,26 +29,13 @@ export class CausalConv extends Module {
     this.#state = state;
   }
 
-  /** (B, T, F) → (B, T, F). Without a cache there are zeros before the first token. */
-  override forward(x: Tensor, cache: Cache | undefined): Tensor {
-    const [B, T, F] = x.shape;
-    const window = this.weight.shape[1];
-    const before = cache?.readState(this.#state) ?? mx.zeros([B, window - 1, F], x.dtype);
-    const inputs = mx.concatenate([before.astype(x.dtype), x], 1);
-    cache?.writeState(this.#state, lastInputs(inputs, window - 1, cache.counted));
-    const factors = this.weight.astype(mx.float32);
-    const terms = Array.from({ length: window }, (_, i) => {
-      const shifted = inputs.index(mx.Slice(null), mx.Slice(i, i + T)).astype(mx.float32);
-      return mx.multiply(shifted, factors.index(mx.Slice(null), i, 0));
-    });
-    const y = terms.reduce((sum, term) => mx.add(sum, term));
-    return (this.bias ? mx.add(y, this.bias.astype(mx.float32)) : y).astype(x.dtype);
+  /** (B, T, F) → (B, T, F), through `silu` if asked for. Without a cache there are zeros before the first token. */
+  override forward(x: Tensor, cache: Cache | undefined, { silu = false }: { readonly silu?: boolean } = {}): Tensor {
+    const [B, , F] = x.shape;
+    const { weight, bias } = this;
+    const before = cache?.readState(this.#state) ?? mx.zeros([B, weight.shape[1] - 1, F], x.dtype);
+    const { outputs, last } = causalConv({ before, x, weight, bias, counted: cache?.counted }, { silu });
+    cache?.writeState(this.#state, last);
+    return outputs;
   }
-}
-
-/** The last `count` inputs of (B, count + T, F), or those before the padding if only some of the T tokens count. */
-function lastInputs(inputs: Tensor, count: number, counted: Tensor | undefined): Tensor {
-  const [, rows] = inputs.shape;
-  if (counted === undefined) return inputs.index(mx.Slice(null), mx.Slice(rows - count, rows));
-  return mx.take(inputs, mx.add(counted, mx.arange(0, count, 1, mx.int32)), 1);
 }

@@ -7,13 +7,13 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { normalizedDeltaUpdate } from "../../array/fast/gated_delta.ts";
 import { Module, silu, softplus } from "../../nn/mod.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { convolvedFeatures, type DeltaNetConfig, layerStates } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { CausalConv } from "./causal_conv.ts";
-import { applyDeltaRule } from "./delta_rule.ts";
 import { forwardInDtype, type Layer, linear, plainNorm } from "./stored.ts";
 
 /** Added to the sum of the squares of a query or a key. */
@@ -89,29 +89,20 @@ export class DeltaNet extends Module {
     const [B, T] = x.shape;
     const { keyHeads, valueHeads, keyDim, valueDim } = this.#net;
     const { mixed, gate, rate, step } = this.#projected(x);
-    const convolved = silu(this.conv1d.forward(mixed, cache));
+    const convolved = this.conv1d.forward(mixed, cache, { silu: true });
     const [q, k, v] = mx.split(convolved, [keyHeads * keyDim, 2 * keyHeads * keyDim], -1);
-    // (B, T, heads * D) → (B, H, T, D), each head of keys for its heads of values.
-    const heads = (y: Tensor, count: number, dim: number): Tensor => {
-      const split = y.reshape(B, T, count, dim).transpose(0, 2, 1, 3).astype(mx.float32);
-      return count === valueHeads ? split : mx.repeat(split, valueHeads / count, 1);
-    };
-    const inverse = keyDim ** -0.5;
-    const normed = (y: Tensor, factor: number): Tensor =>
-      mx.multiply(mx.fast.rmsNorm(heads(y, keyHeads, keyDim), null, EPS * inverse ** 2), factor);
-    const perHead = (y: Tensor): Tensor => this.#counted(y.transpose(0, 2, 1), cache); // (B, T, H) → (B, H, T)
-    const { outputs, state } = applyDeltaRule(
-      {
-        queries: normed(q, inverse ** 2),
-        keys: normed(k, inverse),
-        values: heads(v, valueHeads, valueDim),
-        logDecay: perHead(this.#logDecay(step)),
-        beta: perHead(mx.sigmoid(rate.astype(mx.float32))),
-      },
-      cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
-    );
+    const counted = cache?.counted;
+    const [outputs, state] = normalizedDeltaUpdate({
+      q: q.reshape(B, T, keyHeads, keyDim),
+      k: k.reshape(B, T, keyHeads, keyDim),
+      v: v.reshape(B, T, valueHeads, valueDim),
+      gamma: mx.exp(this.#logDecay(step)),
+      beta: mx.sigmoid(rate.astype(mx.float32)),
+      state: cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
+      mask: counted && mx.broadcastTo(mx.less(mx.arange(0, T, 1, mx.int32), counted), [B, T]),
+    }, EPS);
     cache?.writeState(this.#state + 1, state);
-    const y = outputs.transpose(0, 2, 1, 3).astype(x.dtype);
+    const y = outputs.astype(x.dtype);
     const gated = mx.multiply(forwardInDtype(this.norm, y).astype(mx.float32), silu(gate.astype(mx.float32)));
     return forwardInDtype(this.out_proj, gated.astype(x.dtype).reshape(B, T, valueHeads * valueDim));
   }
@@ -121,12 +112,6 @@ export class DeltaNet extends Module {
     const rate = mx.exp(this.A_log.astype(mx.float32));
     const width = softplus(mx.add(step.astype(mx.float32), this.dt_bias.astype(mx.float32)));
     return mx.negative(mx.multiply(rate, width));
-  }
-
-  /** (B, H, T) with zeros at tokens that are padding: those leave the state as it is. */
-  #counted(y: Tensor, cache: Cache | undefined): Tensor {
-    if (cache?.counted === undefined) return y;
-    return mx.where(mx.less(mx.arange(0, y.shape[2], 1, mx.int32), cache.counted), y, 0);
   }
 
   #projected(x: Tensor): Projected {

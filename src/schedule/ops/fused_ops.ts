@@ -20,6 +20,7 @@ import { attention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { appendPages, copyPages, gatherPages } from "./pages.ts";
 import { randomWords } from "./random.ts";
+import { causalConv, causalConvKernel, deltaKernel, gatedDelta } from "./recurrent.ts";
 import type { Inputs, Rule } from "./rule.ts";
 import {
   emitLogprobs,
@@ -180,6 +181,8 @@ export const FUSED_OPS = {
   expertChoice: { kernel: choiceKernel, rule: expertChoice },
   expertUnits: { kernel: expertKernel("expert_units"), rule: expertUnits },
   expertSum: { kernel: expertKernel("expert_sum"), rule: expertSum },
+  gatedDelta: { kernel: deltaKernel, rule: gatedDelta },
+  causalConv: { kernel: causalConvKernel, rule: causalConv },
   appendPages: { kernel: ({ dtype }) => isCoded(dtype) ? "append_codes" : "append_pages", rule: appendPages },
   copyPages: { kernel: () => "scatter", rule: copyPages },
   gatherPages: { kernel: ({ inputs: [{ dtype }] }) => isCoded(dtype) ? "gather_codes" : "gather", rule: gatherPages },

@@ -5,7 +5,7 @@
 
 import { assert } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { applyDeltaRule } from "../../../src/llm/layers/delta_rule.ts";
+import { applyDeltaRule } from "../../../src/array/fast/delta_rule.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { generator, nmse } from "../../support/oracles/oracle.ts";
 

@@ -10,8 +10,16 @@
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
-import type { Tensor } from "../../array/mod.ts";
+import { float32, int32 } from "../../graph/dtype.ts";
+import { matmul } from "../linalg/products.ts";
+import { add, equal, floorDivide, lessEqual, logicalAnd, multiply, remainder, subtract, where } from "../ops/binary.ts";
+import { arange, eye, zeros } from "../ops/creation.ts";
+import { concatenate } from "../ops/join.ts";
+import { expandDims } from "../ops/movement.ts";
+import { cumsum } from "../ops/reduce.ts";
+import { exp } from "../ops/unary.ts";
+import { Slice } from "../tensor/slice.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 
 /** Most tokens of a chunk: more have larger products, and fewer steps from state to state. */
 const MAX_CHUNK = 64;
@@ -42,40 +50,40 @@ export function applyDeltaRule(
   const chunked = (x: Tensor): Tensor => {
     const rest = x.shape.slice(3);
     const missing = N * C - T;
-    const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([B, H, missing, ...rest], x.dtype)], 2);
+    const whole = missing === 0 ? x : concatenate([x, zeros([B, H, missing, ...rest], x.dtype)], 2);
     return whole.reshape(B, H, N, C, ...rest);
   };
   const [queries, keys, values] = [inputs.queries, inputs.keys, inputs.values].map(chunked);
   const logDecay = chunked(inputs.logDecay);
-  const decay = mx.expandDims(mx.exp(mx.cumsum(logDecay, -1)), -1); // of all tokens of the chunk up to each
-  const beta = mx.expandDims(chunked(inputs.beta), -1);
+  const decay = expandDims(exp(cumsum(logDecay, -1)), -1); // of all tokens of the chunk up to each
+  const beta = expandDims(chunked(inputs.beta), -1);
 
   // (…, C, C): how much of what token j added is left at token i, for j up to i.
-  const place = mx.arange(0, C, 1, mx.int32);
-  const isUpTo = (most: number): Tensor => mx.lessEqual(mx.subtract(place.reshape(1, C), place.reshape(C, 1)), most);
+  const place = arange(0, C, 1, int32);
+  const isUpTo = (most: number): Tensor => lessEqual(subtract(place.reshape(1, C), place.reshape(C, 1)), most);
   // Sums of the tokens between alone: a difference of longer sums would lose what is small beside them.
-  const between = mx.cumsum(mx.where(isUpTo(-1), mx.expandDims(logDecay, -1), 0), -2);
-  const left = mx.where(isUpTo(0), mx.exp(between), 0);
-  const seen = mx.multiply(mx.matmul(queries, keys.swapaxes(-1, -2)), left);
-  const bound = mx.multiply(mx.multiply(mx.matmul(keys, keys.swapaxes(-1, -2)), left), beta);
-  const solved = invertUnit(mx.where(isUpTo(-1), bound, 0), C);
+  const between = cumsum(where(isUpTo(-1), expandDims(logDecay, -1), 0), -2);
+  const left = where(isUpTo(0), exp(between), 0);
+  const seen = multiply(matmul(queries, keys.swapaxes(-1, -2)), left);
+  const bound = multiply(multiply(matmul(keys, keys.swapaxes(-1, -2)), left), beta);
+  const solved = invertUnit(where(isUpTo(-1), bound, 0), C);
 
   // What a token adds is `added` less `removed` Sᵀ, with the state S before the chunk.
-  const added = mx.matmul(solved, mx.multiply(values, beta));
-  const removed = mx.matmul(solved, mx.multiply(mx.multiply(keys, beta), decay));
-  const read = mx.multiply(queries, decay);
-  const kept = mx.multiply(keys, mx.expandDims(left.index("...", C - 1, mx.Slice(null)), -1));
-  const whole = decay.index("...", mx.Slice(C - 1, C), mx.Slice(null)); // (B, H, N, 1, 1)
+  const added = matmul(solved, multiply(values, beta));
+  const removed = matmul(solved, multiply(multiply(keys, beta), decay));
+  const read = multiply(queries, decay);
+  const kept = multiply(keys, expandDims(left.index("...", C - 1, Slice(null)), -1));
+  const whole = decay.index("...", Slice(C - 1, C), Slice(null)); // (B, H, N, 1, 1)
   const outputs: Tensor[] = [];
   for (let n = 0; n < N; n++) {
-    const chunk = (x: Tensor): Tensor => x.index(mx.Slice(null), mx.Slice(null), n);
+    const chunk = (x: Tensor): Tensor => x.index(Slice(null), Slice(null), n);
     const before = state.swapaxes(-1, -2);
-    const updates = mx.subtract(chunk(added), mx.matmul(chunk(removed), before));
-    outputs.push(mx.add(mx.matmul(chunk(read), before), mx.matmul(chunk(seen), updates)));
-    state = mx.add(mx.multiply(state, chunk(whole)), mx.matmul(updates.swapaxes(-1, -2), chunk(kept)));
+    const updates = subtract(chunk(added), matmul(chunk(removed), before));
+    outputs.push(add(matmul(chunk(read), before), matmul(chunk(seen), updates)));
+    state = add(multiply(state, chunk(whole)), matmul(updates.swapaxes(-1, -2), chunk(kept)));
   }
-  const all = outputs.length === 1 ? outputs[0] : mx.concatenate(outputs, 2);
-  return { outputs: N * C === T ? all : all.index(mx.Slice(null), mx.Slice(null), mx.Slice(0, T)), state };
+  const all = outputs.length === 1 ? outputs[0] : concatenate(outputs, 2);
+  return { outputs: N * C === T ? all : all.index(Slice(null), Slice(null), Slice(0, T)), state };
 }
 
 /**
@@ -83,15 +91,15 @@ export function applyDeltaRule(
  * row. Each turn makes blocks of twice as many rows: [[A, 0], [L, D]] has the inverse [[A⁻¹, 0], [-D⁻¹ L A⁻¹, D⁻¹]].
  */
 function invertUnit(lower: Tensor, C: number): Tensor {
-  const place = mx.arange(0, C, 1, mx.int32);
-  let inverse: Tensor = mx.eye(C, C, 0, mx.float32);
+  const place = arange(0, C, 1, int32);
+  let inverse: Tensor = eye(C, C, 0, float32);
   for (let size = 1; size < C; size *= 2) {
-    const block = mx.floorDivide(place, size);
+    const block = floorDivide(place, size);
     const [row, column] = [block.reshape(C, 1), block.reshape(1, C)];
     // The block L of each pair: an odd block of rows and the even block of columns before it.
-    const isPair = mx.logicalAnd(mx.equal(row, mx.add(column, 1)), mx.equal(mx.remainder(row, 2), 1));
-    const between = mx.where(isPair, lower, 0);
-    inverse = mx.subtract(inverse, size === 1 ? between : mx.matmul(mx.matmul(inverse, between), inverse));
+    const isPair = logicalAnd(equal(row, add(column, 1)), equal(remainder(row, 2), 1));
+    const between = where(isPair, lower, 0);
+    inverse = subtract(inverse, size === 1 ? between : matmul(matmul(inverse, between), inverse));
   }
   return inverse;
 }
