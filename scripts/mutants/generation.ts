@@ -91,7 +91,7 @@ export const GENERATION = [
   {
     name: "rows of experts stay sorted by expert",
     file: "src/llm/layers/experts.ts",
-    find: "mx.take(y, mx.argsort(order), 0)",
+    find: "mx.take(y, places, 0)",
     replace: "mx.take(y, order, 0)",
     tests: ["tests/llm/models/mlx_lm_families_test.ts"],
   },

@@ -1,6 +1,6 @@
 #version 460
-// coopmat_experts: out[i] = x[left[i]] . w[expert of i] of rows that are sorted by expert, in 16x16x16 matrices; x float16, w (experts, n, k)
-// in any mode of codes, sums float32. Results in float16 stay within its range.
+// coopmat_experts: out[i] = x[left[i]] . w[expert of i] of rows that are sorted by expert, in 16x16x16 matrices. x is float16, w
+// (experts, n, k) has any mode of codes, sums are float32. Results in float16 stay within its range.
 //
 // A workgroup makes a tile of at most ROWS rows of one expert (expert_tiles) times 128 columns, each of four subgroups 32 of them. Both
 // factors go through shared memory, 64 of the depth at a time: w is dequantized on its way there, a column by a thread. The next step's

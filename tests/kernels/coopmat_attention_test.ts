@@ -61,7 +61,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const { page = held } = c;
   const columns = held / page;
   const pages = batch * columns + (c.page ? 1 : 0); // an unused one
-  const tables = Int32Array.from({ length: batch * columns }, (_, i) => (5 * i + 3) % pages);
+  const tables = Int32Array.from({ length: batch * columns }, (_, i) => pages - 1 - i); // each has its own
   // (page or B, Hkv, D / block, rows, block)
   const place = (block: number, pair: number, j: number, d: number): number => {
     const b = Math.floor(pair / kvHeads);

@@ -205,6 +205,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array",
     "src/array/compile",
     "src/array/devices",
+    "src/array/fast",
     "src/array/quantized",
     "src/array/tensor",
     "src/graph",

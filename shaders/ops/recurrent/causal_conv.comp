@@ -1,7 +1,8 @@
 #version 460
-// causal_conv: a convolution of each feature by itself over the last WINDOW tokens, and what it has to remember: out = round(sum over i of
-// inputs[t + i] * weight[f][i] (+ bias[f])) (B, T, F), through silu where SILU, and then the last inputs (B, WINDOW - 1, F). The
-// inputs of a sequence are its `before` (WINDOW - 1, F) and its x (T, F). With `counted`, only so many tokens of x count, and the last
+// causal_conv: a convolution of each feature by itself over the last tokens, and what it has to remember:
+//   out = round(sum over i of inputs[t + i] * weight[f][i] (+ bias[f])) (B, T, F), through silu where SILU,
+//   then the last inputs (B, W - 1, F).
+// The inputs of a sequence are its `before` (W - 1, F) and its x (T, F). With `counted`, only so many tokens of x count, and the last
 // inputs are those before the others.
 //
 // A thread has four features of a row. F is a multiple of 4. Sums are float32, and results are rounded to the dtype of x before silu too.

@@ -1,6 +1,6 @@
 #version 460
-// gated_delta: the gated delta rule token by token. The state S of a head becomes g S + b (v - g S k) k^T, and the output is S q:
-// out = outputs (B, T, H, V), then the last states (B, H, V, K), all float32.
+// gated_delta: the gated delta rule token by token. The state S of a head becomes g S + b (v - g S k) k^T, and the output is S q.
+// out has the outputs (B, T, H, V), then the last states (B, H, V, K), all float32.
 //
 // A workgroup has THREADS / 8 rows of the state of a head, which stay in registers: eight threads share a row. Sums over K meet in
 // shared memory once a token: S q with the new S follows from sums with the old one. The loads of the next token are in flight then.

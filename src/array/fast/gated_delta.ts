@@ -14,12 +14,11 @@ import { zeros } from "../ops/creation.ts";
 import { concatenate, repeat, stack } from "../ops/join.ts";
 import { astype, broadcastTo, expandDims, reshape, sliceNode, squeeze, transpose } from "../ops/movement.ts";
 import { sum } from "../ops/reduce.ts";
-import { log } from "../ops/unary.ts";
+import { log, rsqrt } from "../ops/unary.ts";
 import { scoped } from "../tensor/scope.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { applyDeltaRule } from "./delta_rule.ts";
 import { defineFused } from "./fused.ts";
-import { rmsNorm } from "./fast.ts";
 
 const NAME = "gatedDeltaUpdate";
 
@@ -116,8 +115,8 @@ export interface DeltaUpdate {
 }
 
 /**
- * The rule with queries and keys of length 1, queries divided by the root of Dk too: the outputs (B, T, Hv, Dv) and the last state, float32.
- * `eps` is added to the squares of lengths.
+ * The rule with queries and keys of length 1, queries divided by the root of Dk too; `eps` is added to the squares of lengths. Gives the
+ * outputs (B, T, Hv, Dv) and the last state, float32.
  */
 export function normalizedDeltaUpdate(
   { q, k, v, gamma, beta, state, mask }: DeltaUpdate,
@@ -149,9 +148,8 @@ const deltaNode = defineFused("gatedDelta", ({ attrs, dtype }, ...inputs) => {
 
 /** Queries and keys of length 1, queries divided by the root of their features too. */
 function normalized(q: AnyTensor, k: AnyTensor, eps: number): AnyTensor[] {
-  const inverse = q.shape[3] ** -0.5;
-  const norm = (x: AnyTensor, factor: number): AnyTensor => multiply(rmsNorm(x, null, eps * inverse ** 2), factor);
-  return [norm(q, inverse ** 2), norm(k, inverse)];
+  const unit = (x: AnyTensor): AnyTensor => multiply(x, rsqrt(add(sum(multiply(x, x), -1, true), eps)));
+  return [multiply(unit(q), q.shape[3] ** -0.5), unit(k)];
 }
 
 type Rule = (
