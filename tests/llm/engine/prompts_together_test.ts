@@ -162,8 +162,10 @@ for (const device of DEVICES) {
           // streamGenerate has no such keys and values: the oracle is an engine that has one request at a time.
           for (const [i, request] of requests.entries()) {
             await using alone = new mx.lm.Engine(model, loaded.tokenizer, { kvBytes: 4 * tinyPage(device), kvBits });
-            // A number between two codes becomes either of them after a rounding.
-            assertAlike(served[i], await take(alone.add(request)), `request ${i}`, 2 ** -6);
+            // A number between two codes becomes either of them after a rounding, of which matrix units have more. The codes themselves
+            // move these log probabilities by up to 0.26.
+            const limit = hasMatrices(device) ? 2 ** -4 : 2 ** -6;
+            assertAlike(served[i], await take(alone.add(request)), `request ${i}`, limit);
           }
         } else {
           for (const [i, request] of requests.entries()) {
