@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xee36a68d;
+export const ABI_HASH = 0x0a59eb0b;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

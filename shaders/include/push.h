@@ -205,7 +205,6 @@ struct RopePush {
 struct AttentionPush {
     uint batch;
     uint heads;
-    uint kv_heads;
     uint q_len;
     uint kv_len;
     float scale;

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xee36a68d;
+export const ABI_HASH = 0x0a59eb0b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -340,9 +340,9 @@ export const KERNELS = {
   },
   attention: {
     id: 44, push: "AttentionPush", needs: "", wasm: true,
-    buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w"],
+    buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w", "sinks:r?"],
     columns: [],
-    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK", "WINDOW"],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK", "WINDOW", "GROUP", "HAS_SINKS", "DTYPE_SINKS"],
   },
   attention_stats: {
     id: 45, push: "AttentionVjpPush", needs: "", wasm: true,
@@ -460,9 +460,9 @@ export const KERNELS = {
   },
   attention_merge: {
     id: 64, push: "AttentionMergePush", needs: "", wasm: false,
-    buffers: ["parts:r", "stats:r", "out:w"],
+    buffers: ["parts:r", "stats:r", "out:w", "sinks:r?"],
     columns: [],
-    spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
+    spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT", "SINKS", "DTYPE_SINKS"],
   },
   sample_best: {
     id: 65, push: "SamplePush", needs: "", wasm: false,
@@ -1193,7 +1193,6 @@ export const PUSH = {
   AttentionPush: [
     { name: "batch", type: "u32", count: 1 },
     { name: "heads", type: "u32", count: 1 },
-    { name: "kv_heads", type: "u32", count: 1 },
     { name: "q_len", type: "u32", count: 1 },
     { name: "kv_len", type: "u32", count: 1 },
     { name: "scale", type: "f32", count: 1 },

@@ -203,6 +203,8 @@ export interface OpAttrs {
   copyPages: { readonly donate: boolean };
   /** inputs (pool, table int32 (B, P)): the positions of the pages of each sequence, (B, H, P * PAGE, D), floats out of codes. */
   gatherPages: Record<never, never>;
+  /** The inputs of attention, then sinks (Hq,): one more score for each head, which has no value. */
+  sinkAttention: OpAttrs["attention"];
   /**
    * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y; the result is float32 (B, Hq, Tq, 2). The first
    * number is the log of the sum of each row's exponentials, Infinity if the row sees no key. The second is the dot product of y and
@@ -231,13 +233,14 @@ export interface OpAttrs {
   /** inputs (x (rows, chosen, features), choice, the arrays of down[, bias (experts, outputs)]): (rows, outputs). */
   expertSum: ExpertFormat & { readonly hasBias: boolean };
   /**
-   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)[, mask bool (B, T)]): (length,), outputs (B, T,
-   * H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their lengths first.
+   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)[, mask bool (B, T)]): (length,). It has the
+   * outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
+   * lengths first.
    */
   gatedDelta: { readonly decays: boolean; readonly normEps: number; readonly hasMask: boolean };
   /**
-   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]): (length,), results (B, T, F) and
-   * then the last inputs (B, W - 1, F).
+   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]): (length,). It has the results (B, T,
+   * F) and then the last inputs (B, W - 1, F).
    */
   causalConv: { readonly silu: boolean; readonly hasBias: boolean; readonly hasCounted: boolean };
   /**

@@ -30,6 +30,8 @@ interface AttentionCase {
   readonly mask?: "none" | "causal" | "bool" | "add";
   /** The last keys that a query sees of those that it sees otherwise. */
   readonly window?: number;
+  /** One more score for each head, which has no value. */
+  readonly sinks?: readonly number[];
   /** Value in `lengths`, or one a batch row. */
   readonly length?: number | readonly number[];
   readonly types?: readonly [q: Type, kv: Type, out: Type];
@@ -106,9 +108,10 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
           }
           scores.push(dot * scale + (mask === "add" ? added[at] : 0));
         }
-        const most = Math.max(...scores, -1e300);
+        const sink = c.sinks?.[h] ?? -Infinity;
+        const most = Math.max(...scores, sink, -1e300);
         const weights = scores.map((s) => Math.exp(s - most));
-        const sum = weights.reduce((x, y) => x + y, 0);
+        const sum = weights.reduce((x, y) => x + y, Math.exp(sink - most));
         for (let d = 0; d < vDim && sum > 0; d++) {
           let total = 0;
           for (let j = 0; j < length; j++) total += weights[j] * vv[b * vs[0] + g * vs[1] + j * vs[2] + d];
@@ -121,6 +124,7 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
   if (mask === "bool") buffers.mask_or_pages = kept;
   if (mask === "add") buffers.mask_or_pages = added;
   if (lengths) buffers.lengths = Int32Array.from(lengths);
+  if (c.sinks) buffers.sinks = Float32Array.from(c.sinks);
   check(
     backend,
     "attention",
@@ -136,11 +140,13 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
         DTYPE_MASK: mask === "bool" ? BOOL : F32.code,
         HAS_LENGTHS: Math.min(2, lengths?.length ?? 0),
         WINDOW: c.window ?? 0,
+        GROUP: heads / kvHeads,
+        HAS_SINKS: c.sinks ? 1 : 0,
+        DTYPE_SINKS: F32.code,
       },
       push: {
         batch,
         heads,
-        kv_heads: kvHeads,
         q_len: qLen,
         kv_len: kvLen,
         scale,
@@ -204,11 +210,10 @@ test("attention() keeps infinities among float16 values", (backend) => {
     v[40 * dim + 3] = Infinity;
     const out = new Float32Array(heads * qLen * dim);
     runKernel(backend, "attention", {
-      spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code },
+      spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code, GROUP: 2 },
       push: {
         batch: 1,
         heads,
-        kv_heads: 1,
         q_len: qLen,
         kv_len: kvLen,
         scale: 0.25,
@@ -229,11 +234,10 @@ test("attention() leaves nothing of one call to the next", (backend) => {
   const out = new Float32Array(2 * qLen * dim);
   const rows = [0, 0, dim];
   runKernel(backend, "attention", {
-    spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code },
+    spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code, GROUP: 2 },
     push: {
       batch: 1,
       heads: 2,
-      kv_heads: 1,
       q_len: qLen,
       kv_len: kvLen,
       q_strides: rows,
@@ -282,6 +286,14 @@ test("attention() gives each query no more than the last keys of a window", (bac
   attention(backend, { ...some, qLen: 6, kvLen: 20, length: 4, mask: "causal", window: 2 }, 64); // the first two see nothing
   attention(backend, { ...some, qLen: 3, kvLen: 6, length: 0, window: 2 }, 64);
   attention(backend, { ...some, qLen: 2, kvLen: 5000, mask: "causal", window: 100 }, 64);
+});
+
+test("attention() counts a sink of each head", (backend) => {
+  const some = { heads: 4, kvHeads: 2, dim: 16, sinks: [0, 40, -3, -Infinity] } as const;
+  attention(backend, { ...some, qLen: 1, kvLen: 90, length: 70, always: true }, 64);
+  attention(backend, { ...some, batch: 2, qLen: 13, kvLen: 90, mask: "causal", window: 33 }, 64);
+  attention(backend, { ...some, qLen: 3, kvLen: 6, length: 0 }, 64); // sinks alone
+  attention(backend, { ...some, qLen: 20, kvLen: 40, mask: "bool", types: [F16, F16, F16] }, 64);
 });
 
 test("attention() walks over a long cache", (backend) => {

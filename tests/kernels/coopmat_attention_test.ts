@@ -40,6 +40,8 @@ interface AttentionCase {
   readonly interleaved?: boolean;
   /** Workgroups that share the keys; the output then lies as (B, T, H, D). */
   readonly splits?: number;
+  /** One more score for each head, which has no value; only with splits. */
+  readonly sinks?: readonly number[];
 }
 
 /** Keys or values as a cache has them: of uint8 as codes, where NaN is as large as a code can be. */
@@ -124,9 +126,15 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   });
   if (splits > 1) {
     runKernel(backend, "attention_merge", {
-      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: outDtype.code },
+      spec: {
+        SPLITS: splits,
+        DIM: dim,
+        DTYPE_OUT: outDtype.code,
+        SINKS: c.sinks?.length ?? 0,
+        DTYPE_SINKS: float32.code,
+      },
       push: { rows: batch * qLen * heads },
-      buffers: { parts, stats, out },
+      buffers: { parts, stats, out, ...(c.sinks && { sinks: Float32Array.from(c.sinks) }) },
       items: q.length / 4,
     });
   }
@@ -143,8 +151,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
           for (let d = 0; d < dim; d++) dot += q[from + d] * k[place(blocks[0], pair, j, d)];
           weights[j] = j < seen - (c.window ?? Infinity) ? -Infinity : dot * scale;
         }
-        const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), -Infinity);
-        let sum = 0;
+        const sink = c.sinks?.[h] ?? -Infinity;
+        const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), Math.max(sink, -1e300));
+        let sum = Math.exp(sink - most);
         for (let j = 0; j < seen; j++) sum += weights[j] = Math.exp(weights[j] - most);
         const to = b * os[0] + h * os[1] + i * os[2];
         for (let j = 0; j < seen; j++) {
@@ -236,6 +245,11 @@ for (const dim of [64, 128]) {
       }
       run(backend, { batch: 2, heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, page: 64, kv, q: float32 });
       run(backend, { batch: 2, heads: 4, kvHeads: 2, qLen: 17, kvLen: 700, capacity: 768, page: 64, kv, splits: 3 });
+    }, [...needs, "attention_merge"]);
+    kernelTest(`${kernel}() and attention_merge() count a sink of each head`, (backend) => {
+      const sinks = [0, 3, -2, 40, -Infinity, 1];
+      run(backend, { heads: 4, kvHeads: 2, qLen: 17, kvLen: 17, splits: 2, sinks: sinks.slice(0, 4) });
+      run(backend, { batch: 2, heads: 6, kvHeads: 2, qLen: 33, kvLen: 300, capacity: 512, splits: 3, sinks });
     }, [...needs, "attention_merge"]);
     kernelTest(`${kernel}() shares keys among workgroups`, (backend) => {
       for (const splits of [2, 3, 8]) {

@@ -6,7 +6,8 @@
 // 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing;
 // a row with no key left gives 0. Where spec constant 9, PAGE, is not 0, positions are in pages of so many.
 // Buffer 3 then has the kv_len / PAGE pages of each batch row and no mask. Pages of uint8 have codes (kv_codes.h). Where spec constant 12,
-// WINDOW, is not 0, a query sees the last WINDOW of the keys that it sees otherwise.
+// WINDOW, is not 0, a query sees the last WINDOW of the keys that it sees otherwise. Spec constant 13, GROUP, is the number of query heads
+// that share a kv head. Where 14, HAS_SINKS, is not 0, buffer 6 has one more score for each head, which has no value.
 
 #include "attention/attention_codes.h"
 #include "attention/attention_half.h"
@@ -117,8 +118,8 @@ static bool run_block(Block *b, bool split) {
         for (uint32_t d = 0; d < dim; d++) b->q[i][d] *= p->scale;
         if (b->split) to_split_order(b->q[i], dim);
         if (b->coded) swap_code_order(b->q[i], dim);
-        b->most[i] = NEGATIVE_INFINITY;
-        b->sum[i] = 0;
+        b->most[i] = spec[14] ? load_float(b->call->buffer[6], b->head[i], spec[15]) : NEGATIVE_INFINITY;
+        b->sum[i] = b->most[i] > NEGATIVE_INFINITY;
         last_query = b->query[i] > last_query ? b->query[i] : last_query;
     }
     // Beyond the last query's last key a causal block sees nothing.
@@ -172,12 +173,12 @@ static bool run_block(Block *b, bool split) {
 }
 
 // Rows of a kv head: its query heads for the first query, then for the next.
-static uint32_t rows_of(const struct AttentionPush *p) { return p->kv_heads ? p->heads / p->kv_heads * p->q_len : 0; }
+static uint32_t rows_of(const Call *call, const struct AttentionPush *p) { return call->spec[13] * p->q_len; }
 
 // A chunk is a block: some rows of one kv head of one batch row.
 uint32_t chunks_attention(const Call *call) {
     PUSH(AttentionPush);
-    return p->batch * p->kv_heads * ((rows_of(p) + ROWS - 1) / ROWS);
+    return p->batch * (p->heads / call->spec[13]) * ((rows_of(call, p) + ROWS - 1) / ROWS);
 }
 
 void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
@@ -188,12 +189,12 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     b.p = p;
     b.length = p->kv_len;
     uint32_t has_lengths = call->spec[8];
-    uint32_t rows = rows_of(p), blocks = (rows + ROWS - 1) / ROWS, group = p->heads / p->kv_heads;
+    uint32_t rows = rows_of(call, p), blocks = (rows + ROWS - 1) / ROWS, group = call->spec[13], kv_heads = p->heads / group;
     __builtin_memset(b.scores, 0, sizeof b.scores);
     for (; chunk < last; chunk++) {
         uint32_t first = chunk % blocks * ROWS;
-        b.kv_head = chunk / blocks % p->kv_heads;
-        b.batch = chunk / blocks / p->kv_heads;
+        b.kv_head = chunk / blocks % kv_heads;
+        b.batch = chunk / blocks / kv_heads;
         b.rows = min_u32(ROWS, rows - first);
         b.pages = page ? (Pages){(const int32_t *)call->buffer[3] + (size_t)b.batch * (p->kv_len / page), page} : (Pages){0};
         if (has_lengths) {

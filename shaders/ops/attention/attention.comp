@@ -5,7 +5,7 @@
 //   scores    a thread a key: its dot products with all queries
 //   softmax   a subgroup a query: running maximum and sum, scores become weights
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
-// Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
+// Query head h reads kv head h / GROUP. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
 // clamped to 0..kv_len. Where PAGE is not 0, positions are in pages of so many. Then the
 // kv_len / PAGE pages of each batch row are in the place of a mask. Features may lie in blocks of K_BLOCK and V_BLOCK,
 // multiples of 4. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8. Where WINDOW is not 0, a query sees the last WINDOW
@@ -15,7 +15,7 @@
 // over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 6
+#define BUFFERS 7
 #define PUSH AttentionPush
 #include "include/common.glsl"
 
@@ -31,6 +31,9 @@ layout(constant_id = 9) const uint PAGE = 0;
 layout(constant_id = 10) const uint K_BLOCK = 0; // 0: all features of a position lie together
 layout(constant_id = 11) const uint V_BLOCK = 0;
 layout(constant_id = 12) const uint WINDOW = 0; // only without a mask, or with the causal one
+layout(constant_id = 13) const uint GROUP = 1; // query heads that share a kv head
+layout(constant_id = 14) const uint HAS_SINKS = 0; // one more score for each head, which has no value
+layout(constant_id = 15) const uint DTYPE_SINKS = DTYPE_F32;
 
 #include "include/vec4.glsl"
 #include "include/vector.glsl"
@@ -81,8 +84,8 @@ void load_queries(uint queries) {
         q_rows[i / 4][i % 4] = d < HEAD_DIM ? load_float(q, d, DTYPE_Q) * pc.p.scale : 0.0;
     }
     if (gl_LocalInvocationID.x < queries) {
-        row_most[gl_LocalInvocationID.x] = LOWEST;
-        row_sum[gl_LocalInvocationID.x] = 0.0;
+        row_most[gl_LocalInvocationID.x] = HAS_SINKS != 0 ? max(load_float(pc.address[6], head, DTYPE_SINKS), LOWEST) : LOWEST;
+        row_sum[gl_LocalInvocationID.x] = HAS_SINKS != 0 ? 1.0 : 0.0;
     }
 }
 
@@ -228,7 +231,7 @@ void main() {
     query0 = group % blocks * QUERIES;
     head = group / blocks % pc.p.heads;
     batch = group / blocks / pc.p.heads;
-    uint kv_head = head / (pc.p.heads / pc.p.kv_heads);
+    uint kv_head = head / GROUP;
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     if (PAGE != 0) kv_pages = pc.address[3] + uint64_t(batch) * (pc.p.kv_len / PAGE * 4);
     k_address = kv_head_address(pc.address[1], pc.p.k_strides, batch, kv_head);

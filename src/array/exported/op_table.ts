@@ -524,6 +524,16 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       return found !== undefined && sameShape(shape, found);
     },
   },
+  sinkAttention: {
+    inputs: [4, 6],
+    attrs: ATTENTION,
+    fits({ shape, dtype }, attrs, [q, k, v, ...rest]) {
+      const sinks = rest.pop()!;
+      const found = attentionShape(attrs, dtype, [q, k, v], rest);
+      return found !== undefined && sameShape(shape, found) && isKernelFloat(sinks.dtype) &&
+        sameShape(sinks.shape, [q.shape[1]]);
+    },
+  },
   attentionStats: {
     inputs: [4, 6],
     attrs: ATTENTION,

@@ -341,11 +341,20 @@ export function scaledDotProductAttention<Q extends TensorLike, K extends Tensor
   if (sink && !sameShape(sink.shape, [heads])) {
     throw new ShapeError(`${name}() expected sinks of shape (${heads},): found ${formatShape(sink.shape)}`);
   }
+  if (sink && softcap === undefined && fits) {
+    return sinkAttentionNode([...inputs, sink], [batch, heads, qLen, vDim], dtype, attrs);
+  }
   return scoped(
     "scaledDotProductAttention",
     (): AnyTensor => attentionInBlocks(inputs.map(wrap), attrs, dtype, sink && wrap(sink), softcap),
   );
 }
+
+const sinkAttentionNode = defineFused(
+  "sinkAttention",
+  ({ attrs, dtype }, ...inputs) =>
+    attentionInBlocks(inputs.slice(0, -1), attrs, dtype, inputs[inputs.length - 1], undefined),
+);
 
 const attentionNode = defineFused(
   "attention",

@@ -105,8 +105,8 @@ export class Attention extends Module {
     const q = queryGrowth ? grown(rotated, queryGrowth, pass) : rotated;
     const held = this.#keysValues(own, cache, pass);
     const { keys, values, lengths, ring } = held;
-    // Sinks and bounds have no kernel, and a ring has an order of its own: a mask is computed once for all layers.
-    const isMasked = this.sinks !== undefined || scoreCap !== undefined || ring !== undefined;
+    // Bounds have no kernel, and a ring has an order of its own: a mask is computed once for all layers.
+    const isMasked = scoreCap !== undefined || ring !== undefined;
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: scoreScale,
       ...(isMasked ? { mask: pass.mask(window, held) } : pass.seen(window)),

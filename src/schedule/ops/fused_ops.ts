@@ -16,7 +16,7 @@ import type { Lowering } from "../plan/context.ts";
 import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { choiceKernel, expertChoice, expertKernel, expertSum, expertUnits } from "./experts.ts";
-import { attention } from "./matmul/matmul.ts";
+import { attention, sinkAttention } from "./matmul/matmul.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { appendPages, copyPages, gatherPages } from "./pages.ts";
 import { randomWords } from "./random.ts";
@@ -148,6 +148,11 @@ function logprobs(l: Lowering, node: Node, inputs: Inputs): Value {
   return out;
 }
 
+/** The kernel of attention, if it knows the sizes of heads. */
+function attentionKernel({ inputs: [q, , v] }: Node): KernelName | undefined {
+  return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
+}
+
 /** All fused ops. */
 export const FUSED_OPS = {
   rmsNorm: { kernel: () => "rms_norm", rule: rmsNorm },
@@ -155,12 +160,8 @@ export const FUSED_OPS = {
   normVjp: { kernel: () => "norm_vjp", rule: normVjp },
   normWeightVjp: { kernel: () => "norm_weight_vjp", rule: normWeightVjp },
   rope: { kernel: () => "rope", rule: rope },
-  attention: {
-    kernel({ inputs: [q, , v] }) {
-      return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
-    },
-    rule: attention,
-  },
+  attention: { kernel: attentionKernel, rule: attention },
+  sinkAttention: { kernel: attentionKernel, rule: sinkAttention },
   attentionStats: { kernel: vjpKernel("attention_stats"), rule: attentionStats },
   attentionQueryVjp: { kernel: vjpKernel("attention_vjp_queries"), rule: attentionQueryVjp },
   attentionKeyVjp: { kernel: vjpKernel("attention_vjp_keys"), rule: attentionKeyVjp },

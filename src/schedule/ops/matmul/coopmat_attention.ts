@@ -9,7 +9,7 @@ import type { Backend } from "../../../backend/backend.ts";
 import type { KernelName } from "../../../backend/kernels.ts";
 import { type Dtype, float16, float32 } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
-import { attrsOf, type Node } from "../../../graph/node.ts";
+import type { Node, OpAttrs } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
@@ -50,6 +50,14 @@ export function attentionKernel(
   return ATTENTIONS[dim]?.find((kernel) => kernel.rows === suits?.rows);
 }
 
+/** What an attention may have besides queries, keys and values. */
+export interface AttentionExtras {
+  /** int32: keys that count, one number for all or one for each batch row. */
+  readonly lengths: Value | undefined;
+  /** One more score for each query head, (H,), which has no value. */
+  readonly sinks: Value | undefined;
+}
+
 /** Operands of {@link emitMatrixAttention}. */
 export interface MatrixAttention {
   /** (B, H, T, D) */
@@ -63,6 +71,8 @@ export interface MatrixAttention {
   readonly causal: boolean;
   /** How many of those a query sees, the last ones; default all. */
   readonly window?: number;
+  /** One more score for each query head, (H,), which has no value. */
+  readonly sinks?: Value;
   readonly scale: number;
   /** Of the result. */
   readonly dtype: Dtype;
@@ -128,7 +138,8 @@ export function emitMatrixAttention(
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
   const tiles = Math.ceil(queries * heads / kvHeads / choice.rows);
-  const splits = splitsOf(l.backend, kvHeads * tiles * batch, rows);
+  // Sinks count where parts are merged, so there are parts then.
+  const splits = Math.max(a.sinks ? 2 : 1, splitsOf(l.backend, kvHeads * tiles * batch, rows));
   const [parts, stats] = splits > 1
     ? [dim, 2].map((width) => l.temporary([splits, batch, queries, heads, width], float32))
     : [];
@@ -164,17 +175,26 @@ export function emitMatrixAttention(
     },
     workgroups: [kvHeads, tiles, splits * batch],
   });
-  if (parts) mergeParts(l, parts, stats, out);
+  if (parts) mergeParts(l, parts, stats, out, a.sinks);
   return out;
 }
 
-/** Adds up what workgroups made of parts of the keys: float32 (splits, …, D), with the largest score and the sum of weights of each row. */
-export function mergeParts(l: Lowering, parts: Value, stats: Value, out: Value): void {
+/**
+ * Adds up what workgroups made of parts of the keys: float32 (splits, …, heads, D), with the largest score and the sum of weights of each
+ * row. Sinks (heads,) are scores that have no value.
+ */
+export function mergeParts(l: Lowering, parts: Value, stats: Value, out: Value, sinks?: Value): void {
   const [splits] = parts.shape;
   const dim = parts.shape[parts.shape.length - 1];
   const rows = sizeOf(parts.shape) / splits / dim;
-  l.emit("attention_merge", [parts, stats, out], {
-    spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: out.dtype.code },
+  l.emit("attention_merge", [parts, stats, out, sinks], {
+    spec: {
+      SPLITS: splits,
+      DIM: dim,
+      DTYPE_OUT: out.dtype.code,
+      SINKS: sinks ? sizeOf(sinks.shape) : 0,
+      DTYPE_SINKS: (sinks?.dtype ?? float32).code,
+    },
     push: { rows },
     workgroups: l.groups(rows * dim / 4),
   });
@@ -184,12 +204,12 @@ export function mergeParts(l: Lowering, parts: Value, stats: Value, out: Value):
 export function matrixAttention(
   l: Lowering,
   node: Node,
+  { scale, mask, window }: OpAttrs["attention"],
   inputs: readonly Value[],
-  lengths: Value | undefined,
+  { lengths, sinks }: AttentionExtras,
 ): Value | undefined {
-  const { scale, mask, window } = attrsOf(node, "attention");
   if (mask !== "causal" && mask !== "none") return undefined;
   const [q, keys, values] = inputs.map((x) => x.pages ? x : l.rows(x));
   const dtype = l.asHalf.has(node) ? float16 : node.dtype;
-  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", window, scale, dtype });
+  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", window, sinks, scale, dtype });
 }

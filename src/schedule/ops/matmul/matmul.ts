@@ -8,11 +8,11 @@ import type { Backend } from "../../../backend/backend.ts";
 import * as k from "../../../backend/kernels.ts";
 import { float32 } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
-import { attrsOf, type Node } from "../../../graph/node.ts";
+import { attrsOf, type Node, type OpAttrs } from "../../../graph/node.ts";
 import { broadcastStrides, collapse, isContiguous, type Shape, sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import { type Pages, type Value, view } from "../../plan/value.ts";
-import { matrixAttention } from "./coopmat_attention.ts";
+import { type AttentionExtras, matrixAttention } from "./coopmat_attention.ts";
 import { pagedAttention } from "./paged_attention.ts";
 import type { Dispatch } from "../../plan/builder.ts";
 import { denseOperand, emitDense, emitTerms, suitsMatrices, suitsTerms } from "./coopmat_dense.ts";
@@ -226,12 +226,32 @@ function readsBlocks(backend: Backend, { dtype, offset, strides, blocks }: Value
 
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
-  const { scale, mask: mode, hasLengths, window = 0 } = attrsOf(node, "attention");
-  const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
-  if (sizeOf(node.shape) > 0) {
-    const emitted = pagedAttention(l, node, inputs, lengths) ?? matrixAttention(l, node, inputs, lengths);
-    if (emitted) return emitted;
-  }
+  const attrs = attrsOf(node, "attention");
+  const lengths = attrs.hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const paged = sizeOf(node.shape) > 0 ? pagedAttention(l, node, inputs, lengths) : undefined;
+  return paged ?? emitAttention(l, node, attrs, inputs, { lengths, sinks: undefined });
+}
+
+/** Scaled dot-product attention of heads that have one more score each, which has no value. The last input has them. */
+export function sinkAttention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const attrs = attrsOf(node, "sinkAttention");
+  const sinks = l.contiguous(inputs[inputs.length - 1]);
+  const lengths = attrs.hasLengths ? l.contiguous(inputs[inputs.length - 2]) : undefined;
+  return emitAttention(l, node, attrs, inputs.slice(0, -1), { lengths, sinks });
+}
+
+/** Attention by the kernel that suits its sizes. */
+function emitAttention(
+  l: Lowering,
+  node: Node,
+  attrs: OpAttrs["attention"],
+  inputs: readonly Value[],
+  extras: AttentionExtras,
+): Value {
+  const { scale, mask: mode, window = 0 } = attrs;
+  const { lengths, sinks } = extras;
+  const onMatrices = sizeOf(node.shape) > 0 ? matrixAttention(l, node, attrs, inputs, extras) : undefined;
+  if (onMatrices) return onMatrices;
   const pages = sharedPages(l.backend, mode, inputs);
   const blockOf = ({ blocks }: Value): number => pages ? blocks?.size ?? 0 : 0;
   const readable = (x: Value): Value => {
@@ -244,7 +264,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
   const out = l.temporary(node.shape, node.dtype);
   const [batch, heads, qLen, vDim] = node.shape;
   if (sizeOf(node.shape) === 0) return out;
-  l.emit("attention", [q, kk, v, pages ? l.contiguous(pages.table) : mask, lengths, out], {
+  l.emit("attention", [q, kk, v, pages ? l.contiguous(pages.table) : mask, lengths, out, sinks], {
     spec: {
       HEAD_DIM: q.shape[3],
       V_DIM: vDim,
@@ -258,11 +278,13 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       K_BLOCK: blockOf(inputs[1]),
       V_BLOCK: blockOf(inputs[2]),
       WINDOW: window,
+      GROUP: heads / kk.shape[1],
+      HAS_SINKS: sinks ? 1 : 0,
+      DTYPE_SINKS: (sinks?.dtype ?? float32).code,
     },
     push: {
       batch,
       heads,
-      kv_heads: kk.shape[1],
       q_len: qLen,
       kv_len: kk.shape[2],
       scale,
