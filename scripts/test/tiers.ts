@@ -110,7 +110,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10, turns: 3 },
   {
     files:
-      /^tests\/llm\/(engine\/(choice|engine_refusals|prompts_together)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
+      /^tests\/llm\/(engine\/(choice|engine_refusals|prompts_together|window_pages)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 5,

@@ -60,6 +60,11 @@ export class DeviceFacts {
     return this.#backend.limits.concurrent;
   }
 
+  /** Most bytes of an array. */
+  get maxBufferBytes(): number {
+    return this.#backend.limits.maxBufferBytes;
+  }
+
   /** The layout of a key/value cache for one sequence of a decoder, of matrices of some formats, that the device reads fastest. */
   kvLayout(sizes: DecoderSizes, features: DecoderFeatures, formats: readonly CodeFormat[]): KvLayout {
     return kvLayoutFor(this.#backend, sizes, features, formats);

@@ -65,6 +65,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/turn.ts",
   ],
   "src/llm/engine": [
+    "src/llm/engine/pages",
     "src/llm/generation",
     "src/llm/decode",
     "src/llm/sampling",
@@ -229,6 +230,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/file.ts",
     "ffi/turn.ts",
   ],
+  "src/llm/engine/pages": ["src/llm/kv"],
   "src/llm/kv": [
     "src/llm/config",
     "src/llm/error.ts",
@@ -427,7 +429,6 @@ export const FORBIDDEN = [
   { from: "src/array/", to: "src/schedule/decoder/", why: "DeviceFacts.kvLayout() says how caches lie" },
   { from: "src/array/compile/", to: "src/schedule/ops/", why: "DeviceFacts says what a device does well" },
   { from: "src/llm/engine/scheduler.ts", to: "src/array/", why: "the scheduler knows no device" },
-  { from: "src/llm/engine/page_manager.ts", to: "src/array/", why: "the scheduler knows no device" },
-  { from: "src/llm/engine/prefix_tree.ts", to: "src/array/", why: "the scheduler knows no device" },
+  { from: "src/llm/engine/pages/", to: "src/array/", why: "the scheduler knows no device" },
   { from: "src/llm/mod.ts", to: "src/array/compile/", why: "what runs steps is no part of mx.lm" },
 ] as const;

@@ -7,7 +7,7 @@
 import { type Dtype, int32 } from "../../graph/dtype.ts";
 import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../graph/kv_layout.ts";
 import { makeNode } from "../../graph/node.ts";
-import type { Shape } from "../../graph/shape.ts";
+import { contiguousStrides, type Shape } from "../../graph/shape.ts";
 import { updateSlice } from "../ops/slice_update.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 
@@ -27,6 +27,19 @@ export function splitSlab(array: Tensor): Tensor[] {
     part.stored = { storage, offset: offset + i * stride, strides };
     return wrap(part);
   });
+}
+
+/**
+ * An evaluated, contiguous array as another one of as many elements in the same memory. A loop whose state has both must use other
+ * elements of each.
+ */
+export function inSameMemory(array: Tensor, shape: Shape): Tensor {
+  const { stored, dtype } = nodeOf(array);
+  const view = makeNode("stored", [], shape, dtype, {});
+  const { storage, offset } = stored!;
+  storage.retain();
+  view.stored = { storage, offset, strides: contiguousStrides(shape) };
+  return wrap(view);
 }
 
 /** Positions (B, H, T, D) written in place into a cache's buffer, from row `start` (1,) or positions (B, 1) on: the new buffer. */

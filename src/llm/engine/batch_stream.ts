@@ -85,10 +85,12 @@ class Batch implements AsyncDisposable {
   ) {
     this.#options = options;
     this.#left = requests.length;
+    const prefillStepSize = chunkLength(model, requests[0].settings);
+    const positions = requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1);
     this.#core = new EngineCore(model, {
-      ...batchSizesOf(model, requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1)),
+      ...batchSizesOf(model, positions, prefillStepSize),
       tokenBudget: Infinity,
-      prefillStepSize: chunkLength(model, requests[0].settings),
+      prefillStepSize,
       processors: requests[0].settings.processors, // with bias and penalties, which all have in common
       pace: () => this.responses.drained(),
     });

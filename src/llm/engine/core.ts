@@ -30,7 +30,8 @@ const MAX_DEPTH = 2;
 
 /** What a core may use, and what its requests have in common. */
 export interface CoreOptions
-  extends Omit<SchedulerOptions, "pageSize" | "maxPrefixPages" | "maxPrompts" | "maxTogether" | "prefillTile"> {
+  extends
+    Omit<SchedulerOptions, "pageSize" | "groups" | "maxPrefixPages" | "maxPrompts" | "maxTogether" | "prefillTile"> {
   /** The dtype of the pages; default that of the model. */
   readonly kvDtype?: Dtype;
   /** Change the logits of all requests, which then have one context size, after bias and penalties of their own. Default none. */
@@ -70,13 +71,14 @@ export class EngineCore implements AsyncDisposable {
     this.#model = model;
     this.#scheduler = new Scheduler({
       ...options,
+      ...(sizes.groups && { groups: sizes.groups }),
       pageSize: PAGE,
       maxPrompts: model.attendsInPages ? Infinity : 1,
       maxTogether: model.device.maxPreciseRows, // so that the tokens of a request do not depend on its company
       prefillTile: tileOf(model.device),
     });
     const { pages, slots = 0 } = options;
-    this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages, slots });
+    this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages, slots }, model.device.name);
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
     this.#pace = pace;
   }
@@ -91,7 +93,7 @@ export class EngineCore implements AsyncDisposable {
     return this.#scheduler.waiting;
   }
 
-  /** Pages in use by requests and kept prefixes. */
+  /** Units of memory in use by requests and kept prefixes. */
   get usedPages(): number {
     return this.#scheduler.usedPages;
   }

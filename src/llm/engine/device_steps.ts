@@ -11,6 +11,7 @@ import { copyPages } from "../../array/fast/pages.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Buffers } from "../kv/cache.ts";
+import type { LayerPlace } from "../kv/page_groups.ts";
 import { PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
@@ -25,8 +26,8 @@ export interface PromptState extends Buffers {
   readonly last: Tensor;
   /** int32 (n,): position of the first token of each tile. */
   readonly position: Tensor;
-  /** int32 (n, P): the pages of its sequence. */
-  readonly table: Tensor;
+  /** int32 (n, P): the pages of its sequence, for each group of layers. */
+  readonly tables: readonly Tensor[];
   /** int32 (n,): its slot of recurrent states. */
   readonly slots: Tensor;
   /** (m, V), where logits are wanted. */
@@ -35,35 +36,45 @@ export interface PromptState extends Buffers {
 
 /** The state of a copy of pages. */
 export interface CopyState extends Buffers {
-  /** int32 (n,): page from[i] is copied to page to[i]. */
-  readonly from: Tensor;
-  readonly to: Tensor;
+  /** int32 (1,), for each group of layers: page `from` is copied to page `to`. */
+  readonly from: readonly Tensor[];
+  readonly to: readonly Tensor[];
 }
 
-/** Copies slot from[i] of recurrent states to slot to[i], in all layers. */
+/** Copies a slot of recurrent states to another, in all layers. */
 export function copyStatesStep(now: CopyState): CopyState {
-  return { ...now, states: now.states!.map((state) => writeRows(state, mx.take(state, now.from, 0), now.to)) };
+  const { from: [from], to: [to] } = now;
+  return { ...now, states: now.states!.map((state) => writeRows(state, mx.take(state, from, 0), to)) };
 }
 
-/** Copies pages in all layers. */
+/** Copies a page in all layers. */
 export function copyStep(now: CopyState): CopyState {
-  const copied = (arrays: Buffers["keys"]): Tensor[] =>
-    unstacked(arrays).map((pool) => copyPages(pool, now.from, now.to));
+  const { from, to } = now;
+  const copied = (arrays: Buffers["keys"]): Tensor[] => {
+    const pools = unstacked(arrays);
+    const groupOf = (i: number): number => Math.floor(i * from.length / pools.length);
+    return pools.map((pool, i) => copyPages(pool, from[groupOf(i)], to[groupOf(i)]));
+  };
   return { ...now, keys: copied(now.keys), values: copied(now.values) };
+}
+
+/** The group and the slot of each layer; undefined where layers have one group. */
+function placesOf(model: DecodingModel): readonly LayerPlace[] | undefined {
+  return model.poolSizes().groups?.places;
 }
 
 /** Reads tokens of prompts into pages; where logits are wanted, those after the last ones. */
 export function promptStep(model: DecodingModel, now: PromptState): PromptState {
-  const { ids, position, table, slots, last } = now;
+  const { ids, position, tables, slots, last } = now;
   const tile = ids.size / position.size;
-  const cache = new PagedCache(now, position, table, { slots, last, tile });
+  const cache = new PagedCache(now, position, tables, { slots, last, tile, layers: placesOf(model) });
   const logits = model.forward(ids.reshape([1, -1]), cache, last).reshape([last.size, -1]);
   return { ...now, ...cache.buffers, ...(now.logits && { logits }) };
 }
 
 /** Feeds a token of each row: the logits after them, and the pages. */
 function feed(model: DecodingModel, now: RowState & Buffers): Buffers & { readonly logits: Tensor } {
-  const cache = new PagedCache(now, now.position, now.table, { slots: now.slots });
+  const cache = new PagedCache(now, now.position, now.tables, { slots: now.slots, layers: placesOf(model) });
   const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
   return { logits, ...cache.buffers };
 }

@@ -34,8 +34,8 @@ export interface ForwardBatch {
   readonly ids: Int32Array<ArrayBuffer>;
   /** The position of the first token of each tile. */
   readonly positions: Int32Array<ArrayBuffer>;
-  /** The pages of each tile, a row of `columns` each. */
-  readonly table: Int32Array<ArrayBuffer>;
+  /** For each group of layers the pages of each tile, a row of `columns` each. */
+  readonly tables: readonly Int32Array<ArrayBuffer>[];
   readonly columns: number;
   /** The slot of recurrent states of each tile. */
   readonly slots: Int32Array<ArrayBuffer>;
@@ -66,21 +66,21 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
     tiles,
     ids: new Int32Array(tiles * size),
     positions: new Int32Array(tiles),
-    table: new Int32Array(tiles * columns),
+    tables: first.sequence.tables.map(() => new Int32Array(tiles * columns)),
     columns,
     slots: new Int32Array(tiles),
     last: new Uint32Array(ends === 0 ? 1 : bucketOf(ends, device.tiled)),
   };
   let [tile, end] = [0, 0];
   for (const [i, { sequence, from, count, last }] of rows.entries()) {
-    const { tokens, pages, slot } = sequence;
+    const { tokens, tables, slot } = sequence;
     batch.ids.fill(tokens[from + count - 1], tile * size, (tile + needed[i]) * size);
     batch.ids.set(tokens.slice(from, from + count), tile * size);
     if (last) batch.last.fill(tile * size + count - 1, end++);
-    const known = pages.slice(0, Math.ceil((from + count) / PAGE));
+    const known = tables.map((table) => table.slice(0, Math.ceil((from + count) / PAGE)));
     for (let j = 0; j < needed[i]; j++, tile++) {
       batch.positions[tile] = from + j * size;
-      batch.table.set(known, tile * columns);
+      for (const [group, table] of batch.tables.entries()) table.set(known[group], tile * columns);
       batch.slots[tile] = slot;
     }
   }

@@ -10,7 +10,8 @@ import { KV_CODES } from "../../graph/kv_codes.ts";
 import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
 import { checkCacheOptions } from "../kv/make_cache.ts";
-import { pageBytes, slotBytes } from "../kv/paged.ts";
+import { ONE_GROUP, type PageGroups, pagesIn, unitsOfPages } from "../kv/page_groups.ts";
+import { maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
@@ -69,13 +70,16 @@ const DEFAULTS = {
   cpu: { maxSequences: 16, prefillStepSize: 128, share: 0.125 },
 } as const;
 const MAX_QUEUE = 512;
+/** Steps that may be on their way. */
+const STEPS = 2;
+
 /** Everything that an engine needs to know of its sizes. */
 export interface EngineSizes {
   readonly maxSequences: number;
   readonly maxQueue: number;
   readonly contextSize: number;
   readonly prefillStepSize: number;
-  /** Pages in all, page 0 among them. */
+  /** Units of memory in all, unit 0 among them. Where layers have no window a unit is a page, see page_groups.ts. */
   readonly pages: number;
   readonly bytesOfPage: number;
   /** Slots for recurrent states, slot 0 among them; 0 where layers have no state. */
@@ -96,7 +100,9 @@ function kvDtypeOf(model: DecodingModel, { kvBits }: EngineOptions): Dtype {
 /** Sizes by options, device and model. */
 export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSizes {
   const kvDtype = kvDtypeOf(model, options);
-  const bytesOfPage = pageBytes({ ...model.poolSizes(), dtype: kvDtype });
+  const pool = { ...model.poolSizes(), dtype: kvDtype };
+  const { groups = ONE_GROUP } = pool;
+  const bytesOfPage = pageBytes(pool);
   const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
     const value = options[name] ?? otherwise;
     checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
@@ -104,28 +110,37 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   };
   const { device, config: { maxPositionEmbeddings } } = model;
   const defaults = defaultsOf(device.concurrent);
-  const bytesOfSlot = slotBytes(model.poolSizes());
+  const bytesOfSlot = slotBytes(pool);
   const wanted = count("maxSequences", defaults.maxSequences);
   const context = Math.min(count("contextSize", maxPositionEmbeddings), maxPositionEmbeddings);
-  const most = wanted * Math.ceil(context / PAGE) * bytesOfPage + slotsFor(wanted) * bytesOfSlot;
-  const least = bytesOfPage + MIN_SLOTS * bytesOfSlot;
+  const prefillStepSize = count("prefillStepSize", defaults.prefillStepSize);
+  const unitsOfAll = wanted * unitsOfPages(groups, Math.ceil(context / PAGE)) + unitsOfSteps(groups, prefillStepSize);
+  const most = unitsOfAll * bytesOfPage + slotsFor(wanted) * bytesOfSlot;
+  const leastUnits = unitsOfPages(groups, 1);
+  const least = leastUnits * bytesOfPage + MIN_SLOTS * bytesOfSlot;
   const memory = count("memoryBytes", mx.deviceMemory(device.name).available, 0);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
-  const room = Math.floor((kvBytes - bytesOfPage) / bytesOfSlot); // beside a page
+  const room = Math.floor((kvBytes - leastUnits * bytesOfPage) / bytesOfSlot); // beside a page
   const slots = bytesOfSlot === 0 ? 0 : Math.min(room, slotsIn(kvBytes / most, wanted));
-  const pages = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
+  const units = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
+  const pages = Math.min(units, maxUnits(pool, device.maxBufferBytes) - 1);
   const maxSequences = slots > 0 ? Math.min(wanted, slots - 1) : wanted;
   return {
     maxSequences,
     maxQueue: count("maxQueue", MAX_QUEUE, 0),
-    contextSize: Math.min(context, pages * PAGE),
-    prefillStepSize: count("prefillStepSize", defaults.prefillStepSize),
+    contextSize: Math.min(context, pagesIn(groups, pages) * PAGE),
+    prefillStepSize,
     pages: pages + 1,
     bytesOfPage,
     slots,
     bytesOfSlots: slots * bytesOfSlot,
     kvDtype,
   };
+}
+
+/** Units of the steps on their way that read prompts: they write to pages that layers with a window give back later. */
+function unitsOfSteps({ windowed }: PageGroups, tokens: number): number {
+  return Number.isFinite(tokens) ? windowed * STEPS * Math.ceil(tokens / PAGE) : 0;
 }
 
 /** Fewest slots of recurrent states: slot 0 and that of a sequence. */
@@ -145,20 +160,28 @@ function slotsIn(share: number, sequences: number): number {
 /** Most sequences of a batch that advance together. */
 const MAX_TOGETHER = 256;
 
-/** Sizes for requests that are all there, of which each needs so many positions at most. */
+/**
+ * Sizes for requests that are all there, of which each needs so many positions at most. Their prompts are read in steps of so many tokens.
+ */
 export function batchSizesOf(
   model: DecodingModel,
   positions: readonly number[],
+  prefillStepSize: number,
 ): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages" | "slots"> {
-  const [bytesOfPage, bytesOfSlot] = [pageBytes(model.poolSizes()), slotBytes(model.poolSizes())];
+  const sizes = model.poolSizes();
+  const { groups = ONE_GROUP } = sizes;
+  const [bytesOfPage, bytesOfSlot] = [pageBytes(sizes), slotBytes(sizes)];
   const together = Math.min(positions.length, MAX_TOGETHER);
-  const needs = positions.map((count) => Math.max(1, Math.ceil(count / PAGE))).sort((a, b) => b - a);
-  const all = roundUp(needs.slice(0, together).reduce((sum, pages) => sum + pages, 0));
+  const unitsOf = (count: number): number => unitsOfPages(groups, Math.max(1, Math.ceil(count / PAGE)));
+  const needs = positions.map(unitsOf).sort((a, b) => b - a);
+  const steps = unitsOfSteps(groups, Math.min(prefillStepSize, Math.max(...positions)));
+  const all = roundUp(needs.slice(0, together).reduce((sum, pages) => sum + pages, steps));
   const bytes = defaultBytes(model);
   const share = bytes / (all * bytesOfPage + slotsFor(together) * bytesOfSlot);
   const slots = bytesOfSlot === 0 ? 0 : slotsIn(share, together);
   const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
-  const pages = Math.max(needs[0], Math.min(all, Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage)));
+  const room = Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage);
+  const pages = Math.max(needs[0], Math.min(all, room, maxUnits(sizes, model.device.maxBufferBytes) - 1));
   return { maxSequences, maxQueue: positions.length, pages: pages + 1, slots };
 }
 

@@ -31,7 +31,7 @@ export class PrefillParts {
   readonly #rows: PrefillRow[] = [];
   /** Pages that the parts write to. */
   readonly #written = new Set<number>();
-  /** Place of the prompt that is cut. */
+  /** Place of the prompt that is cut; the first one, where others have too few pages. */
   #cut: number | undefined;
 
   /** No parts yet. */
@@ -55,7 +55,7 @@ export class PrefillParts {
     return this.#rows.some((row) => row.sequence === sequence);
   }
 
-  /** Whether the step writes to a page: a copy of it would come too early. */
+  /** Whether the step writes to a page, of either kind of layers: a copy of it would come too early. */
   writes(page: number): boolean {
     return this.#written.has(page);
   }
@@ -73,16 +73,17 @@ export class PrefillParts {
 
   /** Adds a part of {@link PrefillParts.roomFor} a prompt. */
   add(row: PrefillRow): void {
-    if (!row.last) this.#cut = this.#rows.length;
+    if (!row.last) this.#cut ??= this.#rows.length;
     this.#rows.push(row);
     this.#noteWrites(row);
   }
 
-  /** Gives the prompt that is cut what the others left. Returns its longer part, if there is one. */
-  fill(): PrefillRow | undefined {
-    const more = this.#left(0);
-    if (this.#cut === undefined || this.#sizes.prompts === 1 || more === 0) return undefined;
+  /** Gives the prompt that is cut what the others left, up to the end of its pages. Returns its longer part, if there is one. */
+  fill(endOf: (sequence: Sequence) => number): PrefillRow | undefined {
+    if (this.#cut === undefined || this.#sizes.prompts === 1) return undefined;
     const row = this.#rows[this.#cut];
+    const more = Math.min(this.#left(0), endOf(row.sequence) - row.from - row.count);
+    if (more <= 0) return undefined;
     const longer = { ...row, count: row.count + more };
     this.#rows[this.#cut] = longer;
     this.#noteWrites(longer);
@@ -104,9 +105,9 @@ export class PrefillParts {
     return Math.max(0, round(tokens / tile)) * tile;
   }
 
-  #noteWrites({ sequence: { pages }, from, count }: PrefillRow): void {
+  #noteWrites({ sequence: { pages, windows }, from, count }: PrefillRow): void {
     const { pageSize } = this.#sizes;
-    const end = Math.ceil((from + count) / pageSize);
-    for (const page of pages.slice(Math.floor(from / pageSize), end)) this.#written.add(page);
+    const [begin, end] = [Math.floor(from / pageSize), Math.ceil((from + count) / pageSize)];
+    for (const page of [...pages.slice(begin, end), ...windows.slice(begin, end)]) this.#written.add(page);
   }
 }

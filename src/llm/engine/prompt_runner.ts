@@ -10,9 +10,10 @@ import type { Tensor } from "../../array/mod.ts";
 import { detach } from "../decode/state.ts";
 import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./device_steps.ts";
 import { forwardBatch } from "./forward_batch.ts";
+import type { PageCopy } from "./pages/sequence_pages.ts";
 import type { DeviceRows } from "./rows.ts";
 import type { RunnerContext } from "./runner_context.ts";
-import type { PageCopy, PrefillRow, PrefillStep, Submitted } from "./step.ts";
+import type { PrefillRow, PrefillStep, Submitted } from "./step.ts";
 
 /** The reading of parts of prompts on its way. */
 interface Read extends Pick<Submitted, "step" | "submitted" | "done" | "drop"> {
@@ -55,7 +56,7 @@ export class PromptRunner {
       ids: detach(hostVisible(batch.ids)),
       last: detach(hostVisible(batch.last)),
       position: detach(hostVisible(batch.positions)),
-      table: detach(hostVisible(batch.table, [tiles, columns])),
+      tables: batch.tables.map((table) => detach(hostVisible(table, [tiles, columns]))),
       slots: detach(hostVisible(batch.slots)),
       logits: ends.length > 0 ? detach(mx.zeros([batch.last.length, model.config.vocabSize], dtype)) : undefined,
     };
@@ -86,7 +87,7 @@ export class PromptRunner {
 
   /** Submits the copy of the recurrent states of a slot. */
   #copyStates(from: number, to: number): Promise<Disposable> {
-    return this.#copy({ from, to }, "engine copy states", copyStatesStep);
+    return this.#copy({ from: [from], to: [to] }, "engine copy states", copyStatesStep);
   }
 
   /** Submits a copy, as of a page: its first positions count, the others are written before they are read. */
@@ -95,7 +96,8 @@ export class PromptRunner {
     name: string,
     step: (now: CopyState) => CopyState,
   ): Promise<Disposable> {
-    const pages = { from: detach(hostVisible(Int32Array.of(from))), to: detach(hostVisible(Int32Array.of(to))) };
+    const named = (pages: readonly number[]): Tensor[] => pages.map((page) => detach(hostVisible(Int32Array.of(page))));
+    const pages = { from: named(from), to: named(to) };
     const state: CopyState = { ...pages, ...this.#context.pool.buffers };
     const loop = new DeviceLoop(state, await this.#context.traced(name, state, step));
     loop.run(1);
@@ -125,7 +127,7 @@ export class PromptRunner {
     for (const [i, { sequence, from, count }] of ends.entries()) {
       const { settings, key } = jobs[i];
       const position = from + count - 1;
-      rows.place(i, { tokens: sequence.tokens, position, pages: [], slot: 0, key, settings });
+      rows.place(i, { tokens: sequence.tokens, position, tables: [], slot: 0, key, settings });
       if (constrained) rows.allow(i, await this.#context.maskOf(sequence));
     }
     const chooser = await this.#context.choosing(rows, { ...rows.state, logits });

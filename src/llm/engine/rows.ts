@@ -23,7 +23,8 @@ export interface RowContent {
   readonly tokens: readonly number[];
   /** Position of the token to feed. */
   readonly position: number;
-  readonly pages: readonly number[];
+  /** Its page tables; none where the row is not fed. */
+  readonly tables: readonly (readonly number[])[];
   /** Its slot of recurrent states. */
   readonly slot: number;
   /** State of its random numbers, where it draws. */
@@ -34,8 +35,9 @@ export interface RowContent {
 /** Sizes of rows. */
 export interface RowSizes {
   readonly rows: number;
-  /** Pages that a sequence may have. */
+  /** Pages that a sequence may have, and its tables of them. */
   readonly columns: number;
+  readonly tables: number;
   readonly kind: ChoiceKind;
   /** The vocabulary, where tokens are chosen by masks in a step of their own. */
   readonly masked: number | undefined;
@@ -45,8 +47,8 @@ export interface RowSizes {
 
 /** What steps over rows read and write, but for the pool. */
 export interface RowState extends DecodeScalars, ChoiceArrays {
-  /** int32 (B, P): the pages of each row. */
-  readonly table: Tensor;
+  /** int32 (B, P): the pages of each row, for each group of layers. */
+  readonly tables: readonly Tensor[];
   /** int32 (B,): the slot of recurrent states of each row. */
   readonly slots: Tensor;
   /** (B, V) and uint32 (B, V / 32, rounded up): where tokens are chosen by masks. */
@@ -60,13 +62,13 @@ export class DeviceRows implements Disposable {
   readonly sizes: RowSizes;
   /** The arrays. */
   readonly state: RowState;
-  /** Pages of each row that the table has. */
+  /** Pages of each row that the tables have. */
   readonly #pages: number[];
 
   /** Rows that no sequence has. */
   constructor(sizes: RowSizes) {
     this.sizes = sizes;
-    const { rows, columns, kind, masked, dtype } = sizes;
+    const { rows, columns, tables, kind, masked, dtype } = sizes;
     const { penalties, recent, bias, logprobs } = kind;
     const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
     const floats = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.float32));
@@ -84,7 +86,7 @@ export class DeviceRows implements Disposable {
       penalties: penalties ? floats([rows, 4]) : undefined,
       biasIds: bias > 0 ? ints([rows, bias]) : undefined,
       biasValues: bias > 0 ? floats([rows, bias]) : undefined,
-      table: ints([rows, columns]),
+      tables: Array.from({ length: tables }, () => ints([rows, columns])),
       slots: ints([rows]),
       logits: masked === undefined ? undefined : detach(mx.zeros([rows, masked], dtype)),
       mask: masked === undefined ? undefined : words([rows, maskWords(masked)]),
@@ -93,8 +95,8 @@ export class DeviceRows implements Disposable {
   }
 
   /** Writes a sequence into a row. */
-  place(row: number, { tokens, position, pages, slot, key, settings }: RowContent): void {
-    const { state, sizes: { kind, columns } } = this;
+  place(row: number, { tokens, position, tables, slot, key, settings }: RowContent): void {
+    const { state, sizes: { kind } } = this;
     writeState(state.token, Int32Array.of(tokens[position]), row);
     writeState(state.position, Int32Array.of(position), row);
     if (state.key && key) writeState(state.key, Uint32Array.from(key), 2 * row);
@@ -111,25 +113,34 @@ export class DeviceRows implements Disposable {
       writeState(state.biasValues, values, row * kind.bias);
     }
     writeState(state.slots, Int32Array.of(slot), row);
-    const table = new Int32Array(columns);
-    table.set(pages);
-    writeState(state.table, table, row * columns);
-    this.#pages[row] = pages.length;
+    this.#name(row, tables);
   }
 
   /** Adds the pages that a sequence got since. */
-  grow(row: number, pages: readonly number[]): void {
+  grow(row: number, tables: readonly (readonly number[])[]): void {
     const known = this.#pages[row];
-    if (pages.length === known) return;
-    writeState(this.state.table, Int32Array.from(pages.slice(known)), row * this.sizes.columns + known);
-    this.#pages[row] = pages.length;
+    if (tables[0].length === known) return;
+    for (const [i, table] of this.state.tables.entries()) {
+      writeState(table, Int32Array.from(tables[i].slice(known)), row * this.sizes.columns + known);
+    }
+    this.#pages[row] = tables[0].length;
+  }
+
+  /** Writes the whole tables of a row. */
+  #name(row: number, tables: readonly (readonly number[])[]): void {
+    const { columns } = this.sizes;
+    for (const [i, table] of this.state.tables.entries()) {
+      const all = new Int32Array(columns);
+      all.set(tables[i] ?? []);
+      writeState(table, all, row * columns);
+    }
+    this.#pages[row] = tables[0]?.length ?? 0;
   }
 
   /** Lets a row write to page 0 and to slot 0. */
   clear(row: number): void {
     writeState(this.state.slots, Int32Array.of(0), row);
-    writeState(this.state.table, new Int32Array(this.sizes.columns), row * this.sizes.columns);
-    this.#pages[row] = 0;
+    this.#name(row, []);
     this.rewind(row);
   }
 

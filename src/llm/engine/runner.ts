@@ -133,7 +133,7 @@ export class Runner implements Disposable {
   }
 
   /** The least rows that serve a step. */
-  #needed({ rows }: DecodeStep): Omit<RowSizes, "dtype"> {
+  #needed({ rows }: DecodeStep): Omit<RowSizes, "dtype" | "tables"> {
     const all = rows.map(({ sequence }) => this.#context.of(sequence));
     const constrained = all.some((one) => one.constrained);
     return {
@@ -171,7 +171,7 @@ export class Runner implements Disposable {
     return step.rows.map(({ sequence, from }) => {
       const known = this.#held.get(sequence);
       if (known) {
-        rows.grow(known.row, sequence.pages);
+        rows.grow(known.row, sequence.tables);
         return known.row;
       }
       const row = this.#vacant.pop()!;
@@ -179,7 +179,7 @@ export class Runner implements Disposable {
       rows.place(row, {
         tokens: sequence.tokens,
         position: from,
-        pages: sequence.pages,
+        tables: sequence.tables,
         slot: sequence.slot,
         key,
         settings,

@@ -94,8 +94,9 @@ export class RunnerContext {
   }
 
   /** Rows on the model's device, which need not be the default one. */
-  newRows(sizes: Omit<RowSizes, "dtype">): DeviceRows {
-    return mx.withDevice(this.model.device.name, () => new DeviceRows({ ...sizes, dtype: this.dtype }));
+  newRows(sizes: Omit<RowSizes, "dtype" | "tables">): DeviceRows {
+    const tables = this.pool.sizes.groups?.tables.length ?? 1;
+    return mx.withDevice(this.model.device.name, () => new DeviceRows({ ...sizes, tables, dtype: this.dtype }));
   }
 
   /** A loop that chooses tokens from logits. */

@@ -20,17 +20,21 @@
  * need another has to be there too. Where a decode step finds no page, prefixes are evicted. If that is not enough, the sequence last in order gives its pages to the prefix tree and waits again. It reads what it had as a prompt
  * later. The first in order goes on in any case.
  *
+ * Windows: where layers have one, a sequence has their pages as it needs them, and gives them back when it has passed them. A prompt is read as
+ * far as there are pages for it. If no prompt can be read on and no sequence decodes, the last in order waits again.
+ *
  * Recurrent states: a sequence has a slot of them while it has pages. Parts of a prompt end where states are kept for later requests. That is
  * at its last whole page, after what it has in common with an earlier prompt, and every few pages.
  *
  * @module
  */
 
-import { PageManager, type PageOptions } from "./page_manager.ts";
+import { PageManager, type PageOptions } from "./pages/page_manager.ts";
 import { PrefillParts } from "./prefill_parts.ts";
-import type { Match } from "./prefix_tree.ts";
+import type { Match } from "./pages/prefix_node.ts";
+import type { PageCopy } from "./pages/sequence_pages.ts";
 import { addInOrder, checkLists, decodeEnd, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
-import { checkResult, type PageCopy, type PrefillRow, type PrefillStep, type Step, type StepResult } from "./step.ts";
+import { checkResult, type PrefillRow, type PrefillStep, type Step, type StepResult } from "./step.ts";
 
 /** What a {@link Scheduler} may use. */
 export interface SchedulerOptions extends PageOptions {
@@ -98,7 +102,7 @@ export class Scheduler {
     return this.#steps.length;
   }
 
-  /** Pages in use by sequences and kept prefixes. */
+  /** Units of memory in use by sequences and kept prefixes. */
   get usedPages(): number {
     return this.#pages.used;
   }
@@ -153,12 +157,16 @@ export class Scheduler {
     if (results.length !== rows.length) throw new Error(`${results.length} results for ${rows.length} rows`);
     for (const [i, row] of rows.entries()) checkResult(step.kind, row, results[i]);
     this.#steps.shift();
-    for (const [i, { sequence }] of rows.entries()) {
+    for (const [i, { sequence, from, count }] of rows.entries()) {
       const { tokens, ended } = results[i];
       sequence.inFlight--;
       if (sequence.status === "running") {
         sequence.tokens.push(...tokens);
         if (ended || sequence.tokens.length >= sequence.limit) this.#end(sequence);
+        else {
+          sequence.committed = from + count;
+          this.#pages.takePassed(sequence);
+        }
       } else if (sequence.inFlight === 0) {
         this.#release(sequence);
       }
@@ -186,7 +194,7 @@ export class Scheduler {
     const tokens = Math.min(prefillStepSize, budget);
     const parts = new PrefillParts({ tokens, prompts, together, tile, pageSize: this.#pages.pageSize });
     for (let row = this.#nextPart(parts); row; row = this.#nextPart(parts)) parts.add(row);
-    const longer = parts.fill();
+    const longer = parts.fill((sequence) => this.#pages.endOf(sequence));
     if (longer) this.#advance(longer);
     this.#read += parts.tokens;
     return parts.rows.length === 0 ? undefined : { kind: "prefill", rows: parts.rows };
@@ -206,7 +214,7 @@ export class Scheduler {
     const match = this.#findRoom(sequence, parts);
     if (!match) return undefined;
     const from = this.#pages.countMatched(match);
-    const isCopiedLate = match.partial && parts.writes(match.partial.page);
+    const isCopiedLate = match.partial && (parts.writes(match.partial.page) || parts.writes(match.partial.window));
     if (isCopiedLate || this.#roomFor(sequence, sequence.tokens.length - from, parts) === 0) {
       this.#pages.drop(match);
       return undefined;
@@ -217,7 +225,7 @@ export class Scheduler {
     this.#admissions++;
     sequence.status = "running";
     sequence.readLength = sequence.tokens.length;
-    sequence.computed = from;
+    sequence.computed = sequence.committed = from;
     sequence.cached ??= from;
     return this.#readOn(sequence, parts, placed);
   }
@@ -231,7 +239,10 @@ export class Scheduler {
     const { readLength, computed: from } = sequence;
     const room = this.#roomFor(sequence, readLength - from, parts);
     if (room === 0) return undefined;
-    const end = this.#pages.clipPart(sequence, from, from + room);
+    // Those of a whole step, as it may yet get more of it.
+    this.#pages.growWindow(sequence, Math.min(readLength, from + this.#options.prefillStepSize));
+    const end = this.#pages.clipPart(sequence, from, Math.min(from + room, this.#pages.endOf(sequence)));
+    if (end <= from) return undefined;
     const kept = this.#pages.slotFor(sequence, end);
     const row = {
       sequence,
@@ -266,8 +277,8 @@ export class Scheduler {
   /** What the tree has of a waiting sequence, if it could be admitted now, beside `parts` of others. */
   #findRoom(sequence: Sequence, parts?: PrefillParts): Match | undefined {
     if (this.running >= this.#options.maxSequences) return undefined;
-    const growing = this.#running.filter((other) => this.#pages.countMissing(other, other.limit) > 0);
-    return this.#pages.find(sequence, growing.length, parts && ((page) => parts.writes(page)));
+    const wanted = this.#running.reduce((sum, other) => sum + this.#pages.countWanted(other), 0);
+    return this.#pages.find(sequence, wanted, parts && ((page) => parts.writes(page)));
   }
 
   /** Whether a prompt is being read or could be. */
@@ -281,7 +292,10 @@ export class Scheduler {
   /** The next tokens of all sequences whose prompts are read. */
   #decode(maxSteps: number): Step | undefined {
     const sequences = this.#running.filter(isDecoding);
-    if (sequences.length === 0) return undefined;
+    if (sequences.length === 0) {
+      const isStuck = this.#running.length > 1 && this.#running.every(isReading) && this.#steps.length === 0;
+      return isStuck && this.#preemptLast() ? this.#next(maxSteps) : undefined;
+    }
     const longest = Math.max(...sequences.map((sequence) => decodeEnd(sequence, maxSteps) - sequence.computed));
     // A row that counts fewer tokens than the step has would go on with a state of the others.
     const isHeld = this.#pages.hasStates && sequences.some(({ stepwise }) => stepwise);

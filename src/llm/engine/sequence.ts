@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { PagedSequence } from "./pages/sequence_pages.ts";
+
 /** What a sequence is made from. */
 export interface SequenceOptions {
   /** Tells it apart from all others of a scheduler. */
@@ -22,7 +24,7 @@ export interface SequenceOptions {
 export type SequenceStatus = "waiting" | "running" | "ended";
 
 /** The tokens of one request. The scheduler alone writes the fields. */
-export class Sequence {
+export class Sequence implements PagedSequence {
   readonly id: number;
   readonly priority: number;
   readonly stepwise: boolean;
@@ -36,14 +38,22 @@ export class Sequence {
   arrival = 0;
   /** Its place in the order of all sequences: lower ones first. See `rankOf()`. */
   rank = 0;
-  /** Its page table: page i holds the positions from i * pageSize on. */
+  /** Its pages: page i holds the positions from i * pageSize on. */
   pages: number[] = [];
+  /** The same of the layers with a window: 0 for pages that it has passed. Empty where no layer has one. */
+  windows: number[] = [];
+  /** How many of those it has passed. */
+  passed = 0;
+  /** Its page tables, by those of `PageGroups.tables`: what kernels find of each page. */
+  tables: number[][] = [];
   /** Its slot of recurrent states; 0 for none. */
   slot = 0;
   /** The position after the pages that it has in common with an earlier one, where other sequences may go on too. */
   fork = 0;
   /** Positions whose keys and values are in pages once the steps on their way have run. */
   computed = 0;
+  /** Positions of steps that are committed: the oldest step on its way begins there. */
+  committed = 0;
   /** Tokens that are read as a prompt: after a preemption the generated ones too. */
   readLength = 0;
   /** Steps on their way that have it. */

@@ -5,16 +5,10 @@
  */
 
 import type { Logprobs } from "../sampling/logprobs_log.ts";
+import type { PageCopy } from "./pages/sequence_pages.ts";
 import type { Sequence } from "./sequence.ts";
 
-/** Positions to copy from the beginning of a page to that of another, in all layers. */
-export interface PageCopy {
-  readonly from: number;
-  readonly to: number;
-  readonly count: number;
-}
-
-/** Positions of a sequence that a step computes: `sequence.pages` has their pages. */
+/** Positions of a sequence that a step computes: `sequence.tables` has their pages. */
 export interface StepRow {
   readonly sequence: Sequence;
   /** The first position that is written. */

@@ -6,7 +6,7 @@
 
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import { type Dtype, float32 } from "../../array/mod.ts";
-import { type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
+import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
 import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
 import { kindOf, layerStates } from "../config/layer_kinds.ts";
@@ -15,6 +15,7 @@ import { checkOptions } from "../../graph/options.ts";
 import { LlmError, optionError } from "../error.ts";
 import { KvCache, type KvCacheOptions } from "./cache.ts";
 import type { KvHeads } from "./heads.ts";
+import { type GroupedLayer, groupsOf } from "./page_groups.ts";
 import type { KvPoolSizes } from "./paged.ts";
 import type { StateShape } from "./states.ts";
 
@@ -90,7 +91,26 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
 export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   const { config, device, dtype } = model;
   const blocks = layoutOf(model) ?? plainLayout(config.headDim);
-  return { ...headsOf(config), dtype: device.kvDtype(dtype), blocks, states: statesOf(model) };
+  const heads = headsOf(config);
+  const groups = groupsOf(groupedLayers(config, heads));
+  // Fused steps read one table: where they serve layers with and without windows, all keep their pages.
+  const isShared = groups !== undefined && !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
+  return {
+    ...heads,
+    dtype: device.kvDtype(dtype),
+    blocks,
+    states: statesOf(model),
+    ...(isShared && { groups }),
+  };
+}
+
+/** What the layers with keys and values of their own need of a pool. */
+function groupedLayers(config: DecoderConfig, { layers, heads, headDim, layerHeads }: KvHeadSizes): GroupedLayer[] {
+  const { windows = [] } = windowsOf(config);
+  return Array.from(
+    { length: layers },
+    (_, layer) => ({ window: windows[layer], heads: layerHeads?.[layer] ?? { heads, headDim } }),
+  );
 }
 
 /** Most features of a head that the kernels of attention take. */

@@ -2,17 +2,21 @@
  * Keys and values of many sequences in one pool of pages: a table tells which pages hold the positions of each sequence, in their order.
  * Sequences that begin alike may share pages. Which pages are whose is not decided here: src/llm/engine does that.
  *
+ * Where layers have windows, there are several tables over the same memory, see page_groups.ts.
+ *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
+import { enqueue } from "../../array/compile/evaluate.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { appendPages, gatherPages } from "../../array/fast/pages.ts";
-import { unstacked } from "../../array/devices/stack.ts";
-import { type KvLayout, PAGE } from "../../graph/kv_layout.ts";
-import { uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
+import { StackedTensors, unstacked } from "../../array/devices/stack.ts";
+import { BUFFER_RANK, bufferShape, type KvLayout, PAGE } from "../../graph/kv_layout.ts";
+import { inSameMemory, uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
-import { LayerBuffers, type LayerBufferSizes } from "./buffers.ts";
+import { LayerBuffers, type LayerBufferSizes, type LayerHeads } from "./buffers.ts";
+import type { LayerGroups, LayerPlace } from "./page_groups.ts";
 import type { Buffers, Cache, KeysValues } from "./pass.ts";
 import { buffersOf, countUpTo } from "./step_cache.ts";
 import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
@@ -25,17 +29,35 @@ export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch" | 
   readonly layerHeads?: readonly KvHeads[];
   /** Features of keys and of values that lie beside each other. */
   readonly blocks: KvLayout;
-  /** Pages of each layer. */
+  /** Pages of each layer, or units that layers with and without windows share. */
   readonly pages: number;
+  /** How those share them. Absent where all layers have the same pages. */
+  readonly groups?: LayerGroups;
   /** State arrays of layers without keys and values. Default none. */
   readonly states?: readonly StateShape[];
   /** Slots, each for the states of one sequence. Default none. */
   readonly slots?: number;
 }
 
-/** Bytes that one page takes in all layers, keys and values together. */
+/** Bytes that one page takes in all layers, or one unit in its slots, keys and values together. */
 export function pageBytes(sizes: Omit<KvPoolSizes, "pages" | "blocks">): number {
-  return valuesOfPosition(sizes) * PAGE * sizes.dtype.bytes;
+  return valuesOfPosition(unitSizes(sizes)) * PAGE * sizes.dtype.bytes;
+}
+
+/** Most units of a pool where an array has so many bytes at most: each slot has an array of keys and one of values. Without groups no bound. */
+export function maxUnits(sizes: Omit<KvPoolSizes, "pages" | "blocks">, bufferBytes: number): number {
+  if (!sizes.groups) return Infinity;
+  const { heads, headDim, valueDim = headDim } = sizes.groups.heads;
+  return Math.floor(bufferBytes / (heads * Math.max(headDim, valueDim) * PAGE * sizes.dtype.bytes));
+}
+
+/** The layers whose memory a pool has: those of the model, or the slots that they share. */
+function unitSizes<S extends Omit<KvPoolSizes, "pages" | "blocks">>(sizes: S): S {
+  const { groups } = sizes;
+  if (!groups) return sizes;
+  const { slots: layers, heads: one } = groups;
+  const areAlike = one.heads === sizes.heads && one.headDim === sizes.headDim && one.valueDim === undefined;
+  return { ...sizes, layers, layerHeads: areAlike ? undefined : Array<KvHeads>(layers).fill(one) };
 }
 
 /** Bytes that one slot takes. */
@@ -48,26 +70,54 @@ export class KvPool implements Disposable {
   readonly #keys: LayerBuffers;
   readonly #values: LayerBuffers;
   #states: readonly Tensor[] | undefined;
+  /** The memory of keys and of values as the layers of each table see it; absent where one table has all layers. */
+  readonly #views: Partial<Record<"keys" | "values", Buffers["keys"]>> = {};
+  readonly #device: string | undefined;
   /** Its sizes. */
   readonly sizes: KvPoolSizes;
 
-  /** Pages that hold nothing yet. */
-  constructor(sizes: KvPoolSizes) {
+  /** Pages that hold nothing yet, on a device; default the default one. */
+  constructor(sizes: KvPoolSizes, device?: string) {
     this.sizes = sizes;
-    const { pages: batch, blocks } = sizes;
-    const sides = sidesOf(sizes);
+    this.#device = device;
+    const all = unitSizes(sizes);
+    const { pages: batch, blocks, groups } = sizes;
+    const sides = sidesOf(all);
     [this.#keys, this.#values] = (["keys", "values"] as const).map((side) => {
-      const buffers = new LayerBuffers({ ...sizes, layerHeads: sides[side], batch, block: blocks[side] });
+      // Masks multiply what a window does not show by zero: pages that were given back must hold no NaN.
+      const zeroed = groups !== undefined;
+      const buffers = new LayerBuffers({ ...all, layerHeads: sides[side], batch, block: blocks[side], zeroed });
       buffers.grow(PAGE);
       return buffers;
     });
   }
 
-  /** Keys and values as the state of a loop wants them: in few arrays. */
+  /**
+   * Keys and values as the state of a loop wants them: in few arrays. With several tables they are those of the layers of the first
+   * table, of the second one and so on. Arrays of two tables have the same memory, and no page of it is in both tables.
+   */
   get buffers(): Buffers {
     const { states = [], slots = 0 } = this.sizes;
     const made = states.length > 0 && (this.#states ??= states.map((state) => slotsOf(state, slots)));
-    return { keys: this.#keys.slabs, values: this.#values.slabs, ...(made && { states: made }) };
+    const [keys, values] = ([["keys", this.#keys], ["values", this.#values]] as const).map(([side, { slabs }]) =>
+      this.#viewsOf(side, slabs)
+    );
+    return { keys, values, ...(made && { states: made }) };
+  }
+
+  #viewsOf(side: "keys" | "values", slabs: Buffers["keys"]): Buffers["keys"] {
+    const { groups, blocks } = this.sizes;
+    if (!groups || groups.tables.length === 1) return slabs;
+    return this.#views[side] ??= this.#onDevice(() => {
+      const heads = sidesOf({ ...this.sizes, layerHeads: groups.tableHeads })[side]!;
+      return groups.tables.flatMap(({ ratio }, table) =>
+        slabs.map((slab) => viewOf(slab, { ...heads[table], block: blocks[side], ratio }))
+      );
+    });
+  }
+
+  #onDevice<T>(work: () => T): T {
+    return this.#device === undefined ? work() : mx.withDevice(this.#device, work);
   }
 
   /** Element type of keys and values. */
@@ -77,11 +127,32 @@ export class KvPool implements Disposable {
 
   /** Frees the pages. */
   [Symbol.dispose](): void {
+    mx.dispose(this.#views);
+    delete this.#views.keys;
+    delete this.#views.values;
     this.#keys.dispose();
     this.#values.dispose();
     mx.dispose(this.#states ?? []);
     this.#states = undefined;
   }
+}
+
+/**
+ * A pool's array in other sizes, in the same memory: each page is cut into `ratio` pages of other heads. In a layout of blocks heads
+ * are alike.
+ */
+function viewOf(
+  slab: Tensor | StackedTensors,
+  { heads, headDim, block, ratio }: LayerHeads & { readonly block: number; readonly ratio: number },
+): Tensor | StackedTensors {
+  const array = slab instanceof StackedTensors ? slab.arrays as Tensor : slab;
+  const [pages, , , , contiguous] = array.shape.slice(-BUFFER_RANK);
+  const own = contiguous === block ? block : headDim;
+  const shape = bufferShape({ batch: pages * ratio, heads, positions: PAGE, headDim, block: own });
+  enqueue(array);
+  const view = inSameMemory(array, [...array.shape.slice(0, -BUFFER_RANK), ...shape]);
+  untrack(view);
+  return slab instanceof StackedTensors ? new StackedTensors(view) : view;
 }
 
 /** Slots of one state array. */
@@ -100,21 +171,25 @@ export class PagedCache implements Cache {
   /** State arrays of all slots; updated as the pass goes on. */
   readonly states: Tensor[];
   readonly #position: Tensor;
-  readonly #table: Tensor;
+  /** The table, where it is a part of the buffers. */
+  readonly #table: Tensor | undefined;
+  /** One, or one of each group of layers. */
+  readonly #tables: readonly Tensor[];
+  readonly #layers: readonly LayerPlace[] | undefined;
   readonly #slots: Tensor | undefined;
   /** See {@link Cache.tile}. */
   readonly tile: number | undefined;
   readonly #last: Tensor | undefined;
   readonly #sizes: Tensor | undefined;
-  /** The tables that a pass writes through, and where it begins in each. */
-  #places: readonly (readonly [table: Tensor, start: Tensor])[] = [];
+  /** The parts of a ring's table that a pass writes through, and where it begins in each. */
+  #ringPlaces: readonly (readonly [table: Tensor, start: Tensor])[] | undefined;
   #ring: RingMask | undefined;
   #lengths: Tensor | undefined;
   #counted: Tensor | undefined;
 
   /**
-   * `position` is int32 (B,): the positions that each sequence has before the pass. `table` is int32 (B, P): the pages of each, with
-   * room for the pass. With `buffers.ring` they are a ring, see ring.ts. `slots` is int32 (B,): where the states of each are, if layers
+   * `position` is int32 (B,): the positions that each sequence has before the pass. `tables` are int32 (B, P): the pages of each, with
+   * room for the pass. One table serves all layers, or `layers` has the table of each and its place among the layers of that. With `buffers.ring` they are a ring, see ring.ts. `slots` is int32 (B,): where the states of each are, if layers
    * have some; without it the states are those of the sequences. `last` is the index of the last token of the pass that is no padding, uint32 (1,).
    *
    * With `tile`, tokens are (1, B * tile), and B counts tiles of so many tokens that follow each other. Several may be of one sequence: they
@@ -123,14 +198,21 @@ export class PagedCache implements Cache {
   constructor(
     buffers: Buffers,
     position: Tensor,
-    table: Tensor,
-    { slots, last, tile }: { readonly slots?: Tensor; readonly last?: Tensor; readonly tile?: number } = {},
+    tables: Tensor | readonly Tensor[],
+    { slots, last, tile, layers }: {
+      readonly slots?: Tensor;
+      readonly last?: Tensor;
+      readonly tile?: number;
+      readonly layers?: readonly LayerPlace[] | undefined;
+    } = {},
   ) {
     this.keys = unstacked(buffers.keys);
     this.values = unstacked(buffers.values);
     this.states = [...buffers.states ?? []];
     this.#position = position;
-    this.#table = table;
+    this.#table = tables instanceof mx.Tensor ? tables : undefined;
+    this.#tables = tables instanceof mx.Tensor ? [tables] : tables;
+    this.#layers = layers;
     this.#slots = slots;
     this.#last = last;
     this.tile = tile;
@@ -139,7 +221,11 @@ export class PagedCache implements Cache {
 
   /** Pages and slots as the pass left them. */
   get buffers(): Buffers {
-    return { ...buffersOf(this), table: this.#table, ...(this.#sizes && { ring: this.#sizes }) };
+    return {
+      ...buffersOf(this),
+      ...(this.#table && { table: this.#table }),
+      ...(this.#sizes && { ring: this.#sizes }),
+    };
   }
 
   /** See {@link Cache.counted}. */
@@ -165,13 +251,13 @@ export class PagedCache implements Cache {
   /** See {@link Cache.begin}. */
   begin(count: number): Tensor {
     const end = mx.add(this.#position, this.tile ?? count);
-    this.#places = [[this.#table, this.#position]];
     if (this.#sizes) {
-      const columns = this.#table.shape[1];
-      const [first, ring] = mx.split(this.#table, [1], 1);
+      const [table] = this.#tables;
+      const columns = table.shape[1];
+      const [first, ring] = mx.split(table, [1], 1);
       const start = mx.remainder(this.#position, ringPositions(columns));
       // Positions outside of a table are left out: page 0 gets the first ones. A pass that reaches the end of the ring goes on at its begin.
-      this.#places = [[first, this.#position], [mx.concatenate([ring, ring], 1), start]];
+      this.#ringPlaces = [[first, this.#position], [mx.concatenate([ring, ring], 1), start]];
       this.#ring = new RingMask(this.#sizes, columns, mx.subtract(end, 1));
     } else this.#lengths = end;
     this.#counted = this.#last && countUpTo(this.#last, count);
@@ -180,13 +266,14 @@ export class PagedCache implements Cache {
 
   /** See {@link Cache.update}. */
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    for (const [table, start] of this.#places) {
-      this.keys[layer] = appendPages(this.keys[layer], keys, table, start);
-      this.values[layer] = appendPages(this.values[layer], values, table, start);
+    const { table: number, slot } = this.#layers?.[layer] ?? { table: 0, slot: layer };
+    const at = number * this.keys.length / this.#tables.length + slot;
+    const own = this.#tables[number];
+    for (const [table, start] of this.#ringPlaces ?? [[own, this.#position]]) {
+      this.keys[at] = appendPages(this.keys[at], keys, table, start);
+      this.values[at] = appendPages(this.values[at], values, table, start);
     }
-    const [all, allValues] = [this.keys[layer], this.values[layer]].map((pool) =>
-      gatherPages(pool, this.#table, keys.dtype)
-    );
+    const [all, allValues] = [this.keys[at], this.values[at]].map((pool) => gatherPages(pool, own, keys.dtype));
     return { keys: all, values: allValues, lengths: this.#lengths, ...(this.#ring && { ring: this.#ring }) };
   }
 }

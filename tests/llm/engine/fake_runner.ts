@@ -5,6 +5,8 @@
  * tokens too. The next token is a part of the last number. So a wrong page, a missed copy or a prefix of other tokens changes what is
  * generated. {@link generateAlone} says what is right, from the tokens alone.
  *
+ * Each table has such numbers, as groups of layers have keys and values of their own. They depend on those of the table before it. In a table of layers with a window they depend on the last positions only. All tables are of one memory.
+ *
  * With recurrent states a slot has one more number, which each token changes: it goes into the number of a position too. A state that is
  * copied too late, of other tokens or from a slot of another sequence changes what is generated.
  *
@@ -15,10 +17,17 @@
 
 import type { PrefillRow, Step, StepResult, StepRow } from "../../../src/llm/engine/step.ts";
 import { tokenCountOf } from "../../../src/llm/engine/step.ts";
+import type { PageGroups, PageTable } from "../../../src/llm/kv/page_groups.ts";
 import type { Sequence } from "../../../src/llm/engine/sequence.ts";
 
 /** The token that ends a sequence. Others are 1 to 3, so that sequences often have tokens in common. */
 export const END = 0;
+
+/** What a runner or a request alone has to know. */
+export interface FakeModel {
+  readonly groups: PageGroups;
+  readonly hasStates: boolean;
+}
 
 /** The number of a position after those of `before`. */
 function numberOf(token: number, before: Iterable<number>): number {
@@ -38,6 +47,11 @@ function stateAfter(token: number, state: number): number {
   return Math.imul(state ^ (token + 0x85ebca6b), 0xc2b2ae35) + 1 | 0;
 }
 
+/** The first position before `position` that the layers of a table see. */
+function firstSeen({ windowed }: PageTable, { window }: PageGroups, position: number): number {
+  return windowed ? Math.max(0, position - window + 1) : 0;
+}
+
 /**
  * What a prompt gives alone, with no pages: its tokens up to the end, `maxTokens` or `positions` of memory. With `hasStates` there is a state
  * beside the positions.
@@ -46,18 +60,22 @@ export function generateAlone(
   prompt: readonly number[],
   maxTokens: number,
   positions: number,
-  hasStates: boolean = false,
+  { groups, hasStates }: FakeModel,
 ): number[] {
-  const [tokens, numbers]: [number[], number[]] = [[...prompt], []];
+  const tokens = [...prompt];
+  const numbers: readonly number[][] = groups.tables.map(() => []);
   let state = 0;
   const limit = Math.min(prompt.length + maxTokens, positions + 1);
   while (tokens.length < limit && (tokens.length === prompt.length || tokens.at(-1) !== END)) {
-    while (numbers.length < tokens.length) {
-      const token = tokens[numbers.length];
-      if (hasStates) state = stateAfter(token, state);
-      numbers.push(numberOf(token, hasStates ? [...numbers, state] : numbers));
+    for (let at = numbers[0].length; at < tokens.length; at++) {
+      if (hasStates) state = stateAfter(tokens[at], state);
+      let above = tokens[at];
+      for (const [i, table] of groups.tables.entries()) {
+        const seen = numbers[i].slice(firstSeen(table, groups, at));
+        numbers[i].push(above = numberOf(above, hasStates ? [...seen, state] : seen));
+      }
     }
-    tokens.push(tokenAfter(numbers.at(-1)!));
+    tokens.push(tokenAfter(numbers.at(-1)!.at(-1)!));
   }
   return tokens;
 }
@@ -65,6 +83,9 @@ export function generateAlone(
 /** Runs steps on pages of numbers. */
 export class FakeRunner {
   readonly #pageSize: number;
+  readonly #groups: PageGroups;
+  /** Numbers of a position: as many as layers share a slot at most. */
+  readonly #width: number;
   readonly #memory: Int32Array;
   readonly #states: Int32Array;
   /** The last token of each sequence, which a decode step begins with. */
@@ -76,10 +97,17 @@ export class FakeRunner {
   restored = 0;
 
   /** With `slots`, there are recurrent states. */
-  constructor(pages: number, pageSize: number, slots: number = 0) {
+  constructor(pages: number, pageSize: number, groups: PageGroups, slots: number = 0) {
     this.#pageSize = pageSize;
+    this.#groups = groups;
+    this.#width = Math.max(...groups.tables.map(({ ratio }) => ratio));
     this.#states = new Int32Array(slots).fill(-1);
-    this.#memory = new Int32Array(pages * pageSize).fill(-1);
+    this.#memory = new Int32Array(pages * pageSize * this.#width).fill(-1);
+  }
+
+  /** Where a position of an entry of a table is. */
+  #address({ ratio }: PageTable, entry: number, position: number): number {
+    return (entry * this.#pageSize + position) * this.#width / ratio;
   }
 
   /** Runs a step. */
@@ -99,8 +127,11 @@ export class FakeRunner {
   /** Copies what a row begins with: of all rows before the first one is read. */
   #prepare({ sequence, copies, restored }: PrefillRow): void {
     for (const { from, to, count } of copies) {
-      const start = from * this.#pageSize;
-      this.#memory.copyWithin(to * this.#pageSize, start, start + count);
+      for (const [i, table] of this.#groups.tables.entries()) {
+        for (let at = 0; at < count; at++) {
+          this.#memory[this.#address(table, to[i], at)] = this.#memory[this.#address(table, from[i], at)];
+        }
+      }
       this.copied += count;
     }
     if (restored === undefined) return;
@@ -131,12 +162,18 @@ export class FakeRunner {
   }
 
   /** Writes the number of a position; those without a page belong to page 0. */
-  #write({ pages, slot }: Sequence, position: number, token: number): number {
-    const address = (at: number): number =>
-      (pages[Math.floor(at / this.#pageSize)] ?? 0) * this.#pageSize + at % this.#pageSize;
-    const before = Array.from({ length: position }, (_, at) => this.#memory[address(at)]);
+  #write({ tables, slot }: Sequence, position: number, token: number): number {
     const hasStates = this.#states.length > 0;
     if (hasStates) this.#states[slot] = stateAfter(token, position === 0 ? 0 : this.#states[slot]);
-    return this.#memory[address(position)] = numberOf(token, hasStates ? [...before, this.#states[slot]] : before);
+    let above = token;
+    for (const [i, table] of this.#groups.tables.entries()) {
+      const address = (at: number): number =>
+        this.#address(table, tables[i][Math.floor(at / this.#pageSize)] ?? 0, at % this.#pageSize);
+      const first = firstSeen(table, this.#groups, position);
+      const seen = Array.from({ length: position - first }, (_, at) => this.#memory[address(first + at)]);
+      above = numberOf(above, hasStates ? [...seen, this.#states[slot]] : seen);
+      this.#memory[address(position)] = above;
+    }
+    return above;
   }
 }

@@ -1,48 +1,60 @@
 /** The pages of an engine and the tree that finds them by their tokens. Expected pages follow from the tokens, by hand. */
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { PagePool } from "../../../src/llm/engine/page_pool.ts";
-import { PrefixTree } from "../../../src/llm/engine/prefix_tree.ts";
-import { SlotPool } from "../../../src/llm/engine/slot_pool.ts";
+import { PageKind } from "../../../src/llm/engine/pages/page_kind.ts";
+import { PagePool } from "../../../src/llm/engine/pages/page_pool.ts";
+import { PrefixTree } from "../../../src/llm/engine/pages/prefix_tree.ts";
+import { SlotPool } from "../../../src/llm/engine/pages/slot_pool.ts";
 
-/** A tree with pages of four positions, and what fills it as sequences do. */
+/** A tree with pages of four positions, and what fills it as sequences do. Layers with a window have pages of two units. */
 class Filled {
   readonly pool: PagePool;
+  readonly pages: PageKind;
+  readonly windows: PageKind;
   readonly slots: SlotPool;
   readonly tree: PrefixTree;
 
-  constructor(pages = 20, slots = 0) {
+  constructor(pages = 20, slots = 0, window = 0) {
     this.pool = new PagePool(pages);
+    this.pages = new PageKind(this.pool, 1);
+    this.windows = new PageKind(this.pool, window > 0 ? 2 : 0);
     this.slots = new SlotPool(slots);
-    this.tree = new PrefixTree({ pool: this.pool, slots: this.slots, pageSize: 4 });
+    this.tree = new PrefixTree({
+      pages: this.pages,
+      windows: this.windows,
+      window,
+      slots: this.slots,
+      pageSize: 4,
+    });
   }
 
   /** Allocates pages for tokens, gives them to the tree and forgets them. Returns their numbers. */
   add(tokens: readonly number[]): number[] {
     const pages = this.allocate(Math.ceil(tokens.length / 4));
-    this.tree.insert(tokens, pages);
+    this.tree.insert(tokens, { pages });
     this.release(pages);
     return pages;
   }
 
   allocate(count: number): number[] {
-    return Array.from({ length: count }, () => this.pool.allocate());
+    return Array.from({ length: count }, () => this.pages.allocate());
   }
 
   release(pages: readonly number[]): void {
-    for (const page of pages) this.pool.release(page);
+    for (const page of pages) this.pages.release(page);
   }
 
   /** What is found; the references to it are given back. */
   find(tokens: readonly number[], limit?: number): { pages: readonly number[]; partial: unknown } {
-    const { pages, partial } = this.tree.match(tokens, limit);
+    const { pages, partial } = this.tree.match(tokens, limit === undefined ? {} : { limit });
     this.release([...pages, ...partial ? [partial.page] : []]);
     this.check();
-    return { pages, partial };
+    return { pages, partial: partial && { page: partial.page, count: partial.count } };
   }
 
   check(held: readonly number[] = []): void {
-    this.pool.checkIntegrity([...this.tree.pages, ...held]);
+    const units = this.pages.checkedUnits([...this.tree.pages, ...held]);
+    this.pool.checkIntegrity([...units, ...this.windows.checkedUnits(this.tree.windows)]);
     if (this.slots.count > 0) this.slots.checkIntegrity(this.tree.slots);
     this.tree.checkIntegrity();
   }
@@ -50,36 +62,58 @@ class Filled {
 
 Deno.test("a pool gives out each page but page 0 once, and takes a page back when nobody has it", () => {
   const pool = new PagePool(4);
+  const kind = new PageKind(pool, 1);
   assertEquals([pool.free, pool.capacity], [3, 3]);
-  const pages = [pool.allocate(), pool.allocate(), pool.allocate()];
+  const pages = [kind.allocate(), kind.allocate(), kind.allocate()];
   assertEquals(pages.toSorted(), [1, 2, 3]);
-  assertThrows(() => pool.allocate(), Error, "all 3 pages are in use");
-  pool.retain(2);
-  pool.release(2);
-  assertEquals([pool.free, pool.references(2)], [0, 1]);
-  pool.release(2);
-  assertEquals([pool.free, pool.references(2)], [1, 0]);
-  assertEquals(pool.allocate(), 2);
+  assertThrows(() => kind.allocate(), Error, "all 3 pages are in use");
+  kind.retain(2);
+  kind.release(2);
+  assertEquals([pool.free, kind.references(2)], [0, 1]);
+  kind.release(2);
+  assertEquals([pool.free, kind.references(2)], [1, 0]);
+  assertEquals(kind.allocate(), 2);
 });
 
 Deno.test("a pool refuses pages that nobody has", () => {
   const pool = new PagePool(4);
-  const page = pool.allocate();
-  pool.release(page);
+  const kind = new PageKind(pool, 1);
+  const page = kind.allocate();
+  kind.release(page);
   for (const wrong of [page, 0, 4, -1, 1.5]) {
     assertThrows(() => pool.release(wrong), Error, "is not in use");
-    assertThrows(() => pool.retain(wrong), Error, "is not in use");
+    assertThrows(() => kind.release(wrong), Error, "is not in use");
+    assertThrows(() => kind.retain(wrong), Error, "is not in use");
   }
   for (const count of [1, 0, -3, 2.5, NaN]) assertThrows(() => new PagePool(count), Error, "expected 2 or more");
 });
 
 Deno.test("a check of a pool finds a reference that nobody has, and an owner without a reference", () => {
   const pool = new PagePool(4);
-  const page = pool.allocate();
-  pool.checkIntegrity([page]);
-  assertThrows(() => pool.checkIntegrity([]), Error, `page ${page} has 1 references and 0 owners`);
-  assertThrows(() => pool.checkIntegrity([page, page]), Error, `page ${page} has 1 references and 2 owners`);
-  assertThrows(() => pool.checkIntegrity([page, 0]), Error, "page 0 has an owner");
+  const kind = new PageKind(pool, 1);
+  const page = kind.allocate();
+  pool.checkIntegrity(kind.checkedUnits([page]));
+  assertThrows(() => kind.checkedUnits([]), Error, `page ${page} has 1 references and 0 owners`);
+  assertThrows(() => kind.checkedUnits([page, page]), Error, `page ${page} has 1 references and 2 owners`);
+  for (const wrong of [[], [page, page], [page, 0], [0], [2, 3]]) {
+    assertThrows(() => pool.checkIntegrity(wrong), Error, "expected 1 to 3 once each");
+  }
+});
+
+Deno.test("a page of several units takes any free ones and gives back all, one of none has a number of its own", () => {
+  const pool = new PagePool(8);
+  const [large, none] = [new PageKind(pool, 3), new PageKind(pool, 0)];
+  const [first, second] = [large.allocate(), large.allocate()];
+  const units = [first, second].flatMap((page) => large.unitsOf(page));
+  assertEquals([new Set(units).size, pool.free, first === units[0]], [6, 1, true]);
+  pool.checkIntegrity(large.checkedUnits([first, second]));
+  large.release(first);
+  assertEquals([pool.free, large.references(first)], [4, 0]);
+  const pages = [none.allocate(), none.allocate()];
+  assertEquals([new Set(pages).size, pages.every((page) => page < 0), pool.free], [2, true, 4]);
+  assertEquals(none.unitsOf(pages[0]), []);
+  none.release(pages[0]);
+  assertThrows(() => none.release(pages[0]), Error, "is not in use");
 });
 
 Deno.test("a tree finds full pages, and how far the next one goes", () => {
@@ -132,15 +166,15 @@ Deno.test("equal tokens are kept once, and longer ones take the place of a page 
 Deno.test("a sequence that goes on adds more of its pages, and nothing below pages of others", () => {
   const filled = new Filled();
   const pages = filled.allocate(3);
-  filled.tree.insert([1, 2, 3, 4, 5, 6], pages, true);
-  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9], pages, true);
+  filled.tree.insert([1, 2, 3, 4, 5, 6], { pages, inUse: true });
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9], { pages, inUse: true });
   filled.check(pages);
   assertEquals(filled.tree.pages.toSorted(), pages.toSorted());
   const others = filled.allocate(4);
-  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], others, true);
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], { pages: others, inUse: true });
   filled.check([...pages, ...others]);
   assertEquals(filled.tree.size, 3);
-  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], others);
+  filled.tree.insert([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], { pages: others });
   filled.release([...pages, ...others]);
   filled.check();
   assertEquals(filled.tree.pages.toSorted(), [pages[0], pages[1], others[2], others[3]].toSorted());
@@ -177,7 +211,7 @@ Deno.test("a tree with recurrent states finds full pages up to the last whose st
   const keep = (count: number): boolean => filled.tree.keep(tokens.slice(0, count), filled.slots.allocate());
   assertEquals([keep(4), keep(12)], [true, true]);
   const found = filled.tree.match([...tokens, 99]);
-  assertEquals(found, { pages: [first, second, third], partial: undefined, slot: 2, shared: 3 });
+  assertEquals(found, { pages: [first, second, third], windows: [], partial: undefined, slot: 2, shared: 3 });
   filled.release(found.pages);
   assertEquals(filled.tree.match([...tokens.slice(0, 9), 99, 99, 99, 99]).shared, 2, "also without states");
   filled.release([first]);

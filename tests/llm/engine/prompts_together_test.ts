@@ -40,7 +40,7 @@ function idsOf(count: number, from: number): number[] {
 /** The part of a prompt from `from` on, in pages from `page` on. */
 function partOf(tokens: readonly number[], from: number, page: number, count = tokens.length - from): PrefillRow {
   const sequence = new Sequence({ id: page, prompt: tokens, maxTokens: 1 });
-  sequence.pages = Array.from({ length: Math.ceil(tokens.length / PAGE) }, (_, i) => page + i);
+  sequence.tables = [Array.from({ length: Math.ceil(tokens.length / PAGE) }, (_, i) => page + i)];
   return { sequence, from, count, last: from + count === tokens.length, copies: [] };
 }
 
@@ -51,7 +51,10 @@ Deno.test("parts of several prompts are cut into tiles, each with the pages and 
     partOf([9, 8, 7], 0, 9, 2),
     partOf([5], 0, 3),
   ];
-  const { tiles, ids, positions, table, columns, slots, last } = forwardBatch(parts, { tile: 1, tiled: false });
+  const { tiles, ids, positions, tables: [table], columns, slots, last } = forwardBatch(parts, {
+    tile: 1,
+    tiled: false,
+  });
   const end = idsOf(70, 0).slice(62);
   assertEquals([tiles, columns, slots.length], [6, 4, 6]);
   assertEquals([...ids], [1, 2, 3, 4, 5, 6, 6, 6, ...end, 9, 8, 8, 8, 5, 5, 5, 5]);
@@ -99,7 +102,7 @@ for (const device of DEVICES) {
         const cache = new PagedCache(
           buffers,
           mx.array([...batch.positions], mx.int32),
-          mx.array([...batch.table], mx.int32).reshape(batch.tiles, batch.columns),
+          mx.array([...batch.tables[0]], mx.int32).reshape(batch.tiles, batch.columns),
           { tile: batch.ids.length / batch.tiles },
         );
         const last = mx.array([...batch.last], mx.uint32);

@@ -386,8 +386,8 @@ Deno.test("requests that start alike read their beginning once, also where they 
   assertEquals(sequences.map(({ pages }) => pages[0]), [shared, shared, shared]);
   assertEquals(steps.flatMap(({ rows }) => rows.map(({ copies }) => copies)), [
     [],
-    [{ from: part, to: sequences[1].pages[1], count: 2 }],
-    [{ from: part, to: sequences[2].pages[1], count: 2 }],
+    [{ page: part, from: [part], to: [sequences[1].pages[1]], count: 2 }],
+    [{ page: part, from: [part], to: [sequences[2].pages[1]], count: 2 }],
   ]);
   assertEquals(sequences.map(({ cached }) => cached), [0, 6, 6]);
 });

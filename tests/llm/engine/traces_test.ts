@@ -10,11 +10,12 @@ import { assert, assertEquals } from "@std/assert";
 import { Random } from "../../../scripts/fuzz/random.ts";
 import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { isDecoding, Sequence } from "../../../src/llm/engine/sequence.ts";
-import type { PrefillStep, Step } from "../../../src/llm/engine/step.ts";
+import type { PrefillRow, PrefillStep, Step } from "../../../src/llm/engine/step.ts";
+import { ONE_GROUP, type PageGroups, type PageTable } from "../../../src/llm/kv/page_groups.ts";
 import { SEED, TIER } from "../../support/tier.ts";
 import { FakeRunner, generateAlone } from "./fake_runner.ts";
 
-const TRACES = TIER === "full" ? 10_000 : 1_500;
+const TRACES = TIER === "full" ? 10_000 : 1_000;
 
 /** A request of a trace. */
 interface Request {
@@ -37,12 +38,41 @@ type Counts = Record<
   | "waited"
   | "restored"
   | "together"
-  | "shared",
+  | "shared"
+  | "passed"
+  | "resumed",
   number
 >;
 
 /** In how many traces something happens once at least, where that is not in ten. */
-const RARE: ReadonlyMap<string, number> = new Map([["shared", 100]]);
+const RARE: ReadonlyMap<string, number> = new Map([["shared", 100], ["resumed", 50]]);
+
+/** Groups of layers with a window, and maybe others; of one kind several share a slot. */
+function drawGroups(random: Random): PageGroups {
+  const [full, windowed] = [random.below(3), 1 + random.below(3)];
+  const ratios = random.pick([[1, 1], [1, 1], [2, 1], [1, 3]]);
+  const tables = [full, windowed].flatMap((units, kind) =>
+    Array.from({ length: units * ratios[kind] }, (_, i): PageTable => ({
+      windowed: kind === 1,
+      unit: Math.floor(i / ratios[kind]),
+      ratio: ratios[kind],
+      part: i % ratios[kind],
+    }))
+  );
+  return { window: 1 + random.below(10), full, windowed, tables };
+}
+
+/** Most positions of a sequence that has so many units. At each one, it has a page of each kind for all that it sees. */
+function positionsIn({ full, windowed, window }: PageGroups, units: number, pageSize: number): number {
+  let most = 0;
+  for (let at = 0; at < 1_000; at++) {
+    const last = Math.floor(at / pageSize);
+    const first = Math.floor(Math.max(0, at - window + 1) / pageSize);
+    most = Math.max(most, windowed === 0 ? 0 : last - first + 1);
+    if ((last + 1) * full + most * windowed > units) return last * pageSize;
+  }
+  return Infinity;
+}
 
 /** One trace. */
 class Trace {
@@ -50,6 +80,8 @@ class Trace {
   readonly #options: Required<SchedulerOptions>;
   readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
+  /** Positions that fit. */
+  readonly #capacity: number;
   readonly #requests: Request[] = [];
   readonly #depth: number;
   readonly #maxSteps: number;
@@ -61,11 +93,13 @@ class Trace {
   constructor(random: Random, counts: Counts) {
     this.#random = random;
     this.#counts = counts;
-    const pages = 3 + random.below(20);
+    const groups = random.once(2) ? ONE_GROUP : drawGroups(random);
+    const pages = 2 + (1 + random.below(20)) * (groups.full + groups.windowed);
     const maxSequences = 1 + random.below(6);
     const slots = random.once(2) ? 0 : 1 + maxSequences + random.below(8);
     this.#options = {
       pages,
+      groups,
       slots,
       pageSize: random.pick([1, 1, 2, 4, 4, 5]),
       maxSequences,
@@ -78,7 +112,8 @@ class Trace {
       maxPrefixPages: random.pick([0, random.below(pages), pages, pages, pages]),
     };
     this.#scheduler = new Scheduler(this.#options);
-    this.#runner = new FakeRunner(pages, this.#options.pageSize, slots);
+    this.#capacity = positionsIn(groups, pages - 1, this.#options.pageSize);
+    this.#runner = new FakeRunner(pages, this.#options.pageSize, groups, slots);
     this.#depth = 1 + random.below(3);
     this.#maxSteps = 1 + random.below(6);
     this.#prefixes = Array.from({ length: 3 }, () => this.#drawTokens(random.below(24)));
@@ -97,9 +132,9 @@ class Trace {
       if (!step && this.#scheduler.inFlight > 0) this.#commit();
       else assert(step || !this.#isBusy(), "nothing is on its way, and somebody waits");
     }
-    const { pages, pageSize, slots } = this.#options;
+    const { groups, slots } = this.#options;
     for (const { sequence, prompt, maxTokens, aborted } of this.#requests) {
-      const alone = generateAlone(prompt, maxTokens, (pages - 1) * pageSize, slots > 0);
+      const alone = generateAlone(prompt, maxTokens, this.#capacity, { groups, hasStates: slots > 0 });
       assertEquals(sequence.status, "ended");
       assertEquals(sequence.tokens, aborted ? alone.slice(0, sequence.tokens.length) : alone, `request ${sequence.id}`);
       this.#counts.cached += sequence.cached ?? 0;
@@ -126,10 +161,10 @@ class Trace {
     const maxTokens = 1 + this.#random.below(24);
     const [priority, stepwise] = [this.#random.below(4) - 1, this.#random.once(6)];
     const sequence = new Sequence({ id: this.#toCome, prompt, maxTokens, priority, stepwise });
-    const { pages, pageSize, maxSequences, maxQueue } = this.#options;
+    const { maxSequences, maxQueue } = this.#options;
     const refusal = this.#scheduler.add(sequence);
     if (refusal?.code === "memory") {
-      assert(prompt.length + 1 > (pages - 1) * pageSize);
+      assert(prompt.length > this.#capacity, `${prompt.length} tokens fit into ${this.#capacity} positions`);
       this.#counts.tooLong++;
     } else if (refusal) {
       assertEquals(this.#scheduler.running + this.#scheduler.waiting, maxSequences + maxQueue);
@@ -195,13 +230,16 @@ class Trace {
     assert(rows.length <= (slots > 0 ? 1 : maxPrompts), "a step reads more prompts than it may");
     assertEquals(new Set(rows.map(({ sequence }) => sequence)).size, rows.length, "a prompt is there twice");
     const cut = rows.filter(({ last }) => !last);
-    assert(cut.length <= 1, "two prompts are cut");
+    const isAtEnd = ({ sequence: { windows }, from, count }: PrefillRow): boolean =>
+      from + count === windows.length * pageSize;
+    assert(cut.length <= 1 || cut.slice(1).every(isAtEnd), "two prompts are cut, and not for want of pages");
     const least = cut[0]?.sequence.priority ?? -Infinity;
     const later = rows.slice(rows.indexOf(cut[0]));
     assert(later.every(({ sequence }) => sequence.priority >= least), "a lower priority takes room from a higher one");
     const written = new Set<number>();
-    for (const { sequence: { pages }, from, count, copies } of rows) {
-      assert(copies.every((copy) => !written.has(copy.from)), "a page is copied before it is written");
+    for (const { sequence: { pages, passed }, from, count, copies } of rows) {
+      if (copies.length > 0 && passed > 0) this.#counts.resumed++;
+      assert(copies.every(({ page }) => !written.has(page)), "a page is copied before it is written");
       const read = pages.slice(0, Math.floor(from / pageSize));
       if (read.some((page) => written.has(page))) this.#counts.shared++;
       pages.slice(Math.floor(from / pageSize), Math.ceil((from + count) / pageSize)).forEach((page) =>
@@ -218,6 +256,7 @@ class Trace {
     }
     this.#scheduler.commit(step, results);
     this.#scheduler.checkIntegrity();
+    if (step.rows.some(({ sequence: { status, passed } }) => status === "running" && passed > 0)) this.#counts.passed++;
   }
 }
 
@@ -235,6 +274,8 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     restored: 0,
     together: 0,
     shared: 0,
+    passed: 0,
+    resumed: 0,
   };
   for (let i = 0; i < TRACES; i++) {
     try {
