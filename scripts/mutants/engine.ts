@@ -4,6 +4,7 @@ import type { Mutant } from "./mutant.ts";
 
 const SCHEDULER_TESTS = ["tests/llm/engine/scheduler_test.ts", "tests/llm/engine/traces_test.ts"] as const;
 const TREE_TESTS = ["tests/llm/engine/prefix_tree_test.ts", "tests/llm/engine/traces_test.ts"] as const;
+const WINDOW_TESTS = ["tests/llm/engine/prefix_windows_test.ts", "tests/llm/engine/traces_test.ts"] as const;
 const STATE_TESTS = ["tests/llm/kv/states_test.ts"] as const;
 const PROMPT_TESTS = ["tests/llm/engine/prompts_together_test.ts"] as const;
 const ENGINE_TESTS = ["tests/llm/engine/engine_test.ts", "tests/llm/engine/engine_life_test.ts"] as const;
@@ -77,35 +78,35 @@ export const ENGINE = [
     file: "src/llm/kv/page_groups.ts",
     find: "Math.floor((position - window + 1) / pageSize)",
     replace: "Math.ceil((position - window + 1) / pageSize)",
-    tests: TREE_TESTS,
+    tests: WINDOW_TESTS,
   },
   {
     name: "a sequence gives back pages that a step on its way sees",
     file: "src/llm/engine/pages/sequence_pages.ts",
     find: "firstPageSeen(this.#groups.window, committed, this.#pageSize), windows.length)",
     replace: "firstPageSeen(this.#groups.window, sequence.computed, this.#pageSize), windows.length)",
-    tests: TREE_TESTS,
+    tests: WINDOW_TESTS,
   },
   {
     name: "a sequence goes on where pages of the last window are gone",
     file: "src/llm/engine/pages/page_windows.ts",
     find: "run = window === undefined ? 0 : run + 1;",
     replace: "run++;",
-    tests: TREE_TESTS,
+    tests: WINDOW_TESTS,
   },
   {
     name: "a page of a window is copied in the step that fills it",
     file: "src/llm/engine/scheduler.ts",
     find: " || parts.writes(match.partial.window));",
     replace: ");",
-    tests: SCHEDULER_TESTS,
+    tests: WINDOW_TESTS,
   },
   {
     name: "layers that share a slot have the same memory",
     file: "src/llm/kv/page_groups.ts",
     find: "return units[unit] * ratio + part;",
     replace: "return units[unit] * ratio;",
-    tests: ["tests/llm/engine/window_pages_test.ts"],
+    tests: ["tests/llm/kv/page_groups_test.ts"],
   },
   {
     name: "the penalties of a row look at one token more than its context has",

@@ -151,7 +151,8 @@ export class DeviceLoop<S> implements Disposable {
 
   /**
    * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link TracedStep} already.
-   * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
+   * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory. Two of
+   * them may, if a step uses other elements of each.
    * `inParts`: for {@link DeviceLoop.runPart}.
    */
   constructor(state: S, step: ((state: S) => S) | TracedStep<S>, inParts: boolean = false) {

@@ -149,3 +149,15 @@ Deno.test("a prompt is read as far as there are pages for its window, and others
   }
   assertEquals([ends, first.tokens.length, second.tokens.length], [["1", "2"], 32, 32]);
 });
+
+Deno.test("a page of a window is not copied in the step that fills it", () => {
+  const options = { groups: GROUPS, pageSize: 4, maxSequences: 4, tokenBudget: 100, maxQueue: 4 };
+  const scheduler = new Scheduler({ ...options, pages: 100, maxPrefixPages: 0 });
+  scheduler.add(new Sequence({ id: 1, prompt: tokensOf(16), maxTokens: 20 }));
+  run(scheduler, 2); // the pages of positions 0 to 7 are passed, and not kept
+  scheduler.add(new Sequence({ id: 2, prompt: [...tokensOf(8), 90], maxTokens: 4 }));
+  scheduler.add(new Sequence({ id: 3, prompt: [...tokensOf(6), 91], maxTokens: 4 }));
+  // The second one reads them again, and the tree takes the pages of its windows beside those of the first one.
+  const parts = [0, 1].map(() => scheduler.schedule()!.rows.map(({ sequence: { id }, from }) => [id, from]));
+  assertEquals(parts, [[[2, 0]], [[3, 6]]]);
+});

@@ -41,6 +41,11 @@ const CASES: Readonly<Record<string, WindowCase>> = {
     units: [0, 1],
     isShort: true,
   },
+  "Mistral in fused steps": {
+    checkpoint: "Mistral with windows and layers that kernels compute, 4 bits",
+    changes: { layer_types: ["sliding_attention", "sliding_attention"] },
+    units: [0, 1],
+  },
   "Mistral with other layers": { checkpoint: "Mistral with windows, 4 bits", units: [1, 1] },
   "gpt-oss": { checkpoint: "gpt-oss, 4 bits", units: [1, 1] },
   "OLMo 3": { checkpoint: "OLMo 3, 4 bits", units: [1, 3] },
