@@ -4,6 +4,41 @@ import type { Mutant } from "./mutant.ts";
 
 export const GENERATION = [
   {
+    name: "a token after a wrong draft counts",
+    file: "src/llm/speculation/acceptance.ts",
+    find: "mx.cumprod(mx.equal(first, drafted).astype(mx.int32), 1)",
+    replace: "mx.equal(first, drafted).astype(mx.int32)",
+    tests: ["tests/llm/speculation/drafts_test.ts", "tests/llm/speculation/speculation_test.ts"],
+  },
+  {
+    name: "penalties in a draft do not see the drafted tokens before",
+    file: "src/llm/decode/verify.ts",
+    find: "recent: recent && ringAfter(recent, drafted, first, before),",
+    replace: "recent: recent && ringAfter(recent, drafted, first, mx.multiply(before, 0)),",
+    tests: ["tests/llm/speculation/speculation_test.ts"],
+  },
+  {
+    name: "the random numbers after a draft go on as if all of it were right",
+    file: "src/llm/decode/verify.ts",
+    find: "key: stays && mx.take(stays, accepted, 0),",
+    replace: "key: stays && mx.take(stays, mx.array([columns - 1], mx.int32), 0),",
+    tests: ["tests/llm/speculation/speculation_test.ts"],
+  },
+  {
+    name: "another n-gram of the same hash is a match",
+    file: "src/llm/speculation/ngrams.ts",
+    find: "if (at !== undefined && this.#isLikeEnd(at, length)) return at;",
+    replace: "if (at !== undefined) return at;",
+    tests: ["tests/llm/speculation/drafts_test.ts"],
+  },
+  {
+    name: "drafts that are never right go on for as long as there are any",
+    file: "src/llm/speculation/draft_length.ts",
+    find: "return this.#balance > 0 && ",
+    replace: "return this.#balance > -1000 && ",
+    tests: ["tests/llm/speculation/drafts_test.ts"],
+  },
+  {
     name: "a ring shows the first positions before its last ones end",
     file: "src/llm/kv/ring.ts",
     find: "mx.lessEqual(first, before)",

@@ -107,7 +107,13 @@ const ENTRIES: readonly Entry[] = [
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
-  { files: /^tests\/llm\/generation\/batch_generate_test/, cpu: "gate", vulkan: "gate", share: 10, turns: 3 },
+  {
+    files: /^tests\/llm\/(generation\/batch_generate|speculation\/speculation)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    share: 10,
+    turns: 3,
+  },
   {
     files:
       /^tests\/llm\/(engine\/(choice|engine_refusals|prompts_together|window_pages)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,

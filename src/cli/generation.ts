@@ -208,6 +208,10 @@ export class Generation {
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
       ...(this.#values["prompt-cache"] !== undefined && { cached_tokens: last.cachedTokens }),
+      ...(last.draftedTokens !== undefined && {
+        drafted_tokens: last.draftedTokens,
+        accepted_tokens: last.acceptedTokens,
+      }),
       finish_reason: last.finishReason,
       prompt_tps: last.promptTps,
       generation_tps: last.generationTps,
@@ -225,8 +229,14 @@ function describeFigures(last: mx.lm.GenerationResponse, device: string): string
   return `${"=".repeat(10)}\n` +
     `Prompt: ${last.promptTokens} tokens, ${last.promptTps.toFixed(3)} tokens-per-sec\n` +
     `Generation: ${last.generationTokens} tokens, ${last.generationTps.toFixed(3)} tokens-per-sec\n` +
+    (last.draftedTokens === undefined ? "" : describeDrafts(last.draftedTokens, last.acceptedTokens!)) +
     `Peak memory: ${last.peakMemory.toFixed(3)} GB\n` +
     `Device: ${device}\n`;
+}
+
+function describeDrafts(drafted: number, accepted: number): string {
+  const share = drafted > 0 ? ` (${(100 * accepted / drafted).toFixed(1)} %)` : "";
+  return `Drafts: ${drafted} tokens, ${accepted} accepted${share}\n`;
 }
 
 /** The one prompt of the operands or --prompt, if there is one. */

@@ -114,9 +114,41 @@ export const MODEL_FLAGS = {
     whole: true,
     meant: ["b", "batch-size", "ub", "ubatch-size"],
   },
+  "speculate": {
+    value: "HOW",
+    help: "ngrams drafts what followed the last tokens before; the answer stays the same",
+    meant: [
+      "speculative-config",
+      "spec-type",
+      "lookup",
+      "prompt-lookup-num-tokens",
+      "draft-model",
+      "model-draft",
+      "md",
+    ],
+  },
+  "num-draft-tokens": {
+    value: "N",
+    help: "most tokens that a step of --speculate verifies beside the next one (7)",
+    range: [1, 7],
+    whole: true,
+    meant: ["draft", "draft-max", "draft-n", "num-speculative-tokens"],
+  },
   ...KV_BITS_FLAG,
   ...DEVICE_FLAG,
 } as const satisfies Flags;
+
+/** What the flags of speculation say. Throws a {@link UsageError} for another drafter, or for a number alone. */
+function speculationOf(
+  { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof MODEL_FLAGS>,
+): Pick<lm.GenerateOptions, "speculation"> {
+  if (speculate === undefined) {
+    if (numDraftTokens !== undefined) throw new UsageError("--num-draft-tokens needs --speculate ngrams");
+    return {};
+  }
+  if (speculate !== "ngrams") throw new UsageError(`--speculate is ${quoted(speculate)}, expected ngrams`);
+  return { speculation: { drafter: speculate, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
+}
 
 /** Generation options from {@link MODEL_FLAGS}; missing flags take the model's defaults. */
 export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
@@ -132,6 +164,7 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
     stop: values.stop ?? [],
     seed: values.seed,
     enableThinking: !values["no-think"],
+    ...speculationOf(values),
     ...(values["prefill-step-size"] !== undefined && { prefillStepSize: values["prefill-step-size"] }),
   };
 }

@@ -179,6 +179,22 @@ testTable("generate", [
     stdout: "The answer is 42.\n",
   },
   {
+    args: greedy("-m", "3", "--speculate", "ngrams", "--num-draft-tokens", "3"),
+    stdin: "Once upon a time\n",
+    stdout: ", there was\n",
+    stderr: CUT(3) + FIGURES.replace("Peak", "Drafts: {number} tokens, {number} accepted\nPeak"),
+  },
+  {
+    args: greedy("--speculate", "draft"),
+    code: 2,
+    stderr: 'error: --speculate is "draft", expected ngrams\n',
+  },
+  {
+    args: greedy("--num-draft-tokens", "3"),
+    code: 2,
+    stderr: "error: --num-draft-tokens needs --speculate ngrams\n",
+  },
+  {
     args: greedy(...SHORT, "--model", TINY_DIR.pathname, "--ignore-chat-template", "Once upon a time"),
     stdout: ", there was\n",
     stderr: CUT(3),

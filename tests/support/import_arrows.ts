@@ -32,6 +32,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/convert",
     "src/llm/hub.ts",
     "src/llm/sampling",
+    "src/llm/speculation",
     "src/llm/arguments.ts",
     "src/llm/models",
     "src/llm/layers",
@@ -87,6 +88,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm/generation": [
     "src/llm/decode",
     "src/llm/sampling",
+    "src/llm/speculation",
     "src/llm/arguments.ts",
     "src/llm/models",
     "src/llm/kv",
@@ -149,6 +151,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/llm/decode": [
     "src/llm/sampling",
+    "src/llm/speculation",
     "src/llm/models",
     "src/llm/kv",
     "src/llm/structured",
@@ -171,6 +174,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/store.ts",
   ],
   "src/llm/sampling": [
+    "src/llm/speculation",
     "src/llm/arguments.ts",
     "src/llm/kv",
     "src/llm/structured",
@@ -264,6 +268,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm/abort.ts": ["src/llm/error.ts"],
   "src/llm/config": ["src/llm/error.ts", "src/graph"],
   "src/llm/jinja": ["src/llm/jinja/syntax", "src/graph"],
+  "src/llm/speculation": ["src/llm/error.ts", "src/array", "src/graph"],
   "src/llm/error.ts": ["src/graph"],
   "src/llm/jinja/syntax": ["src/llm/jinja", "src/graph"],
   "src/llm/host.ts": [],

@@ -189,6 +189,9 @@ function stats(chat: Chat, argument: string): void {
       }/s, ${last.cachedTokens} cached, ` +
       `${last.generationTokens} generated at ${last.generationTps.toFixed(1)}/s`,
     ]]),
+    ...(last?.draftedTokens === undefined
+      ? []
+      : [["drafts", `${last.draftedTokens} tokens, ${last.acceptedTokens} accepted`]]),
     ["memory", `${gigabytes(mx.getActiveMemory())}, at most ${gigabytes(mx.getPeakMemory())}`],
   ];
   const width = Math.max(...rows.map(([left]) => left.length));

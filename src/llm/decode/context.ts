@@ -12,7 +12,7 @@ import type { KvCache } from "../kv/cache.ts";
 import type { DecodingModel } from "../models/mod.ts";
 
 /** Steps by what they compute. */
-export type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward" | "choose";
+export type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward" | "choose" | "verify";
 
 /** A step over a state, or its trace where that is kept. */
 export type Traced<S> = TracedStep<S> | ((state: S) => S);

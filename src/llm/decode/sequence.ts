@@ -60,6 +60,11 @@ export class DecodedSequence {
     return this.#lastStep;
   }
 
+  /** The tokens that were taken after a step, which must be one of the last. */
+  after(step: number): readonly number[] {
+    return this.#tokens.slice(this.#tokens.length - (this.#lastStep - step));
+  }
+
   /** Whether it has as many tokens as it may. */
   get ended(): boolean {
     return this.#lastStep >= this.limit;

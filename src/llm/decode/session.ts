@@ -9,13 +9,14 @@
  * A session is one sequence; src/llm/engine runs several together.
  *
  * This file has the session and its loop. prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the cache, and
- * device_state.ts has the state and the cache. masked.ts chooses constrained tokens, sequence.ts keeps the sequence and submit.ts heeds
+ * device_state.ts has the state and the cache. masked.ts chooses constrained tokens, drafted.ts verifies drafts, sequence.ts keeps the sequence and submit.ts heeds
  * aborts.
  *
  * @module
  */
 
 import { DecodeContext, type Traced } from "./context.ts";
+import { DraftedSteps } from "./drafted.ts";
 import { MaskedSteps } from "./masked.ts";
 import { PromptReader } from "./prompt.ts";
 import { DecodedSequence, type DecodedToken } from "./sequence.ts";
@@ -32,6 +33,8 @@ export class GenerationSession implements Disposable {
   readonly #submitter: PromptSubmitter;
   readonly #steps: StepLoop;
   readonly #masked: MaskedSteps;
+  /** Absent where nothing is drafted. */
+  readonly #drafted: DraftedSteps | undefined;
   readonly #reader: PromptReader;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens after it. The cache stays the caller's. */
@@ -54,6 +57,8 @@ export class GenerationSession implements Disposable {
     this.#submitter = submitter;
     this.#steps = steps;
     this.#masked = masked;
+    const { speculation } = options;
+    if (speculation && !constraint) this.#drafted = new DraftedSteps(context, submitter, steps, speculation);
     const parts = { context, submitter, steps, masked, forget: () => this.#forget() };
     this.#reader = new PromptReader(prompt, parts);
   }
@@ -87,7 +92,8 @@ export class GenerationSession implements Disposable {
         const most = sequence.limit;
         if (this.#steps.outgrown) await this.#steps.ahead;
         // The end of the prompt sets another sizer. A recurrent state cannot go back, so nothing is computed that may not be taken.
-        const depth = (): number => sequence.constraint || cache.hasState ? 1 : sizer.depth;
+        const wantsDraft = this.#drafted && (finished === 0 || this.#drafted.wanted); // the first token may have a match
+        const depth = (): number => sequence.constraint || cache.hasState || wantsDraft ? 1 : sizer.depth;
         // Where the context ends, what is on its way is yielded before the error.
         const goesOn = (): boolean => flight.length === 0 || cache.offset < cache.limit;
         while (flight.length < depth() && submitted < most && goesOn()) {
@@ -95,7 +101,8 @@ export class GenerationSession implements Disposable {
             ? await this.#reader.open()
             : sequence.constraint
             ? await this.#masked.submit(submitted + 1 < most && !cache.hasState)
-            : this.#steps.submit(Math.min(cache.hasState ? 1 : sizer.size, most - submitted));
+            : (wantsDraft && await this.#drafted?.submit(sizer.perStep)) ||
+              this.#steps.submit(Math.min(cache.hasState ? 1 : this.#fitting(sizer), most - submitted));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;
@@ -116,10 +123,14 @@ export class GenerationSession implements Disposable {
         if (finished === 0) this.#context.options.signal?.throwIfAborted();
         flight.shift();
         if (finished === 0) state.checkpoint();
-        sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
+        const { count } = submission;
+        const isDrafted = finished + count > submitted;
+        submitted = Math.max(submitted, finished + count);
+        sizer.note(finished > 0 && !isDrafted ? count : 0, submission.submitted, asked); // the first submission is the prompt
+        if (finished > 0 && !isDrafted) this.#drafted?.note(count);
         if (finished > 0) this.#steps.note(sizer.perStep);
         if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1);
-        yield sequence.take(this.#context.scalars, finished + 1, finished += submission.count);
+        yield sequence.take(this.#context.scalars, finished + 1, Math.min(finished += count, most));
         sizer.grow();
       }
     } finally {
@@ -128,6 +139,11 @@ export class GenerationSession implements Disposable {
       const { dropped } = this.#submitter;
       state.takeBack(dropped > 0 ? dropped + submitted - 1 : submitted - sequence.lastStep);
     }
+  }
+
+  /** How many steps are submitted next. */
+  #fitting({ size }: SubmissionSizer): number {
+    return this.#drafted?.fitting(size) ?? size;
   }
 
   /** Goes back to the state after the last good step, the one with number `steps`. */
@@ -151,6 +167,7 @@ export class GenerationSession implements Disposable {
   #release(): void {
     this.#steps.release();
     this.#masked.release();
+    this.#drafted?.release();
     this.#context.state[Symbol.dispose]();
   }
 }

@@ -16,6 +16,7 @@ import { StepCache } from "../kv/step_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "../sampling/logprobs_log.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import type { LogitsProcessor, Sampler } from "../sampling/options.ts";
+import type { Speculation } from "../speculation/speculation.ts";
 import type { Constraint } from "../structured/constraint.ts";
 
 /** How tokens are chosen. */
@@ -28,6 +29,8 @@ export interface DecodeOptions {
   readonly logprobs?: number;
   /** The constraint on the tokens of the sequence, if there is one. */
   readonly constraint?: Constraint;
+  /** Drafts tokens, so that a step may choose several; not where there is a constraint. */
+  readonly speculation?: Speculation;
   /** Once it is aborted, nothing more of a prompt is submitted, and work on its way is left out if the device can do that. */
   readonly signal?: AbortSignal;
   /** Called while a step over `count` tokens of the prompt runs, with the share of it that is done. */
@@ -106,7 +109,7 @@ export function paddedLength(count: number, tile: number): number {
 }
 
 /** The cache of a step, of whose tokens those up to `last` count. */
-function cacheOf(now: PrefillState & Partial<PromptChunk>): StepCache | PagedCache {
+export function cacheOf(now: PrefillState & Partial<PromptChunk>): StepCache | PagedCache {
   const { keys, values, states, table, position, last } = now;
   if (table) return new PagedCache(now, position, table, { ...(last && { last }) });
   return new StepCache(keys, values, position, { ...(states && { states }), ...(last && { last }) });
@@ -183,14 +186,8 @@ export function choose(
   mask?: Tensor,
 ): DecodeScalars {
   const [rows] = logits.shape;
-  for (const process of processors) logits = process(recent!, logits, weights);
-  if (mask && !sampler.takesMask) [logits, mask] = [maskLogits(logits, mask), undefined];
-  // As MLX does with its global state: the first half stays, the second is for this draw.
-  const [stays, draw] = key
-    ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
-    : [undefined, position];
-  const chosen = sampler(logits, draw, mask).astype(mx.int32);
-  const next = sampler.graph === undefined ? markInvalid(chosen, logits) : chosen; // ours check by themselves
+  const [stays, draw] = key ? splitKeys(key) : [undefined, position];
+  const { next, judged } = chooseRows({ sampler, processors }, { recent, weights, draw, mask }, logits);
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
@@ -203,8 +200,35 @@ export function choose(
     recent: recent && put(recent, next),
     weights: weights && put(weights, mx.ones([rows], mx.float32)),
     log: put(log, next),
-    logprobs: logprobs && put(logprobs, mx.fast.logprobs(logits, next, top, mask)),
+    logprobs: logprobs && put(logprobs, mx.fast.logprobs(judged.logits, next, top, judged.mask)),
   };
+}
+
+/** Splits states of random numbers (B, 2) as MLX does its global one: the first halves stay, the second ones are for a draw. */
+export function splitKeys(keys: Tensor): [stays: Tensor, draws: Tensor] {
+  const [stays, draws] = mx.split(mx.random.split(keys), 2, 1).map((half) => half.reshape([-1, 2]));
+  return [stays, draws];
+}
+
+/** What a choice depends on besides logits. */
+export interface ChoiceInputs extends Pick<DecodeScalars, "recent" | "weights"> {
+  /** Keys (B, 2) for the draws; anything where nothing is drawn. */
+  readonly draw: Tensor;
+  /** The tokens that may be chosen, see {@link Masking}. Default all. */
+  readonly mask?: Tensor | undefined;
+}
+
+/** Chooses a token from each row of logits (B, V): int32 (B,). Also the logits and the mask that log probabilities are of. */
+export function chooseRows(
+  { sampler, processors }: Pick<DecodeOptions, "sampler" | "processors">,
+  { recent, weights, draw, mask }: ChoiceInputs,
+  logits: Tensor,
+): { readonly next: Tensor; readonly judged: { readonly logits: Tensor; readonly mask: Tensor | undefined } } {
+  for (const process of processors) logits = process(recent!, logits, weights);
+  if (mask && !sampler.takesMask) [logits, mask] = [maskLogits(logits, mask), undefined];
+  const chosen = sampler(logits, draw, mask).astype(mx.int32);
+  const next = sampler.graph === undefined ? markInvalid(chosen, logits) : chosen; // ours check by themselves
+  return { next, judged: { logits, mask } };
 }
 
 /** Tokens, -1 if a row of logits has no finite largest one, as `mx.fast.sample` tells it. */

@@ -17,6 +17,7 @@ const FIRST_STEPS = 8;
 
 /** Steps on their way to the device. */
 export interface Submission {
+  /** Tokens that they choose. Of drafts 0 until it is done: then those that count. */
   readonly count: number;
   /** When they were submitted, in milliseconds. */
   readonly submitted: number;

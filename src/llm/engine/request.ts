@@ -14,6 +14,7 @@ type StreamOptions =
   | "cachePrompt"
   | "kvBits"
   | "maxKvSize"
+  | "speculation"
   | "sampler"
   | "logitsProcessors"
   | "prefillStepSize"

@@ -25,6 +25,7 @@ import type { CacheOptions } from "../kv/make_cache.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "./prompt.ts";
 import { Constraint } from "../structured/constraint.ts";
+import { checkSpeculation, Speculation } from "../speculation/speculation.ts";
 import { grammarOf } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 
@@ -60,20 +61,36 @@ export function generateStep(
 ): AsyncGenerator<number, void, void> {
   return interruptibleStream(options, async function* (heeding) {
     checkOptions("generateStep", heeding, STEP_OPTIONS);
-    for await (const tokens of generateTokens(prompt, model, heeding)) {
+    const speculation = speculationOf(heeding, prompt, model);
+    for await (const tokens of generateTokens(prompt, model, { ...heeding, speculation })) {
       for (const { token } of tokens) yield token;
     }
   });
 }
 
-/** Options of a step, and what its tokens may be. */
-type ConstrainedOptions = StepOptions & Pick<DecodeOptions, "constraint">;
+/** Options of a step, what its tokens may be and what drafts them. */
+type DecodingOptions = Omit<StepOptions, "speculation"> & Pick<DecodeOptions, "constraint" | "speculation">;
+
+/** What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} where drafts cannot be taken back. */
+function speculationOf(
+  { speculation, cache }: Pick<StepOptions, "speculation" | "cache">,
+  prompt: readonly number[],
+  model: LanguageModel,
+): Speculation | undefined {
+  if (!speculation) return undefined;
+  checkSpeculation(speculation);
+  if (cache.hasState) {
+    const why = "this model has recurrent layers, whose state cannot forget single tokens";
+    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
+  }
+  return new Speculation(speculation, model.config.vocabSize, [...cache.tokens, ...prompt]);
+}
 
 /** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
 async function* generateTokens(
   prompt: readonly number[],
   model: LanguageModel,
-  options: ConstrainedOptions,
+  options: DecodingOptions,
 ): AsyncGenerator<Iterable<DecodedToken>, void, void> {
   const { cache, onPrompt } = options;
   const known = cache.tokens.length === cache.offset;
@@ -117,7 +134,7 @@ export function chunkLength(
 async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
-  options: ConstrainedOptions,
+  options: DecodingOptions,
 ): Promise<GenerationSession> {
   const { cache, maxTokens, signal, onPrompt } = options;
   signal?.throwIfAborted();
@@ -216,12 +233,13 @@ async function* generateResponses(
   const unread = ids.slice(cached);
   const cache = options.cache ?? model.makeCache(cacheOptions(options));
   checkFree(cache);
-  busy.add(cache);
   cache.trim(cache.offset - offset);
+  const speculation = speculationOf({ ...settings, cache }, unread, model);
+  busy.add(cache);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateTokens(unread, model, { ...settings, cache, constraint });
+  const steps = generateTokens(unread, model, { ...settings, cache, constraint, speculation });
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;
@@ -238,6 +256,7 @@ async function* generateResponses(
           promptTps: perSecond(unread.length, first - started),
           generationTokens: count,
           generationTps: perSecond(count - 1, now - first),
+          ...(speculation && { draftedTokens: speculation.drafted, acceptedTokens: speculation.accepted }),
           peakMemory,
         };
         if (parts.finishReason !== null) return;

@@ -9,6 +9,7 @@ import type { OptionKind } from "../arguments.ts";
 import type { ChatOptions } from "../chat/template.ts";
 import type { KvCache } from "../kv/cache.ts";
 import type { CacheOptions } from "../kv/make_cache.ts";
+import type { SpeculationOptions } from "../speculation/speculation.ts";
 import type { ResponseFormat } from "../structured/response_format.ts";
 
 /** How to choose tokens. */
@@ -109,6 +110,11 @@ export interface GenerateOptions extends SamplerOptions {
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
   /**
+   * Drafts tokens and verifies several in one step, which is faster where drafts are often right. The tokens are those that come without it.
+   * Answers of a `responseFormat` are generated without drafts. Default none.
+   */
+  readonly speculation?: SpeculationOptions;
+  /**
    * Called while the prompt is read, with the number of tokens read. The calls come after each pass, and about twice a second within
    * a long one.
    */
@@ -131,6 +137,8 @@ export interface StepOptions {
   readonly logprobs?: number;
   /** Most prompt tokens of one forward pass. */
   readonly prefillStepSize: number;
+  /** Drafts tokens, see {@link GenerateOptions.speculation}. */
+  readonly speculation?: SpeculationOptions;
   /** Ends the reading of the prompt, of which no more than a chunk is still computed then. */
   readonly signal?: AbortSignal;
   /** Called while the prompt is read. */
@@ -150,6 +158,7 @@ export interface BatchGenerateOptions extends
     | "seed"
     | "onPrompt"
     | "responseFormat"
+    | "speculation"
   > {
   /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
   readonly maxTokens?: number | readonly number[];
@@ -196,6 +205,7 @@ export const GENERATE_OPTIONS = {
   cachePrompt: "boolean",
   kvBits: "number",
   maxKvSize: "number",
+  speculation: true,
 } as const satisfies Record<keyof GenerateOptions, OptionKind>;
 
 /** Kinds of what only chooses tokens: it takes the options of a generation and of a batch. */

@@ -31,6 +31,9 @@ export interface GenerationResponse {
   readonly generationTokens: number;
   /** Tokens per second after the first one. */
   readonly generationTps: number;
+  /** Tokens drafted so far, and those of them that the model chose too, if {@link GenerateOptions.speculation} asks for drafts. */
+  readonly draftedTokens?: number;
+  readonly acceptedTokens?: number;
   /** Highest use of device memory so far in GB. */
   readonly peakMemory: number;
   /** Set on the last response: "stop" at an EOS token or stop string, "length" at a limit, "abort" by the signal. */

@@ -345,3 +345,16 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     assert(engine.metrics.preemptions > 0, "no request gave up its memory");
   });
 }
+
+Deno.test("speculation is refused by models with recurrent layers", async () => {
+  for (const name of NAMES) {
+    using loaded = await loadHybrid(name, DEVICES[0]);
+    const message = "speculation takes back tokens that were drafted wrong: this model has recurrent layers";
+    const { model } = loaded;
+    const step = { maxTokens: 3, sampler: mx.lm.makeSampler({}), processors: [], contextSize: 20, prefillStepSize: 8 };
+    using cache = model.makeCache();
+    const run = () => Array.fromAsync(mx.lm.generateStep(idsOf(5, 1), model, { ...step, cache, speculation: {} }));
+    await assertRejects(run, mx.lm.LlmError, message);
+    assertEquals(cache.offset, 0);
+  }
+});

@@ -1,0 +1,174 @@
+/**
+ * Steps that verify drafted tokens: a loop for each number of columns, over the state that ordinary steps advance too. The host drafts from
+ * the tokens that it has seen, so nothing else is on its way meanwhile.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import { DeviceLoop, TracedStep, writeState } from "../../array/compile/loop.ts";
+import { type Key, keyAfter } from "../../array/random/keys.ts";
+import { acceptedOf } from "../speculation/acceptance.ts";
+import { COLUMNS } from "../speculation/draft_length.ts";
+import type { Speculation } from "../speculation/speculation.ts";
+import type { DecodeContext, Traced } from "./context.ts";
+import { type DraftInputs, draftInputs, verifyStep } from "./verify.ts";
+import { fromLog } from "./state.ts";
+import type { StepLoop } from "./steps.ts";
+import type { Submission } from "./submission_sizer.ts";
+import type { PromptSubmitter } from "./submit.ts";
+
+/** Traces whose pipelines were made ahead. */
+const prepared = new WeakSet<TracedStep<unknown>>();
+/** A number of steps that no submission has. */
+const MOST_PATIENCE = 1024;
+
+/** A loop of steps of some columns. */
+interface DraftLoop {
+  readonly inputs: DraftInputs;
+  readonly loop: DeviceLoop<unknown>;
+}
+
+/** Drafts tokens of a session and verifies them. */
+export class DraftedSteps {
+  readonly #context: DecodeContext;
+  readonly #submitter: PromptSubmitter;
+  readonly #steps: StepLoop;
+  readonly #speculation: Speculation;
+  readonly #loops = new Map<number, DraftLoop>();
+  /** How many traces' pipelines are being made. */
+  #preparing = 0;
+  /** Capacity of the cache that the loops are for. */
+  #capacity = 0;
+  /** Tokens of the sequence that the drafter has. */
+  #known = 0;
+  /** State of the random numbers after so many tokens. */
+  #key: { readonly after: number; readonly state: Key } | undefined;
+  /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
+  #patience = MOST_PATIENCE;
+
+  constructor(context: DecodeContext, submitter: PromptSubmitter, steps: StepLoop, speculation: Speculation) {
+    this.#context = context;
+    this.#submitter = submitter;
+    this.#steps = steps;
+    this.#speculation = speculation;
+  }
+
+  /** Whether a draft is worth verifying next. */
+  get wanted(): boolean {
+    if (this.#preparing > 0) return false;
+    const { sequence } = this.#context;
+    this.#speculation.extend(sequence.after(this.#known));
+    this.#known = sequence.lastStep;
+    return this.#speculation.wanted;
+  }
+
+  /** How many of `size` ordinary steps to submit at a time. */
+  fitting(size: number): number {
+    return Math.min(size, this.#patience);
+  }
+
+  /** Notes ordinary steps that are done. */
+  note(steps: number): void {
+    this.#speculation.note(steps);
+    this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+  }
+
+  /**
+   * Drafts tokens after those that were taken, and submits the step that verifies them. No other step may be on its way. `undefined` where there
+   * is no draft, the cache has no room for one before it grows, or the pipelines are still being made. `perStep` is the milliseconds of
+   * an ordinary step.
+   */
+  async submit(perStep: number): Promise<Submission | undefined> {
+    const { cache, sequence } = this.#context;
+    const submitted = performance.now();
+    const room = Math.min(cache.capacity, cache.limit) - cache.offset;
+    const most = Math.min(room, sequence.limit - sequence.lastStep) - 1;
+    const drafted = await this.#speculation.draft(most);
+    const columns = COLUMNS.find((count) => count > drafted.length)!;
+    if (drafted.length === 0 || columns > room) return undefined;
+    const one = this.#loopOf(columns);
+    if (!one) return undefined;
+    // The last token again where the draft has fewer than there are columns: any token is as right a guess.
+    const fed = Array.from({ length: columns - 1 }, (_, i) => drafted[Math.min(i, drafted.length - 1)]);
+    this.#write(one.inputs, [...sequence.tokens.slice(-1), ...fed]);
+    const ticket = one.loop.run(1);
+    const submission = { count: 0, submitted, done: () => finish() };
+    const finish = async (): Promise<void> => {
+      await this.#submitter.done(one.loop, ticket, 0, true);
+      const { scalars: { log }, state } = this.#context;
+      const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), fed);
+      const cost = Number.isFinite(perStep) ? (performance.now() - submitted) / perStep : Infinity;
+      this.#speculation.noteDraft(drafted.length, Math.min(accepted, drafted.length), cost);
+      if (accepted > 0) this.#patience = 1;
+      submission.count = accepted + 1;
+      state.advance(submission.count);
+    };
+    return submission;
+  }
+
+  /** The loop of some columns over the cache as it is now; `undefined` while its pipelines are being made. */
+  #loopOf(columns: number): DraftLoop | undefined {
+    const { cache: { capacity }, scalars: { key }, model, options, state } = this.#context;
+    if (this.#capacity !== capacity) this.#end();
+    this.#capacity = capacity;
+    const known = this.#loops.get(columns);
+    if (known) return known;
+    const inputs = draftInputs(columns, key !== undefined);
+    const all = { ...state.all, ...inputs };
+    const traced = this.#context.traced("verify", all, (now) => verifyStep(model, options, now)) as Traced<unknown>;
+    if (traced instanceof TracedStep && !traced.ready && !prepared.has(traced)) {
+      mx.dispose(inputs);
+      this.#prepare(traced);
+      return undefined;
+    }
+    if (traced instanceof TracedStep) this.#steps.alsoImprove(traced);
+    const loop = { inputs, loop: new DeviceLoop<unknown>(all, traced) };
+    this.#loops.set(columns, loop);
+    return loop;
+  }
+
+  /** Has the pipelines of a step made beside ordinary ones. */
+  #prepare(traced: TracedStep<unknown>): void {
+    this.#preparing++;
+    // A failure happens again, and is reported, when the step is needed.
+    this.#context.model.traces.prepare(traced).catch(() => {}).finally(() => {
+      prepared.add(traced);
+      this.#preparing--;
+    });
+  }
+
+  /** Writes the tokens of a step, and the states of its random numbers. */
+  #write({ ids, keyStates }: DraftInputs, tokens: readonly number[]): void {
+    writeState(ids, Int32Array.from(tokens));
+    if (!keyStates) return;
+    const states: Key[] = [this.#keyNow()];
+    while (states.length < tokens.length) states.push(keyAfter(states.at(-1)!, 1));
+    writeState(keyStates, Uint32Array.from(states.flat()));
+  }
+
+  /** State of the random numbers after the tokens that were taken. */
+  #keyNow(): Key {
+    const { key, lastStep } = this.#context.sequence;
+    const { after, state } = this.#key ?? { after: 0, state: key! };
+    this.#key = { after: lastStep, state: keyAfter(state, lastStep - after) };
+    return this.#key.state;
+  }
+
+  /** Ends the loops when steps on their way are done. */
+  #end(): void {
+    for (const { loop, inputs } of this.#loops.values()) {
+      this.#context.ended.push(loop, { [Symbol.dispose]: () => mx.dispose(inputs) });
+    }
+    this.#loops.clear();
+  }
+
+  /** Frees the loops; the next step makes others. Nothing may be on its way. */
+  release(): void {
+    for (const { loop, inputs } of this.#loops.values()) {
+      loop[Symbol.dispose]();
+      mx.dispose(inputs);
+    }
+    this.#loops.clear();
+  }
+}

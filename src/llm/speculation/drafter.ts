@@ -1,0 +1,30 @@
+/**
+ * What drafts tokens for speculation: a step of the model then verifies several at once.
+ *
+ * @module
+ */
+
+/**
+ * Guesses the tokens that follow a sequence. Guesses cost time where they are wrong, and never change the answer.
+ *
+ * @example A drafter that knows the answer
+ * ```ts
+ * import type { lm } from "@vkmx/vkmx";
+ *
+ * function replay(answer: readonly number[]): lm.Drafter {
+ *   let at = -1; // the first call brings the prompt
+ *   return {
+ *     extend: (tokens) => at = at < 0 ? 0 : at + tokens.length,
+ *     draft: (count) => answer.slice(at, at + count),
+ *   };
+ * }
+ * ```
+ */
+export interface Drafter {
+  /** Takes the next tokens of the sequence: first those of the prompt, then those that were generated. */
+  extend(tokens: readonly number[]): void;
+  /** Up to `count` token ids that may follow; none where it has no guess. */
+  draft(count: number): readonly number[] | Promise<readonly number[]>;
+  /** Whether {@link Drafter.draft} would give some now. It is called often, so it must be fast. Default: it always would. */
+  matches?(): boolean;
+}

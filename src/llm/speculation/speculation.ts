@@ -1,0 +1,107 @@
+/**
+ * Speculation of one sequence: what drafts its tokens, how many of them, and what came of it.
+ *
+ * @module
+ */
+
+import { quoted } from "../../graph/error.ts";
+import { checkOptions } from "../../graph/options.ts";
+import { LlmError, optionError } from "../error.ts";
+import { AdaptiveDraftLength, type DraftLength, FixedDraftLength, MAX_DRAFT } from "./draft_length.ts";
+import type { Drafter } from "./drafter.ts";
+import { NgramDrafter } from "./ngrams.ts";
+
+/** Options of speculation. */
+export interface SpeculationOptions {
+  /** "ngrams" drafts what followed the last tokens where they occurred before; or what a program drafts. Default "ngrams". */
+  readonly drafter?: "ngrams" | Drafter;
+  /** Most tokens that a step verifies beside the next one, from 1 to 7. Default 7. */
+  readonly numDraftTokens?: number;
+  /**
+   * Whether drafts are shorter, or left out, while they save no time. Otherwise each has `numDraftTokens` tokens, which measurements want.
+   * Default true.
+   */
+  readonly adaptive?: boolean;
+}
+
+const SPECULATION_OPTIONS = { drafter: true, numDraftTokens: true, adaptive: true } as const satisfies Record<
+  keyof SpeculationOptions,
+  true
+>;
+
+/** Throws an {@link LlmError} that names an option of speculation that is none or is out of range. */
+export function checkSpeculation(options: SpeculationOptions): void {
+  if (typeof options !== "object" || options === null) throw optionError("speculation", options, "an object");
+  checkOptions("speculation", options, SPECULATION_OPTIONS, (message) => new LlmError("option", message));
+  const { drafter = "ngrams", numDraftTokens = MAX_DRAFT, adaptive = true } = options;
+  const isDrafter = typeof drafter === "object" && typeof drafter?.extend === "function" &&
+    typeof drafter.draft === "function";
+  if (drafter !== "ngrams" && !isDrafter) {
+    throw optionError("speculation.drafter", drafter, '"ngrams" or an object with extend() and draft()');
+  }
+  if (!Number.isSafeInteger(numDraftTokens) || numDraftTokens < 1 || numDraftTokens > MAX_DRAFT) {
+    throw optionError("speculation.numDraftTokens", numDraftTokens, `an integer from 1 to ${MAX_DRAFT}`);
+  }
+  if (typeof adaptive !== "boolean") throw optionError("speculation.adaptive", adaptive, "true or false");
+}
+
+/** Drafts of a sequence, and counts of them. */
+export class Speculation {
+  readonly #drafter: Drafter;
+  readonly #length: DraftLength;
+  readonly #vocabulary: number;
+  #drafted = 0;
+  #accepted = 0;
+
+  /** For a sequence of tokens below `vocabulary` that begins with a prompt. Options are those that {@link checkSpeculation} passed. */
+  constructor(options: SpeculationOptions, vocabulary: number, prompt: readonly number[]) {
+    const { drafter = "ngrams", numDraftTokens = MAX_DRAFT, adaptive = true } = options;
+    this.#drafter = drafter === "ngrams" ? new NgramDrafter() : drafter;
+    this.#length = adaptive ? new AdaptiveDraftLength(numDraftTokens) : new FixedDraftLength(numDraftTokens);
+    this.#vocabulary = vocabulary;
+    this.#drafter.extend(prompt);
+  }
+
+  /** Tokens that were drafted and verified. */
+  get drafted(): number {
+    return this.#drafted;
+  }
+
+  /** Those of them that the model chose too. */
+  get accepted(): number {
+    return this.#accepted;
+  }
+
+  /** Takes tokens that were generated. */
+  extend(tokens: readonly number[]): void {
+    if (tokens.length > 0) this.#drafter.extend(tokens);
+  }
+
+  /** Whether a draft would have tokens now, and is worth verifying. */
+  get wanted(): boolean {
+    return this.#length.tokens > 0 && (this.#drafter.matches?.() ?? true);
+  }
+
+  /** Tokens that may follow, at most `most`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
+  async draft(most: number): Promise<readonly number[]> {
+    const count = Math.min(most, this.#length.tokens);
+    if (count < 1) return [];
+    const drafted = (await this.#drafter.draft(count)).slice(0, count);
+    const wrong = drafted.find((id) => !Number.isInteger(id) || id < 0 || id >= this.#vocabulary);
+    if (wrong === undefined) return drafted;
+    const expected = `token ids below ${this.#vocabulary}`;
+    throw new LlmError("option", `The drafter of speculation gave ${quoted(wrong)}, expected ${expected}`);
+  }
+
+  /** Notes ordinary steps. */
+  note(steps: number): void {
+    this.#length.note(steps);
+  }
+
+  /** Notes drafted tokens that were verified, and how long that took in ordinary steps, Infinity where that is not known. */
+  noteDraft(drafted: number, accepted: number, cost: number): void {
+    this.#drafted += drafted;
+    this.#accepted += accepted;
+    this.#length.noteDraft({ drafted, accepted, cost });
+  }
+}

@@ -1,0 +1,240 @@
+/** Generation with drafted tokens: the tokens, log probabilities and caches that come without them, on every device. */
+
+import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { anyDevice, testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
+
+const { load, streamGenerate, LlmError } = mx.lm;
+const [{ prompt: PROMPT, ids: IDS, greedy: GREEDY }] = GOLDEN;
+
+/** All responses of a generation. */
+function collect(
+  { model, tokenizer }: Pick<mx.lm.Loaded, "model" | "tokenizer">,
+  options: mx.lm.GenerateOptions,
+  prompt: mx.lm.Prompt = PROMPT,
+): Promise<mx.lm.GenerationResponse[]> {
+  return Array.fromAsync(streamGenerate(model, tokenizer, prompt, options));
+}
+
+const tokensOf = (responses: readonly mx.lm.GenerationResponse[]): number[] => responses.map(({ token }) => token);
+
+/** Drafts an answer that is known; every token in `wrong` places of 10 is another one. With `pauses` every third place has no draft. */
+function replay(answer: readonly number[], wrong: number, pauses = false): mx.lm.Drafter {
+  let at = -1;
+  const drafted = (count: number): number[] =>
+    answer.slice(at, at + count).map((token, i) => (at + i) * 7 % 10 < wrong ? token ^ 1 : token);
+  return {
+    extend: (tokens) => void (at = at < 0 ? 0 : at + tokens.length),
+    draft: (count) => pauses && at % 3 === 0 ? [] : drafted(count),
+  };
+}
+
+/** Speculation by {@link replay} that always drafts as many tokens. */
+const replayed = (answer: readonly number[], wrong: number, numDraftTokens: number): mx.lm.SpeculationOptions => ({
+  drafter: replay(answer, wrong),
+  numDraftTokens,
+  adaptive: false,
+});
+
+const SETTINGS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
+  "greedy": {},
+  "sampled": { temp: 1, topP: 0.95, topK: 50, seed: 3 },
+  "penalized": {
+    temp: 0.8,
+    seed: 5,
+    repetitionPenalty: 1.3,
+    frequencyPenalty: 0.4,
+    repetitionContextSize: 3,
+    logitBias: { 300: 2, 17: -Infinity },
+  },
+  "penalized by the last token, with log probabilities": { presencePenalty: 1, repetitionContextSize: 1, logprobs: 2 },
+  "of a fixed cache": { temp: 1, seed: 1, maxKvSize: 16 },
+  "of a cache of 8 bits": { kvBits: 8 },
+};
+
+for (const device of testDevices()) {
+  const isSlow = device !== "wasm" && !mx.withDevice(device, getBackend).limits.concurrent;
+  for (const [name, options] of Object.entries(SETTINGS)) {
+    Deno.test(`tokens are those that come without drafts: ${name} on ${device}`, async () => {
+      const loaded = await load(TINY_DIR, { device });
+      using model = loaded.model;
+      const maxTokens = isSlow ? 12 : 50;
+      const plain = await collect(loaded, { maxTokens, ...options });
+      for (const [wrong, length] of isSlow ? [[2, 3]] : [[0, 7], [3, 3], [10, 1]]) {
+        const speculation = replayed(tokensOf(plain), wrong, length);
+        if (isSlow) { // the pipelines are made meanwhile
+          const once = { ...speculation, drafter: replay(tokensOf(plain), wrong) };
+          await collect(loaded, { maxTokens: 4, ...options, speculation: once });
+          await model.traces.idle();
+        }
+        // Ordinary steps between drafts go on from the state that those leave.
+        const drafter = replay(tokensOf(plain), wrong, true);
+        const drafted = await collect(loaded, { maxTokens, ...options, speculation: { ...speculation, drafter } });
+        const what = `${wrong} of 10 wrong, ${length} a draft`;
+        assertEquals(tokensOf(drafted), tokensOf(plain), what);
+        const { draftedTokens, acceptedTokens, finishReason } = drafted.at(-1)!;
+        assertEquals(finishReason, plain.at(-1)!.finishReason);
+        assert(draftedTokens! > 3 && (wrong === 10 ? acceptedTokens === 0 : acceptedTokens! > 0), what);
+        assert(wrong > 0 || acceptedTokens === draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
+        for (const [i, { logprobs }] of drafted.entries()) {
+          assertEquals(logprobs?.top.map(({ token }) => token), plain[i].logprobs?.top.map(({ token }) => token));
+          if (logprobs) assertAlmostEquals(logprobs.logprob, plain[i].logprobs!.logprob, 1e-3);
+        }
+      }
+      await model.traces.idle();
+    });
+  }
+
+  if (device === "wasm") continue; // which has no kernels of whole layers
+  // Software Vulkan compiles and runs them for minutes.
+  Deno.test(`a step that verifies drafts runs in the kernels of chunks on ${device}`, { ignore: isSlow }, async () => {
+    using _options = withOptions({ regions: "on", batched: "on" });
+    const loaded = await load(TINY_DIR, { device });
+    using model = loaded.model;
+    const run = (): Promise<mx.lm.GenerationResponse[]> =>
+      collect(loaded, { maxTokens: 6, speculation: replayed(GREEDY, 0, 3) });
+    const kernels = await kernelsOf(device, async () => {
+      await run(); // which has the pipelines made
+      await model.traces.idle();
+      const responses = await run();
+      assertEquals(tokensOf(responses), GREEDY.slice(0, 6));
+      assert(responses.at(-1)!.acceptedTokens! >= 3);
+    });
+    assert([...kernels].some((kernel) => kernel.startsWith("batch_layers")), [...kernels].join());
+    assert(!kernels.has("attention"), [...kernels].join());
+    await model.traces.idle();
+  });
+}
+
+// The rest is about the loop and not the device.
+const loaded = await load(TINY_DIR, { device: anyDevice() });
+const { model, tokenizer } = loaded;
+await collect(loaded, { maxTokens: 24, speculation: replayed(GREEDY, 0, 7) }); // traces the steps that verify
+await model.traces.idle();
+
+Deno.test("an answer that repeats itself is drafted by n-grams", async () => {
+  const options = { maxTokens: 60, logitBias: { 300: 100 } };
+  const plain = await collect(loaded, options);
+  await collect(loaded, { ...options, speculation: { adaptive: false } }); // has the step traced
+  const drafted = await collect(loaded, { ...options, speculation: { adaptive: false } });
+  assertEquals(tokensOf(drafted), tokensOf(plain));
+  const { draftedTokens, acceptedTokens } = drafted.at(-1)!;
+  assert(acceptedTokens! > 10, `${acceptedTokens} of ${draftedTokens}`);
+  assertEquals(plain.at(-1)!.draftedTokens, undefined);
+});
+
+Deno.test("a cache has the tokens that were fed, wherever an answer with drafts ends", async () => {
+  for (const maxTokens of [1, 2, 3, 5, 9]) {
+    using cache = model.makeCache();
+    const speculation = replayed(GREEDY, 0, 7);
+    const first = await collect(loaded, { maxTokens, cache, speculation });
+    assertEquals([tokensOf(first), cache.offset], [GREEDY.slice(0, maxTokens), IDS.length + maxTokens - 1]);
+    assertEquals(cache.tokens, [...IDS, ...GREEDY.slice(0, maxTokens - 1)]);
+    if (maxTokens === 9) assert(first.at(-1)!.acceptedTokens! > 0);
+    const more = await collect(loaded, { maxTokens: 4, cache }, [GREEDY[maxTokens - 1]]);
+    assertEquals(tokensOf(more), GREEDY.slice(maxTokens, maxTokens + 4));
+  }
+  using cache = model.makeCache();
+  let taken = 0;
+  const stream = streamGenerate(model, tokenizer, PROMPT, { cache, speculation: replayed(GREEDY, 0, 7) });
+  for await (const { token } of stream) {
+    assertEquals(token, GREEDY[taken]);
+    if (++taken === 6) break; // within a draft
+  }
+  assertEquals(cache.offset, IDS.length + 5);
+});
+
+Deno.test("a drafted answer ends at an EOS token and a stop string", async () => {
+  const whole = await collect(loaded, { maxTokens: 500 });
+  assertEquals(whole.at(-1)!.finishReason, "stop");
+  const answer = tokensOf(whole);
+  const ended = await collect(loaded, { maxTokens: 500, speculation: replayed([...answer, 9, 9, 9, 9], 0, 7) });
+  assertEquals([tokensOf(ended), ended.at(-1)!.finishReason], [answer, "stop"]);
+  const stop = tokenizer.decode(answer.slice(7, 9)).trim();
+  const plain = await collect(loaded, { stop });
+  const stopped = await collect(loaded, { stop, speculation: replayed(answer, 0, 7) });
+  assertEquals(stopped.map(({ raw }) => raw).join(""), plain.map(({ raw }) => raw).join(""));
+  assertEquals(stopped.length, plain.length);
+});
+
+Deno.test("what a draft has room for is yielded before the error at the end of a cache", async () => {
+  const { layers, kvHeads, headDim } = model.config as unknown as Record<string, number>;
+  const sizes = { layers, heads: kvHeads, headDim, batch: 1, dtype: mx.float32, limit: 21 };
+  const count = sizes.limit - IDS.length + 1; // the last one is not fed
+  for (const speculation of [undefined, replayed(GREEDY, 0, 7), replayed(GREEDY, 0, 2)]) {
+    using cache = new mx.lm.KvCache(sizes);
+    const tokens: number[] = [];
+    const whole = async (): Promise<void> => {
+      const stream = streamGenerate(model, tokenizer, PROMPT, { maxTokens: 40, cache, speculation });
+      for await (const { token } of stream) tokens.push(token);
+    };
+    await assertRejects(whole, LlmError, "The context holds 21 tokens: 22 would be needed");
+    assertEquals(tokens, GREEDY.slice(0, count));
+  }
+});
+
+Deno.test("a cache grows under drafts, which see all of it afterwards", async () => {
+  const prompt = Array.from({ length: 240 }, (_, i) => IDS[i % IDS.length]);
+  const plain = await collect(loaded, { maxTokens: 400, logitBias: eosBias() }, prompt);
+  const speculation = replayed(tokensOf(plain), 1, 7);
+  const drafted = await collect(loaded, { maxTokens: 400, logitBias: eosBias(), speculation }, prompt);
+  assertEquals(tokensOf(drafted), tokensOf(plain));
+  assert(drafted.at(-1)!.acceptedTokens! > 200);
+});
+
+/** Forbids the end. */
+function eosBias(): Record<number, number> {
+  return Object.fromEntries([...tokenizer.eosTokenIds].map((id) => [id, -Infinity]));
+}
+
+Deno.test("answers of a format are generated without drafts", async () => {
+  const responseFormat = { type: "json_object" } as const;
+  const plain = await collect(loaded, { maxTokens: 12, responseFormat });
+  const drafted = await collect(loaded, { maxTokens: 12, responseFormat, speculation: { adaptive: false } });
+  assertEquals([tokensOf(drafted), drafted.at(-1)!.draftedTokens], [tokensOf(plain), 0]);
+});
+
+Deno.test("a drafter may wait, and is refused where it gives no token ids", async () => {
+  const { extend, draft } = replay(GREEDY, 0);
+  const later = { extend, draft: async (count: number) => (await Promise.resolve(), draft(count)) };
+  const drafted = await collect(loaded, { maxTokens: 20, speculation: { drafter: later, adaptive: false } });
+  assertEquals(tokensOf(drafted), GREEDY.slice(0, 20));
+  assert(drafted.at(-1)!.acceptedTokens! > 10);
+  for (const wrong of [4096, -1, 0.5, NaN]) {
+    const drafter = { extend: () => {}, draft: () => [wrong] };
+    await assertRejects(
+      () => collect(loaded, { maxTokens: 20, speculation: { drafter } }),
+      LlmError,
+      `The drafter of speculation gave ${wrong}, expected token ids below 4096`,
+    );
+  }
+});
+
+Deno.test("generateStep() drafts too", async () => {
+  using cache = model.makeCache();
+  const options = {
+    maxTokens: 10,
+    sampler: mx.lm.makeSampler({}),
+    processors: [],
+    contextSize: 20,
+    cache,
+    prefillStepSize: 512,
+    speculation: replayed(GREEDY, 0, 3),
+  };
+  assertEquals(await Array.fromAsync(mx.lm.generateStep(IDS, model, options)), GREEDY.slice(0, 10));
+});
+
+Deno.test("speculation leaves no memory", async () => {
+  const run = (): Promise<mx.lm.GenerationResponse[]> =>
+    collect(loaded, { maxTokens: 30, temp: 1, seed: 1, speculation: { adaptive: false } });
+  await run();
+  await model.traces.idle();
+  const before = mx.getActiveMemory();
+  await run();
+  for await (const _ of streamGenerate(model, tokenizer, PROMPT, { speculation: replayed(GREEDY, 3, 7) })) break;
+  assertEquals(mx.getActiveMemory(), before);
+});
