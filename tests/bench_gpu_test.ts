@@ -97,7 +97,7 @@ Deno.test("cases have names of their own, those that are taken come before those
   assertEquals(new Set(cases.map(({ name }) => name)).size, cases.length);
   const forced = cases.map(({ variant }) => variant !== undefined && variant !== "any");
   assertEquals(forced, forced.toSorted((a, b) => Number(a) - Number(b)));
-  for (const group of ["decode", "batch", "prompt", "columns"] as const) {
+  for (const group of ["decode", "batch", "prompt", "columns", "speculation"] as const) {
     assert(cases.some((c) => c.group === group));
     assert(gpuCases([group], FULL).every((c) => c.group === group));
   }
@@ -156,6 +156,17 @@ for (const device of DEVICES) {
     for (const row of taken) assert(row.vkmx! > 0 && row.share! > 0 && row.note === null, JSON.stringify(row));
     assert(taken[0].variant !== null && taken[2].variant !== null && taken[3].variant === null);
     assert(others.some((r) => r.case === "code of a layer"));
+  });
+
+  Deno.test(`bench:gpu measures answers that are drafted on ${device}`, async () => {
+    const rows = await run(device, "--rows", "speculation", "--positions", "8");
+    const [plain, ...drafted] = rows.slice(-5);
+    assertEquals([plain.case, plain.note], ["no drafts @8", null]);
+    assertEquals(drafted.map((r) => r.case), [0, 60, 70, 100].map((share) => `drafts @8, ${share} % right`));
+    for (const row of drafted) {
+      assert(row.vkmx! > 0, JSON.stringify(row));
+      assertMatch(row.note!, /^\d+\.\d\d × without drafts$/);
+    }
   });
 
   Deno.test(`bench:gpu measures a shape in other bits on ${device}`, async () => {

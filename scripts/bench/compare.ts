@@ -36,6 +36,8 @@ export interface Case {
   readonly sameKind?: boolean;
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
   readonly sampled?: boolean;
+  /** Drafts the answer that comes, with so large a share of its tokens as they are. Default: nothing is drafted. Of vkmx only. */
+  readonly drafted?: number;
   /** Runs that are not counted. */
   readonly warmUps: number;
   readonly repeats: number;

@@ -21,7 +21,7 @@ import {
 import { matrixRate } from "./matrix_rate.ts";
 import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
-import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
+import { promptOf, stepsOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 import { roomFor } from "../../src/llm/generation/generate.ts";
 import { withOptions } from "../support/options.ts";
 
@@ -90,10 +90,43 @@ async function filledWith(positions: number, prompt: readonly number[], tokens: 
   return cache;
 }
 
+/** Answers that were recorded, by prompt and length. */
+const recorded = new Map<string, readonly number[]>();
+/** Multiples of it are spread evenly over the numbers from 0 to 1: the golden ratio. */
+const GOLDEN = 0.618034;
+
+/** The greedy answer of a case. */
+async function answerOf({ prompt }: Case, tokens: number): Promise<readonly number[]> {
+  const key = `${prompt} ${tokens}`;
+  const known = recorded.get(key);
+  if (known) return known;
+  const answer = await Array.fromAsync(stepsOf(model, await filledWith(prompt - 1, ids(1), tokens), ids(1), tokens));
+  recorded.set(key, answer);
+  return answer;
+}
+
+/** Milliseconds of a token where the answer is drafted with a share of right tokens. */
+async function timeDrafted(c: Case, tokens: number, share: number): Promise<number> {
+  const answer = await answerOf(c, tokens + 1);
+  let at = -1;
+  const drafter: mx.lm.Drafter = {
+    extend: (more) => void (at = at < 0 ? 0 : at + more.length),
+    draft: (count) => answer.slice(at, at + count).map((id, i) => (at + i) * GOLDEN % 1 < share ? id : id ^ 1),
+  };
+  const cache = await filledWith(c.prompt - 1, ids(1), tokens + 1);
+  const times: number[] = [];
+  for await (const token of stepsOf(model, cache, ids(1), tokens + 1, { speculation: { drafter } })) {
+    if (token !== answer[times.length]) throw new Error(`with drafts token ${times.length} of the answer is another`);
+    times.push(performance.now());
+  }
+  return (times.at(-1)! - times[0]) / tokens;
+}
+
 /** Milliseconds of a prompt or of a token. */
 async function time(c: Case, tokens: number = c.tokens ?? 1): Promise<number> {
   const { kind, prompt, window = tokens, sampled, rows = 1, behind = 0 } = c;
   if (rows > 1) return await timeRows(prompt, tokens, rows);
+  if (c.drafted !== undefined) return await timeDrafted(c, tokens, c.drafted);
   if (kind === "decode") {
     const cache = await filledWith(prompt - 1, ids(1), tokens + 1);
     const times = await generate(cache, ids(1), tokens + 1, sampled);

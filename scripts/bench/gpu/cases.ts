@@ -14,6 +14,7 @@ export const GROUPS = {
   batch: "tokens of several sequences together",
   prompt: "prompts to their first token",
   columns: "few tokens of one sequence after others, read as a prompt: with the logits of the last one only",
+  speculation: "tokens of one sequence whose answer is drafted, with some shares of right tokens",
   host: "what the host does for a token and a prompt",
   code: "machine code of the kernels of a layer",
   where: "the time by region, op and kernel: text after the table",
@@ -56,6 +57,8 @@ export const FULL: Effort = {
 
 /** Positions before sequences together and columns. */
 const BEHIND = 128;
+/** Shares of drafted tokens that are right: none, some and all. */
+const RIGHT = [0, 0.6, 0.7, 1];
 /** Most tokens of a prompt whose row shows its time and not its rate. */
 const SHORT = 256;
 
@@ -116,6 +119,10 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
     ...several,
     ...prompts.map((prompt) => read(prompt, 0)),
     ...columns.map((count) => read(count, at)),
+    decode(at, `no drafts @${at}`, { group: "speculation", variant: undefined }),
+    ...RIGHT.map((drafted) =>
+      decode(at, `drafts @${at}, ${100 * drafted} % right`, { group: "speculation", variant: undefined, drafted })
+    ),
     ...VARIANTS.one.flatMap((variant) => single.map((c) => inVariant(c, variant))),
     ...(variants ? VARIANTS.several.flatMap((variant) => several.map((c) => inVariant(c, variant))) : []),
   ];

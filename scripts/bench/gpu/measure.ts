@@ -20,6 +20,7 @@ import {
   modelFolder,
   PROMPT,
   type Rates,
+  ratioOf,
   runPeer,
   sideLines,
   type SideSettings,
@@ -196,7 +197,9 @@ class ShapeRun {
 
   async #peerRound({ folder, gguf }: { readonly folder: string; readonly gguf: string }): Promise<void> {
     const cases = this.#cases
-      .filter(({ variant, behind, rows = 1 }) => (variant ?? "any") === "any" && !behind && rows <= PEER_ROWS)
+      .filter(({ variant, behind, rows = 1, group }) =>
+        (variant ?? "any") === "any" && !behind && rows <= PEER_ROWS && group !== "speculation"
+      )
       .map((c): Case => ({ ...c, name: c.title, warmUps: 1, repeats: 1 })); // its figures hardly move
     const answer = await runPeer(folder, gguf, { gpu: true, batch: PEER_BATCH, cases });
     if (answer) this.#peers.push(answer);
@@ -272,7 +275,10 @@ class ShapeRun {
     this.#done.add(c);
     if (why === "left out") return;
     const [own, peers] = [joinTimes(this.#own), joinTimes(this.#peers)];
-    const least = this.#rates && floorOf(this.#shape, this.#stored, c, this.#rates);
+    // A step over several tokens of a sequence reads the weights once, so drafts have no floor a token.
+    const least = this.#rates && c.drafted === undefined
+      ? floorOf(this.#shape, this.#stored, c, this.#rates)
+      : undefined;
     const forced = c.variant === "any" ? undefined : c.variant;
     const ran = variant === null ? OP_BY_OP : variant; // undefined where that was not asked
     this.#figure({
@@ -283,8 +289,16 @@ class ShapeRun {
       unit: c.unit,
       floor: least === undefined ? null : this.#value({ ...c }, { floor: [least / (c.rows ?? 1)] }, "floor"),
       peer: this.#value(c, peers, c.title),
-      note: why,
+      note: why ?? this.#gainOf(c, own),
     });
+  }
+
+  /** How much faster drafts make the tokens of a case. */
+  #gainOf(c: GpuCase, own: Times): string | undefined {
+    const plain = this.#cases.find(({ group, drafted }) => group === "speculation" && drafted === undefined);
+    if (c.drafted === undefined || !plain) return undefined;
+    const gain = ratioOf(this.#value(c, own, c.name), this.#value(plain, own, plain.name), c.unit);
+    return gain === null ? undefined : `${gain.toFixed(2)} × without drafts`;
   }
 
   #putLoad(): void {

@@ -19,10 +19,23 @@ export async function timeTokens(
   cache: mx.lm.KvCache,
   prompt: readonly number[],
   count: number,
-  sampler: mx.lm.Sampler = mx.lm.makeSampler(),
+  sampler?: mx.lm.Sampler,
 ): Promise<readonly number[]> {
-  const settings = { cache, maxTokens: count, sampler, processors: [], contextSize: 0, prefillStepSize: 2048 };
   const times: number[] = [];
-  for await (const _ of mx.lm.generateStep(prompt, model, settings)) times.push(performance.now());
+  const tokens = stepsOf(model, cache, prompt, count, { ...(sampler && { sampler }) });
+  for await (const _ of tokens) times.push(performance.now());
   return times;
+}
+
+/** Generates `count` tokens after a prompt, greedily without a sampler. */
+export function stepsOf(
+  model: mx.lm.LanguageModel,
+  cache: mx.lm.KvCache,
+  prompt: readonly number[],
+  count: number,
+  options: Partial<Pick<mx.lm.StepOptions, "sampler" | "speculation">> = {},
+): AsyncGenerator<number, void, void> {
+  const sampler = mx.lm.makeSampler();
+  const settings = { cache, maxTokens: count, sampler, processors: [], contextSize: 0, prefillStepSize: 2048 };
+  return mx.lm.generateStep(prompt, model, { ...settings, ...options });
 }
