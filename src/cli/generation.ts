@@ -26,6 +26,11 @@ const FLAGS = {
   ...MODEL_FLAGS,
   ...ADAPTER_FLAG,
   ...CACHE_FLAGS,
+  "draft-model": {
+    value: "DIR",
+    help: "a smaller model with the same tokens, which drafts in place of --speculate",
+    meant: ["model-draft", "md"],
+  },
   "chat": {
     help: "put the prompt into the model's chat template (default with --model, where there is one)",
     meant: ["cnv", "conversation"],
@@ -118,6 +123,9 @@ export class Generation {
     if (values.raw && values["prefill-response"] !== undefined) {
       throw new UsageError("--prefill-response needs the chat template: leave out --raw");
     }
+    if (values.speculate !== undefined && values["draft-model"] !== undefined) {
+      throw new UsageError("--speculate and --draft-model exclude each other");
+    }
     const quiet = !readBool("--verbose", values.verbose ?? "true");
     readFormat(values);
     const given = givenPrompt(values, operands);
@@ -126,10 +134,18 @@ export class Generation {
     return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
+  /** The draft model, if there is one. */
+  async loadDraft(): Promise<mx.lm.Loaded | undefined> {
+    const { "draft-model": draft } = this.#values;
+    if (draft === undefined) return undefined;
+    const { adapterPath: _, ...loading } = this.loading;
+    return await mx.lm.load(draft, loading);
+  }
+
   /** Options of the generation: the flags, and for missing ones the model's defaults. */
-  options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
+  options(wishes: mx.lm.GenerationConfig, draft?: mx.lm.DraftModel): mx.lm.GenerateOptions {
     this.#options = {
-      ...generateOptions(this.#values, wishes),
+      ...generateOptions(this.#values, wishes, draft),
       responseFormat: this.#format,
       signal: this.loading.signal,
       onPrompt: (done, total) => this.#reading.update(done, total),

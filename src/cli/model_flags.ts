@@ -129,7 +129,7 @@ export const MODEL_FLAGS = {
   },
   "num-draft-tokens": {
     value: "N",
-    help: "most tokens that a step of --speculate verifies beside the next one (7)",
+    help: "most drafted tokens that a step verifies (7)",
     range: [1, 7],
     whole: true,
     meant: ["draft", "draft-max", "draft-n", "num-speculative-tokens"],
@@ -138,20 +138,28 @@ export const MODEL_FLAGS = {
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
-/** What the flags of speculation say. Throws a {@link UsageError} for another drafter, or for a number alone. */
+/** What the flags of speculation say, with a draft model if there is one. Throws a {@link UsageError} for flags that do not fit. */
 function speculationOf(
   { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof MODEL_FLAGS>,
+  draft: lm.DraftModel | undefined,
 ): Pick<lm.GenerateOptions, "speculation"> {
-  if (speculate === undefined) {
-    if (numDraftTokens !== undefined) throw new UsageError("--num-draft-tokens needs --speculate ngrams");
-    return {};
+  if (speculate !== undefined && speculate !== "ngrams") {
+    throw new UsageError(`--speculate is ${quoted(speculate)}, expected ngrams`);
   }
-  if (speculate !== "ngrams") throw new UsageError(`--speculate is ${quoted(speculate)}, expected ngrams`);
-  return { speculation: { drafter: speculate, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
+  const drafter = draft ?? speculate;
+  if (drafter) return { speculation: { drafter, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
+  if (numDraftTokens !== undefined) {
+    throw new UsageError("--num-draft-tokens needs --speculate ngrams or a draft model");
+  }
+  return {};
 }
 
 /** Generation options from {@link MODEL_FLAGS}; missing flags take the model's defaults. */
-export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
+export function generateOptions(
+  values: Values<typeof MODEL_FLAGS>,
+  wishes: lm.GenerationConfig,
+  draft?: lm.DraftModel,
+): lm.GenerateOptions {
   return {
     maxTokens: values["max-tokens"] ?? Number.MAX_SAFE_INTEGER, // the context ends it
     temp: values.temp ?? wishes.temperature ?? 0,
@@ -164,7 +172,7 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
     stop: values.stop ?? [],
     seed: values.seed,
     enableThinking: !values["no-think"],
-    ...speculationOf(values),
+    ...speculationOf(values, draft),
     ...(values["prefill-step-size"] !== undefined && { prefillStepSize: values["prefill-step-size"] }),
   };
 }

@@ -185,6 +185,16 @@ testTable("generate", [
     stderr: CUT(3) + FIGURES.replace("Peak", "Drafts: {number} tokens, {number} accepted\nPeak"),
   },
   {
+    args: greedy(...SHORT, "--draft-model", TINY_DIR.pathname, "Once upon a time"),
+    stdout: ", there was\n",
+    stderr: CUT(3),
+  },
+  {
+    args: greedy("--speculate", "ngrams", "--draft-model", TINY_DIR.pathname),
+    code: 2,
+    stderr: "error: --speculate and --draft-model exclude each other\n",
+  },
+  {
     args: greedy("--speculate", "draft"),
     code: 2,
     stderr: 'error: --speculate is "draft", expected ngrams\n',
@@ -192,7 +202,7 @@ testTable("generate", [
   {
     args: greedy("--num-draft-tokens", "3"),
     code: 2,
-    stderr: "error: --num-draft-tokens needs --speculate ngrams\n",
+    stderr: "error: --num-draft-tokens needs --speculate ngrams or a draft model\n",
   },
   {
     args: greedy(...SHORT, "--model", TINY_DIR.pathname, "--ignore-chat-template", "Once upon a time"),

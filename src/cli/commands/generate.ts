@@ -13,8 +13,10 @@ const generate: Command = command(GENERATE, async (values, operands) => {
   const run = await Generation.open(values, operands);
   const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
   using _ = model;
+  const draft = await run.loadDraft();
+  using _draft = draft?.model;
   using file = await PromptCacheFile.open(values, model);
-  const options = { ...run.options(generationConfig), ...file.options };
+  const options = { ...run.options(generationConfig, draft), ...file.options };
   return await run.finish(device, async () => {
     for (const prompt of run.prompts(tokenizer)) {
       file.check(prompt);

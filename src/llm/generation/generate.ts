@@ -24,8 +24,8 @@ import type { KvCache } from "../kv/cache.ts";
 import type { CacheOptions } from "../kv/make_cache.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "./prompt.ts";
+import { speculationOf } from "./speculation.ts";
 import { Constraint } from "../structured/constraint.ts";
-import { checkSpeculation, Speculation } from "../speculation/speculation.ts";
 import { grammarOf } from "../structured/response_format.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 
@@ -61,8 +61,8 @@ export function generateStep(
 ): AsyncGenerator<number, void, void> {
   return interruptibleStream(options, async function* (heeding) {
     checkOptions("generateStep", heeding, STEP_OPTIONS);
-    const speculation = speculationOf(heeding, prompt, model);
-    for await (const tokens of generateTokens(prompt, model, { ...heeding, speculation })) {
+    using speculation = speculationOf(heeding, prompt, model);
+    for await (const tokens of generateTokens(prompt, model, { ...heeding, speculation: speculation?.drafts })) {
       for (const { token } of tokens) yield token;
     }
   });
@@ -70,21 +70,6 @@ export function generateStep(
 
 /** Options of a step, what its tokens may be and what drafts them. */
 type DecodingOptions = Omit<StepOptions, "speculation"> & Pick<DecodeOptions, "constraint" | "speculation">;
-
-/** What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} where drafts cannot be taken back. */
-function speculationOf(
-  { speculation, cache }: Pick<StepOptions, "speculation" | "cache">,
-  prompt: readonly number[],
-  model: LanguageModel,
-): Speculation | undefined {
-  if (!speculation) return undefined;
-  checkSpeculation(speculation);
-  if (cache.hasState) {
-    const why = "this model has recurrent layers, whose state cannot forget single tokens";
-    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
-  }
-  return new Speculation(speculation, model.config.vocabSize, [...cache.tokens, ...prompt]);
-}
 
 /** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
 async function* generateTokens(
@@ -234,12 +219,13 @@ async function* generateResponses(
   const cache = options.cache ?? model.makeCache(cacheOptions(options));
   checkFree(cache);
   cache.trim(cache.offset - offset);
-  const speculation = speculationOf({ ...settings, cache }, unread, model);
+  using speculation = speculationOf({ ...settings, cache }, unread, model, tokenizer);
+  const drafts = speculation?.drafts;
   busy.add(cache);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateTokens(unread, model, { ...settings, cache, constraint, speculation });
+  const steps = generateTokens(unread, model, { ...settings, cache, constraint, speculation: drafts });
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;
@@ -256,7 +242,7 @@ async function* generateResponses(
           promptTps: perSecond(unread.length, first - started),
           generationTokens: count,
           generationTps: perSecond(count - 1, now - first),
-          ...(speculation && { draftedTokens: speculation.drafted, acceptedTokens: speculation.accepted }),
+          ...(drafts && { draftedTokens: drafts.drafted, acceptedTokens: drafts.accepted }),
           peakMemory,
         };
         if (parts.finishReason !== null) return;

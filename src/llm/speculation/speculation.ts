@@ -9,12 +9,23 @@ import { checkOptions } from "../../graph/options.ts";
 import { LlmError, optionError } from "../error.ts";
 import { AdaptiveDraftLength, type DraftLength, FixedDraftLength, MAX_DRAFT } from "./draft_length.ts";
 import type { Drafter } from "./drafter.ts";
-import { NgramDrafter } from "./ngrams.ts";
+import type { LanguageModel } from "../models/mod.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+
+/** A model that drafts, as `mx.lm.load` gives it. */
+export interface DraftModel {
+  readonly model: LanguageModel;
+  /** Its tokens must be those of the model that verifies. */
+  readonly tokenizer: Tokenizer;
+}
 
 /** Options of speculation. */
 export interface SpeculationOptions {
-  /** "ngrams" drafts what followed the last tokens where they occurred before; or what a program drafts. Default "ngrams". */
-  readonly drafter?: "ngrams" | Drafter;
+  /**
+   * "ngrams" drafts what followed the last tokens where they occurred before. A smaller model drafts what it would generate, and an object of the
+   * program whatever it likes. Default "ngrams".
+   */
+  readonly drafter?: "ngrams" | DraftModel | Drafter;
   /** Most tokens that a step verifies beside the next one, from 1 to 7. Default 7. */
   readonly numDraftTokens?: number;
   /**
@@ -34,15 +45,25 @@ export function checkSpeculation(options: SpeculationOptions): void {
   if (typeof options !== "object" || options === null) throw optionError("speculation", options, "an object");
   checkOptions("speculation", options, SPECULATION_OPTIONS, (message) => new LlmError("option", message));
   const { drafter = "ngrams", numDraftTokens = MAX_DRAFT, adaptive = true } = options;
-  const isDrafter = typeof drafter === "object" && typeof drafter?.extend === "function" &&
-    typeof drafter.draft === "function";
-  if (drafter !== "ngrams" && !isDrafter) {
-    throw optionError("speculation.drafter", drafter, '"ngrams" or an object with extend() and draft()');
+  if (drafter !== "ngrams" && !isDraftModel(drafter) && !isDrafter(drafter)) {
+    const expected = '"ngrams", what load() returns or an object with extend() and draft()';
+    throw optionError("speculation.drafter", drafter, expected);
   }
   if (!Number.isSafeInteger(numDraftTokens) || numDraftTokens < 1 || numDraftTokens > MAX_DRAFT) {
     throw optionError("speculation.numDraftTokens", numDraftTokens, `an integer from 1 to ${MAX_DRAFT}`);
   }
   if (typeof adaptive !== "boolean") throw optionError("speculation.adaptive", adaptive, "true or false");
+}
+
+/** Whether a model drafts. */
+export function isDraftModel(drafter: SpeculationOptions["drafter"]): drafter is DraftModel {
+  const { model, tokenizer } = (drafter ?? {}) as Partial<DraftModel>;
+  return typeof model?.forward === "function" && typeof tokenizer?.decoder === "function";
+}
+
+function isDrafter(drafter: unknown): drafter is Drafter {
+  const { extend, draft } = (drafter ?? {}) as Partial<Drafter>;
+  return typeof extend === "function" && typeof draft === "function";
 }
 
 /** Drafts of a sequence, and counts of them. */
@@ -54,9 +75,13 @@ export class Speculation {
   #accepted = 0;
 
   /** For a sequence of tokens below `vocabulary` that begins with a prompt. Options are those that {@link checkSpeculation} passed. */
-  constructor(options: SpeculationOptions, vocabulary: number, prompt: readonly number[]) {
-    const { drafter = "ngrams", numDraftTokens = MAX_DRAFT, adaptive = true } = options;
-    this.#drafter = drafter === "ngrams" ? new NgramDrafter() : drafter;
+  constructor(
+    drafter: Drafter,
+    { numDraftTokens = MAX_DRAFT, adaptive = true }: SpeculationOptions,
+    vocabulary: number,
+    prompt: readonly number[],
+  ) {
+    this.#drafter = drafter;
     this.#length = adaptive ? new AdaptiveDraftLength(numDraftTokens) : new FixedDraftLength(numDraftTokens);
     this.#vocabulary = vocabulary;
     this.#drafter.extend(prompt);

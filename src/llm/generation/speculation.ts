@@ -1,0 +1,45 @@
+/**
+ * What the option `speculation` comes to for one answer.
+ *
+ * @module
+ */
+
+import { LlmError } from "../error.ts";
+import type { LanguageModel } from "../models/mod.ts";
+import type { StepOptions } from "../sampling/options.ts";
+import type { Drafter } from "../speculation/drafter.ts";
+import { NgramDrafter } from "../speculation/ngrams.ts";
+import { checkSpeculation, isDraftModel, Speculation } from "../speculation/speculation.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+import { checkSameTokens, ModelDrafter } from "./model_drafter.ts";
+
+/** The drafts of an answer, and what they hold. */
+export interface AnswerDrafts extends Disposable {
+  readonly drafts: Speculation;
+}
+
+/**
+ * What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} where drafts cannot be taken back, or come from a model
+ * of another vocabulary than that of `tokenizer`.
+ */
+export function speculationOf(
+  { speculation, cache, sampler, processors, contextSize }: Omit<StepOptions, "maxTokens" | "prefillStepSize">,
+  prompt: readonly number[],
+  model: LanguageModel,
+  tokenizer?: Tokenizer,
+): AnswerDrafts | undefined {
+  if (!speculation) return undefined;
+  checkSpeculation(speculation);
+  if (cache.hasState) {
+    const why = "this model has recurrent layers, whose state cannot forget single tokens";
+    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
+  }
+  const { drafter = "ngrams" } = speculation;
+  if (isDraftModel(drafter) && tokenizer) checkSameTokens(tokenizer, drafter.tokenizer);
+  const owned = isDraftModel(drafter)
+    ? new ModelDrafter(drafter.model, { sampler, processors, contextSize })
+    : undefined;
+  const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter);
+  const drafts = new Speculation(used, speculation, model.config.vocabSize, [...cache.tokens, ...prompt]);
+  return { drafts, [Symbol.dispose]: () => owned?.[Symbol.dispose]() };
+}
