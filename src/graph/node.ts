@@ -233,14 +233,13 @@ export interface OpAttrs {
   /** inputs (x (rows, chosen, features), choice, the arrays of down[, bias (experts, outputs)]): (rows, outputs). */
   expertSum: ExpertFormat & { readonly hasBias: boolean };
   /**
-   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)[, mask bool (B, T)]): (length,). It has the
-   * outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
+   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)). A mask, bool (B, T), may follow. The result (length,) has the outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
    * lengths first.
    */
   gatedDelta: { readonly decays: boolean; readonly normEps: number; readonly hasMask: boolean };
   /**
-   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]): (length,). It has the results (B, T,
-   * F) and then the last inputs (B, W - 1, F).
+   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]). The result (length,) has the outputs
+   * (B, T, F) and then the last inputs (B, W - 1, F).
    */
   causalConv: { readonly silu: boolean; readonly hasBias: boolean; readonly hasCounted: boolean };
   /**

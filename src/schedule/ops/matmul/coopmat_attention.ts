@@ -180,8 +180,8 @@ export function emitMatrixAttention(
 }
 
 /**
- * Adds up what workgroups made of parts of the keys: float32 (splits, …, heads, D), with the largest score and the sum of weights of each
- * row. Sinks (heads,) are scores that have no value.
+ * Adds up what workgroups made of parts of the keys, float32 (splits, …, heads, D). `stats` has the largest score and the sum of weights
+ * of each row. Sinks (heads,) are scores that have no value.
  */
 export function mergeParts(l: Lowering, parts: Value, stats: Value, out: Value, sinks?: Value): void {
   const [splits] = parts.shape;
