@@ -1,6 +1,7 @@
 // The epilogue of coopmat_qkv on its sums. The columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM
 // each, a divisor of 128. With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y
-// = x / sqrt(mean of x^2 + eps) * weight. Then they are rotated half by half by the angles of rope_table. All go to out
+// = x / sqrt(mean of x^2 + eps) * weight. Then they are rotated half by half, or as include/rope_place.glsl says, by the angles of
+// rope_table. All go to out
 // (m, all heads) in float16, within its range; k and v also into the cache (include/kv_address.glsl), and without KEEP
 // there alone.
 //
@@ -25,6 +26,7 @@ layout(constant_id = 14) const uint HEAD_NORM = 1;
 layout(constant_id = 15) const uint QKV_BIAS = 0;
 layout(constant_id = 16) const uint PER_SEQUENCE = 0;
 layout(constant_id = 17) const uint PAGE = 0;
+layout(constant_id = 18) const uint ROPE_DIMS = 0; // features of a head that are rotated; 0 for all
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
 const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11, PAGES = 12;
@@ -33,6 +35,7 @@ const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, 
 #define PAGE_TABLE pc.address[PAGES]
 #include "include/kv_address.glsl"
 #include "include/kv_codes.glsl"
+#include "include/rope_place.glsl"
 
 // A row: its sequence, and its place in it.
 uvec2 place_of(uint row) {
@@ -46,6 +49,10 @@ struct Quad {
     vec4 weight_a, weight_b, bias_a, bias_b;
 };
 
+// The quads of a head that are rotated together.
+uint quad_a(uint i) { return rope_quad(i); }
+uint quad_b(uint i) { return rope_quad(QUADS + i); }
+
 bool is_query(uint head) { return head < HEADS; }
 bool is_value(uint head) { return head >= HEADS + KV_HEADS; }
 
@@ -55,13 +62,13 @@ Quad quad_of(uint at) {
     q.i = at % QUADS;
     if (HEAD_NORM != 0 && !is_value(q.head)) {
         uint64_t weight = pc.address[is_query(q.head) ? Q_NORM : K_NORM];
-        q.weight_a = load_quad(weight, q.i, DTYPE_WEIGHT);
-        q.weight_b = load_quad(weight, QUADS + q.i, DTYPE_WEIGHT);
+        q.weight_a = load_quad(weight, quad_a(q.i), DTYPE_WEIGHT);
+        q.weight_b = load_quad(weight, quad_b(q.i), DTYPE_WEIGHT);
     }
     if (QKV_BIAS != 0) {
         uint first = min(q.head, N / HEAD_DIM - 1) * 2 * QUADS; // heads beyond the end are padding
-        q.bias_a = load_quad(pc.address[BIAS], first + q.i, DTYPE_WEIGHT);
-        q.bias_b = load_quad(pc.address[BIAS], first + QUADS + q.i, DTYPE_WEIGHT);
+        q.bias_a = load_quad(pc.address[BIAS], first + quad_a(q.i), DTYPE_WEIGHT);
+        q.bias_b = load_quad(pc.address[BIAS], first + quad_b(q.i), DTYPE_WEIGHT);
     }
     return q;
 }
@@ -96,14 +103,14 @@ void finish_head(uint row, uvec2 place, bool kept, Quad q, float squares, vec4 t
     }
     if (is_query(q.head) || KEEP != 0) {
         uint64_t to = pc.address[4] + (uint64_t(row) * (N / HEAD_DIM) + q.head) * (HEAD_DIM * 2);
-        store_quad(to, q.i, DTYPE_F16, within_half(a));
-        store_quad(to, QUADS + q.i, DTYPE_F16, within_half(b));
+        store_quad(to, quad_a(q.i), DTYPE_F16, within_half(a));
+        store_quad(to, quad_b(q.i), DTYPE_F16, within_half(b));
     }
     uint64_t cache = pc.address[value ? VALUES : KEYS];
     if (is_query(q.head) || cache == 0ul || !kept) return;
     uint block = value ? BLOCK_VALUES : BLOCK_KEYS, head = q.head - HEADS - (value ? KV_HEADS : 0);
-    append(cache, block, place, head, q.i * 4, a);
-    append(cache, block, place, head, (QUADS + q.i) * 4, b);
+    append(cache, block, place, head, quad_a(q.i) * 4, a);
+    append(cache, block, place, head, quad_b(q.i) * 4, b);
 }
 
 #define ROWS_AT_ONCE (WORKERS / 8)
@@ -138,9 +145,9 @@ void qkv_epilogue() {
             if (PAGE == 0 || (inside && kept)) place = kv_place(places[round].x, position);
             vec2 squares = vec2(0.0);
             [[unroll]] for (uint h = 0; h < 2; h++) {
-                uint at = eighth + 8 * h, quad = at / QUADS * 2 * QUADS + at % QUADS;
-                a[h] = shared_sum(r, quad);
-                b[h] = shared_sum(r, quad + QUADS);
+                uint at = eighth + 8 * h, first = at / QUADS * 2 * QUADS;
+                a[h] = shared_sum(r, first + quad_a(at % QUADS));
+                b[h] = shared_sum(r, first + quad_b(at % QUADS));
                 if (QKV_BIAS != 0) {
                     a[h] += quads[h].bias_a;
                     b[h] += quads[h].bias_b;

@@ -15,6 +15,7 @@ layout(constant_id = 15) const uint PAGE = 0;            // positions of a page 
 const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u; // and that of the other rope
 
 #include "embed.glsl"
+#define OPEN_ID 16
 #include "open.glsl"
 
 // The fraction of a full turn that each position adds, of all ropes, which every later token needs too.
@@ -23,9 +24,11 @@ void open_frequencies() {
         uint rope = i / (HEAD_DIM / 2u), pair = i % (HEAD_DIM / 2u);
         uint64_t freqs = pc.address[FREQS + rope];
         Scaled frequency;
-        if (freqs != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[pair]));
-        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_bases[rope]);
+        if (freqs != 0ul)
+            frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[ROPE_DIMS == 0u ? pair : min(pair, ROTATED_PAIRS - 1u)]));
+        else frequency = rope_frequency(pair, 2u * ROTATED_PAIRS, pc.p.log2_bases[rope]);
         Scaled turns = turns_per_position(frequency, pc.p.rope_scales[rope]);
+        if (ROPE_DIMS != 0u && pair >= ROTATED_PAIRS) turns.mantissa = 0u; // no turn at any position
         U32x2s(state_frequencies()).v[i] = uvec2(turns.mantissa, uint(turns.exponent << 1) | turns.negative);
     }
 }

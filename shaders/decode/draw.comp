@@ -21,6 +21,7 @@ const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, SETTINGS = 4u, KEY 
            CODES = 10u, SCALES = 11u, BIASES = 12u;
 
 #include "embed.glsl"
+#define OPEN_ID 21
 #include "open.glsl"
 #include "sampling/sample.glsl"
 #include "sampling/end.glsl"

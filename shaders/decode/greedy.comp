@@ -11,6 +11,7 @@
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
 #include "row_products.glsl"
+#define OPEN_ID 19
 #include "open.glsl"
 
 layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;

@@ -8,6 +8,7 @@
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
 #include "row_products.glsl"
+#define OPEN_ID 19
 #include "open.glsl"
 #include "include/sample.h"
 

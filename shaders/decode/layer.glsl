@@ -3,18 +3,22 @@
 
 #include "features.glsl"
 #include "include/kv_address.glsl"
+#ifndef KINDS_ID // kernels that read no heads
+const uint ROPE_DIMS = 0u;
+#include "include/rope_place.glsl"
+#endif
 
 // Brings feature i of the new key's first features of a slice, or of their partners, to the cache.
 void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
     if (!kv_has_room(now)) return;
-    uint block = partner * (HEAD_DIM / 8u) + slice();
+    uint block = rope_quad(partner * ROPE_HALF + slice());
     store_float(key_address(keys, kv_place(SEQUENCE, now), kv_head(), block), i, DTYPE_KV, key);
 }
 
 // All four of them, in codes.
 void store_key_codes(uint64_t keys, uint partner, uint now, uint word) {
     if (!kv_has_room(now)) return;
-    U32s(key_address(keys, kv_place(SEQUENCE, now), kv_head(), partner * (HEAD_DIM / 8u) + slice())).v[0] = word;
+    U32s(key_address(keys, kv_place(SEQUENCE, now), kv_head(), rope_quad(partner * ROPE_HALF + slice()))).v[0] = word;
 }
 
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef PREFETCH
-#define PREFETCH_THREADS_ID 23
+#define PREFETCH_THREADS_ID 24
 #endif
 #define BUFFERS 4
 #define POLL

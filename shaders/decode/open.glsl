@@ -3,6 +3,7 @@
 // the head does, begin.comp runs only before the first of several tokens.
 
 #include "include/math/angle.h"
+#include "include/rope_constants.glsl"
 
 #if ACCUMULATORS != 3
 // Zeroes the residual before a layer.
@@ -30,11 +31,12 @@ void clear_read(uint first, uint step) {
 }
 #endif
 
-// Cosine and sine of each pair of features of all ropes, from the part of a full turn that a position adds.
+// Cosine and sine of each pair of features of all ropes, from the part of a full turn that a position adds. Rotated pairs
+// have the factor of their rope in them.
 void open_rope_angles(uint position) {
     for (uint pair = thread(); pair < ROPES * HEAD_DIM / 2u; pair += THREADS) {
         uvec2 f = U32x2s(state_frequencies()).v[pair];
         uint turn = turn_at(int(position), scaled(f.x, int(f.y) >> 1, f.y & 1u));
-        F32x2s(state_rope_angles(0u)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+        F32x2s(state_rope_angles(0u)).v[pair] = rope_angle_of(pair / ROPE_PAIRS, pair % ROPE_PAIRS, turn);
     }
 }

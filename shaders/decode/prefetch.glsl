@@ -28,6 +28,9 @@ void prefetch(uint64_t from, uint bytes, uint most) {
         if (at + offset < bytes) loaded ^= Sectors(from + uint64_t(at + offset)).v[0];
 }
 
+// Features from the first ones of a slice of q or k to their partners.
+uint partner_distance() { return ROPE_DIMS == 0u ? HEAD_DIM / 2u : 4u * (rope_quad(ROPE_HALF + slice()) - rope_quad(slice())); }
+
 // 8 features of a slice of q, k or v, as two runs of 4 rows.
 void prefetch_rows(uint64_t codes, uint feature, uint next) {
     const uint bytes = 4u * QKV_ROW_BYTES;
@@ -37,8 +40,8 @@ void prefetch_rows(uint64_t codes, uint feature, uint next) {
 
 void prefetch_qkv() {
     [[unroll]] for (uint i = 0; i < HEADS; i++)
-        prefetch_rows(ADDRESS_AHEAD(Q), (kv_head() * HEADS + i) * HEAD_DIM + 4u * slice(), HEAD_DIM / 2u);
-    prefetch_rows(ADDRESS_AHEAD(K), kv_head() * HEAD_DIM + 4u * slice(), HEAD_DIM / 2u);
+        prefetch_rows(ADDRESS_AHEAD(Q), (kv_head() * HEADS + i) * HEAD_DIM + 4u * rope_quad(slice()), partner_distance());
+    prefetch_rows(ADDRESS_AHEAD(K), kv_head() * HEAD_DIM + 4u * rope_quad(slice()), partner_distance());
     prefetch_rows(ADDRESS_AHEAD(V), kv_head() * HEAD_DIM + 8u * slice(), 4u);
     const uint bytes = TASKS * QKV_GROUPS * 16u;
     prefetch(ADDRESS_AHEAD(QKV_SCALES_BIASES) + uint64_t(gl_WorkGroupID.x * bytes), bytes, bytes);

@@ -6,7 +6,7 @@
 // Biases of keys, which may be large, then cancel as far as rotation lets them.
 //
 // Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head
-// further. That of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time. A task is half of the slice of one of
+// further, in the places of include/rope_place.glsl. That of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time. A task is half of the slice of one of
 // HEADS + 2 heads, with rows (first, partner, first, partner) for q and k. Scales and biases come packed,
 // [workgroup][task][group][row].
 // The cache lies as include/kv_address.glsl says.
@@ -18,8 +18,12 @@ const uint QKV_GROUPS = HIDDEN / GROUP_SIZE(QKV_FORMAT);
 
 shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query head and of the key
 
-// Feature of row r of half a slice.
-uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
+// Row r of half a slice, as features are counted by pairs, and the feature that it is.
+uint member_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
+uint feature_of(uint half_, uint r) {
+    uint member = member_of(half_, r);
+    return ROPE_DIMS == 0u ? member : 4u * rope_quad(member / 4u) + member % 4u;
+}
 
 // Feature of row r of a task in its head.
 uint feature_of_task(uint task, uint r) {
@@ -63,8 +67,8 @@ void load_keys(uint round, uint from, uint last, inout Keys k) {
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = min(from + thread() + THREADS * (round * UNROLL + u), last);
         uvec2 place = kv_place(SEQUENCE, p);
-        uint64_t first = key_address(cached, place, kv_head(), slice());
-        uint64_t partner = key_address(cached, place, kv_head(), HEAD_DIM / 8u + slice());
+        uint64_t first = key_address(cached, place, kv_head(), rope_quad(slice()));
+        uint64_t partner = key_address(cached, place, kv_head(), rope_quad(ROPE_HALF + slice()));
         [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
             k.first[u * QUAD_WORDS + i] = cached_quad(first, i);
             k.partner[u * QUAD_WORDS + i] = cached_quad(partner, i);
@@ -87,7 +91,7 @@ void qkv() {
     // The rope angle of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
     uint feature = feature_of(warp() & 1u, r);
-    vec2 rope_angle = F32x2s(state_rope_angles(rope_of(LAYER))).v[feature % (HEAD_DIM / 2u)];
+    vec2 rope_angle = F32x2s(state_rope_angles(rope_of(LAYER))).v[member_of(warp() & 1u, r) % (HEAD_DIM / 2u)];
     float q_weight = 1.0, k_weight = 1.0;
     if (HEAD_NORM != 0u) {
         q_weight = load_float(ADDRESS(NORMS) + AT_Q_NORM, feature, DTYPE_W);

@@ -5,6 +5,9 @@ layout(constant_id = KINDS_ID) const uint WINDOW_0 = 0u;           // of layers 
 layout(constant_id = KINDS_ID + 1) const uint WINDOW_1 = 0u;       // of layers with the second one
 layout(constant_id = KINDS_ID + 2) const uint GROWTH = 0u;         // float bits; of queries with the logarithm of contexts
 layout(constant_id = KINDS_ID + 3) const uint GROWTH_CONTEXT = 0u; // positions of a context; 0 where queries do not grow
+layout(constant_id = KINDS_ID + 4) const uint ROPE_DIMS = 0u;      // features of a head that are rotated; 0 for all
+
+#include "include/rope_place.glsl"
 
 // Which rope a layer has.
 uint rope_of(uint layer) {

@@ -127,16 +127,19 @@ vec4 norm_four(uint64_t norm, uint four) {
     return vec4(pair_value(w.x, DTYPE_W), pair_value(w.y, DTYPE_W));
 }
 
+// The four of a head that one is rotated with.
+uint partner_of(uint feature) { return rope_quad((rope_members(feature) + FOURS / 2u) % FOURS); }
+
 void load_rotation(uint four, inout Rotation t) {
     uint feature = four % FOURS;
     uint64_t rope_angles = in_state(AT_ROPE_ANGLES + rope_of(layer) * BYTES_ROPE_ANGLES + row_of(four) * HEAD_DIM * 4u);
     if (HEAD_NORM != 0u) {
         uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm();
         t.weight = norm_four(norm, feature);
-        t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
+        t.partner_weight = norm_four(norm, partner_of(feature));
     }
     [[unroll]] for (uint i = 0; i < 2u; i++)
-        t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[feature % (FOURS / 2u) * 2u + i]);
+        t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[rope_members(feature) % (FOURS / 2u) * 2u + i]);
 }
 
 void take_fresh() {
@@ -165,8 +168,8 @@ void take_fresh() {
         uint four = thread() + i * THREADS;
         if (four >= RAW || !is_seen(four)) continue;
         uint type = four / FOURS, feature = four % FOURS;
-        bool second = feature >= FOURS / 2u;
-        vec4 x = raw(four), y = raw(type * FOURS + (feature + FOURS / 2u) % FOURS);
+        bool second = rope_members(feature) >= FOURS / 2u;
+        vec4 x = raw(four), y = raw(type * FOURS + partner_of(feature));
         if (HEAD_NORM != 0u) {
             x *= rotation[i].weight;
             y *= rotation[i].partner_weight;

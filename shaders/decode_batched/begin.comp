@@ -16,6 +16,8 @@ const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
 layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
 layout(constant_id = 13) const uint PAGE = 0u;           // positions of a page of the cache; 0 where it has none
+#define OPEN_ID 14
+#include "include/rope_constants.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
 
@@ -52,10 +54,12 @@ void main() {
         uint rope = i / (HEAD_DIM / 2u), pair = i % (HEAD_DIM / 2u);
         uint64_t freqs = pc.address[FREQS + rope], to = in_state(AT_ROPE_ANGLES + rope * BYTES_ROPE_ANGLES + sequence * HEAD_DIM * 4u);
         Scaled frequency;
-        if (freqs != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[pair]));
-        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_bases[rope]);
-        uint rope_angle = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scales[rope]));
-        Floats2(to).v[pair] = vec2(turn_cos(rope_angle), turn_sin(rope_angle));
+        if (freqs != 0ul)
+            frequency = scaled_reciprocal(scaled_float(F32s(freqs).v[ROPE_DIMS == 0u ? pair : min(pair, ROTATED_PAIRS - 1u)]));
+        else frequency = rope_frequency(pair, 2u * ROTATED_PAIRS, pc.p.log2_bases[rope]);
+        Scaled turns = turns_per_position(frequency, pc.p.rope_scales[rope]);
+        if (ROPE_DIMS != 0u && pair >= ROTATED_PAIRS) turns.mantissa = 0u; // no turn at any position
+        Floats2(to).v[pair] = rope_angle_of(rope, pair, turn_at(int(now), turns));
     }
     uint rows = sequence / 8u, row_lane = sequence % 8u * 4u;
     for (uint i = first; i < HIDDEN / 4u; i += step) { // four neighbours have the 16 columns of a block

@@ -84,11 +84,11 @@ void store_four(uint64_t at, vec4 x) {
 void take_own(uint now) {
     const uint all = (HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
-        uint i = min(thread() + n * THREADS, all - 1u), type = i / FOURS, four = i % FOURS;
+        uint i = min(thread() + n * THREADS, all - 1u), type = i / FOURS, members = i % FOURS, four = rope_quad(members);
         uint head = type < HEADS ? attention_head() * HEADS + type : KV_HEADS * (HEADS + type - HEADS) + attention_head();
         vec4 weight = vec4(1);
         if (HEAD_NORM != 0u) weight = load_quad(ADDRESS(NORMS) + (type < HEADS ? AT_Q_NORM : AT_K_NORM), four, DTYPE_W);
-        uint64_t rope_angles = state_rope_angles(rope_of(LAYER)) + four % (FOURS / 2u) * 32u;
+        uint64_t rope_angles = state_rope_angles(rope_of(LAYER)) + members % (FOURS / 2u) * 32u;
         vec4 first = uintBitsToFloat(Weights4(rope_angles).v[0]), second = uintBitsToFloat(Weights4(rope_angles).v[1]);
         vec4 x = word_value(wait_quad(AT_QKV + (head * HEAD_DIM + 4u * four) * 4u, tag_of(LAYER)));
         IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
@@ -102,7 +102,7 @@ void take_own(uint now) {
         vec4 partner;
         [[unroll]] for (uint j = 0; j < 4u; j++)
             partner[j] = lane_xor(y[j], FOURS / 2u);
-        vec4 sines = vec4(first.y, first.w, second.y, second.w) * (four < FOURS / 2u ? -1.0 : 1.0);
+        vec4 sines = vec4(first.y, first.w, second.y, second.w) * (members < FOURS / 2u ? -1.0 : 1.0);
         y = fma(y, vec4(first.x, first.z, second.x, second.z), partner * sines);
         if (thread() + n * THREADS >= all) continue;
         if (type < HEADS) y *= score_scale(now) * 1.4426950408889634;
@@ -118,7 +118,7 @@ void take_own(uint now) {
                 store_four(type == HEADS ? key : eight + four % 2u * (4u * KV_BYTES), y);
             }
         }
-        vector[SCRATCH / 4u + i] = floatBitsToUint(y);
+        vector[SCRATCH / 4u + (ROPE_DIMS == 0u ? i : type * FOURS + four)] = floatBitsToUint(y);
     }
     barrier();
 }

@@ -20,7 +20,7 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
 uint layer;
 
-layout(constant_id = 30) const uint LAYERS = 64u; // rows of the table at most
+layout(constant_id = 31) const uint LAYERS = 64u; // rows of the table at most
 shared uvec2 addresses[LAYERS * COLUMNS];
 
 // Which thread this is, and which workgroup, as compilers know them for one layer only. Otherwise compilers would

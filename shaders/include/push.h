@@ -451,9 +451,11 @@ struct AddNormPush {
 struct RopeTablePush {
     uint rows;
     uint seq;
+    uint pairs; // of a head
     uint rope_dims;
     int offset;
     float scale;
+    float factor;
     float log2_base;
 };
 

@@ -459,6 +459,30 @@ CASES = [
         },
         [FOUR_BITS],
     ),
+    *case(
+        "Phi-3 with layers that kernels compute",
+        "phi3",
+        {
+            **WIDE,
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 1024,
+            "rope_scaling": {
+                "type": "longrope",
+                "long_factor": [1.0 + 0.25 * i for i in range(24)],
+                "short_factor": [1.0] * 24,
+            },
+        },
+        [FOUR_BITS],
+    ),
+    *case(
+        "Gemma 3 with layers that kernels compute",
+        "gemma3_text",
+        {**GEMMA3, **WIDE, "head_dim": 64, "query_pre_attn_scalar": 64},
+        [FOUR_BITS],
+        norm=[-0.1, 0.1],
+        outer=0.5,
+    ),
+    *case("OLMo 2 with layers that kernels compute", "olmo2", WIDE, [FOUR_BITS]),
     *case("SmolLM3 with layers that kernels compute", "smollm3", {**WIDE, "no_rope_layers": [0, 1]}, [FOUR_BITS]),
 ]
 

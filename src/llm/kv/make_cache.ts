@@ -178,7 +178,6 @@ const UNFUSED = [
   "sinks",
   "layerKinds",
   "outputGate",
-  "joinedProjections",
   "experts",
   "expertsBeside",
   "valueNorm",

@@ -130,7 +130,21 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     GROWTH: float32Bits(d.growth?.beta ?? 0),
     GROWTH_CONTEXT: d.growth?.context ?? 0,
     ...pageConstant(d.cache),
+    ...ropeConstants(d),
   };
+}
+
+/** Constants of what is rotated: 0 where it is all of a head, and where no rope has a factor. */
+function ropeConstants(d: DecoderSpec): Readonly<Record<"ROPE_DIMS" | "ROPE_FACTOR_0" | "ROPE_FACTOR_1", number>> {
+  const { features: { ropeDims }, sizes: { headDim } } = d;
+  const factors = openedRopes(d).map(({ factor }) => factor);
+  const [first, second] = factors.some((factor) => factor !== 1) ? factors.map(float32Bits) : [0, 0];
+  return { ROPE_DIMS: rotatedConstant(ropeDims, headDim), ROPE_FACTOR_0: first, ROPE_FACTOR_1: second };
+}
+
+/** The constant ROPE_DIMS of heads of which the first `dims` features are rotated. */
+export function rotatedConstant(dims: number, headDim: number): number {
+  return dims === headDim ? 0 : dims;
 }
 
 /** Push constants by their names. */

@@ -44,7 +44,7 @@ import {
 import { decodeState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { rowsIn, type Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import { checkedSpec, type Choice, type DrawBuffers, emitCounts, ringSize, samplingPush } from "../ops/sampling.ts";
@@ -114,7 +114,9 @@ export class DecoderEmitter {
     const pages = tableOfPages(this.#e);
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
-      const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
+      const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) =>
+        this.#e.l.contiguous(rowsIn(this.#e.value(m.codes), m.rows), true)
+      );
       const { qkv, o, gateUp, down } = prepared[i];
       const { keys, values } = caches[i];
       return {

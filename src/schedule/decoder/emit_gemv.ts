@@ -26,7 +26,7 @@ import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv
 import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import { firstReason } from "../plan/requirements.ts";
-import type { Value } from "../plan/value.ts";
+import { rowsIn, type Value } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import type { PerLaunchMode } from "../tuning/tuning.ts";
 
@@ -164,7 +164,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const rows = d.layers.map((layer, i) => {
     const codes = (
       ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
-    ): readonly Value[] => of.map((name) => l.contiguous(value(layer[name].codes), true));
+    ): readonly Value[] => of.map((name) => l.contiguous(rowsIn(value(layer[name].codes), layer[name].rows), true));
     // Dense matrices have no scales: their place gets an address that no kernel reads.
     const [qkv, o, gateUp, down] = Object.values(prepared[i]).map(([scalesBiases = norms]) => scalesBiases);
     return {

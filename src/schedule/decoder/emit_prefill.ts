@@ -29,6 +29,7 @@ import {
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
+import { rotatedConstant } from "./emission.ts";
 import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
 import { ACTIVATIONS, type DecoderSpec, sequencesOf } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
@@ -148,7 +149,7 @@ export class Prompt {
     const place: KvPlace = r.appendKeys?.place ?? { kind: "contiguous", capacity: r.rows };
     const heads = headsProduct(l, normed, qkv, rows, {
       buffers: [
-        this.#table(r.ropeAngles, rows, r.rows),
+        this.#table(r.ropeAngles, r.headDim / 2, rows, r.rows),
         r.qNorm && this.#plain(r.qNorm),
         r.kNorm && this.#plain(r.kNorm),
         r.appendKeys && this.#plain(r.appendKeys.start),
@@ -169,6 +170,7 @@ export class Prompt {
         HEAD_NORM: r.kNorm ? 1 : 0,
         QKV_BIAS: bias ? 1 : 0,
         PER_SEQUENCE: r.ropeAngles.perSequence ? 1 : 0,
+        ROPE_DIMS: rotatedConstant(r.ropeAngles.dims, r.headDim),
         ...pageConstant(place),
       },
       push: { seq: r.rows, eps: r.headEps, ...placePush(place) },
@@ -267,21 +269,26 @@ export class Prompt {
     });
   }
 
-  /** Cosines and sines of the positions of `all` rows, `seq` of each sequence, made once for all layers. */
-  #table({ dims, base, scale, offset, position, perSequence, freqs }: RopeAngles, all: number, seq: number): Value {
+  /** Cosines and sines of `pairs` at the positions of `all` rows, `seq` of each sequence, made once for all layers. */
+  #table(
+    { dims, base, scale, factor, offset, position, perSequence, freqs }: RopeAngles,
+    pairs: number,
+    all: number,
+    seq: number,
+  ): Value {
     const rows = perSequence ? all : seq;
-    const key = [dims, base, scale, offset, position?.id, freqs?.id, rows, seq].join(" ");
+    const key = [pairs, dims, base, scale, factor, offset, position?.id, freqs?.id, rows, seq].join(" ");
     let table = this.#tables.get(key);
     if (!table) {
       const l = this.#l;
-      table = l.temporary([rows, dims / 2, 2], float32);
+      table = l.temporary([rows, pairs, 2], float32);
       l.emit("rope_table", [position && this.#plain(position), freqs && this.#plain(freqs), table], {
         spec: {
           OFFSET_MODE: !position ? OFFSET_PUSH : perSequence ? OFFSET_BATCH : OFFSET_SCALAR,
           HAS_FREQS: freqs ? 1 : 0,
         },
-        push: { rows, seq, rope_dims: dims, offset, scale, log2_base: Math.log2(base) },
-        workgroups: l.groups(rows * dims / 2),
+        push: { rows, seq, pairs, rope_dims: dims, offset, scale, factor, log2_base: Math.log2(base) },
+        workgroups: l.groups(rows * pairs),
       });
       this.#tables.set(key, table);
     }

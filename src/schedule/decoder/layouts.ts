@@ -45,24 +45,37 @@ function words(...shape: number[]): { readonly shape: readonly number[]; readonl
   return { shape, dtype: uint32 };
 }
 
-/** [workgroup][task][group][row]: see decode/qkv.comp. */
-export function qkvScalesBiases({ hidden, heads, kvHeads, headDim }: DecoderSizes, groupSize: number): Layout {
+/** [workgroup][task][group][row]: see decode/qkv.comp. Of each head the first `ropeDims` features are rotated. */
+export function qkvScalesBiases(
+  { hidden, heads, kvHeads, headDim }: DecoderSizes,
+  ropeDims: number,
+  groupSize: number,
+): Layout {
   const per = heads / kvHeads;
   const groups = hidden / groupSize;
   const slices = headDim / 8;
   const task = 4 * groups;
   const workgroup = 2 * (per + 2) * task;
   const head = headDim * groups;
+  // Slices of rotated features, then those of the others: see shaders/include/rope_place.glsl.
+  const rotatedSlices = ropeDims / 8;
+  const sliceRuns = [
+    { first: 0, count: rotatedSlices, at: 0, partner: ropeDims / 2 },
+    { first: rotatedSlices, count: slices - rotatedSlices, at: ropeDims, partner: (headDim - ropeDims) / 2 },
+  ].filter(({ count }) => count > 0);
   return {
-    key: `decode qkv ${heads} ${kvHeads}`,
+    key: `decode qkv ${heads} ${kvHeads} ${ropeDims}`,
     results: [words(kvHeads * slices, 2 * (per + 2), groups, 4)],
     emit(l, [qs, qb, ks, kb, vs, vb], [out]) {
       // (half, head of its kind, key/value head, slice, place in the half, partner, group)
-      const rotated = (types: number, first: number, from: WordSources): void =>
-        pack(l, from, out, [2, types, kvHeads, slices, 2, 2, groups], [
-          0,
-          [2 * groups, head, types * head, 4 * groups, groups, headDim / 2 * groups, 1],
-        ], [first * 2 * task, [task, 2 * task, slices * workgroup, workgroup, 2, 1, 4]]);
+      const rotated = (types: number, type: number, from: WordSources): void => {
+        for (const { first, count, at, partner } of sliceRuns) {
+          pack(l, from, out, [2, types, kvHeads, count, 2, 2, groups], [
+            at * groups,
+            [2 * groups, head, types * head, 4 * groups, groups, partner * groups, 1],
+          ], [type * 2 * task + first * workgroup, [task, 2 * task, slices * workgroup, workgroup, 2, 1, 4]]);
+        }
+      };
       rotated(per, 0, [qs, qb]);
       rotated(1, per, [ks, kb]);
       pack(l, [vs, vb], out, [2, kvHeads, slices, 4, groups], [0, [4 * groups, head, 8 * groups, groups, 1]], [

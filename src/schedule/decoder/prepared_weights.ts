@@ -6,6 +6,7 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import { isQuantized, type Matrix } from "../plan/pattern.ts";
+import { type RowRange, rowsIn, type Value } from "../plan/value.ts";
 import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
@@ -32,12 +33,20 @@ import {
 } from "./layouts.ts";
 import { runsOf } from "./gemv_products.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
 import { readMatrices, unpackMatrices } from "./unpack_codes.ts";
 import { tuningOf } from "../tuning/choose.ts";
+
+/** An array of weights, or some of its rows. */
+interface WeightArray {
+  readonly node: Node;
+  readonly rows?: RowRange;
+}
+
+/** Arrays in another layout; undefined if they are not stored by themselves or there is no room. */
+type Stored = (arrays: readonly WeightArray[], layout: Layout) => readonly Value[] | undefined;
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
 interface LayerWeights {
@@ -96,12 +105,15 @@ export function readyDecoder(
   const codes = unpackMatrices(l, readMatrices(productsOf(d)), leafOf);
   if (!codes) return NO_ROOM;
   const leaf = (node: Node): Value | undefined => codes.get(node) ?? leafOf(node);
-  const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
-    const sources = nodes.map(leaf);
+  const stored: Stored = (arrays, layout) => {
+    const sources = arrays.map(({ node, rows }) => {
+      const value = leaf(node);
+      return value && rowsIn(value, rows);
+    });
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
   const normNodes = [...d.layers.flatMap(normsOfLayer), d.norm];
-  const norms = stored(normNodes, normWeights(normNodes));
+  const norms = stored(normNodes.map((node) => ({ node })), normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0], codes };
@@ -131,15 +143,15 @@ function productsOf({ x, head, layers }: DecoderSpec): readonly (readonly Matrix
 }
 
 /** Weights if a sequence is decoded by itself: projections for the split_k kernels, and scales and biases of all others. */
-function prepareSplitK(
-  d: DecoderSpec,
-  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
-): Weights | undefined {
+function prepareSplitK(d: DecoderSpec, stored: Stored): Weights | undefined {
   const { hidden, intermediate, heads, headDim } = d.sizes;
   const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
     const { formats: f } = layer;
-    const qkv = stored([layer.q, layer.k, layer.v].flatMap(scalesBiases), qkvScalesBiases(d.sizes, f.qkv.groupSize));
+    const qkv = stored(
+      [layer.q, layer.k, layer.v].flatMap(scalesBiases),
+      qkvScalesBiases(d.sizes, d.features.ropeDims, f.qkv.groupSize),
+    );
     const o = stored(all(layer.o), transposed(hidden, heads * headDim, f.o));
     const gateUp = stored(
       [layer.gate, layer.up].flatMap(scalesBiases),
@@ -156,7 +168,7 @@ function prepareSplitK(
 /** The words of the head: none if it is dense. */
 function storedHead(
   { head, vocabulary, sizes: { hidden } }: DecoderSpec,
-  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+  stored: Stored,
 ): readonly Value[] | undefined {
   const { groupSize } = productFormat([head]);
   return isDense(head) ? [] : stored(scalesBiases(head), headScalesBiases(vocabulary, hidden, groupSize));
@@ -166,7 +178,7 @@ function storedHead(
 function prepareGemv(
   backend: Backend,
   d: DecoderSpec,
-  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+  stored: Stored,
 ): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
   const [q, kv] = [heads * headDim, kvHeads * headDim];
@@ -204,7 +216,9 @@ function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value
       return joint && fragments(l, joint, PAIRS);
     }
     const numbers = matrices.map(({ codes }) => leaf(codes));
-    return numbers.every((n) => n !== undefined) ? numbers.map((n) => l.contiguous(n, true)) : undefined;
+    return numbers.every((n) => n !== undefined)
+      ? numbers.map((n, i) => l.contiguous(rowsIn(n, matrices[i].rows), true))
+      : undefined;
   };
   const [q, kv] = [heads * headDim, kvHeads * headDim];
   const layers: LayerWeights[] = [];
@@ -229,11 +243,11 @@ export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
 }
 
 /** The arrays that fill the words beside the codes of a matrix: scales twice if codes are symmetric, none if it is dense. */
-function scalesBiases(m: Matrix): readonly Node[] {
-  return isQuantized(m) ? [m.scales, m.biases ?? m.scales] : [];
+function scalesBiases(m: Matrix): readonly WeightArray[] {
+  return isQuantized(m) ? [m.scales, m.biases ?? m.scales].map((node) => ({ node, rows: m.rows })) : [];
 }
 
 /** The arrays of a matrix. */
-function all(m: Matrix): readonly Node[] {
-  return [m.codes, ...scalesBiases(m)];
+function all(m: Matrix): readonly WeightArray[] {
+  return [{ node: m.codes, rows: m.rows }, ...scalesBiases(m)];
 }

@@ -15,7 +15,7 @@ import {
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { rowsIn, type Value } from "../plan/value.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { normWeights } from "./layouts.ts";
 import type { AttentionEpilogue, AttentionPrologue, Joint } from "./match/prefill.ts";
@@ -59,8 +59,11 @@ export function jointMatrix(
   shape: Pick<JointMatrix, "columns" | "k" | "gated">,
 ): JointMatrix | undefined {
   const parts: JointPart[] = [];
-  for (const { codes, scales, biases, groupSize } of matrices) {
-    const [c, s, b] = [codes, scales, biases].map((node) => node && leaf(node));
+  for (const { codes, scales, biases, rows, groupSize } of matrices) {
+    const [c, s, b] = [codes, scales, biases].map((node) => {
+      const value = node && leaf(node);
+      return value && rowsIn(value, rows);
+    });
     if (!c || !s || (biases && !b)) return undefined;
     parts.push({ codes: c, scales: s, biases: b, groupSize });
   }

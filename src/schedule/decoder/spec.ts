@@ -19,10 +19,14 @@ import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
 import { firstReason, type Requirement } from "../plan/requirements.ts";
 
-/** How heads are rotated: by the frequencies that `base` gives, or by `freqs` float32 (headDim / 2,); positions are multiplied by `scale`. */
+/**
+ * How heads are rotated: by the frequencies that `base` gives, or by `freqs` float32, one for each rotated pair. Positions are multiplied by
+ * `scale`, and the rotated features by `factor`.
+ */
 export interface Rope {
   readonly base: number;
   readonly scale: number;
+  readonly factor: number;
   readonly freqs: Node | undefined;
 }
 
@@ -182,7 +186,7 @@ export interface DecoderSpec extends DecoderStep {
 export const MAX_ROPES = 2;
 
 function isSameRope(a: Rope, b: Rope): boolean {
-  return a.base === b.base && a.scale === b.scale && a.freqs === b.freqs;
+  return a.base === b.base && a.scale === b.scale && a.factor === b.factor && a.freqs === b.freqs;
 }
 
 function isSameKind(a: LayerKind, b: LayerKind): boolean {
@@ -259,7 +263,7 @@ export function ropeUnsupportedReason(
 ): string | undefined {
   return firstReason([
     [form !== "traditional", "rope rotates neighbouring features"],
-    [dims === headDim, "rope rotates a part of each head"],
+    [dims === headDim || dims % 8 === 0, `rope rotates ${dims} features of each head, no multiple of 8`],
   ]);
 }
 

@@ -44,7 +44,10 @@ export function unpackMatrices(
 ): ReadonlyMap<Node, Value> | undefined {
   const found = new Map<Node, Value>();
   const others = matrices.filter(({ matrix, bits }) => matrix.bits !== bits)
-    .map((read) => ({ codes: read.matrix.codes, layout: unpackedLayout(read) }));
+    .map((read) => ({ codes: read.matrix.codes, layout: unpackedLayout(read) }))
+    .filter(({ codes, layout }, i, all) =>
+      all.findIndex((o) => o.codes === codes && o.layout.key === layout.key) === i
+    );
   let bytes = others.reduce((sum, { layout }) => sum + bytesOf(layout.results[0]), 0);
   const keys = new Map<Node, string>();
   for (const { codes, layout } of others) {

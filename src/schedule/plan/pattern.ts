@@ -8,6 +8,7 @@ import { isFloat, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { sameShape, sizeOf } from "../../graph/shape.ts";
+import type { RowRange } from "./value.ts";
 
 /** Facts about the graph that the matcher needs. */
 export interface GraphView {
@@ -32,6 +33,13 @@ export interface Matrix extends CodeFormat {
   readonly scales: Node | undefined;
   /** Of affine codes; undefined of symmetric ones. */
   readonly biases: Node | undefined;
+  /** The rows of these arrays that it has; absent for all. */
+  readonly rows?: RowRange;
+}
+
+/** How many rows a matrix has. */
+export function rowCount({ codes, rows }: Matrix): number {
+  return rows?.count ?? codes.shape[0];
 }
 
 /** One that is quantized. */
@@ -63,6 +71,22 @@ export interface Product {
 /** Whether a node may be one. */
 export function isProduct({ op }: Node): boolean {
   return op === "quantizedMatmul" || op === "matmul";
+}
+
+/** Neighbouring elements of all rows of a node. */
+export interface ColumnSlice {
+  readonly source: Node;
+  readonly columns: RowRange;
+}
+
+/** What a node takes of the last axis of another; undefined if it is something else. */
+export function columnSlice(node: Node): ColumnSlice | undefined {
+  if (node.op !== "slice") return undefined;
+  const { starts, steps } = attrsOf(node, "slice");
+  const [source] = node.inputs;
+  const last = node.shape.length - 1;
+  const takes = steps.every((step) => step === 1) && sameShape(source.shape.slice(0, -1), node.shape.slice(0, -1));
+  return takes ? { source, columns: { first: starts[last], count: node.shape[last] } } : undefined;
 }
 
 /** A normalisation with a weight. */
@@ -144,6 +168,8 @@ export class Walk {
 
   product(node: Node, what: string): Product {
     const found = this.stripViews(node);
+    const slice = columnSlice(found);
+    if (slice) return this.#productSlice(found, slice, what);
     if (found.op === "matmul") return this.#denseProduct(found, what);
     const product = this.take(found, "quantizedMatmul", what);
     const { transpose, bits, groupSize, mode } = attrsOf(product, "quantizedMatmul");
@@ -151,6 +177,13 @@ export class Walk {
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
     return { matrix: { codes, scales, biases, bits, groupSize }, x };
+  }
+
+  /** Some columns of a product: the product with those rows of the matrix. */
+  #productSlice(node: Node, { source, columns: { first, count } }: ColumnSlice, what: string): Product {
+    this.inside.add(node);
+    const { matrix, x } = this.product(source, what);
+    return { matrix: { ...matrix, rows: { first: (matrix.rows?.first ?? 0) + first, count } }, x };
   }
 
   #denseProduct(node: Node, what: string): Product {

@@ -78,6 +78,7 @@ const AXES: { readonly [K in OpName]?: (node: Node, axis: number) => InputAxes |
     const { steps } = attrsOf(node, "slice");
     return steps[axis] === 1 && node.inputs[0].shape[axis] === node.shape[axis] ? [axis] : undefined;
   },
+  concatenate: (node, axis) => attrsOf(node, "concatenate").axis === axis ? undefined : node.inputs.map(() => axis),
   reduce: reduced,
   softmax: alongLast,
   rmsNorm: alongLast,
@@ -147,6 +148,7 @@ export function pruneRows(outputs: readonly Node[]): void {
 /** The part that is read of each node, and the rows that move. Readers come before what they read. */
 function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<Node, Use> {
   const uses = new Map<Node, Use>(order.map((node) => [node, { all: false, row: undefined, moves: false }]));
+  const joined = new Set(order.filter(({ op }) => op === "slice").map(({ inputs: [node] }) => withoutCast(node)));
   const read = (node: Node, row: SelectedRow | undefined): void => {
     const use = uses.get(node)!;
     if (row && !use.row) use.row = row;
@@ -157,7 +159,7 @@ function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<N
     const use = uses.get(node)!;
     const { row } = use;
     const axes = row && AXES[node.op]?.(node, row.axis);
-    use.moves = axes !== undefined && (!use.all || hasRowNear(uses, node, row!));
+    use.moves = axes !== undefined && (!use.all || hasRowNear(uses, node, row!, joined));
     if (use.moves) node.inputs.forEach((input, i) => read(input, rowAlong(row!, axes![i])));
     if (use.moves && !use.all) continue;
     use.all = true;
@@ -167,16 +169,26 @@ function usesOf(order: readonly Node[], outputs: readonly Node[]): ReadonlyMap<N
   return uses;
 }
 
+function withoutCast(node: Node): Node {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast" ? node.inputs[0] : node;
+}
+
 function rowAlong({ index }: SelectedRow, axis: number | undefined): SelectedRow | undefined {
   return axis === undefined ? undefined : { index, axis };
 }
 
 /**
  * Whether to compute a row once more instead of taking it from a node all of whose rows are needed too. That is better if cheap ops of one
- * operand make it from a row that is taken anyway.
+ * operand make it from a row that is taken anyway. A product of joined matrices, whose parts are read by themselves, may be among
+ * them. Then a layer has the ops that it has where matrices are apart.
  */
-function hasRowNear(uses: ReadonlyMap<Node, Use>, node: Node, { index, axis }: SelectedRow): boolean {
-  for (let steps = 0; steps < NEAR && !COSTLY.has(node.op); steps++) {
+function hasRowNear(
+  uses: ReadonlyMap<Node, Use>,
+  node: Node,
+  { index, axis }: SelectedRow,
+  joined: ReadonlySet<Node>,
+): boolean {
+  for (let steps = 0; steps < NEAR && (!COSTLY.has(node.op) || joined.has(node)); steps++) {
     const axes = AXES[node.op]?.(node, axis) ?? [];
     const [i, ...more] = axes.flatMap((at, i) => at === undefined ? [] : [i]);
     if (i === undefined || more.length > 0) return false;

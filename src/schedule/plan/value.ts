@@ -48,6 +48,19 @@ export function view(value: Value, shape: Shape, strides: readonly number[], off
   return { ...value, shape, strides, offset };
 }
 
+/** Neighbouring rows of an array. */
+export interface RowRange {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** Some rows of a value, where they are; all of them by default. */
+export function rowsIn(value: Value, rows: RowRange | undefined): Value {
+  if (!rows) return value;
+  const { shape: [, ...row], strides, offset } = value;
+  return view(value, [rows.count, ...row], strides, offset + rows.first * strides[0]);
+}
+
 /** Row-major rows over the last axis. */
 export function matrixShape(shape: Shape): { rows: number; cols: number } {
   const cols = shape[shape.length - 1] ?? 1;

@@ -30,6 +30,24 @@ const ROPE = { ropeTheta: 10000, ropeScaling: { type: "default" } } as const;
 const WHOLE: LayerAttention = { window: undefined, rope: ROPE };
 const alternate = (other: LayerAttention): readonly LayerAttention[] => [other, WHOLE, other];
 
+/** Rotated features of a head of 64: the quads of pairs are no power of two. */
+const ROTATED = 24;
+const LONG_ROPE = {
+  ropeTheta: 10000,
+  ropeScaling: {
+    type: "longrope",
+    factors: Array.from({ length: ROTATED / 2 }, (_, pair) => 1 + pair / 8),
+    mscale: 1.4,
+  },
+} as const;
+const JOINED: Architecture = {
+  ...PLAIN,
+  qkNorm: false,
+  joinedProjections: true,
+  ropeDims: ROTATED,
+  layerAttention: alternate({ window: undefined, rope: LONG_ROPE }),
+};
+
 interface Case {
   readonly architecture: Architecture;
   /** The same without some of its features, one after the other: their results are others. */
@@ -52,6 +70,23 @@ const CASES: Readonly<Record<string, Case>> = {
       { ...ALL, queryGrowth: undefined },
       { ...ALL, residualScale: undefined },
     ],
+  },
+  "joined projections, of whose heads a part is rotated, by wavelengths and a factor": {
+    architecture: JOINED,
+    without: [
+      { ...JOINED, ropeDims: undefined, layerAttention: undefined },
+      {
+        ...JOINED,
+        layerAttention: alternate({
+          window: undefined,
+          rope: { ...LONG_ROPE, ropeScaling: { ...LONG_ROPE.ropeScaling, mscale: 1 } },
+        }),
+      },
+    ],
+  },
+  "norms of heads of which a part is rotated": {
+    architecture: { ...PLAIN, ropeDims: ROTATED },
+    without: [PLAIN],
   },
   "two windows over a long context, without norms of heads": {
     architecture: {
@@ -109,20 +144,29 @@ for (const device of DEVICES.filter((name) => name !== "wasm")) {
   }
 }
 
+const PROMPTS: Readonly<Record<string, Architecture>> = {
+  "windows, growing queries and a factor of what is added": {
+    ...ALL,
+    layerAttention: alternate({ window: 27, rope: ROPE }),
+  },
+  "joined projections, of whose heads a part is rotated, by wavelengths and a factor": JOINED,
+};
+
 for (const device of DEVICES.filter((name) => name !== "wasm")) {
-  Deno.test(`prompts agree with op by op in layers with windows, growing queries and a factor of what is added on ${device}`, async () => {
-    using _regions = withOptions({ regions: "on", matrices: hasMatrices(device) ? "auto" : "emulated" });
-    mx.setDefaultDevice(device);
-    const architecture = { ...ALL, layerAttention: alternate({ window: 27, rope: ROPE }) };
-    using model = await modelOf(architecture, SHAPE, { groupSize: BATCH.groupSize }, mx.float32);
-    const batch = { ...BATCH, tokens: 20, positions: [40] };
-    const expected = await steps(model, batch, mx.float32, [0], { regions: "off" });
-    let fused = expected;
-    const kernels = await kernelsOf(device, async () => void (fused = await steps(model, batch, mx.float32, [0])));
-    const needed = [/^coopmat_qkv/, /^coopmat_gated/, /^add_norm$/];
-    for (const kernel of needed) {
-      assert([...kernels].some((name) => kernel.test(name)), `no ${kernel}: ${[...kernels]}`);
-    }
-    assertAgrees(fused, expected, batch, 0, "prompt", [[mx.float32, 1e-5, 1e-5]]);
-  });
+  for (const [name, architecture] of Object.entries(PROMPTS)) {
+    Deno.test(`prompts agree with op by op in layers with ${name} on ${device}`, async () => {
+      using _regions = withOptions({ regions: "on", matrices: hasMatrices(device) ? "auto" : "emulated" });
+      mx.setDefaultDevice(device);
+      using model = await modelOf(architecture, SHAPE, { groupSize: BATCH.groupSize }, mx.float32);
+      const batch = { ...BATCH, tokens: 20, positions: [40] };
+      const expected = await steps(model, batch, mx.float32, [0], { regions: "off" });
+      let fused = expected;
+      const kernels = await kernelsOf(device, async () => void (fused = await steps(model, batch, mx.float32, [0])));
+      const needed = [/^coopmat_qkv/, /^coopmat_gated/, /^add_norm$/];
+      for (const kernel of needed) {
+        assert([...kernels].some((name) => kernel.test(name)), `no ${kernel}: ${[...kernels]}`);
+      }
+      assertAgrees(fused, expected, batch, 0, "prompt", [[mx.float32, 1e-5, 1e-5]]);
+    });
+  }
 }

@@ -125,7 +125,7 @@ Deno.test("a dispatch is told the ropes of its layers, a bit each, from its firs
   const bases = (other: readonly number[], layers: number): DecoderSpec => {
     const ropes = Array.from(
       { length: layers },
-      (_, i): Rope => ({ base: other.includes(i) ? 1e6 : 1e4, scale: 1, freqs: undefined }),
+      (_, i): Rope => ({ base: other.includes(i) ? 1e6 : 1e4, scale: 1, factor: 1, freqs: undefined }),
     );
     return { layers: ropes.map((rope) => ({ rope })) } as unknown as DecoderSpec;
   };

@@ -151,13 +151,14 @@ function promptOf(variant: Variant): { before: string[]; behind: string[]; reaso
     const nodes = decoder(variant, PROMPT).map(nodeOf);
     const { prologues, epilogues, reasons } = findPrompt(viewOf(nodes), new Set(nodes));
     const before = prologues.map((p) => {
-      const { qBias, kBias, vBias, qNorm, kNorm, ropeAngles: { form, dims, freqs }, appendKeys, appendValues } = p;
+      const { qBias, kBias, vBias, qNorm, kNorm, ropeAngles: { form, dims, factor, freqs }, appendKeys, appendValues } =
+        p;
       const [blocks, buffers] = [[appendKeys?.block, appendValues?.block], [FUSED_LAYOUT.keys, FUSED_LAYOUT.values]];
       assertEquals(blocks, buffers);
       const given = Object.entries({ qNorm, kNorm, qBias, kBias, vBias, freqs }).filter(([, node]) =>
         node !== undefined
       );
-      return [form, dims, ...given.map(([name]) => name)].join(" ");
+      return [form, dims, ...(factor === 1 ? [] : [`by ${factor}`]), ...given.map(([name]) => name)].join(" ");
     });
     return { before, behind: epilogues.map(({ activation }) => activation), reasons: [...reasons] };
   });
@@ -202,6 +203,7 @@ const FOUND: Readonly<Record<string, readonly [Variant, DecoderFeatures, number,
     0,
     `traditional ${DIM}`,
   ],
+  "heads that are scaled": [{ mscale: 1.5 }, { ...ALIKE, headNorm: false, qkvBias: false }, 0, `half ${DIM} by 1.5`],
   "a part of each head rotated": [
     { dims: 32 },
     { ...ALIKE, headNorm: false, qkvBias: false, ropeDims: 32 },
@@ -340,13 +342,6 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
     { norm: "whole" },
     "q is normalised as a whole, not by heads",
     ["q is normalised as a whole, not by heads"],
-    0,
-    LAYERS,
-  ],
-  "heads that are scaled": [
-    { mscale: 1.5 },
-    "heads are scaled before they are rotated",
-    ["heads are scaled before they are rotated"],
     0,
     LAYERS,
   ],

@@ -75,6 +75,9 @@ const DELTA = {
 };
 const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64, rope_theta: 10000 };
 
+/** Factors of the wavelengths of 24 pairs. */
+const LONG_ROPE = { type: "longrope", long_factor: Array.from({ length: 24 }, (_, pair) => 1 + pair) };
+
 /** No more than all of its models have. */
 const GEMMA4 = { global_head_dim: 0, num_kv_shared_layers: 0, hidden_size_per_layer_input: 0 };
 
@@ -104,7 +107,11 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { model_type: "granite", ...GRANITE, residual_multiplier: 1 },
     "fused",
   ],
-  "joined projections": [{ model_type: "phi3" }, "the gate projection is slice, expected quantizedMatmul"],
+  "joined projections": [{ model_type: "phi3" }, "fused"],
+  "joined projections, of whose heads a part is rotated with a factor": [
+    { model_type: "phi3", partial_rotary_factor: 0.75, original_max_position_embeddings: 64, rope_scaling: LONG_ROPE },
+    "fused",
+  ],
   "experts": [
     { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4 },
     "no layer was found below the head",
@@ -155,7 +162,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   ],
   "heads that are scaled": [
     { model_type: "ministral3", rope_parameters: { ...YARN, llama_4_scaling_beta: 0.1 } },
-    "heads are scaled before they are rotated",
+    "fused",
   ],
 };
 

@@ -116,6 +116,20 @@ Deno.test("a take moves above what nobody else reads, and no other", () => {
   });
 });
 
+Deno.test("a row of joined products is computed once more where its input's row is there", () => {
+  mx.setDefaultDevice(device);
+  mx.tidy(() => {
+    const x = leaf([1, 4, 6], 1);
+    const [a, b] = mx.split(mx.matmul(mx.negative(x), leaf([6, 10], 2)), [6], -1);
+    const [first, rest] = mx.split(a, [2], -1);
+    const joined = mx.concatenate([mx.multiply(first, 2), rest], -1);
+    const row = mx.take(mx.add(x, mx.matmul(mx.tanh(joined), leaf([6, 6], 3))), mx.array([2], mx.int32), 1);
+    const all = mx.add(x, mx.matmul(mx.tanh(joined), leaf([6, 6], 3))).toTypedArray() as Float32Array;
+    assertEquals(rowsOfProducts(pruned(row, b)).toSorted(), [1, 1, 4]);
+    assert(nmse(row.toTypedArray() as Float32Array, all.subarray(12, 18)) < 1e-10);
+  });
+});
+
 Deno.test("the row of a compiled function is an input of it", () => {
   mx.setDefaultDevice(device);
   for (const window of [undefined, 3]) {

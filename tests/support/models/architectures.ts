@@ -10,10 +10,11 @@ import { DecoderModel } from "../../../src/llm/layers/decoder_model.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 
 /** The special fields of an architecture. */
-export interface Architecture
-  extends
-    Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation">,
-    Partial<Pick<DecoderConfig, "layerAttention" | "queryGrowth" | "residualScale">> {
+export interface Architecture extends
+  Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation">,
+  Partial<
+    Pick<DecoderConfig, "layerAttention" | "queryGrowth" | "residualScale" | "ropeDims" | "joinedProjections">
+  > {
   /** Biases of every fifth feature of queries, keys and values, if they are not to be of about 0.5. */
   readonly fifthBiases?: readonly [q?: number, k?: number, v?: number];
 }
@@ -54,6 +55,7 @@ export async function modelOf(
         if (qkNorm && part !== "v") stored.set(`${path}.${part}_norm.weight`, normOf(shape, 2 * layer + i, dtype));
       });
     }
+    if (own.joinedProjections) joinProjections(stored);
     mx.eval(...stored.values());
     const weights = new Weights(folder, config, stored, dtype);
     const made = new DecoderModel(config, weights);
@@ -71,6 +73,28 @@ function everyFifth(tensor: mx.Tensor, value: number): mx.Tensor {
     copy.indexPut_(mx.Slice(null, null, 5), value);
     return copy;
   });
+}
+
+/** The matrices that one matrix has in families with joined projections. */
+const JOINED = {
+  qkv_proj: ["q_proj", "k_proj", "v_proj"],
+  gate_up_proj: ["gate_proj", "up_proj"],
+} as const;
+
+/** Joins matrices of a checkpoint, row after row. */
+function joinProjections(stored: Map<string, mx.Tensor>): void {
+  for (const [joined, parts] of Object.entries(JOINED)) {
+    for (const name of [...stored.keys()].filter((name) => name.includes(`.${parts[0]}.`))) {
+      const arrays = parts.map((part) => {
+        const one = name.replace(parts[0], part);
+        const array = stored.get(one)!;
+        stored.delete(one);
+        return array;
+      });
+      stored.set(name.replace(parts[0], joined), mx.concatenate(arrays, 0));
+      mx.dispose(arrays);
+    }
+  }
 }
 
 function normOf({ headDim }: ModelShape, seed: number, dtype: mx.Dtype): mx.Tensor {

@@ -9,7 +9,7 @@ import { isFloat } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { expect, type Matrix, type Product, Walk } from "../../plan/pattern.ts";
+import { expect, type Matrix, type Product, rowCount, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import { type LayerFormats, layerFormats, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
@@ -105,7 +105,7 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     growth,
     residualScale: output.scale,
     window,
-    rope: { base: q.angles.base, scale: q.angles.scale, freqs: q.angles.freqs },
+    rope: { base: q.angles.base, scale: q.angles.scale, factor: q.angles.factor, freqs: q.angles.freqs },
   };
 }
 
@@ -196,7 +196,7 @@ function findTaken(walk: Walk, { norm, cachedNorm }: Prologue, attention: Cached
 /** The sizes that the matrices of a layer have together. */
 function sizesOf({ query, keys, values }: CachedAttention, products: LayerProducts): DecoderSizes {
   const { q, k, v, o, gate, up, down } = products;
-  const columns = ({ matrix }: Product): number => matrix.codes.shape[0];
+  const columns = ({ matrix }: Product): number => rowCount(matrix);
   const [, heads, , headDim] = query.shape;
   const sizes: DecoderSizes = {
     hidden: columns(down),

@@ -34,7 +34,7 @@ export interface Update extends Append {
 
 /** Rows (B, H, T, D) on their way into a cache. */
 export interface CachedHeads extends Update {
-  /** Rotated keys, or the projection to values or to keys that are not rotated, or their norm. */
+  /** Rotated keys, or the projection to values or to keys that are not rotated, or their norm. A projection may be columns of another. */
   readonly source: Node;
   /** Nodes between the source and the update. */
   readonly path: readonly Node[];
@@ -106,7 +106,7 @@ export function cachedHeads(node: Node): CachedHeads | undefined {
   if (isHeadSwap(source)) {
     step();
     while (keepsOrder(source)) step();
-    if (!isProduct(source) && !["elementwise", "rmsNorm"].includes(source.op)) return undefined;
+    if (!isProduct(source) && !["elementwise", "rmsNorm", "slice"].includes(source.op)) return undefined;
   } else if (source.op !== "rope") return undefined;
   return { ...update, source, path };
 }

@@ -9,7 +9,16 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import { expect, isProduct, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import {
+  columnSlice,
+  expect,
+  isProduct,
+  Mismatch,
+  type Norm,
+  type Product,
+  rowCount,
+  type Walk,
+} from "../../plan/pattern.ts";
 import type { DecoderFeatures, FusedActivation } from "../spec.ts";
 import { findActivation } from "./activation.ts";
 import { isHeadSwap } from "./kv_update.ts";
@@ -25,6 +34,8 @@ export interface RopeAngles {
   readonly dims: number;
   readonly base: number;
   readonly scale: number;
+  /** The factor of what is rotated, as YaRN and LongRoPE have one. */
+  readonly factor: number;
   readonly offset: number;
   /** int32 (1,), or (B,) of each sequence, instead of `offset`. */
   readonly position: Node | undefined;
@@ -37,6 +48,7 @@ const UNROTATED: Omit<RopeAngles, "dims"> = {
   form: "half",
   base: 1,
   scale: 0,
+  factor: 1,
   offset: 0,
   position: undefined,
   perSequence: false,
@@ -53,8 +65,6 @@ export interface Heads {
   readonly headDim: number;
   readonly projection: Projection;
   readonly norm: Norm | undefined;
-  /** Whether they are multiplied by a number before they are rotated, as YaRN may. */
-  readonly scaled: boolean;
   readonly angles: RopeAngles;
 }
 
@@ -111,7 +121,7 @@ export function findProjection(walk: Walk, node: Node, what: string): Projection
   const isOwn = walk.readers(sum.bias).every((reader) => reader === adding);
   const bias = isOwn ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
   const product = walk.product(sum.product, what);
-  expect(bias.shape[0] === product.matrix.codes.shape[0], `the bias of ${what} has another size`);
+  expect(bias.shape[0] === rowCount(product.matrix), `the bias of ${what} has another size`);
   return { ...product, bias };
 }
 
@@ -153,21 +163,45 @@ export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: n
   const rope = unrotatedDim !== undefined && given.op !== "rope" ? undefined : walk.take(given, "rope", what);
   const [, heads, rows, headDim] = rope?.shape ?? [1, 1, 1, unrotatedDim!];
   const rotated = rope ? walk.stripViews(rope.inputs[0]) : given;
-  const factors = isFn(rotated, "multiply") ? rotated.inputs.filter((n) => walk.peekFull(n) === undefined) : [];
-  const scaled = factors.length === 1;
-  if (scaled) walk.inside.add(rotated);
-  let x = scaled ? walk.stripViews(factors[0]) : rotated;
+  const scaling = rope ? findFactor(walk, rotated, attrsOf(rope, "rope").dims) : undefined;
+  let x = scaling?.heads ?? rotated;
   if (isHeadSwap(x) && (!rope || sameShape(x.shape, rope.shape))) {
     walk.inside.add(x);
     x = walk.stripViews(x.inputs[0]);
   } else expect(heads === 1 || rows === 1, `what is rotated to ${what} are no heads`);
   const norm = x.op === "rmsNorm" ? walk.norm(x, `the norm of ${what}`) : undefined;
   const projection = findProjection(walk, norm?.x ?? x, `the projection to ${what}`);
-  const angles = rope ? anglesOf(walk, rope) : { ...UNROTATED, dims: headDim };
-  return { headDim, projection, norm, scaled, angles };
+  const angles = rope ? { ...anglesOf(walk, rope), factor: scaling?.factor ?? 1 } : { ...UNROTATED, dims: headDim };
+  return { headDim, projection, norm, angles };
 }
 
-function anglesOf(walk: Walk, rope: Node): RopeAngles {
+/** Heads that are multiplied by a number before their first `dims` features are rotated. */
+interface ScaledHeads {
+  readonly heads: Node;
+  readonly factor: number;
+}
+
+/** The heads before a factor of all features, or of those that are rotated; undefined if there is none. */
+function findFactor(walk: Walk, node: Node, dims: number): ScaledHeads | undefined {
+  const whole = unscaled(walk, node);
+  if (whole.scaled) {
+    walk.inside.add(node);
+    return { heads: walk.stripViews(whole.node), factor: whole.scale };
+  }
+  if (node.op !== "concatenate" || node.inputs.length !== 2) return undefined;
+  const [first, rest] = node.inputs.map((part) => walk.peek(part));
+  const { node: rotated, scale } = unscaled(walk, first);
+  const parts = [walk.peek(rotated), rest].map(columnSlice);
+  const [a, b] = parts;
+  const isSplit = a && b && a.source === b.source && a.columns.first === 0 && a.columns.count === dims &&
+    b.columns.first === dims && sameShape(a.source.shape, node.shape);
+  if (!isSplit) return undefined;
+  for (const part of [...node.inputs, rotated]) walk.inside.add(walk.stripViews(part));
+  walk.inside.add(node);
+  return { heads: walk.stripViews(a.source), factor: scale };
+}
+
+function anglesOf(walk: Walk, rope: Node): Omit<RopeAngles, "factor"> {
   const { traditional, dims, base, scale, offset, offsetInput, hasFreqs } = attrsOf(rope, "rope");
   const inputs = rope.inputs.map((input) => walk.peekIndex(input));
   return {
@@ -200,7 +234,6 @@ export function findPrologue(
   for (const heads of q ? [q, k] : [k]) {
     const whole = heads.norm && heads.norm.weight.shape[0] !== heads.headDim;
     expect(!whole, `${heads === q ? "q" : "k"} is normalised as a whole, not by heads`);
-    expect(!heads.scaled, "heads are scaled before they are rotated");
   }
   const cachedNorm = cached.norm(k.projection.x, "the norm before attention");
   expect(cached.stripViews(v.x) === cached.peek(k.projection.x), "k and v read different rows");
@@ -223,7 +256,7 @@ export function findPrologue(
 
 /** Whether two ropes rotate alike, and from the same position on. */
 function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolean {
-  const names = ["form", "dims", "base", "scale", "freqs"] as const;
+  const names = ["form", "dims", "base", "scale", "factor", "freqs"] as const;
   const place = samePosition ? ["offset", "position", "perSequence"] as const : [];
   return [...names, ...place].every((name) => a[name] === b[name]);
 }

@@ -15,6 +15,7 @@ import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import {
+  columnSlice,
   expect,
   type GraphView,
   isProduct,
@@ -22,6 +23,7 @@ import {
   Mismatch,
   type Product,
   type QuantizedMatrix,
+  rowCount,
   Walk,
 } from "../../plan/pattern.ts";
 import type { FusedActivation } from "../spec.ts";
@@ -164,7 +166,7 @@ function joint(products: readonly Product[]): Joint {
   expect(others.every((depth) => depth === k), "matrices with the same input have different depths");
   return {
     matrices,
-    columns: matrices.map(({ codes }) => codes.shape[0]),
+    columns: matrices.map(rowCount),
     k,
   };
 }
@@ -373,8 +375,13 @@ function valuesBeside(walk: Walk, ropes: readonly Node[]): Node {
   const [x] = ropes.map((rope) => findHeads(own, rope, "heads").projection.x);
   const sources = new Set([x, walk.peek(x)]); // with a cast between, products read what it gives
   const product = [...sources].flatMap((n) => walk.readers(n)).find((r) => isProduct(r) && !own.inside.has(r));
-  expect(product !== undefined, "there are no values beside q and k");
-  return withBias(walk, product);
+  if (product !== undefined) return withBias(walk, product);
+  // Or more columns of the same product.
+  const isOther = (node: Node): boolean =>
+    columnSlice(node) !== undefined && isProduct(walk.peek(node.inputs[0])) && !own.inside.has(node);
+  const columns = [...own.inside].flatMap((n) => walk.readers(n)).find(isOther);
+  expect(columns !== undefined, "there are no values beside q and k");
+  return columns;
 }
 
 /**
