@@ -250,7 +250,7 @@ float attention_pair(uint pair, uint now, out float key_scale) {
 void attention() {
     uint own = position(), now = kv_seen(own);
     Carry carry;
-    IF_POLLING(load_carry(state_before(LAYER), carry));
+    IF_POLLING(take_carry(state_before(LAYER), carry));
     // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
     uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
     uint key_bits;
@@ -264,7 +264,7 @@ void attention() {
         if (pair > 0u) prefetch_attention(pair, now);
         float attended = attention_pair(pair, now, key_scale);
         // A few threads would hold up the others where all still ask for the first inputs.
-        IF_BARRIERS(if (pair == 0u) load_carry(state_before(LAYER), carry));
+        IF_BARRIERS(if (pair == 0u) take_carry(state_before(LAYER), carry));
         Blocks q = blocks_make(attended, O_FORMAT);
         Block block[2];
         block[0] = block_get(q, 0u, O_FORMAT);

@@ -14,6 +14,7 @@ layout(constant_id = 15) const uint PAGE = 0;            // positions of a page 
 
 const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u; // and that of the other rope
 
+#define EMBED_ID 19
 #include "embed.glsl"
 #define OPEN_ID 16
 #include "open.glsl"

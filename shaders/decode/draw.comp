@@ -20,6 +20,7 @@ layout(constant_id = 20) const uint CHECKED = 0;    // see sample.glsl
 const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, SETTINGS = 4u, KEY = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u,
            CODES = 10u, SCALES = 11u, BIASES = 12u;
 
+#define EMBED_ID 24
 #include "embed.glsl"
 #define OPEN_ID 21
 #include "open.glsl"

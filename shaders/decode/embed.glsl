@@ -1,6 +1,15 @@
 // The embedding of a token as the residual before the first layer of a decoder.
 
+layout(constant_id = EMBED_ID) const uint EMBED_SCALE = 0u; // float bits: the factor of embeddings; 0 where there is none
+
 float rounded_x(float x) { return rounded_as(x, DTYPE_X); }
+vec4 rounded_x(vec4 x) { return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w)); }
+
+// x times the factor, each rounded.
+vec4 scaled_x(vec4 x) {
+    vec4 row = rounded_x(x);
+    return EMBED_SCALE == 0u ? row : rounded_x(row * rounded_x(uintBitsToFloat(EMBED_SCALE)));
+}
 
 // Features 4 * quad to 4 * quad + 3 of a token's row in the table.
 vec4 embedding(uint token, uint quad) {
@@ -8,7 +17,7 @@ vec4 embedding(uint token, uint quad) {
     const uint bits = CODE_BITS(TABLE_FORMAT), group_size = SYMMETRIC(TABLE_FORMAT) != 0u ? 16u : GROUP_SIZE(TABLE_FORMAT);
     if (bits == 16u) {
         vec4 x = load_quad(pc.address[CODES], row * QUADS + quad, DTYPE_W);
-        return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
+        return scaled_x(x);
     }
     uint bit = quad * (4u * bits), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * bits / 32u) + bit / 32u] >> bit % 32u;
     uint group = row * (HIDDEN / group_size) + quad * 4u / group_size;
@@ -16,7 +25,7 @@ vec4 embedding(uint token, uint quad) {
     float scale = load_float(pc.address[SCALES], group, DTYPE_W);
     if (SYMMETRIC(TABLE_FORMAT) != 0u) x = scale * (c - float(1u << bits - 1u)); // rounded once
     else x = rounded_x(scale) * c + rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
-    return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
+    return scaled_x(x);
 }
 
 #if ACCUMULATORS != 3

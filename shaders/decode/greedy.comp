@@ -9,6 +9,7 @@
 #define BUFFERS 12
 #define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
+#define NORMS_ID 22
 #include "decode.glsl"
 #include "row_products.glsl"
 #define OPEN_ID 19
@@ -23,6 +24,7 @@ layout(constant_id = 18) const uint CHECKED = 0; // whether the token is NO_TOKE
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u,
            SCALES = 10u, BIASES = 11u;
 
+#define EMBED_ID 25
 #include "embed.glsl"
 #include "logits.glsl"
 #include "include/sample.h"

@@ -6,6 +6,7 @@
 #define BUFFERS 8
 #define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
+#define NORMS_ID 22
 #include "decode.glsl"
 #include "row_products.glsl"
 #define OPEN_ID 19

@@ -8,6 +8,13 @@ const uint ROPE_DIMS = 0u;
 #include "include/rope_place.glsl"
 #endif
 
+// The residual that this workgroup carries over, if it lies in accumulators.
+void take_carry(uint64_t from, inout Carry c) {
+    if (POST_NORM == 0u) load_carry(from, c);
+    else [[unroll]]
+        for (uint i = 0; i < 4u * QUAD_ROUNDS; i++) c.s[i] = ZERO_ACCUMULATOR;
+}
+
 // Brings feature i of the new key's first features of a slice, or of their partners, to the cache.
 void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
     if (!kv_has_room(now)) return;

@@ -11,7 +11,7 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef PREFETCH
-#define PREFETCH_THREADS_ID 24
+#define PREFETCH_THREADS_ID 27
 #endif
 #define BUFFERS 4
 #define POLL
@@ -32,6 +32,7 @@ uint layer;
 layout(constant_id = 18) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
 #define KINDS_ID 19
+#define NORMS_ID 24
 #include "ropes.glsl"
 #include "layer.glsl"
 #include "row_products.glsl"

@@ -100,8 +100,17 @@ uvec2 best_logit() {
     [[unroll]] for (uint i = 0; i < RUN; i++)
         load_row(row, lane(), i);
     Rows rows;
-    load_norm(pc.address[NORM], rows);
+    const uint norm_bytes = HIDDEN * (DTYPE_W == DTYPE_F32 ? 4u : 2u);
+    load_norm(pc.address[NORM] + POST_NORM * norm_bytes, rows);
     load_residual(state_before(LAYER), rows);
+#if ACCUMULATORS != 3
+    if (POST_NORM != 0u) {
+        PartNorm part_norm;
+        load_part_norm(pc.address[NORM], part_norm);
+        load_carried(1u);
+        add_part(part_norm, rows);
+    }
+#endif
     meanwhile();
     norm_to_shared(rows, HEAD_FORMAT);
     float scale = norm_scale();

@@ -2,6 +2,7 @@
 // The third phase of a layer, as mlp.glsl says.
 
 #define BUFFERS 7
+#define NORMS_ID 18
 #include "decode.glsl"
 #include "layer.glsl"
 #include "row_products.glsl"

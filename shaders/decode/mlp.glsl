@@ -44,6 +44,11 @@ void mlp() {
     Pairs w = load_pairs(0u, lane());
     Rows rows;
     load_norm(ADDRESS(NORMS) + AT_MLP_NORM, rows);
+    PartNorm part_norm;
+    if (POST_NORM != 0u) {
+        load_part_norm(ADDRESS(NORMS) + AT_AFTER_NORM, part_norm);
+        if (IS_FIRST(1u)) load_carried(0u);
+    }
     IF_BARRIERS(load_residual(state_after(LAYER), rows));
     Codes32 codes[AHEAD];
     uvec4 scales_biases[AHEAD];
@@ -55,9 +60,14 @@ void mlp() {
     uint now = position();
 
     IF_POLLING(load_residual(state_after(LAYER), rows));
+    if (POST_NORM != 0u) {
+        add_part(part_norm, rows);
+        keep_residual(rows);
+        if (IS_LAST(8u)) store_carried(1u);
+    }
     norm_to_shared(rows, GATE_UP_FORMAT);
     Carry carry;
-    load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
+    take_carry(state_after(LAYER), carry); // complete, since all threads have read their part
     float scale = norm_scale();
     [[unroll]] for (uint round = 0; round < GATE_ROUNDS; round++) {
         float sums[8];

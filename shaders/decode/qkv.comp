@@ -9,6 +9,7 @@ const uint STATE = 0u, NORMS = 1u, Q = 2u, K = 3u, V = 4u, QKV_SCALES_BIASES = 5
 layout(constant_id = 18) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
 #define KINDS_ID 19
+#define NORMS_ID 24
 
 #include "ropes.glsl"
 #include "layer.glsl"

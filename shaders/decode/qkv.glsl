@@ -82,7 +82,12 @@ void qkv() {
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++)
         w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
-    load_norm(ADDRESS(NORMS), rows);
+    load_norm(ADDRESS(NORMS) + AT_NORM, rows);
+    PartNorm part_norm;
+    if (POST_NORM != 0u && LAYER > 0u) {
+        load_part_norm(ADDRESS(NORMS), part_norm);
+        if (IS_FIRST(0u)) load_carried(1u);
+    }
     IF_BARRIERS(load_residual(state_before(LAYER), rows));
     uint own = position(), now = kv_seen(own), from = seen_from(LAYER, now);
     Keys keys;
@@ -94,8 +99,8 @@ void qkv() {
     vec2 rope_angle = F32x2s(state_rope_angles(rope_of(LAYER))).v[member_of(warp() & 1u, r) % (HEAD_DIM / 2u)];
     float q_weight = 1.0, k_weight = 1.0;
     if (HEAD_NORM != 0u) {
-        q_weight = load_float(ADDRESS(NORMS) + AT_Q_NORM, feature, DTYPE_W);
-        k_weight = load_float(ADDRESS(NORMS) + AT_K_NORM, feature, DTYPE_W);
+        q_weight = NORM_WEIGHT(load_float(ADDRESS(NORMS) + AT_Q_NORM, feature, DTYPE_W));
+        k_weight = NORM_WEIGHT(load_float(ADDRESS(NORMS) + AT_K_NORM, feature, DTYPE_W));
     }
     float bias[TASK_ROUNDS];
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++)
@@ -107,6 +112,11 @@ void qkv() {
     IF_POLLING(load_residual(state_before(LAYER), rows));
     IF_POLLING(if (ROUNDS > 1u) load_keys(0u, from, now, keys)); // so many that they would hold up the polls
     IF_POLLING(if (ROUNDS == 1u) prefetch_attention(0u, now));
+    if (POST_NORM != 0u) {
+        if (LAYER > 0u) add_part(part_norm, rows);
+        keep_residual(rows);
+        if (IS_LAST(4u)) store_carried(0u);
+    }
     norm_to_shared(rows, QKV_FORMAT);
     IF_BARRIERS(load_keys(0u, from, now, keys));
     float scale = norm_scale();

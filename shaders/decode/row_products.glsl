@@ -13,6 +13,7 @@ shared float warp_squares[WARPS];
 uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255u) << 16) | (b.w << 24); }
 
 #include "dense_dot.glsl"
+#include "include/norms.glsl"
 
 // 4 bytes in the order of code_bytes(). For 4 bits they are of this quad and its neighbour's: even lanes get the even
 // features and odd lanes the odd ones.
@@ -33,7 +34,7 @@ struct Rows {
 
 void load_norm(uint64_t weight, inout Rows r) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
-        r.w[n] = load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W);
+        r.w[n] = NORM_WEIGHT(load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W));
 }
 void load_residual(uint64_t residual, inout Rows r) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
@@ -44,6 +45,78 @@ void load_residual(uint64_t residual, inout Rows r) {
     }
     IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
+
+#if defined(NORMS_ID) && ACCUMULATORS != 3
+// ---- norms of what parts add to the residual --------------------------------------------------------------------------------
+//
+// With POST_NORM the accumulators have what a part gives, and each workgroup adds its norm to the residual by itself. It keeps
+// the residual in registers from phase to phase, and in the state from dispatch to dispatch.
+
+vec4 carried[QUAD_ROUNDS];
+
+// Whether a phase is the first of its dispatch that needs the residual: `before` has the bits of those of the layer that come
+// first. Whether it is the last one: `next` is the bit of the phase that needs it next, 8 of the next layer.
+#ifdef POLL
+#define IS_FIRST(before) (LAYER == pc.p.layer && (pc.p.phases & (before)) == 0u)
+#define IS_LAST(next) ((next) == 8u ? LAYER + 1u == pc.p.layer + pc.p.layers || (pc.p.phases & 1u) == 0u : (pc.p.phases & (next)) == 0u)
+#else
+#define IS_FIRST(before) true
+#define IS_LAST(next) true
+#endif
+
+shared float part_squares[POST_NORM == 0u ? 1u : WARPS];
+
+// Where the residual is: before a layer's attention (0), before its feed-forward part (1).
+uint64_t state_carried(uint which) { return state() + (AT_CARRIED + which * BYTES_CARRIED); }
+
+void load_carried(uint which) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        carried[n] = uintBitsToFloat(Shared4(state_carried(which)).v[min(thread() + n * THREADS, QUADS - 1u)]);
+}
+
+// (Arrays sized by constants cannot be assigned whole.)
+void keep_residual(Rows r) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        carried[n] = r.x[n];
+}
+
+// This workgroup's share.
+void store_carried(uint which) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x) Shared4(state_carried(which)).v[quad] = floatBitsToUint(carried[n]);
+    }
+}
+
+struct PartNorm {
+    vec4 w[QUAD_ROUNDS];
+};
+
+void load_part_norm(uint64_t weight, inout PartNorm p) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        p.w[n] = NORM_WEIGHT(load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W));
+}
+
+// Makes the residual of what a part gave: carried + x / rms(x) * w.
+void add_part(PartNorm p, inout Rows r) {
+    float squares = 0.0;
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        squares = dot_on(r.x[n], r.x[n], squares);
+    [[unroll]] for (uint m = 1u; m < 32u; m <<= 1)
+        squares += lane_xor(squares, m);
+    if (lane() == 0u) part_squares[warp() % part_squares.length()] = squares;
+    barrier();
+    squares = 0.0;
+    [[unroll]] for (uint i = 0; i < WARPS; i++)
+        squares += part_squares[i % part_squares.length()];
+    float scale = inversesqrt(fma(squares, 1.0 / float(HIDDEN), pc.p.eps));
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        r.x[n] = fma(r.x[n] * scale, p.w[n], carried[n]);
+        if (CLIPS != 0u) r.x[n] = clamp(r.x[n], vec4(-65504), vec4(65504));
+        if (thread() + n * THREADS >= QUADS) r.x[n] = vec4(0);
+    }
+}
+#endif
 
 // Brings x * w to shared memory in 16 bits, in the order of a format; the factor 1 / rms(x) is left to norm_scale().
 void norm_to_shared(Rows r, const uint format) {

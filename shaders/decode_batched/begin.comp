@@ -18,12 +18,21 @@ layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1,
 layout(constant_id = 13) const uint PAGE = 0u;           // positions of a page of the cache; 0 where it has none
 #define OPEN_ID 14
 #include "include/rope_constants.glsl"
+layout(constant_id = 17) const uint EMBED_SCALE = 0u; // float bits: the factor of embeddings; 0 where there is none
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
 
 float rounded(float x) {
     if (DTYPE_X == DTYPE_F32) return x;
     return DTYPE_X == DTYPE_F16 ? f16_value(f16_bits(x)) : bf16_value(bf16_bits(x));
+}
+
+// Two neighbouring features of an embedding times the factor, each rounded.
+vec2 scaled_pair(vec2 x) {
+    vec2 row = vec2(rounded(x.x), rounded(x.y));
+    if (EMBED_SCALE == 0u) return row;
+    row *= rounded(uintBitsToFloat(EMBED_SCALE));
+    return vec2(rounded(row.x), rounded(row.y));
 }
 
 // Two neighbouring features of a sequence; column is even.
@@ -35,13 +44,13 @@ vec2 values_at(uint sequence, uint column) {
     uint token = min(U32s(pc.address[IDS]).v[sequence], pc.p.vocabulary - 1u), group = token * (HIDDEN / GROUP) + column / GROUP;
     if (BITS == 16u) {
         vec2 x = pair_value(Weights1(pc.address[CODES]).v[(token * HIDDEN + column) / 2u], DTYPE_W);
-        return vec2(rounded(x.x), rounded(x.y));
+        return scaled_pair(x);
     }
     const uint each = 32u / BITS;
     uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / each) + column / each] >> column % each * BITS;
     float scale = rounded(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded(load_float(pc.address[BIASES], group, DTYPE_W));
     vec2 x = scale * vec2(uvec2(codes, codes >> BITS) & ((1u << BITS) - 1u)) + bias;
-    return vec2(rounded(x.x), rounded(x.y));
+    return scaled_pair(x);
 }
 
 void main() {

@@ -172,8 +172,6 @@ const UNFUSED = [
   "outputBias",
   "mlpBias",
   "qkNormWhole",
-  "norms",
-  "normOffset",
   "scoreCap",
   "sinks",
   "layerKinds",
@@ -194,7 +192,7 @@ const FUSED_KINDS = 2;
 function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
   const kinds = new Set(layerAttention.map(({ window, rope }) => JSON.stringify([window, rope])));
-  return !UNFUSED.some((name) => config[name]) && kinds.size <= FUSED_KINDS &&
+  return !UNFUSED.some((name) => config[name]) && config.norms !== "post" && kinds.size <= FUSED_KINDS &&
     layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
       (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
     );
@@ -207,6 +205,8 @@ function layoutOf({ config, device, formats }: CachedModel): KvLayout | undefine
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
   return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim }, {
     headNorm: qkNorm,
+    postNorm: config.norms === "both",
+    normOffset: config.normOffset ?? 0,
     qkvBias,
     activation,
     ropeForm: "half",

@@ -112,7 +112,7 @@ export function runsOfFormats(layers: DecoderFormats): readonly LayerRun[] {
 
 /** Specialisation of all kernels of a decoder but for how they walk a cache. */
 export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
-  const { headNorm, qkvBias, activation } = d.features;
+  const { headNorm, qkvBias, activation, postNorm, normOffset } = d.features;
   const [first, second] = kindsOf(d.layers);
   return {
     ...sizeConstants(d.sizes),
@@ -131,6 +131,10 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     GROWTH_CONTEXT: d.growth?.context ?? 0,
     ...pageConstant(d.cache),
     ...ropeConstants(d),
+    POST_NORM: Number(postNorm),
+    NORM_OFFSET: float32Bits(normOffset),
+    CLIPS: Number(d.clips),
+    EMBED_SCALE: "table" in d.x && d.x.scale !== 1 ? float32Bits(d.x.scale) : 0,
   };
 }
 
@@ -190,7 +194,7 @@ export function ropeFreqs(d: DecoderSpec, value: (node: Node) => Value): readonl
 }
 
 /** Norms of a layer within those of a whole decoder. The index after the last layer gives the norms from the one before the head on. */
-export function normsOf(norms: Value, { layers }: DecoderSpec, layer: number): Value {
-  const stride = normsOfLayer(layers[0]).reduce((sum, node) => sum + node.shape[0], 0);
+export function normsOf(norms: Value, d: DecoderSpec, layer: number): Value {
+  const stride = normsOfLayer(d, 0).reduce((sum, node) => sum + node.shape[0], 0);
   return { ...norms, offset: norms.offset + layer * stride };
 }

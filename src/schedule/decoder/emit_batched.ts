@@ -32,7 +32,15 @@ import { DENSE } from "../../graph/quantization.ts";
 import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { isCoded } from "../../graph/kv_codes.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, headTokensOf, MAX_SEQUENCES, tokensOf } from "./spec.ts";
+import {
+  type DecoderSizes,
+  type DecoderSpec,
+  hasPlainNorms,
+  headTokensOf,
+  MAX_SEQUENCES,
+  OTHER_NORMS,
+  tokensOf,
+} from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -101,6 +109,7 @@ export function batchedUnsupportedReason(
   const forced = options.batched === "on";
   return firstReason([
     [options.batched !== "off", "they are switched off"],
+    [hasPlainNorms(d.features), `there are ${OTHER_NORMS}`],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, d, mode), `${what} are faster that way`],
     [

@@ -21,7 +21,15 @@ import {
 } from "./emission.ts";
 import { capacityOf } from "./kv_place.ts";
 import { type DecoderFormats, isDenseDecoder, layerFormatWord } from "./formats.ts";
-import { type DecoderSizes, type DecoderSpec, LANES, sequencesOf } from "./spec.ts";
+import {
+  type DecoderSizes,
+  type DecoderSpec,
+  hasPlainNorms,
+  LANES,
+  type NormFeatures,
+  OTHER_NORMS,
+  sequencesOf,
+} from "./spec.ts";
 import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
 import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
@@ -90,7 +98,10 @@ function sharedBytes(
 /** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
-  { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: DecoderFormats },
+  { sizes: s, features, layers }: Pick<DecoderSpec, "sizes"> & {
+    readonly features: NormFeatures;
+    readonly layers: DecoderFormats;
+  },
   mode: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
@@ -100,6 +111,7 @@ export function gemvUnsupportedReason(
   const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
+    [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
     [
       options.gemv === "on" || isDenseDecoder({ layers }) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
       `${s.hidden} hidden features are faster with split_k kernels`,

@@ -13,7 +13,6 @@ import { explain } from "../../backend/explain.ts";
 import {
   type Accumulators,
   accumulatorsOf,
-  type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
   type LayerKernels,
@@ -112,7 +111,7 @@ export function readyDecoder(
     });
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
-  const normNodes = [...d.layers.flatMap(normsOfLayer), d.norm];
+  const normNodes = [...d.layers.flatMap((_, i) => normsOfLayer(d, i)), ...normsOfHead(d)];
   const norms = stored(normNodes.map((node) => ({ node })), normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
@@ -236,10 +235,20 @@ function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/** Norm weights and biases of a layer, as far as it has them, in the order in which the kernels find them in memory. */
-export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
-  const { norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias } = layer;
-  return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
+/**
+ * Norm weights and biases of a layer, as far as it has them, in the order in which the kernels find them in memory. A norm after the
+ * feed-forward part is with those of the next layer, which apply it.
+ */
+export function normsOfLayer({ layers }: Pick<DecoderSpec, "layers">, layer: number): readonly Node[] {
+  const { norm, mlpNorm, attentionPostNorm, qNorm, kNorm, qBias, kBias, vBias } = layers[layer];
+  const before = layers[Math.max(layer - 1, 0)].mlpPostNorm; // that of the first layer is not read
+  return [before, norm, mlpNorm, attentionPostNorm, qNorm, kNorm, qBias, kBias, vBias]
+    .filter((node) => node !== undefined);
+}
+
+/** Those of the head. */
+function normsOfHead({ layers, norm }: Pick<DecoderSpec, "layers" | "norm">): readonly Node[] {
+  return [layers[layers.length - 1].mlpPostNorm, norm].filter((node) => node !== undefined);
 }
 
 /** The arrays that fill the words beside the codes of a matrix: scales twice if codes are symmetric, none if it is dense. */

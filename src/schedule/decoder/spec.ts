@@ -61,6 +61,9 @@ export interface DecoderLayer extends LayerKind {
   readonly keys: Node;
   readonly values: Node;
   readonly mlpNorm: Node;
+  /** Weights of the norms of what attention and the feed-forward part add: of both or of none. */
+  readonly attentionPostNorm: Node | undefined;
+  readonly mlpPostNorm: Node | undefined;
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
@@ -84,6 +87,10 @@ export type FusedActivation = typeof ACTIVATIONS[number];
 
 /** Features in which architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
+  /** Whether what the parts of a layer add is normalised before. */
+  readonly postNorm: boolean;
+  /** Added to the weights of all norms. */
+  readonly normOffset: number;
   /** Whether the heads of q and k are normalised. */
   readonly headNorm: boolean;
   /** Whether the products to q, k and v have biases. */
@@ -113,12 +120,15 @@ export interface DecoderStep {
   readonly growth: QueryGrowth | undefined;
   /** The factor of what attention and the feed-forward part add to the residual. */
   readonly residualScale: number;
+  /** Whether the residual is kept in float16's range. */
+  readonly clips: boolean;
 }
 
-/** The row of a token in a table, rounded to a dtype. */
+/** The row of a token in a table times a factor, both rounded to a dtype, and so is the result. */
 export interface TokenRow {
   readonly ids: Node;
   readonly table: Matrix;
+  readonly scale: number;
   readonly dtype: Dtype;
 }
 
@@ -180,6 +190,17 @@ export interface DecoderSpec extends DecoderStep {
   readonly logitsState: Node | undefined;
   /** The end of a step of a loop, where the token is all that the state's rest needs. */
   readonly end: SamplingTail | undefined;
+}
+
+/** The features of norms. */
+export type NormFeatures = Pick<DecoderFeatures, "postNorm" | "normOffset">;
+
+/** What kernels other than split_k say of decoders without {@link hasPlainNorms}. */
+export const OTHER_NORMS = "no kernels for norms after parts or offsets of norms";
+
+/** Whether norms are before parts alone, with the weights that are stored: others are known to the split_k kernels. */
+export function hasPlainNorms({ postNorm, normOffset }: NormFeatures): boolean {
+  return !postNorm && normOffset === 0;
 }
 
 /** Different kinds of layers that the kernels serve: states have angles of the ropes of so many (ROPES of shaders/states.zon). */
@@ -280,6 +301,7 @@ export function decoderUnsupportedReason(
     [options.regions !== "auto" || subgroup >= LANES, `subgroups of ${subgroup} are faster that way`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
     ...sizeRequirements(sizes, formats),
+    [hasPlainNorms(features) || !formats.some(isDense), `dense weights have ${OTHER_NORMS}`],
   ]) ?? ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }
 

@@ -14,7 +14,7 @@ function aligned(at: number, alignment: number): number {
 export function decodeState(
   sizes: Readonly<Record<"HIDDEN" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "COPIES" | "POLLED" | "capacity", number>>,
 ): Readonly<Record<
-  "ROPES" | "RESIDUAL_RING" | "LAYER_RING" | "SQUARES" | "PAIRS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "before" | "beforeBytes" | "after" | "afterBytes" | "squares" | "fresh" | "scores" | "layers" | "layerBytes" | "bytes",
+  "ROPES" | "RESIDUAL_RING" | "LAYER_RING" | "SQUARES" | "PAIRS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "before" | "beforeBytes" | "after" | "afterBytes" | "carried" | "carriedBytes" | "squares" | "fresh" | "scores" | "layers" | "layerBytes" | "bytes",
   number
 >> {
   const { HIDDEN, KV_HEADS, HEADS, HEAD_DIM, COPIES, POLLED, capacity } = sizes;
@@ -35,14 +35,16 @@ export function decodeState(
   const beforeBytes = HIDDEN * COPIES * 16;
   const after = before + RESIDUAL_RING * beforeBytes;
   const afterBytes = HIDDEN * COPIES * 16;
-  const layers = after + LAYER_RING * afterBytes;
+  const carried = after + LAYER_RING * afterBytes;
+  const carriedBytes = HIDDEN * 4;
+  const layers = carried + 2 * carriedBytes;
   const squares = 0;
   const fresh = aligned(squares + SQUARES * 8, 256);
   const scores = fresh + KV_HEADS * HEAD_DIM * 8;
   const layerBytes = scores + KV_HEADS * PAIRS * 8 * capacity;
   const bytes = layers + LAYER_RING * layerBytes;
   return {
-    ROPES, RESIDUAL_RING, LAYER_RING, SQUARES, PAIRS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, before, beforeBytes, after, afterBytes, squares, fresh, scores, layers, layerBytes, bytes,
+    ROPES, RESIDUAL_RING, LAYER_RING, SQUARES, PAIRS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, before, beforeBytes, after, afterBytes, carried, carriedBytes, squares, fresh, scores, layers, layerBytes, bytes,
   };
 }
 

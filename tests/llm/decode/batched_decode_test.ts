@@ -23,7 +23,7 @@ import {
   steps,
 } from "../../support/models/decode_steps.ts";
 import { testDevices } from "../../support/devices/devices.ts";
-import { uniformFormats } from "../../support/devices/kernel_choices.ts";
+import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -344,6 +344,7 @@ for (const device of DEVICES) {
       const position = { shape: [chunk ? 1 : sequences] };
       const decoder = {
         sizes: rest,
+        features: PLAIN_NORMS,
         head,
         position,
         layers,

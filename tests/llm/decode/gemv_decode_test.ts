@@ -22,7 +22,7 @@ import { kernelsOf } from "../../support/devices/harness.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 import { steps } from "../../support/models/random_cache_steps.ts";
-import { uniformFormats } from "../../support/devices/kernel_choices.ts";
+import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -131,7 +131,8 @@ Deno.test("published shapes of 2,048 hidden features and more take gemv kernels 
   const reasons = Object.entries(PUBLISHED).flatMap(([name, shape]) =>
     [4, 8, 16].map((bits) => {
       const { formats } = uniformFormats(bits, 64);
-      const decoder = { sizes: shape, layers: Array.from({ length: shape.layers }, () => ({ formats })) };
+      const layers = Array.from({ length: shape.layers }, () => ({ formats }));
+      const decoder = { sizes: shape, features: PLAIN_NORMS, layers };
       return `${name}, ${bits}: ${gemvUnsupportedReason(backend, decoder, "persistent") ?? "gemv"}`;
     })
   );

@@ -48,11 +48,23 @@ const JOINED: Architecture = {
   layerAttention: alternate({ window: undefined, rope: LONG_ROPE }),
 };
 
+/** As Gemma 3 has it. */
+const POST: Architecture = {
+  ...PLAIN,
+  activation: "geluTanh",
+  norms: "both",
+  normOffset: 1,
+  embeddingScale: 3,
+  layerAttention: alternate({ window: 27, rope: { ...ROPE, ropeTheta: 500 } }),
+};
+
 interface Case {
   readonly architecture: Architecture;
   /** The same without some of its features, one after the other: their results are others. */
   readonly without: readonly Architecture[];
   readonly batch?: Partial<Batch>;
+  /** The kinds of steps whose kernels know it; default all. */
+  readonly kinds?: RegExp;
 }
 
 const ALL: Architecture = {
@@ -84,6 +96,25 @@ const CASES: Readonly<Record<string, Case>> = {
       },
     ],
   },
+  "norms after parts, offsets of norms and a factor of the embedding": {
+    architecture: POST,
+    without: [
+      { ...POST, norms: "pre" },
+      { ...POST, embeddingScale: 1 },
+      { ...POST, activation: "silu" },
+    ],
+    kinds: /split_k/,
+  },
+  "offsets of norms": { architecture: { ...PLAIN, normOffset: 1 }, without: [], kinds: /split_k/ },
+  "norms after parts, without norms of heads": {
+    architecture: { ...POST, qkNorm: false, normOffset: undefined },
+    without: [{ ...POST, qkNorm: false, norms: "pre", normOffset: undefined }],
+    kinds: /split_k/,
+  },
+  "a factor of the embedding": {
+    architecture: { ...PLAIN, embeddingScale: 12 },
+    without: [PLAIN],
+  },
   "norms of heads of which a part is rotated": {
     architecture: { ...PLAIN, ropeDims: ROTATED },
     without: [PLAIN],
@@ -100,8 +131,8 @@ const CASES: Readonly<Record<string, Case>> = {
 };
 
 for (const device of DEVICES.filter((name) => name !== "wasm")) {
-  for (const [name, { architecture, without, batch: own }] of Object.entries(CASES)) {
-    for (const [kind, { options, barriers, persistent, batch: other }] of STEP_KINDS) {
+  for (const [name, { architecture, without, batch: own, kinds = /./ }] of Object.entries(CASES)) {
+    for (const [kind, { options, barriers, persistent, batch: other }] of STEP_KINDS.filter(([of]) => kinds.test(of))) {
       Deno.test(`steps ${kind} agree with op by op in layers with ${name} on ${device}`, async () => {
         using _regions = withOptions({ regions: "on" }); // caches are laid out as fused kernels have them
         mx.setDefaultDevice(device);
@@ -142,6 +173,23 @@ for (const device of DEVICES.filter((name) => name !== "wasm")) {
       });
     }
   }
+}
+
+for (const device of DEVICES.filter((name) => name !== "wasm")) {
+  Deno.test(`steps keep residuals of float16 in its range, as op by op, on ${device}`, async () => {
+    using _regions = withOptions({ regions: "on" });
+    mx.setDefaultDevice(device);
+    const batch: Batch = { ...BATCH, dtype: mx.float16 };
+    const run = async (clipsResidual: boolean, regions: "on" | "off"): Promise<Float32Array> => {
+      const architecture = { ...POST, normOffset: undefined, postNormScale: 2e4, clipsResidual };
+      using model = await modelOf(architecture, SHAPE, { groupSize: BATCH.groupSize }, mx.float16);
+      return (await steps(model, batch, mx.float16, [0], { regions })).logits[0];
+    };
+    const expected = await run(true, "off");
+    assert((await run(false, "off")).some(Number.isNaN), "no residual is beyond the range");
+    const error = nmse(await run(true, "on"), expected);
+    assert(error <= 1e-3, `NMSE ${error}`);
+  });
 }
 
 const PROMPTS: Readonly<Record<string, Architecture>> = {

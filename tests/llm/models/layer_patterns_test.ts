@@ -164,7 +164,7 @@ function promptOf(variant: Variant): { before: string[]; behind: string[]; reaso
   });
 }
 
-const ALIKE = { activation: "silu", ropeForm: "half", ropeDims: DIM } as const;
+const ALIKE = { activation: "silu", postNorm: false, normOffset: 0, ropeForm: "half", ropeDims: DIM } as const;
 const QKV = ["q", "k", "v"];
 
 /** Layers that are found: what a step has, the norms and biases of a layer, and what a prompt has. */
@@ -224,6 +224,15 @@ for (const [name, [variant, features, small, before]] of Object.entries(FOUND)) 
     });
   }
 }
+
+Deno.test("layers with norms after parts are found in a step, and as far as attention in a prompt", () => {
+  mx.setDefaultDevice("wasm");
+  const features = { ...ALIKE, headNorm: false, qkvBias: false, postNorm: true };
+  assertEquals(stepOf({ postNorm: true }), { features, small: 0, outside: [] });
+  const { before, behind, reasons } = promptOf({ postNorm: true });
+  assertEquals([before.length, behind], [LAYERS, []]);
+  assertEquals(reasons, ["what is added to the residual is normalised, or the sum is clipped"]);
+});
 
 Deno.test("rows that are taken for heads are no heads", () => {
   mx.setDefaultDevice("wasm");
@@ -344,15 +353,6 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
     ["q is normalised as a whole, not by heads"],
     0,
     LAYERS,
-  ],
-  "norms behind": [
-    { postNorm: true },
-    "the result of the feed-forward part is normalised before it is added",
-    [
-      "the result of the feed-forward part is normalised before it is added",
-    ],
-    LAYERS,
-    0,
   ],
   "a mask": [{ masked: true }, "attention has a mask, or no lengths", [], LAYERS, LAYERS],
   "another scale of scores in the last one": [

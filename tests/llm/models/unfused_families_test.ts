@@ -146,7 +146,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],
   "norms before and after parts, and residuals that are clipped": [
     { model_type: "gemma3_text", sliding_window: 64 },
-    "no layer was found below the head",
+    "fused",
   ],
   "norms of values, and factors of layers": [
     { model_type: "gemma4_text", sliding_window: 64, ...GEMMA4 },
@@ -154,7 +154,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   ],
   "norms after attention": [
     { model_type: "olmo2" },
-    "the result of the feed-forward part is normalised before it is added",
+    "there is a norm after the feed-forward part, but none before it",
   ],
   "queries that grow": [
     { model_type: "ministral3", rope_parameters: { ...YARN, mscale_all_dim: 1, llama_4_scaling_beta: 0.1 } },

@@ -86,12 +86,15 @@ function quantizedProducts(backend: Backend, s: ModelShape): Record<string, unkn
   ));
 }
 
+/** Norms before parts alone. */
+export const PLAIN_NORMS = { postNorm: false, normOffset: 0 } as const;
+
 /**
  * Kernels for a decoder of so many sequences, or a chunk, by launch mode: the batched kernels, the gemv kernels or the prefill GEMMs.
  */
 function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;
-  const features = {};
+  const features = PLAIN_NORMS;
   const decoder = (bits: number, sequences: number, capacity: number, count?: number): DecoderSpec => {
     const sizes = { hidden, intermediate, heads, kvHeads, headDim };
     const { formats, head } = uniformFormats(bits, GROUP);

@@ -13,10 +13,23 @@ import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 export interface Architecture extends
   Pick<DecoderConfig, "qkNorm" | "qkvBias" | "activation">,
   Partial<
-    Pick<DecoderConfig, "layerAttention" | "queryGrowth" | "residualScale" | "ropeDims" | "joinedProjections">
+    Pick<
+      DecoderConfig,
+      | "layerAttention"
+      | "queryGrowth"
+      | "residualScale"
+      | "ropeDims"
+      | "joinedProjections"
+      | "norms"
+      | "normOffset"
+      | "clipsResidual"
+      | "embeddingScale"
+    >
   > {
   /** Biases of every fifth feature of queries, keys and values, if they are not to be of about 0.5. */
   readonly fifthBiases?: readonly [q?: number, k?: number, v?: number];
+  /** A factor of the weights of norms after parts, if they are not to be of about 1. */
+  readonly postNormScale?: number;
 }
 
 /** A name for a test. */
@@ -32,7 +45,7 @@ export async function modelOf(
   format: ModelFormat,
   dtype: mx.Dtype,
 ): Promise<DecoderModel> {
-  const { fifthBiases, ...own } = architecture;
+  const { fifthBiases, postNormScale = 1, ...own } = architecture;
   const { qkNorm, qkvBias } = own;
   const folder = await Deno.makeTempDir();
   try {
@@ -56,6 +69,8 @@ export async function modelOf(
       });
     }
     if (own.joinedProjections) joinProjections(stored);
+    if (own.norms === "both") addPostNorms(stored, shape, postNormScale);
+    if (own.normOffset !== undefined) subtractOffset(stored, own.normOffset);
     mx.eval(...stored.values());
     const weights = new Weights(folder, config, stored, dtype);
     const made = new DecoderModel(config, weights);
@@ -73,6 +88,27 @@ function everyFifth(tensor: mx.Tensor, value: number): mx.Tensor {
     copy.indexPut_(mx.Slice(null, null, 5), value);
     return copy;
   });
+}
+
+/** Gives all layers norms after their parts, whose weights have a factor. What was the second norm of a layer is the third one then. */
+function addPostNorms(stored: Map<string, mx.Tensor>, { hidden, layers }: ModelShape, scale: number): void {
+  for (let layer = 0; layer < layers; layer++) {
+    const path = `model.layers.${layer}`;
+    const before = stored.get(`${path}.post_attention_layernorm.weight`)!;
+    stored.set(`${path}.pre_feedforward_layernorm.weight`, before);
+    ["post_attention_layernorm", "post_feedforward_layernorm"].forEach((name, i) =>
+      stored.set(`${path}.${name}.weight`, normOf({ headDim: hidden }, 1000 + 2 * layer + i, before.dtype, scale))
+    );
+  }
+}
+
+/** Makes the weights of norms what they are without a number that is added to them. */
+function subtractOffset(stored: Map<string, mx.Tensor>, offset: number): void {
+  for (const [name, weight] of stored) {
+    if (!name.endsWith("norm.weight")) continue;
+    stored.set(name, mx.subtract(weight, offset));
+    weight[Symbol.dispose]();
+  }
 }
 
 /** The matrices that one matrix has in families with joined projections. */
@@ -97,6 +133,8 @@ function joinProjections(stored: Map<string, mx.Tensor>): void {
   }
 }
 
-function normOf({ headDim }: ModelShape, seed: number, dtype: mx.Dtype): mx.Tensor {
-  return mx.tidy(() => mx.random.uniform(0.7, 1.4, [headDim], mx.float32, mx.random.key(seed)).astype(dtype));
+function normOf({ headDim }: Pick<ModelShape, "headDim">, seed: number, dtype: mx.Dtype, scale = 1): mx.Tensor {
+  return mx.tidy(() =>
+    mx.random.uniform(0.7 * scale, 1.4 * scale, [headDim], mx.float32, mx.random.key(seed)).astype(dtype)
+  );
 }

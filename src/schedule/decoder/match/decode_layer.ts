@@ -17,6 +17,7 @@ import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import { findEpilogue, findPrologue, type Heads, isUnrotated, type Prologue } from "./layer.ts";
 import { findGrowth, type GrowingQueries } from "./query_growth.ts";
+import { findStoredNorms } from "./stored_norms.ts";
 
 /** A layer as found, with what all layers must share. */
 export interface Layer extends DecoderLayer, DecoderStep {
@@ -65,7 +66,19 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   const attention = findCachedAttention(walk, output.attention, many, chunks);
   const prologue = findLayerPrologue(walk, attention, x, chunks);
   const { norm, cachedNorm, q, k, v, headEps, taken: selected } = prologue;
-  expect(norm.eps === feedForward.norm.eps, "the norms have different eps");
+  const norms = [norm, feedForward.norm, output.postNorm, feedForward.postNorm].filter((n) => n !== undefined);
+  expect(norms.every(({ eps }) => eps === norm.eps), "the norms have different eps");
+  expect((output.postNorm === undefined) === (feedForward.postNorm === undefined), "only one part is normalised");
+  expect(output.clips === feedForward.clips, "only one sum of a layer is clipped");
+  expect(output.clips ? output.postNorm !== undefined : true, "sums without a norm are clipped");
+  const stored = findStoredNorms(walk, {
+    norm: norm.weight,
+    mlpNorm: feedForward.norm.weight,
+    qNorm: q.norm?.weight,
+    kNorm: k.norm?.weight,
+    attentionPostNorm: output.postNorm?.weight,
+    mlpPostNorm: feedForward.postNorm?.weight,
+  });
   expect(output.scale === feedForward.scale, "attention and the feed-forward part are added with different factors");
   const { gate, up, down, activation } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
@@ -74,15 +87,13 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   return {
     ...matrices,
     formats: formatsOf(matrices),
-    norm: norm.weight,
+    ...stored.weights,
+    clips: output.clips,
     qBias: q.projection.bias,
     kBias: k.projection.bias,
     vBias: v.bias,
-    qNorm: q.norm?.weight,
-    kNorm: k.norm?.weight,
     keys: keys.update,
     values: values.update,
-    mlpNorm: feedForward.norm.weight,
     x: selects && chunks ? cachedNorm.x : x,
     rows,
     start,
@@ -91,6 +102,8 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     sizes: sizesOf(attention, products),
     features: {
       headNorm: k.norm !== undefined,
+      postNorm: output.postNorm !== undefined,
+      normOffset: stored.offset,
       qkvBias: v.bias !== undefined,
       activation,
       ropeForm: q.angles.form,

@@ -28,6 +28,8 @@ import {
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
+import { unscaled } from "./layer.ts";
+import { findStoredNorms } from "./stored_norms.ts";
 import { isDense, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
 import { expect, type GraphView, type Matrix, Mismatch, parametersOf, type Product, Walk } from "../../plan/pattern.ts";
@@ -101,10 +103,12 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   const headReason = productUnsupportedReason([head.matrix]);
   expect(headReason === undefined, `of the head: ${headReason}`);
   const last = walk.norm(head.x, "the final norm");
+  const { weights: { norm }, offset } = findStoredNorms(walk, { norm: last.weight });
   const layers = findLayers(walk, last.x, head, chunks);
   const [first] = layers;
   const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
+  expect(offset === first.features.normOffset, "norms have different offsets of their weights");
   const { late: runsLast, ...ending } = findEnd(walk, product, layers, chunk, state);
   const decoder: DecoderSpec = {
     sizes: first.sizes,
@@ -113,7 +117,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     chunk,
     x: embedding(walk, first.x, head.matrix),
     layers,
-    norm: last.weight,
+    norm,
     head: head.matrix,
     vocabulary: product.shape[product.shape.length - 1],
     position: chunk ? first.start : layers[layers.length - 1].position,
@@ -123,6 +127,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     scoreScale: first.scoreScale,
     growth: first.growth,
     residualScale: first.residualScale,
+    clips: first.clips,
     ...ending,
   };
   checkDtypes(decoder);
@@ -247,7 +252,8 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
 
 /** The embedding of tokens in a table, or the rows as they are. */
 function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
-  const row = walk.peek(node);
+  const { node: unfactored, scale } = unscaled(walk, node);
+  const row = walk.peek(unfactored);
   const format = tableFormat(row);
   if (!format || isDense(format) !== isDense(head)) return node;
   const gathers = (row.op === "dequantize" ? row.inputs : [row]).map((n) => walk.peek(n));
@@ -263,6 +269,7 @@ function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
   // Readers from outside keep the parts as they are.
   const parts: Node[] = [];
   const collect = (n: Node): void => {
+    if (n.op === "full") return; // others may read the same one
     parts.push(n);
     if (n.op !== "gather") n.inputs.forEach(collect);
   };
@@ -274,7 +281,7 @@ function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
   const table: Matrix = { codes, scales, biases, ...format };
   if (productUnsupportedReason([table]) !== undefined) return node;
   for (const part of parts) walk.inside.add(part);
-  return { ids, table, dtype: row.dtype };
+  return { ids, table, scale, dtype: row.dtype };
 }
 
 /** The format of a table whose rows a node makes numbers of; undefined if it does not, or kernels do not read it. */
@@ -306,6 +313,7 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "scales of scores": (l) => l.scoreScale,
   "growth of queries": (l) => JSON.stringify(l.growth),
   "factors of what they add": (l) => l.residualScale,
+  "bounds of the residual": (l) => l.clips,
   "dtypes of caches": (l) => l.keys.dtype,
   "positions": (l) => l.start,
 };
@@ -322,7 +330,8 @@ function checkLikeFirst(layer: Layer, first: Layer, head: Matrix, i: number): vo
 function checkDtypes(d: DecoderSpec): void {
   const weights = [d.norm, ...parametersOf(d.head)];
   for (const l of d.layers) {
-    const optional = [l.qNorm, l.kNorm, l.qBias, l.kBias, l.vBias].filter((node) => node !== undefined);
+    const optional = [l.qNorm, l.kNorm, l.attentionPostNorm, l.mlpPostNorm, l.qBias, l.kBias, l.vBias]
+      .filter((node) => node !== undefined);
     weights.push(l.norm, l.mlpNorm, ...optional);
     for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(...parametersOf(m));
   }

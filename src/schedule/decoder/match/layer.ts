@@ -83,6 +83,10 @@ export interface Prologue {
 /** The output projection of attention and the residual that it is added to. */
 export interface AttentionOutput {
   readonly attention: Node;
+  /** The norm of what is added, if it has one. */
+  readonly postNorm: Norm | undefined;
+  /** Whether the sum is kept in float16's range. */
+  readonly clips: boolean;
   /** The factor of what is added. */
   readonly scale: number;
   /** The residual before attention. */
@@ -92,6 +96,10 @@ export interface AttentionOutput {
 
 /** The gated feed-forward part of a layer, with its norm. */
 export interface FeedForward {
+  /** The norm of what is added, if it has one. */
+  readonly postNorm: Norm | undefined;
+  /** Whether the sum is kept in float16's range. */
+  readonly clips: boolean;
   /** The factor of what is added. */
   readonly scale: number;
   /** The residual before it. */
@@ -276,14 +284,16 @@ export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | 
 function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
   const sum = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
   if (!sum) return undefined;
-  const { scale } = sum;
+  const { scale, postNorm, clips } = sum;
   const down = unbiased(walk, sum.product, "the down projection");
   const { gate, up, activation } = gatedBy(walk, walk.stripViews(down.x));
+  const isNormed = walk.peek(gate.x).op === "rmsNorm";
+  expect(isNormed || !postNorm, "there is a norm after the feed-forward part, but none before it");
   const norm = walk.norm(gate.x, "the norm before the feed-forward part");
   expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
   expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a feed-forward part differ");
   walk.stripViews(norm.x);
-  return { x: sum.x, scale, norm, gate, up, activation, down };
+  return { x: sum.x, scale, postNorm, clips, norm, gate, up, activation, down };
 }
 
 /** attention → output projection → residual, whose result is `node`. */
@@ -300,7 +310,8 @@ function findAttentionOutput(walk: Walk, node: Node, many: boolean): AttentionOu
     walk.inside.add(attention);
     attention = attention.inputs[0];
   }
-  return { attention, x: sum.x, scale: sum.scale, o };
+  const { x, scale, postNorm, clips } = sum;
+  return { attention, x, scale, postNorm, clips, o };
 }
 
 function unbiased(walk: Walk, node: Node, what: string): Product {
@@ -309,14 +320,24 @@ function unbiased(walk: Walk, node: Node, what: string): Product {
   return product;
 }
 
-/** x + y, or x + y times a number, where y is a projection: what each side reads decides which one it is. */
+/** The sum of a residual x and a product. */
+interface ResidualSum {
+  readonly x: Node;
+  readonly product: Node;
+  readonly scale: number;
+  readonly postNorm: Norm | undefined;
+  readonly clips: boolean;
+}
+
+/** x + y, x + y times a number or x + norm(y), where y is a projection: what each side reads decides which one it is. */
 function residual(
   walk: Walk,
   node: Node,
   reads: (x: Node) => boolean,
   what: string,
-): { readonly x: Node; readonly product: Node; readonly scale: number } | undefined {
-  const sum = walk.peek(node);
+): ResidualSum | undefined {
+  const clipped = findClipped(walk, walk.peek(node));
+  const sum = walk.peek(clipped?.sum ?? node);
   if (!isFn(sum, "add")) return undefined;
   const reading = (side: Node): boolean => {
     const at = walk.peek(side);
@@ -329,18 +350,32 @@ function residual(
     if (!sameShape(x.shape, sum.shape)) continue; // a bias
     const norm = walk.peek(product);
     const isPostNorm = norm.op === "rmsNorm" && reading(norm.inputs[0]);
-    expect(!isPostNorm, `the result of ${what} is normalised before it is added`);
-    if (!reading(product)) continue;
+    if (!isPostNorm && !reading(product)) continue;
+    expect(!isPostNorm || !scaled, `the result of ${what} is normalised and multiplied before it is added`);
     walk.stripViews(node);
-    walk.inside.add(sum);
+    for (const passed of clipped?.nodes ?? []) walk.inside.add(passed);
+    walk.inside.add(walk.stripViews(clipped?.sum ?? sum));
     if (scaled) walk.inside.add(walk.stripViews(side));
-    return { x, product, scale };
+    const postNorm = isPostNorm ? walk.norm(product, `the norm after ${what}`) : undefined;
+    return { x, product: postNorm?.x ?? product, scale, postNorm, clips: clipped !== undefined };
   }
   return undefined;
 }
 
+/** The largest float16. */
+const MAX_FLOAT16 = 65504;
+
+/** The sum that a node keeps in float16's range, and the nodes that do; undefined if it does not. */
+function findClipped(walk: Walk, node: Node): { readonly sum: Node; readonly nodes: readonly Node[] } | undefined {
+  const bounded = (at: Node, fn: string, bound: number): Node | undefined =>
+    isFn(at, fn) && walk.peekFull(at.inputs[1]) === bound ? at.inputs[0] : undefined;
+  const low = bounded(node, "minimum", MAX_FLOAT16);
+  const sum = low && bounded(walk.peek(low), "maximum", -MAX_FLOAT16);
+  return sum && { sum, nodes: [node, walk.peek(low)] };
+}
+
 /** What a node multiplies by a number, and that number; else the node and 1. */
-function unscaled(
+export function unscaled(
   walk: Walk,
   node: Node,
 ): { readonly node: Node; readonly scale: number; readonly scaled: boolean } {

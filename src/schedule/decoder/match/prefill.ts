@@ -191,7 +191,9 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found) return undefined;
-  const { output: { attention, x, o, scale }, feedForward } = found;
+  const { output: { attention, x, o, scale, postNorm, clips }, feedForward } = found;
+  const isPlain = !postNorm && !clips && !feedForward.postNorm && !feedForward.clips;
+  expect(isPlain, "what is added to the residual is normalised, or the sum is clipped");
   const { norm, gate, up, activation, down } = feedForward;
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
   expect(attended, "more than a projection reads what attention gives");
