@@ -88,7 +88,9 @@ enum { RUN = 256, MAX_WINDOW = 8 };
 enum { DTYPE_X = 1, DTYPE_BEFORE, DTYPE_WEIGHT, DTYPE_BIAS, SILU, HAS_BIAS, HAS_COUNTED };
 
 static uint32_t conv_runs(const struct CausalConvPush *p) { return p->batch * ((p->features + RUN - 1) / RUN); }
-static uint32_t conv_grain(const struct CausalConvPush *p) { return chunk_grain(conv_runs(p), (p->tokens + p->window) * p->window * RUN, 1); }
+static uint32_t conv_grain(const struct CausalConvPush *p) {
+    return chunk_grain(conv_runs(p), (p->tokens + p->window) * p->window * RUN, 1);
+}
 
 // All tokens of a sequence, of the `n` features from `first` on. Inputs go round a ring of the last ones.
 static void conv_run(const Call *call, const struct CausalConvPush *p, uint32_t batch, uint32_t first, uint32_t n) {
@@ -100,7 +102,7 @@ static void conv_run(const Call *call, const struct CausalConvPush *p, uint32_t 
     }
     if (call->spec[HAS_BIAS]) load_run(bias, call->buffer[3], first, n, call->spec[DTYPE_BIAS]);
     int32_t given = call->spec[HAS_COUNTED] ? *(const int32_t *)call->buffer[4] : (int32_t)p->tokens;
-    uint32_t counted = given < 0 ? 0 : given > (int32_t)p->tokens ? p->tokens : (uint32_t)given;
+    uint32_t counted = given<0 ? 0 : given>(int32_t) p->tokens ? p->tokens : (uint32_t)given;
     uint8_t *out = call->buffer[5];
     size_t kept = (size_t)p->batch * p->tokens + (size_t)batch * past;
     for (uint32_t at = 0; at < past + p->tokens; at++) {

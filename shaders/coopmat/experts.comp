@@ -110,8 +110,8 @@ void store_w() {
         uint part = eight % 4, bit = part * 8 * BITS, word = eight / 4 * BITS + bit / 32, scale = eight * 8 / GROUP;
         bool one = bit % 32 + 8 * BITS <= 32;
         uvec2 words = uvec2(words_next[word], one ? 0 : words_next[one ? word : word + 1]);
-        Vec8 w = dequantized(Codes(words, MODE_HAS_SMALL_FLOATS(MODE) ? 0 : shift8(part), scales_next[scale],
-                                   MODE == MODE_AFFINE ? biases_next[scale] : 0));
+        Vec8 w = dequantized(
+            Codes(words, MODE_HAS_SMALL_FLOATS(MODE) ? 0 : shift8(part), scales_next[scale], MODE == MODE_AFFINE ? biases_next[scale] : 0));
         vec4 low = uintBitsToFloat(w.first), high = uintBitsToFloat(w.second);
         tile[(ROWS + gl_LocalInvocationIndex) * STRIDE + eight] =
             uvec4(half_pair(low.xy), half_pair(low.zw), half_pair(high.xy), half_pair(high.zw));
@@ -148,8 +148,7 @@ void store_sums() {
             if (DTYPE_OUT == DTYPE_F16) sum = within_half(sum);
             if (pc.p.n % 4 == 0) store_quad(out_rows, (row * pc.p.n + to) / 4, DTYPE_OUT, sum);
             else
-                for (uint i = 0; i < 4 && to + i < pc.p.n; i++)
-                    store_float(out_rows, row * pc.p.n + to + i, DTYPE_OUT, sum[i]);
+                for (uint i = 0; i < 4 && to + i < pc.p.n; i++) store_float(out_rows, row * pc.p.n + to + i, DTYPE_OUT, sum[i]);
         }
         barrier();
     }

@@ -30,8 +30,8 @@ layout(constant_id = 8) const uint HAS_LENGTHS = 0;
 layout(constant_id = 9) const uint PAGE = 0;
 layout(constant_id = 10) const uint K_BLOCK = 0; // 0: all features of a position lie together
 layout(constant_id = 11) const uint V_BLOCK = 0;
-layout(constant_id = 12) const uint WINDOW = 0; // only without a mask, or with the causal one
-layout(constant_id = 13) const uint GROUP = 1; // query heads that share a kv head
+layout(constant_id = 12) const uint WINDOW = 0;    // only without a mask, or with the causal one
+layout(constant_id = 13) const uint GROUP = 1;     // query heads that share a kv head
 layout(constant_id = 14) const uint HAS_SINKS = 0; // one more score for each head, which has no value
 layout(constant_id = 15) const uint DTYPE_SINKS = DTYPE_F32;
 

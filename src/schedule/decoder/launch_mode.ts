@@ -59,6 +59,8 @@ export interface LaunchQuestion {
   readonly loops: boolean;
   /** Whether the kernels of all layers serve it. */
   readonly fits: boolean;
+  /** Whether one dispatch is known to be slower; default false. */
+  readonly slower?: boolean;
   /** "auto", "try" on devices that are not likely to run all workgroups at once, or a launch mode. */
   readonly mode: "auto" | "try" | LaunchMode;
   /** Whether the device is likely to run all workgroups of a dispatch at the same time. */
@@ -77,10 +79,10 @@ export class LaunchModes {
   }
 
   /** The launch mode of a decoder of the kind `key`; undefined if only a probe can tell, and barriers serve until then. */
-  modeOf({ loops, fits, mode, concurrent }: LaunchQuestion, key: () => string): LaunchMode | undefined {
+  modeOf({ loops, fits, slower = false, mode, concurrent }: LaunchQuestion, key: () => string): LaunchMode | undefined {
     if (!loops || !fits || this.#failed) return "barriers";
     if (mode !== "auto" && mode !== "try") return mode;
-    if (mode === "auto" && !concurrent) return "barriers";
+    if (slower || (mode === "auto" && !concurrent)) return "barriers";
     const state = this.stateOf(key());
     if (state === "works") return "persistent";
     return state === "fails" ? "barriers" : undefined;

@@ -70,6 +70,14 @@ class Memory implements ProbeStore {
 const LOOP: LaunchQuestion = { loops: true, fits: true, mode: "auto", concurrent: true };
 const key = (): string => "a";
 
+Deno.test("one dispatch that is known to be slower is taken on request alone", () => {
+  const modes = new LaunchModes(new Memory());
+  for (const mode of ["auto", "try"] as const) {
+    assertEquals(modes.modeOf({ ...LOOP, slower: true, mode }, key), "barriers");
+  }
+  assertEquals(modes.modeOf({ ...LOOP, slower: true, mode: "persistent" }, key), "persistent");
+});
+
 Deno.test("a probe decides what loops take, once, and keeps it for other processes", async () => {
   for (const [same, mode, answer] of [[true, "persistent", "works"], [false, "barriers", "fails"]] as const) {
     const memory = new Memory();
