@@ -89,6 +89,7 @@ function makeHeads(
       QKV_BIAS: 0,
       PER_SEQUENCE: 0,
       PAGE: 0,
+      ROPE_DIMS: 0,
     },
     push: { seq: m, capacity: m, pages: 0, eps: 1e-6 },
   };

@@ -135,21 +135,33 @@ kernelTest("add_norm() keeps rows within float16, and NaN and infinities as NaN"
 // ---- rope_table -------------------------------------------------------------------------------------------------------
 
 kernelTest("rope_table() holds the turns of every position", (backend) => {
-  for (const [seq, dims, offset, base, scale] of [[5, 8, 0, 1e4, 1], [33, 128, 40000, 1e6, 0.25], [1, 64, 7, 5e5, 1]]) {
+  // The last two: pairs that are not rotated, and the factor of those that are.
+  for (
+    const [seq, dims, offset, base, scale, plain, factor] of [
+      [5, 8, 0, 1e4, 1, 0, 1],
+      [33, 128, 40000, 1e6, 0.25, 0, 1],
+      [1, 64, 7, 5e5, 1, 0, 1],
+      [3, 48, 100, 1e4, 1, 8, 1.25],
+    ]
+  ) {
+    const pairs = dims / 2 + plain;
     for (const scalar of [false, true]) {
       for (const freqs of [undefined, Float32Array.from({ length: dims / 2 }, (_, i) => 1.5 ** i)]) {
-        const out = new Float32Array(seq * dims);
+        const out = new Float32Array(2 * seq * pairs);
+        const start = scalar ? 12345 : offset;
         runKernel(backend, "rope_table", {
           spec: { OFFSET_MODE: scalar ? 1 : 0, HAS_FREQS: freqs ? 1 : 0 },
-          push: { rows: seq, seq, rope_dims: dims, offset: scalar ? 12345 : offset, scale, log2_base: Math.log2(base) },
+          push: { rows: seq, seq, pairs, rope_dims: dims, offset: start, scale, factor, log2_base: Math.log2(base) },
           buffers: { ...(scalar ? { offset: Int32Array.of(offset) } : {}), ...(freqs ? { freqs } : {}), out },
-          items: seq * dims / 2,
+          items: seq * pairs,
         });
         for (let t = 0; t < seq; t++) {
-          for (let i = 0; i < dims / 2; i++) {
-            const angle = (t + offset) * scale * (freqs ? 1 / freqs[i] : base ** (-2 * i / dims));
-            const at = (t * (dims / 2) + i) * 2;
-            const error = Math.hypot(out[at] - Math.cos(angle), out[at + 1] - Math.sin(angle));
+          for (let i = 0; i < pairs; i++) {
+            const turns = i < dims / 2;
+            const angle = turns ? (t + offset) * scale * (freqs ? 1 / freqs[i] : base ** (-2 * i / dims)) : 0;
+            const size = turns ? factor : 1;
+            const at = (t * pairs + i) * 2;
+            const error = Math.hypot(out[at] - size * Math.cos(angle), out[at + 1] - size * Math.sin(angle));
             // The base comes as a logarithm in float32.
             assert(error < 1e-4, `position ${t + offset}, pair ${i} of ${dims}: ${error}`);
           }
@@ -162,7 +174,16 @@ kernelTest("rope_table() holds the turns of every position", (backend) => {
   const out = new Float32Array(positions.length * seq * dims);
   runKernel(backend, "rope_table", {
     spec: { OFFSET_MODE: 2, HAS_FREQS: 0 },
-    push: { rows: positions.length * seq, seq, rope_dims: dims, offset: 12345, scale: 1, log2_base: Math.log2(1e6) },
+    push: {
+      rows: positions.length * seq,
+      seq,
+      pairs: dims / 2,
+      rope_dims: dims,
+      offset: 12345,
+      scale: 1,
+      factor: 1,
+      log2_base: Math.log2(1e6),
+    },
     buffers: { offset: Int32Array.from(positions), out },
     items: positions.length * seq * dims / 2,
   });

@@ -461,7 +461,7 @@ const PRODUCTS: Record<string, ArrayRow> = {
   "gatherQmm": ({ W, line }) => {
     const [codes, scales, biases] = mx.quantize(W, 32, 4).map((part) => mx.expandDims(part, 1));
     const x = mx.cos(line(192)).reshape([3, 1, 64]);
-    return mx.gatherQmm(x, codes, scales, biases, null, [0, 1, 1], true, 32, 4, null, null, { sortedIndices: true });
+    return mx.gatherQmm(x, codes, scales, biases, null, [1, 0, 1], true, 32, 4, null, null, { sortedIndices: false });
   },
   "quantizedMatmul no transpose": ({ F, W, S }) =>
     mx.quantizedMatmul(F.index(S(), S(ALL, 2)), ...mx.quantize(W, 64, 4), false, 64, 4),
