@@ -38,7 +38,7 @@ layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
 #define X_LOADS (ROWS * EIGHTS / WORKERS)
 #define RUN_WORDS (DEPTH / 32 * BITS) // of a column in a step
 #define SCALES (GROUP < DEPTH ? DEPTH / GROUP : 1)
-#define STRIDE (EIGHTS + 1)          // uvec4 from row to row of both factors: one more, so that rows lie in different banks
+#define STRIDE (EIGHTS + 1)          // uvec4 from row to row of both factors: one more, so that rows are in different banks
 #define SUM_STRIDE (COLUMNS / 4 + 1) // and of sums
 
 shared uvec4 tile[(ROWS + COLUMNS) * STRIDE];

@@ -18,7 +18,7 @@ MATRIX_A load_a(uint at, uint stride) {
     return uvec4(tile[first][word], tile[first + 1][word], tile[second][word], tile[second + 1][word]);
 }
 
-// Columns of B lie in shared memory as rows of A do.
+// Shared memory has columns of B as it has rows of A.
 #define LOAD_B LOAD_A
 
 #define STORE_SUM store_sum

@@ -8,7 +8,7 @@ const uint ROPE_DIMS = 0u;
 #include "include/rope_place.glsl"
 #endif
 
-// The residual that this workgroup carries over, if it lies in accumulators.
+// The residual that this workgroup carries over, if accumulators have it.
 void take_carry(uint64_t from, inout Carry c) {
     if (POST_NORM == 0u) load_carry(from, c);
     else [[unroll]]

@@ -56,6 +56,11 @@ function kernelFor(backend: Backend, rows: number, experts: number): typeof KERN
   return able.find((row) => each <= row.rows) ?? able.at(-1);
 }
 
+/** The most tiles of so many rows: each expert has one at most that is not full. */
+function countTiles(rows: number, experts: number, height: number): number {
+  return Math.floor(rows / height) + Math.min(experts, rows);
+}
+
 /** The tiles of lists of experts, by their height: the products of a layer have the same ones. */
 const cut = new WeakMap<Value, Map<number, Value>>();
 
@@ -64,8 +69,7 @@ function tilesOf(l: Lowering, right: Value, rows: number, experts: number, heigh
   cut.set(right, known);
   let tiles = known.get(height);
   if (!tiles) {
-    // Each expert has one tile at most that is not full.
-    const count = Math.floor(rows / height) + Math.min(experts, rows);
+    const count = countTiles(rows, experts, height);
     tiles = l.temporary([count, 2], uint32);
     l.emit("expert_tiles", [l.contiguous(right), tiles], {
       threads: Math.min(CUTTING_THREADS, l.backend.limits.maxThreads),
@@ -78,7 +82,7 @@ function tilesOf(l: Lowering, right: Value, rows: number, experts: number, heigh
   return tiles;
 }
 
-/** Emits the products into `out` (rows, 1, n); false if no kernel serves. `spec` says how codes lie. */
+/** Emits the products into `out` (rows, 1, n); false if no kernel serves. `spec` has the format of codes. */
 export function emitExpertRows(
   l: Lowering,
   { x, codes, scales, biases, left, right, experts, n, k }: ExpertRows,
@@ -91,6 +95,7 @@ export function emitExpertRows(
   if (!l.backend.has("expert_tiles") || rows < MIN_ROWS) return false;
   const choice = kernelFor(l.backend, rows, experts);
   if (!choice) return false;
+  if (countTiles(rows, experts, choice.rows) > l.backend.limits.maxGrid) return false;
   const tiles = tilesOf(l, right, rows, experts, choice.rows);
   const { half, powers } = halfRows(l, x, xRows, k);
   const matrix = [codes, scales, biases].map((v) => v && l.contiguous(v, true));
