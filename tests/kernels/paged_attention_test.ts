@@ -80,7 +80,7 @@ function attend(backend: Backend, c: PagedCase): void {
   const stats = new Float32Array(splits * batch * heads * 2).fill(NaN);
   runKernel(backend, "paged_attention", {
     spec: {
-      THREADS: 64,
+      THREADS: 128,
       HEAD_DIM: dim,
       DTYPE_Q: qDtype.code,
       DTYPE_KV: kvDtype.code,

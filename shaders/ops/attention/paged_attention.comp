@@ -2,11 +2,13 @@
 // paged_attention: out = softmax(scale * q . k) . v of one query of each sequence, over keys and values in pages.
 //
 // A workgroup serves the GROUP query heads that share a key head, over a part of a sequence's positions. It takes THREADS / TEAM
-// pages at a time, each by a team of TEAM threads:
-//   scores    a thread two neighbouring positions: dot products of their keys with all GROUP queries
+// pages at a time, each by a team of TEAM threads, which are SPREAD threads for two positions:
+//   scores    a thread two neighbouring positions: dot products of its share of the features with all GROUP queries. The SPREAD shares
+//             are added through shared memory
 //   softmax   the largest score so far is that of the workgroup, so its threads need not be merged at the end
-//   values    a thread eight features of every fourth position, and of every eighth group of eight
-// All of it is float32. The work is that of reading: a page is read once for all heads.
+//   values    a thread eight features of every position in SHARES, and of every group of eight in BESIDE
+// All of it is float32. The work is that of reading: a page is read once for all heads. Few workgroups wait for memory more than they
+// read, so a thread asks for few values in turn, and for the first ones before it has their weights.
 //
 // Parts have pc.p.part positions. Of SPLITS parts each leaves its outputs in float32, out (split, batch, heads, HEAD_DIM).
 // It also leaves the largest score, in powers of two, and the sum of weights; attention_merge does the rest. A part
@@ -14,7 +16,7 @@
 // WINDOW positions: a part begins with the page of the first of them.
 //
 // Queries begin at multiples of four elements. Pages have the layout of include/kv_address.glsl. Their PAGE positions are an even number, HEAD_DIM a multiple of 32.
-// THREADS is a multiple of PAGE / 2, which is a multiple of 8. Workgroups: (KV_HEADS, SPLITS, batch).
+// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS, SPLITS, batch).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7
@@ -37,27 +39,35 @@ layout(constant_id = 9) const uint WINDOW = 0;
 #include "include/kv_address.glsl"
 #include "include/kv_codes.glsl"
 
-const uint TEAM = PAGE / 2u, TEAMS = THREADS / TEAM, TILE = TEAMS * PAGE;
+const uint SPREAD = 2u; // measured best of 1, 2 and 4
+const uint PAIRS = PAGE / 2u, TEAM = PAIRS * SPREAD, TEAMS = THREADS / TEAM, TILE = TEAMS * PAGE;
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, HEADS = KV_HEADS * GROUP;
-const uint SHARES = 4u;                              // threads of a team that have the same features of other positions
-const uint BESIDE = TEAM / SHARES;                   // groups of eight features at once
-const uint ROUNDS = (EIGHTS + BESIDE - 1u) / BESIDE; // until all features had their turn
-const uint KEYS_AHEAD = 8u, POSITIONS_AHEAD = 4u;    // loads that are on their way
+const uint OWN_FOURS = FOURS / SPREAD;                       // of a thread's keys
+const uint KEYS_AHEAD = OWN_FOURS / ((OWN_FOURS + 7u) / 8u); // loads that are on their way
+const uint BESIDE = EIGHTS <= 8u ? 8u : 16u;                 // groups of eight features at once
+const uint SHARES = TEAM / BESIDE;                           // threads of a team that have the same features of other positions
+const uint ROUNDS = (EIGHTS + BESIDE - 1u) / BESIDE;         // until all features had their turn
+const uint OWN_POSITIONS = PAGE / SHARES;                    // of a thread's values
+const uint POSITIONS_AHEAD = ROUNDS == 1u && OWN_POSITIONS >= 8u ? 8u : 4u;
+const uint PLACES = 4u; // shares that are merged in turns
 const uint MAX_SUBGROUPS = THREADS / 4u;
 const float LOWEST = -1e30;
 
-shared vec4 rows[SHARES * GROUP * FOURS]; // the scaled queries; at the end the outputs, in SHARES parts
+shared vec4 rows[PLACES * GROUP * FOURS]; // the scaled queries; at the end the outputs, in PLACES parts
 shared float weights[TILE * GROUP];
+shared vec2 shares[THREADS * GROUP]; // of scores
 shared float beside[GROUP * MAX_SUBGROUPS];
-
-uint sequence, key_head;
-vec2 scores[GROUP];             // of a thread's two positions
-vec4 sums[GROUP * ROUNDS * 2u]; // of its features
 
 // Two fours of neighbours in memory, in that order.
 struct Raw {
     uvec4 first, second;
 };
+
+uint sequence, key_head;
+uint team, lane;                      // a thread's team, and its number there
+vec2 scores[GROUP];                   // of a thread's two positions
+vec4 sums[GROUP * ROUNDS * 2u];       // of its features
+Raw values[POSITIONS_AHEAD * ROUNDS]; // that are on their way
 
 Raw load_raw(uint64_t at) {
     if (DTYPE_KV == DTYPE_U8) return Raw(uvec4(U32x2s(at).v[0], 0, 0), uvec4(0));
@@ -86,10 +96,11 @@ void load_queries() {
     }
 }
 
-// Scores of two positions from `position` on, of a page.
+// Scores of two positions from `position` on, of a page, by a thread's share of the features.
 void score(uint page, uint position) {
+    uint begin = lane / PAIRS * OWN_FOURS;
     uint64_t keys = key_address(pc.address[1], uvec2(page, position), key_head, 0);
-    [[dont_unroll]] for (uint four = 0; four < FOURS; four += KEYS_AHEAD) {
+    [[dont_unroll]] for (uint four = begin; four < begin + OWN_FOURS; four += KEYS_AHEAD) {
         Raw raw[KEYS_AHEAD];
         [[unroll]] for (uint i = 0; i < KEYS_AHEAD; i++)
             raw[i] = load_raw(keys + (four + i) * (PAGE * 4u * KV_BYTES));
@@ -104,25 +115,30 @@ void score(uint page, uint position) {
     }
 }
 
-// Adds the weighted values of a page. Positions after `last` have no weight: the last one does for them, which is a number.
-void add_values(uint page, uint team, uint last) {
-    uint lane = gl_LocalInvocationID.x % TEAM, own = lane % SHARES, eight = lane / SHARES;
-    [[dont_unroll]] for (uint first = 0; first < PAGE / SHARES; first += POSITIONS_AHEAD) {
-        Raw raw[POSITIONS_AHEAD * ROUNDS];
-        [[unroll]] for (uint i = 0; i < POSITIONS_AHEAD; i++) {
-            uint position = min((first + i) * SHARES + own, last);
-            [[unroll]] for (uint r = 0; r < ROUNDS; r++)
-                raw[i * ROUNDS + r] =
-                    load_raw(value_address(pc.address[2], uvec2(page, position), key_head, min(r * BESIDE + eight, EIGHTS - 1u)));
+// Asks for values of a page, those of a thread's positions from number `first` on. Positions after `last` have no weight: the last one
+// does for them, which is a number.
+void ask_values(uint page, uint first, uint last) {
+    [[unroll]] for (uint i = 0; i < POSITIONS_AHEAD; i++) {
+        uint position = min((first + i) * SHARES + lane % SHARES, last);
+        [[unroll]] for (uint r = 0; r < ROUNDS; r++) {
+            uint eight = min(r * BESIDE + lane / SHARES, EIGHTS - 1u);
+            values[i * ROUNDS + r] = load_raw(value_address(pc.address[2], uvec2(page, position), key_head, eight));
         }
+    }
+}
+
+// Adds the weighted values of a page, the first of which were asked for.
+void add_values(uint page, uint last) {
+    [[dont_unroll]] for (uint first = 0; first < OWN_POSITIONS; first += POSITIONS_AHEAD) {
+        if (first > 0u) ask_values(page, first, last);
         [[unroll]] for (uint i = 0; i < POSITIONS_AHEAD; i++) {
-            uint position = team * PAGE + (first + i) * SHARES + own;
+            uint position = team * PAGE + (first + i) * SHARES + lane % SHARES;
             float weight[GROUP];
             [[unroll]] for (uint g = 0; g < GROUP; g++)
                 weight[g] = weights[position * GROUP + g];
             [[unroll]] for (uint r = 0; r < ROUNDS; r++) {
                 vec4 a, b;
-                take(raw[i * ROUNDS + r], a, b);
+                take(values[i * ROUNDS + r], a, b);
                 [[unroll]] for (uint g = 0; g < GROUP; g++) {
                     sums[(g * ROUNDS + r) * 2u] += weight[g] * a;
                     sums[(g * ROUNDS + r) * 2u + 1u] += weight[g] * b;
@@ -132,22 +148,34 @@ void add_values(uint page, uint team, uint last) {
     }
 }
 
+// Adds the shares of a thread's scores.
+void add_shares() {
+    [[unroll]] for (uint g = 0; g < GROUP; g++)
+        shares[gl_LocalInvocationID.x * GROUP + g] = scores[g];
+    barrier();
+    [[unroll]] for (uint g = 0; g < GROUP; g++) {
+        scores[g] = vec2(0.0);
+        [[unroll]] for (uint i = 0; i < SPREAD; i++)
+            scores[g] += shares[(team * TEAM + i * PAIRS + lane % PAIRS) * GROUP + g];
+    }
+}
+
 void store_stats(uint group, float most, float sum) {
     uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.z + sequence) * HEADS + key_head * GROUP + group;
     Quads(pc.address[6]).v[row] = floatBitsToUint(vec2(most, sum));
 }
 
-// The sums of all teams; threads that share features have places of their own.
+// The sums of all teams; threads that share features have PLACES places, which they take in turns.
 void merge() {
-    uint lane = gl_LocalInvocationID.x % TEAM, own = lane % SHARES, eight = lane / SHARES;
-    for (uint team = 0; team < TEAMS; team++) {
+    uint share = lane % SHARES, eight = lane / SHARES;
+    [[dont_unroll]] for (uint turn = 0; turn < TEAMS * (SHARES / PLACES); turn++) {
         barrier();
-        if (gl_LocalInvocationID.x / TEAM != team) continue;
+        if (team * (SHARES / PLACES) + share / PLACES != turn) continue;
         [[unroll]] for (uint i = 0; i < GROUP * ROUNDS * 2u; i++) {
             uint to = i / 2u % ROUNDS * BESIDE + eight;
             if (to >= EIGHTS) continue;
-            uint at = (own * GROUP + i / (ROUNDS * 2u)) * FOURS + to * 2u + i % 2u;
-            rows[at] = team == 0u ? sums[i] : rows[at] + sums[i];
+            uint at = (share % PLACES * GROUP + i / (ROUNDS * 2u)) * FOURS + to * 2u + i % 2u;
+            rows[at] = turn == 0u ? sums[i] : rows[at] + sums[i];
         }
     }
     barrier();
@@ -173,7 +201,9 @@ void main() {
     }
     load_queries();
     barrier();
-    uint team = gl_LocalInvocationID.x / TEAM, pair = gl_LocalInvocationID.x % TEAM * 2u;
+    team = gl_LocalInvocationID.x / TEAM;
+    lane = gl_LocalInvocationID.x % TEAM;
+    uint pair = lane % PAIRS * 2u;
     [[unroll]] for (uint i = 0; i < GROUP * ROUNDS * 2u; i++)
         sums[i] = vec4(0.0);
     float most[GROUP], mass[GROUP];
@@ -184,10 +214,15 @@ void main() {
     [[dont_unroll]] for (uint tile = begin; tile < end; tile += TILE) {
         uint first = tile + team * PAGE;
         bool there = first < end;
-        uint page = there ? kv_page(sequence, first) : 0u;
+        uint page = kv_page(sequence, first);
         [[unroll]] for (uint g = 0; g < GROUP; g++)
             scores[g] = vec2(0.0);
-        if (there) score(page, pair);
+        uint last = min(PAGE, end - first) - 1u;
+        if (there) {
+            score(page, pair);
+            ask_values(page, 0, last);
+        }
+        add_shares();
         bvec2 seen = bvec2(first + pair < end, first + pair + 1u < end);
         if (WINDOW != 0u) seen = bvec2(seen.x && first + pair >= seen_from, seen.y && first + pair + 1u >= seen_from);
         [[unroll]] for (uint g = 0; g < GROUP; g++) {
@@ -202,14 +237,16 @@ void main() {
             float shrink = exp2(most[g] - now);
             vec2 weight = mix(vec2(0.0), exp2(scores[g] - now), seen);
             most[g] = now;
-            mass[g] = mass[g] * shrink + (weight.x + weight.y);
-            weights[(team * PAGE + pair) * GROUP + g] = weight.x;
-            weights[(team * PAGE + pair + 1u) * GROUP + g] = weight.y;
+            mass[g] = mass[g] * shrink + (lane < PAIRS ? weight.x + weight.y : 0.0);
+            if (lane < PAIRS) {
+                weights[(team * PAGE + pair) * GROUP + g] = weight.x;
+                weights[(team * PAGE + pair + 1u) * GROUP + g] = weight.y;
+            }
             [[unroll]] for (uint i = 0; i < ROUNDS * 2u; i++)
                 sums[g * ROUNDS * 2u + i] *= shrink;
         }
         barrier();
-        if (there) add_values(page, team, min(PAGE, end - first) - 1u);
+        if (there) add_values(page, last);
     }
     [[unroll]] for (uint g = 0; g < GROUP; g++) {
         float sum = subgroupAdd(mass[g]);
@@ -223,7 +260,7 @@ void main() {
     [[dont_unroll]] for (uint i = gl_LocalInvocationID.x; i < GROUP * FOURS; i += THREADS) {
         float sum = mass_of(i / FOURS);
         vec4 out_four = rows[i];
-        [[unroll]] for (uint share = 1; share < SHARES; share++)
+        [[unroll]] for (uint share = 1; share < PLACES; share++)
             out_four += rows[share * GROUP * FOURS + i];
         store_quad(pc.address[5], row * FOURS + i, DTYPE_OUT, sum == 0.0 ? vec4(0.0) : out_four / sum);
     }

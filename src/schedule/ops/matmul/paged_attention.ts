@@ -16,16 +16,17 @@ import { tuningOf } from "../../tuning/choose.ts";
 import { FLOATS } from "./coopmat.ts";
 import { mergeParts } from "./coopmat_attention.ts";
 
-const THREADS = 64;
+const THREADS = 128;
 /** Most query heads of a key head, whose sums a thread has in registers. */
 const MAX_GROUP = 8;
 const MAX_DIM = 256;
-/** Threads that have the same features of other positions: SHARES of the kernel. */
-const SHARES = 4;
+/** Threads for two positions, and places in which outputs are merged: SPREAD and PLACES of the kernel. */
+const SPREAD = 2;
+const PLACES = 4;
 
-/** Bytes of shared memory that a workgroup takes for queries, weights and what its subgroups tell each other. */
+/** Bytes of shared memory that a workgroup takes for queries, weights, shares of scores and the largest of subgroups. */
 function sharedBytes(group: number, dim: number): number {
-  return group * (SHARES * dim + 2 * THREADS + THREADS / 4) * 4;
+  return group * (PLACES * dim + 2 * THREADS / SPREAD + 2 * THREADS + THREADS / 4) * 4;
 }
 
 /** Whether positions are in pages as decoding has them, `block` features together, each run of them at a multiple of its bytes. */
@@ -50,7 +51,7 @@ function isSupported(backend: Backend, q: Value, keys: Value, values: Value, len
   }
   const [one, other] = [keys.pages!, values.pages!];
   return one.table.slot === other.table.slot && one.table.offset === other.table.offset &&
-    THREADS % (one.size / 2) === 0;
+    THREADS % (SPREAD * one.size / 2) === 0 && one.size % 16 === 0;
 }
 
 /** Positions of a part: enough workgroups to fill the device although sequences have unlike lengths. A power of two. */
