@@ -8,7 +8,7 @@
 //   softmax   the largest score so far is that of the workgroup, so its threads need not be merged at the end
 //   values    a thread eight features of every position in SHARES, and of every group of eight in BESIDE
 // All of it is float32. The work is that of reading: a page is read once for all heads. Few workgroups wait for memory more than they
-// read, so a thread asks for few values in turn, and for the first ones before it has their weights.
+// read. So a thread asks for its first values before it has their weights.
 //
 // Parts have pc.p.part positions. Of SPLITS parts each leaves its outputs in float32, out (split, batch, heads, HEAD_DIM).
 // It also leaves the largest score, in powers of two, and the sum of weights; attention_merge does the rest. A part

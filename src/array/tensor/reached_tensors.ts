@@ -42,9 +42,19 @@ export class ReachedTensors {
   }
 }
 
+/**
+ * Whether a part holds what it held. A model has hundreds of parts, so no list of their values is made. Properties of a prototype that can
+ * be enumerated count as a change, which only costs another walk.
+ */
 function isUnchanged({ part, held }: Visited): boolean {
-  const parts = valuesIn(part);
-  if (parts.length !== held.length) return false;
-  for (let i = 0; i < held.length; i++) if (parts[i] !== held[i]) return false;
-  return true;
+  let at = 0;
+  if (Array.isArray(part) || part instanceof Map || part instanceof Set) {
+    for (const value of valuesIn(part)) if (at === held.length || value !== held[at++]) return false;
+    return at === held.length;
+  }
+  const values = part as Readonly<Record<string, unknown>>;
+  for (const key in values) {
+    if (at === held.length || values[key] !== held[at++]) return false;
+  }
+  return at === held.length;
 }

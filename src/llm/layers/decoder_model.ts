@@ -39,6 +39,8 @@ export class DecoderModel extends Module implements DecodingModel {
   readonly #traces: TracedSteps;
   #device: DeviceFacts | undefined;
   readonly #reached = new ReachedTensors(this);
+  /** What caches depend on, for these parameters. */
+  #cacheFacts: { readonly of: readonly Tensor[]; readonly model: CachedModel } | undefined;
 
   /** Takes all tensors from `weights`, which the model owns from now on. A draft head is part of it if `drafts`. */
   constructor(
@@ -155,10 +157,14 @@ export class DecoderModel extends Module implements DecodingModel {
     return poolSizes(this.#cached);
   }
 
-  /** What caches depend on. */
+  /** What caches depend on, found anew where the parameters changed. */
   get #cached(): CachedModel {
-    const device = deviceOf(this.#tensors.slice(0, 1)); // one tells for all
-    return { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
+    const tensors = this.#tensors;
+    if (this.#cacheFacts?.of === tensors) return this.#cacheFacts.model;
+    const device = deviceOf(tensors.slice(0, 1)); // one tells for all
+    const model = { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
+    this.#cacheFacts = { of: tensors, model };
+    return model;
   }
 
   /** Frees the weights: those that were loaded, and those that took their places. */
