@@ -106,7 +106,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
   { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
-  { files: /^tests\/llm\/decode\/gemv_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
+  { files: /^tests\/llm\/decode\/(gemv|expert)_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
   {
     files: /^tests\/llm\/(generation\/batch_generate|speculation\/speculation)_test/,
     cpu: "gate",

@@ -5,8 +5,11 @@
 //   attention  (key/value head, part of the positions): norms of heads, rope, softmax and values of that part
 //   merge      the parts of attention, if there are more than two
 //   o          rows of the output projection, added to the residual
+//   router     norm, a score of each expert; where a layer has experts
 //   gate_up    norm, rows of gate and up, activation(gate) * up
 //   down       rows of the down projection, added to the residual
+//
+// With experts, gate and up are the rows of those that a token chose (experts.glsl), and down has rows of each of them.
 //
 // They are for shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches.
 // 16 lanes read 16 bytes each of a row, RUN rows one after the other, and keep their sums in registers. The bytes that one lane
@@ -20,7 +23,7 @@
 #include "decode/decode.glsl"
 #include "decode/features.glsl"
 
-layout(constant_id = 18) const uint PHASES = 63u;
+layout(constant_id = 18) const uint PHASES = 127u;
 layout(constant_id = 19) const uint GRID = 128u;  // workgroups of a sequence
 layout(constant_id = 20) const uint PARTS = 2u;   // of the positions of a key/value head
 layout(constant_id = 21) const uint QKV_RUN = 8u; // rows that a lane makes at once
@@ -28,16 +31,21 @@ layout(constant_id = 22) const uint O_RUN = 8u;
 layout(constant_id = 23) const uint GATE_UP_RUN = 8u;
 layout(constant_id = 24) const uint DOWN_RUN = 8u;
 
-const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u;
-const bool ALL_PHASES = PHASES == 63u;
+const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u, PHASE_ROUTER = 64u;
+const bool ALL_PHASES = PHASES == 127u;
 
 // Rows of a workgroup.
-const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = HIDDEN / GRID, GATE_UP_ROWS = 2u * INTERMEDIATE / GRID, DOWN_ROWS = HIDDEN / GRID;
+const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = HIDDEN / GRID, GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
 
 #ifndef OWN_INVOCATION
 uint workgroup() { return gl_WorkGroupID.x; }
 #endif
 uint thread_lane() { return lane() & 15u; } // among those of a row
+
+#include "experts.glsl"
+
+// Those of down: with experts as many of each.
+const uint DOWN_ROWS = CHOSEN * O_ROWS;
 
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
@@ -174,9 +182,9 @@ Chunk chunk_get(uint chunk) {
 
 #include "decode/chunk_dot.glsl"
 
-// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in. Zeros follow the
-// last feature.
-Eights eights_get(uint place, const uint depth) {
+// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in. Features begin at chunk
+// `first`. Zeros follow the last one.
+Eights eights_get(uint first, uint place, const uint depth) {
     Eights e;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
         uint eight = (place & ~15u) * 4u + i * 16u + thread_lane();
@@ -184,8 +192,8 @@ Eights eights_get(uint place, const uint depth) {
         e.x[i] = uvec4(0);
         e.scales[i] = 0.0;
         if (is_there) {
-            e.x[i] = vector[eight];
-            e.scales[i] = vector_scale[eight / 4u].x;
+            e.x[i] = vector[4u * first + eight];
+            e.scales[i] = vector_scale[first + eight / 4u].x;
         }
     }
     return e;
@@ -213,8 +221,9 @@ const uint TOGETHER = SUBGROUP < 16u ? SUBGROUP : 16u, PIECES = 16u / TOGETHER;
 const uint MAX_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 #define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
-const uint MAX_SUMS = MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
-                          MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+const uint ROUTER_SUMS = EXPERTS == 0u ? 0u : SUMS_OF_TEAM(HIDDEN, ROUTER_ROWS, ROUTER_RUN);
+const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), ROUTER_SUMS),
+                          MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(EXPERT_SIZE, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
 #define LANE_BYTES(bits) ((bits) == 16u ? 16u : (bits) * 4u) // from a lane's codes to those of the next
@@ -267,6 +276,7 @@ uint qkv_matrix(uint run) {
     uint row = workgroup() * ROWS + run * RUN;
     return row < ALL_Q ? 0u : row < ALL_Q + ALL_KV ? 1u : 2u;
 }
+uint qkv_first(uint run) { return 0u; }
 uint64_t qkv_scales_biases() { return ADDRESS(QKV_SCALES_BIASES); }
 #include "product.glsl"
 
@@ -280,7 +290,22 @@ void o_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     at = scales_at = workgroup() * ROWS + row;
 }
 uint o_matrix(uint run) { return 0u; }
+uint o_first(uint run) { return 0u; }
 uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
+#include "product.glsl"
+
+#define PRODUCT router
+#define PRODUCT_FORMAT ROUTER_FORMAT
+#define DEPTH HIDDEN
+#define ROWS ROUTER_ROWS
+#define RUN ROUTER_RUN
+void router_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
+    codes = ADDRESS(ROUTER);
+    at = scales_at = workgroup() * ROWS + row;
+}
+uint router_matrix(uint run) { return 0u; }
+uint router_first(uint run) { return 0u; }
+uint64_t router_scales_biases() { return ADDRESS(ROUTER_SCALES_BIASES); }
 #include "product.glsl"
 
 #define PRODUCT gate_up
@@ -291,22 +316,26 @@ uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
 void gate_up_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     bool is_gate = row < ROWS / 2u;
     codes = is_gate ? ADDRESS(GATE) : ADDRESS(UP);
-    at = workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u);
-    scales_at = at + (is_gate ? 0u : INTERMEDIATE);
+    at = stacked(workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u), EXPERT_SIZE);
+    scales_at = at + (is_gate ? 0u : STACKED * EXPERT_SIZE);
 }
 uint gate_up_matrix(uint run) { return run * RUN < ROWS / 2u ? 0u : 1u; }
+uint gate_up_first(uint run) { return 0u; }
 uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
 #include "product.glsl"
 
 #define PRODUCT down
 #define PRODUCT_FORMAT DOWN_FORMAT
-#define DEPTH INTERMEDIATE
+#define DEPTH EXPERT_SIZE
 #define ROWS DOWN_ROWS
 #define RUN DOWN_RUN
 void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(DOWN);
-    at = scales_at = workgroup() * ROWS + row;
+    at = workgroup() * O_ROWS + row;
+    if (EXPERTS != 0u) at = stacked(row / O_ROWS * HIDDEN + workgroup() * O_ROWS + row % O_ROWS, HIDDEN);
+    scales_at = at;
 }
 uint down_matrix(uint run) { return 0u; }
+uint down_first(uint run) { return EXPERTS == 0u ? 0u : min(run * RUN / O_ROWS, CHOSEN - 1u) * (EXPERT_SIZE / 32u); }
 uint64_t down_scales_biases() { return ADDRESS(DOWN_SCALES_BIASES); }
 #include "product.glsl"

@@ -14,13 +14,17 @@ const uint STATE = 0u, STATUS = 1u, PAGES = 2u, TABLE = 3u;
 
 // Columns of the table.
 const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u, VALUES = 6u, O = 7u, O_SCALES_BIASES = 8u, GATE = 9u,
-           UP = 10u, GATE_UP_SCALES_BIASES = 11u, DOWN = 12u, DOWN_SCALES_BIASES = 13u, COLUMNS = 14u;
+           UP = 10u, GATE_UP_SCALES_BIASES = 11u, DOWN = 12u, DOWN_SCALES_BIASES = 13u, ROUTER = 14u, ROUTER_SCALES_BIASES = 15u,
+           TABLE_COLUMNS = 16u;
 
+layout(constant_id = 25) const uint EXPERTS = 0u; // of a layer, see experts.glsl
+
+const uint COLUMNS = EXPERTS == 0u ? ROUTER : TABLE_COLUMNS; // that layers need
 #define LAYER layer
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
 uint layer;
 
-layout(constant_id = 31) const uint LAYERS = 64u; // rows of the table at most
+layout(constant_id = 36) const uint LAYERS = 64u; // rows of the table at most
 shared uvec2 addresses[LAYERS * COLUMNS];
 
 // Which thread this is, and which workgroup, as compilers know them for one layer only. Otherwise compilers would
@@ -32,9 +36,9 @@ uint workgroup() { return own_workgroup; }
 void look_again();
 
 #include "gemv.glsl"
-layout(constant_id = 25) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+layout(constant_id = 30) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
-#define KINDS_ID 26
+#define KINDS_ID 31
 #include "decode/ropes.glsl"
 #include "attention.glsl"
 #include "phases.glsl"
@@ -52,7 +56,8 @@ void main() {
     own_workgroup = gl_WorkGroupID.x;
     if (thread() == 0u) nothing = 0u;
     if (thread() == 0u) failed = Shared1(pc.address[STATUS]).v[0] != 0u;
-    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS)
+        addresses[i] = Weights2(pc.address[TABLE]).v[i / COLUMNS * TABLE_COLUMNS + i % COLUMNS];
     barrier();
     if (failed) return;
     the_position = U32s(state_position()).v[0];

@@ -7,13 +7,15 @@
 #define PUSH DecodeCachePush
 
 const uint STATE = 0u, NORMS = 1u, KEYS = 6u, VALUES = 7u, PAGES = 8u;
-const uint Q = 2u, K = 3u, V = 4u, O = 2u, GATE = 2u, UP = 3u, DOWN = 2u;
-const uint QKV_SCALES_BIASES = 5u, O_SCALES_BIASES = 5u, GATE_UP_SCALES_BIASES = 5u, DOWN_SCALES_BIASES = 5u;
+const uint Q = 2u, K = 3u, V = 4u, O = 2u, GATE = 2u, UP = 3u, DOWN = 2u, ROUTER = 2u;
+const uint QKV_SCALES_BIASES = 5u, O_SCALES_BIASES = 5u, GATE_UP_SCALES_BIASES = 5u, DOWN_SCALES_BIASES = 5u, ROUTER_SCALES_BIASES = 5u;
+
+layout(constant_id = 25) const uint EXPERTS = 0u; // of a layer, see experts.glsl
 
 #include "gemv.glsl"
-layout(constant_id = 25) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
+layout(constant_id = 30) const uint PAGE = 0; // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]
-#define KINDS_ID 26
+#define KINDS_ID 31
 #include "decode/ropes.glsl"
 #include "attention.glsl"
 #include "phases.glsl"

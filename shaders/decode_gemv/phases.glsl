@@ -49,20 +49,39 @@ void o_phase() {
     add_to_residual(AT_AFTER, owns() ? o_sum(thread()) : 0.0);
 }
 
+// Experts may be fewer than workgroups.
+bool routes() { return workgroup() * ROUTER_ROWS < EXPERTS; }
+
+void router_phase() {
+    norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM, ROUTER_FORMAT);
+    router_multiply();
+    float scale = norm_scale();
+    if (thread() < ROUTER_ROWS)
+        word_store(AT_SCORES + (workgroup() * ROUTER_ROWS + thread()) * 4u, router_sum(thread()) * scale, tag_of(LAYER));
+}
+
 void gate_up_phase() {
     norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM, GATE_UP_FORMAT);
     gate_up_multiply();
     float scale = norm_scale();
     if (thread() < GATE_UP_ROWS / 2u) {
+        uint at = workgroup() * (GATE_UP_ROWS / 2u) + thread();
         float gate = gate_up_sum(thread()) * scale, up = gate_up_sum(GATE_UP_ROWS / 2u + thread()) * scale;
-        word_store(AT_GATED + (workgroup() * (GATE_UP_ROWS / 2u) + thread()) * 4u, activation(gate, ACTIVATION) * up, tag_of(LAYER));
+        float x = activation(gate, ACTIVATION) * up;
+        if (EXPERTS != 0u) x *= expert_weight(at / EXPERT_SIZE);
+        word_store(AT_GATED + at * 4u, x, tag_of(LAYER));
     }
 }
 
 void down_phase() {
     gated_values(AT_GATED, tag_of(LAYER));
     down_multiply();
-    add_to_residual(AT_RESIDUAL, owns() ? down_sum(thread()) : 0.0);
+    float x = 0.0;
+    if (owns()) {
+        x = down_sum(thread());
+        for (uint slot = 1u; slot < CHOSEN; slot++) x += down_sum(slot * O_ROWS + thread());
+    }
+    add_to_residual(AT_RESIDUAL, x);
 }
 
 #ifdef POLL
@@ -80,6 +99,13 @@ void all_phases() {
             barrier();
         }
         o_phase();
+        if (EXPERTS != 0u) {
+            if (routes()) {
+                router_ahead();
+                router_phase();
+            }
+            choose();
+        }
         gate_up_ahead();
         gate_up_phase();
         down_ahead();
@@ -103,10 +129,16 @@ void one_phase() {
         o_ahead();
         take_carried(AT_RESIDUAL);
         o_phase();
+    } else if (PHASES == PHASE_ROUTER) {
+        if (!routes()) return;
+        router_ahead();
+        router_phase();
     } else if (PHASES == PHASE_GATE_UP) {
+        if (EXPERTS != 0u) choose();
         gate_up_ahead();
         gate_up_phase();
     } else {
+        if (EXPERTS != 0u) choose();
         down_ahead();
         take_carried(AT_AFTER);
         down_phase();

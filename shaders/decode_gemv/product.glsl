@@ -2,7 +2,8 @@
 // its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of
 // them a team makes at once, which divides ROWS. DEPTH is a multiple of 128. In the last step some lanes may have nothing. They read what
 // the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
-// and its place among the scales and biases, PRODUCT_matrix() the number of a run's matrix.
+// and its place among the scales and biases. PRODUCT_matrix() gives the number of a run's matrix, and PRODUCT_first() the first chunk
+// of what the run multiplies.
 //
 // Lanes exchange values only where all lanes of a workgroup do. If a condition on the thread guards an exchange,
 // NVIDIA's compiler makes some 25 instructions of it.
@@ -103,7 +104,8 @@ void OWN(multiply)() {
             sum[i] = before[i] = 0.0;
         uint units = each > flight ? each + (pc.p.capacity >> 31) : each; // + 0: compilers unroll loops of a length that they know
         uint place = (steps - turn) * 16u + thread_lane();
-        uint run = (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * each / steps, matrix = OWN(matrix)(run);
+        uint run = (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * each / steps;
+        uint matrix = OWN(matrix)(run), values = OWN(first)(run);
         for (uint first = 0; first < units; first += flight) {
             [[unroll]] for (uint slot = 0; slot < flight; slot++) {
                 uint unit = first + slot;
@@ -118,16 +120,17 @@ void OWN(multiply)() {
                     if (turned) {
                         place -= steps * 16u;
                         matrix = OWN(matrix)(run + 1u);
+                        values = OWN(first)(run + 1u);
                     }
                 }
                 if (OWN_BITS == 16u) {
-                    Eights e = eights_get(place, DEPTH);
+                    Eights e = eights_get(values, place, DEPTH);
                     [[unroll]] for (uint i = 0; i < RUN; i++) {
                         uint at = 2u * (slot * RUN + i) % 8u;
                         sum[i] += dense_dot(ring[at], ring[at + 1u], e);
                     }
                 } else {
-                    Chunk c = chunk_get(DEPTH % 512u == 0u ? place : min(place, DEPTH / 32u - 1u));
+                    Chunk c = chunk_get(values + (DEPTH % 512u == 0u ? place : min(place, DEPTH / 32u - 1u)));
                     if (DEPTH % 512u != 0u && place >= DEPTH / 32u) c.scale = c.sum = 0.0;
                     [[unroll]] for (uint i = 0; i < RUN; i++)
                         sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c, PRODUCT_FORMAT, matrix);

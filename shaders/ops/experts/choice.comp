@@ -10,6 +10,7 @@
 #define PUSH ExpertChoicePush
 #include "include/common.glsl"
 #include "include/math/math.h"
+#include "include/score_key.glsl"
 
 layout(constant_id = 1) const uint DTYPE = DTYPE_F32;
 layout(constant_id = 2) const uint DTYPE_BIAS = DTYPE_F32;
@@ -23,14 +24,6 @@ shared uint places[MAX_EXPERTS];
 shared float scores[MAX_EXPERTS]; // and then weights
 shared float group_sums[MAX_EXPERT_GROUPS];
 shared bool closed[MAX_EXPERT_GROUPS];
-
-// Unsigned integers in the order of floats; both zeros are one, and NaN is below all.
-uint key_of(float x) {
-    uint u = floatBitsToUint(x), magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return 0;
-    if (magnitude == 0u) u = 0u;
-    return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
-}
 
 float biased(uint expert) {
     float x = scores[expert];

@@ -8,7 +8,7 @@ import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import { type Dtype, float32 } from "../../array/mod.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
-import { attentionOf, type DecoderConfig } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig, type ExpertsConfig } from "../config/decoder.ts";
 import { kindOf, layerStates } from "../config/layer_kinds.ts";
 import { CODED_FEATURES } from "../../graph/kv_codes.ts";
 import { checkOptions } from "../../graph/options.ts";
@@ -176,7 +176,6 @@ const UNFUSED = [
   "sinks",
   "layerKinds",
   "outputGate",
-  "experts",
   "expertsBeside",
   "valueNorm",
   "intermediateSizes",
@@ -184,6 +183,15 @@ const UNFUSED = [
   "layerScalars",
   "latent",
 ] as const satisfies readonly (keyof DecoderConfig)[];
+
+/** Fields of experts that they do not compute. */
+const UNFUSED_EXPERTS = [
+  "sigmoid",
+  "sharedSize",
+  "layers",
+  "biases",
+  "gate",
+] as const satisfies readonly (keyof ExpertsConfig)[];
 
 /** Different positions and windows of layers that fused steps compute. */
 const FUSED_KINDS = 2;
@@ -193,6 +201,7 @@ function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
   const kinds = new Set(layerAttention.map(({ window, rope }) => JSON.stringify([window, rope])));
   return !UNFUSED.some((name) => config[name]) && config.norms !== "post" && kinds.size <= FUSED_KINDS &&
+    !UNFUSED_EXPERTS.some((name) => config.experts?.[name]) &&
     layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
       (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
     );
@@ -202,8 +211,10 @@ function isFused(config: DecoderConfig): boolean {
 function layoutOf({ config, device, formats }: CachedModel): KvLayout | undefined {
   const { qkNorm, qkvBias, activation, headDim, ropeDims = headDim } = config;
   if (formats === undefined || !isFused(config)) return undefined;
-  const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
+  const { hiddenSize: hidden, heads, kvHeads, experts } = config;
+  const intermediate = experts ? experts.chosen * experts.size : config.intermediateSize;
   return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim }, {
+    ...(experts && { experts: { count: experts.count, chosen: experts.chosen, among: experts.among } }),
     headNorm: qkNorm,
     postNorm: config.norms === "both",
     normOffset: config.normOffset ?? 0,

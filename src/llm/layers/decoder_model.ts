@@ -25,6 +25,7 @@ import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
+import { SwitchLinear } from "./switch_linear.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
 export class DecoderModel extends Module implements DecodingModel {
@@ -175,6 +176,11 @@ export class DecoderModel extends Module implements DecodingModel {
   }
 }
 
+/** Whether a module has a dense matrix, or a stack of them, and no other array that kernels would not read. */
+function isDense(part: unknown): part is Linear | Embedding | SwitchLinear {
+  return part instanceof Linear || part instanceof Embedding || (part instanceof SwitchLinear && part.bias === undefined);
+}
+
 /**
  * The formats that the matrices of a model have: affine or symmetric codes, or dense ones of 16 bits. Undefined if some have others, or if
  * modules other than norms and positions have further arrays.
@@ -184,7 +190,7 @@ function formatsOf(model: DecoderModel): readonly CodeFormat[] | undefined {
   let others = false;
   const visit = (part: unknown): void => {
     if (part instanceof QuantizedMatrix && CODE_MODES[part.mode].floatScales) formats.push(part);
-    else if ((part instanceof Linear || part instanceof Embedding) && isHalf(part.weight.dtype)) formats.push(DENSE);
+    else if (isDense(part) && isHalf(part.weight.dtype)) formats.push(DENSE);
     else if (part instanceof mx.Tensor) others = true;
     else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
       Object.values(part).forEach(visit);

@@ -10,7 +10,7 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { pageConstant, placePush } from "./kv_place.ts";
-import { type DecoderFormats, endFormatWord, type LayerFormats, layerFormatWord } from "./formats.ts";
+import { type DecoderFormats, endFormatWord, type LayerFormats, layerFormatWord, routerFormatWord } from "./formats.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import {
   ACTIVATIONS,
@@ -105,7 +105,7 @@ export interface LayerRun {
 
 /** The layers of a decoder in runs of the same formats, which are constants of kernels. */
 export function runsOfFormats(layers: DecoderFormats): readonly LayerRun[] {
-  const words = layers.map(({ formats }) => layerFormatWord(formats));
+  const words = layers.map(({ formats }) => `${layerFormatWord(formats)} ${routerFormatWord(formats)}`);
   const starts = words.flatMap((word, i) => word === words[i - 1] ? [] : [i]);
   return starts.map((first, i) => ({ first, count: (starts[i + 1] ?? words.length) - first }));
 }

@@ -38,6 +38,7 @@ import {
   hasPlainNorms,
   headTokensOf,
   MAX_SEQUENCES,
+  OTHER_EXPERTS,
   OTHER_NORMS,
   tokensOf,
 } from "./spec.ts";
@@ -110,6 +111,7 @@ export function batchedUnsupportedReason(
   return firstReason([
     [options.batched !== "off", "they are switched off"],
     [hasPlainNorms(d.features), `there are ${OTHER_NORMS}`],
+    [!d.features.experts, `there are ${OTHER_EXPERTS}`],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, d, mode), `${what} are faster that way`],
     [

@@ -20,20 +20,24 @@ import {
   tableOfPages,
 } from "./emission.ts";
 import { capacityOf } from "./kv_place.ts";
-import { type DecoderFormats, isDenseDecoder, layerFormatWord } from "./formats.ts";
+import { type DecoderFormats, isDenseDecoder, layerFormatWord, routerFormatWord } from "./formats.ts";
 import {
+  type DecoderFeatures,
   type DecoderSizes,
   type DecoderSpec,
+  type ExpertFeatures,
+  expertSizeOf,
   hasPlainNorms,
   LANES,
   type NormFeatures,
   OTHER_NORMS,
   sequencesOf,
 } from "./spec.ts";
-import { MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
+import { type GemvShape, MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
 import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
-import { firstReason } from "../plan/requirements.ts";
+import { firstReason, type Requirement } from "../plan/requirements.ts";
+import type { Matrix } from "../plan/pattern.ts";
 import { rowsIn, type Value } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import type { PerLaunchMode } from "../tuning/tuning.ts";
@@ -54,10 +58,14 @@ const MAX_HEADS = 8;
 const MIN_SUBGROUP = 4;
 /** Bytes of a layer in the table of addresses in the kernel of all layers. */
 const TABLE_BYTES = 14 * 8;
+/** Those of its router. */
+const ROUTER_BYTES = 2 * 8;
+/** Bytes of a stack of matrices, which has offsets of 32 bits. */
+const MAX_STACK_BYTES = 2 ** 32;
 /** Bits of the phases, in the order in which a layer has them. */
-const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, gateUp: 16, down: 32 } as const;
+const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, router: 64, gateUp: 16, down: 32 } as const;
 type GemvPhase = keyof typeof PHASES;
-const ALL_PHASES = 63;
+const ALL_PHASES = 127;
 
 function subgroupOf({ limits }: Backend): number {
   return Math.min(LANES, limits.subgroup);
@@ -68,14 +76,23 @@ function gridOf(backend: Backend): number {
   return tuningOf(backend).decode.gemvWorkgroups;
 }
 
+/** Bytes of shared memory in which experts are chosen: scores, keys of 16 experts at a time, and what was chosen. */
+function choiceBytes({ count, chosen }: ExpertFeatures): number {
+  return 4 * count + 4 * 16 * Math.ceil(count / 16) + 8 * chosen;
+}
+
+/** The same of decoders without experts. */
+const NO_CHOICE_BYTES = 4 + 16 + 8;
+
 /** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
 function sharedBytes(
   backend: Backend,
-  s: DecoderSizes,
+  shape: GemvShape,
   formats: DecoderFormats,
   layers: number,
   unroll: number = 1,
 ): number {
+  const { sizes: s, features: { experts } } = shape;
   const subgroup = subgroupOf(backend);
   const grid = gridOf(backend);
   const heads = s.heads / s.kvHeads;
@@ -83,23 +100,25 @@ function sharedBytes(
   const tile = TILE * unroll;
   const own = (heads + 2) * s.headDim;
   const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
-  const products = Object.entries(productsOf(s, grid));
+  const products = Object.entries(productsOf(shape, grid));
   const sums = runsOfFormats(formats).flatMap(({ first }) => {
-    const runs = runsOf(s, formats[first].formats, grid);
+    const runs = runsOf(shape, formats[first].formats, grid);
     return products.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs]));
   });
   const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
   const squares = 4 * THREADS / subgroup;
-  return vector + left + 8 * heads * tile / subgroup + exchange + squares +
-    (layers > 0 ? layers * TABLE_BYTES + 16 : 0);
+  const choice = experts ? choiceBytes(experts) : NO_CHOICE_BYTES;
+  const row = TABLE_BYTES + (experts ? ROUTER_BYTES : 0);
+  return vector + left + 8 * heads * tile / subgroup + exchange + squares + choice +
+    (layers > 0 ? layers * row + 16 : 0);
 }
 
 /** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
   { sizes: s, features, layers }: Pick<DecoderSpec, "sizes"> & {
-    readonly features: NormFeatures;
+    readonly features: NormFeatures & Pick<DecoderFeatures, "experts">;
     readonly layers: DecoderFormats;
   },
   mode: keyof PerLaunchMode,
@@ -107,19 +126,22 @@ export function gemvUnsupportedReason(
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
-  const bytes = sharedBytes(backend, s, layers, mode === "persistent" ? layers.length : 0);
-  const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
+  const bytes = sharedBytes(backend, { sizes: s, features }, layers, mode === "persistent" ? layers.length : 0);
+  const size = expertSizeOf(s, features);
+  const dividing = [s.hidden, s.intermediate, size, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
     [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
     [
-      options.gemv === "on" || isDenseDecoder({ layers }) || s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
+      options.gemv === "on" || isDenseDecoder({ layers }) || features.experts !== undefined ||
+      s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
       `${s.hidden} hidden features are faster with split_k kernels`,
     ],
     [backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for gemv kernels`],
     [subgroup >= MIN_SUBGROUP, `subgroups of ${subgroup} are less than ${MIN_SUBGROUP}`],
     [dividing, `sizes are no multiples of ${MULTIPLE}`],
+    ...expertRequirements(features, grid, s.hidden * size * Math.max(...layers.map(bitsOfExperts)) / 8),
     [[64, 128].includes(s.headDim), `heads have ${s.headDim} features, not 64 or 128`],
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
@@ -130,6 +152,26 @@ export function gemvUnsupportedReason(
   ]);
 }
 
+/** Bits of a weight of the experts of a layer. */
+function bitsOfExperts({ formats: { gateUp, down } }: DecoderFormats[number]): number {
+  return Math.max(gateUp.bits, down.bits);
+}
+
+/** Requirements of experts, whose matrices have so many bytes. */
+function expertRequirements(
+  { experts }: Pick<DecoderFeatures, "experts">,
+  grid: number,
+  bytes: number,
+): readonly Requirement[] {
+  if (!experts) return [];
+  const { count } = experts;
+  return [
+    [count <= THREADS, `${count} experts are more than ${THREADS}`],
+    [count <= grid || count % grid === 0, `${grid} workgroups do not share ${count} experts evenly`],
+    [count * bytes < MAX_STACK_BYTES, "the matrices of experts have more than 4 GB together"],
+  ];
+}
+
 /** Where the state of one token has its parts, and its bytes. */
 export function gemvStateOf(sizes: DecoderSizes): ReturnType<typeof gemvState> {
   return gemvState(sizeConstants(sizes));
@@ -138,12 +180,12 @@ export function gemvStateOf(sizes: DecoderSizes): ReturnType<typeof gemvState> {
 /** How the positions of a cache are walked: by how many workgroups for a key/value head, and how many of a thread at once. */
 export function gemvWalkOf(
   backend: Backend,
-  { sizes, layers }: DecoderSpec,
+  { sizes, features, layers }: DecoderSpec,
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
   const all = gridOf(backend) / sizes.kvHeads;
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, sizes, layers, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
+    sharedBytes(backend, { sizes, features }, layers, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
@@ -159,44 +201,62 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const { decoder: d, layers: prepared, norms } = ready;
   const grid = gridOf(l.backend);
   const { parts, unroll } = gemvWalkOf(l.backend, d, capacityOf(d.cache));
-  const common = { ...specOf(d, l.backend), COPIES: 1, UNROLL: unroll, ROUNDS: 1, GRID: grid, PARTS: parts };
+  const { experts } = d.features;
+  const common = {
+    ...specOf(d, l.backend),
+    COPIES: 1,
+    UNROLL: unroll,
+    ROUNDS: 1,
+    GRID: grid,
+    PARTS: parts,
+    EXPERTS: experts?.count ?? 0,
+    CHOSEN: experts?.chosen ?? 1,
+    SHARES_ALL: Number(experts?.among === "all"),
+  };
   const specOfLayer = (layer: number): Readonly<Record<string, number>> => {
     const { formats } = d.layers[layer];
-    const runs = runsOf(d.sizes, formats, grid);
+    const runs = runsOf(d, formats, grid);
     return {
       ...common,
       FORMATS: layerFormatWord(formats),
+      ROUTER_FORMAT: routerFormatWord(formats),
       QKV_RUN: runs.QKV,
       O_RUN: runs.O,
+      ROUTER_RUN: runs.ROUTER,
       GATE_UP_RUN: runs.GATE_UP,
       DOWN_RUN: runs.DOWN,
     };
   };
   const push = decodePush(d);
   const rows = d.layers.map((layer, i) => {
-    const codes = (
-      ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
-    ): readonly Value[] => of.map((name) => l.contiguous(rowsIn(value(layer[name].codes), layer[name].rows), true));
-    // Dense matrices have no scales: their place gets an address that no kernel reads.
-    const [qkv, o, gateUp, down] = Object.values(prepared[i]).map(([scalesBiases = norms]) => scalesBiases);
+    // What is not there gets an address that no kernel reads: a router, and scales of dense matrices.
+    const product = (matrices: readonly (Matrix | undefined)[], [scalesBiases = norms]: readonly Value[] = []) => [
+      ...matrices.map((m) => m ? l.contiguous(rowsIn(value(m.codes), m.rows), true) : norms),
+      scalesBiases,
+    ];
+    const { qkv, o, router, gateUp, down } = prepared[i];
     return {
       norms: normsOf(norms, d, i),
       cache: [caches[i].keys, caches[i].values],
-      qkv: [...codes("q", "k", "v"), qkv],
-      o: [...codes("o"), o],
-      gateUp: [...codes("gate", "up"), gateUp],
-      down: [...codes("down"), down],
+      qkv: product([layer.q, layer.k, layer.v], qkv),
+      o: product([layer.o], o),
+      router: product([layer.router], router),
+      gateUp: product([layer.gate, layer.up], gateUp),
+      down: product([layer.down], down),
     };
   });
-  const phases = (Object.keys(PHASES) as GemvPhase[]).filter((phase) => phase !== "merge" || parts > 2);
+  const phases = (Object.keys(PHASES) as GemvPhase[]).filter((phase) =>
+    (phase !== "merge" || parts > 2) && (phase !== "router" || experts !== undefined)
+  );
   if (mode === "barriers") {
-    rows.forEach(({ norms, cache, qkv, o, gateUp, down }, layer) => {
+    rows.forEach(({ norms, cache, qkv, o, router, gateUp, down }, layer) => {
       const [none, noCache] = [undefined, [undefined, undefined]];
       const buffers: Readonly<Record<GemvPhase, readonly (Value | undefined)[]>> = {
         qkv: [norms, ...qkv, ...noCache],
         attention: [norms, none, none, none, none, ...cache],
         merge: [none, none, none, none, none, ...noCache],
         o: [none, o[0], none, none, o[1], ...noCache],
+        router: [norms, router[0], none, none, router[1], ...noCache],
         gateUp: [norms, gateUp[0], gateUp[1], none, gateUp[2], ...noCache],
         down: [none, down[0], none, none, down[1], ...noCache],
       };
@@ -212,8 +272,8 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     return;
   }
   const table = rows.map((
-    { norms, cache, qkv, o, gateUp, down },
-  ) => [norms, ...qkv, ...cache, ...o, ...gateUp, ...down]);
+    { norms, cache, qkv, o, router, gateUp, down },
+  ) => [norms, ...qkv, ...cache, ...o, ...gateUp, ...down, ...router]);
   const run = (layer: number, layers: number, phases: number): void =>
     l.emit("decode_gemv_layers", [state, status, pages], {
       threads: THREADS,

@@ -37,16 +37,20 @@ export interface LayerFormats {
   readonly o: ProductFormat;
   readonly gateUp: ProductFormat;
   readonly down: ProductFormat;
+  /** Of the router of experts. */
+  readonly router?: ProductFormat;
 }
 
 /** The matrices of a layer. */
-type LayerMatrices = Readonly<Record<"q" | "k" | "v" | "o" | "gate" | "up" | "down", Matrix>>;
+type LayerMatrices = Readonly<Record<"q" | "k" | "v" | "o" | "gate" | "up" | "down", Matrix>> & {
+  readonly router?: Matrix | undefined;
+};
 
 /** The matrices of each product of a layer. */
 export function productsOfLayer(
-  { q, k, v, o, gate, up, down }: LayerMatrices,
-): Readonly<Record<keyof LayerFormats, readonly Matrix[]>> {
-  return { qkv: [q, k, v], o: [o], gateUp: [gate, up], down: [down] };
+  { q, k, v, o, gate, up, down, router }: LayerMatrices,
+): Readonly<{ [P in keyof LayerFormats]: readonly Matrix[] }> {
+  return { qkv: [q, k, v], o: [o], gateUp: [gate, up], down: [down], ...(router && { router: [router] }) };
 }
 
 /** Whether matrices are dense: the gemv and the batched kernels read them as they lie, and no others do. */
@@ -65,12 +69,13 @@ export function productFormat(matrices: readonly Matrix[]): ProductFormat {
 
 /** The formats of a layer. */
 export function layerFormats(layer: LayerMatrices): LayerFormats {
-  const { qkv, o, gateUp, down } = productsOfLayer(layer);
+  const { qkv, o, gateUp, down, router } = productsOfLayer(layer);
   return {
     qkv: productFormat(qkv),
     o: productFormat(o),
     gateUp: productFormat(gateUp),
     down: productFormat(down),
+    ...(router && { router: productFormat(router) }),
   };
 }
 
@@ -147,6 +152,11 @@ function formatWord(formats: readonly ProductFormat[]): number {
 /** The constant of the products of a layer. */
 export function layerFormatWord({ qkv, o, gateUp, down }: LayerFormats): number {
   return formatWord([qkv, o, gateUp, down]);
+}
+
+/** The constant of the router; without one it is that of q, k and v, since no number of bits may be 0. */
+export function routerFormatWord({ qkv, router = qkv }: LayerFormats): number {
+  return formatWord([router]);
 }
 
 /** The constant of the head and the embedding. */

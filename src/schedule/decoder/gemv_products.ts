@@ -6,7 +6,7 @@
  */
 
 import type { LayerFormats } from "./formats.ts";
-import type { DecoderSizes } from "./spec.ts";
+import { type DecoderFeatures, type DecoderSizes, expertSizeOf } from "./spec.ts";
 
 /** Threads of a workgroup. */
 export const THREADS = 512;
@@ -22,20 +22,34 @@ const IN_FLIGHT = 8;
 const UNIT_COST = 2;
 
 /** The products of a layer: rows, how many matrices a workgroup multiplies beside each other, and features of a row. */
-export type Product = "QKV" | "O" | "GATE_UP" | "DOWN";
+export type Product = "QKV" | "O" | "ROUTER" | "GATE_UP" | "DOWN";
+
+/** What the products of a decoder depend on. */
+export interface GemvShape {
+  readonly sizes: DecoderSizes;
+  readonly features: Pick<DecoderFeatures, "experts">;
+}
 
 /** Rows of each of `grid` workgroups, numbers that a run has to divide, and features of a row. */
-export function productsOf(
-  s: DecoderSizes,
-  grid: number,
-): Readonly<Record<Product, { rows: number; divides: readonly number[]; depth: number }>> {
+interface ProductShape {
+  readonly rows: number;
+  readonly divides: readonly number[];
+  readonly depth: number;
+}
+
+/** The shapes of all products. Gate and up, and down, have the rows of all experts that a token chooses. */
+export function productsOf({ sizes: s, features }: GemvShape, grid: number): Readonly<Record<Product, ProductShape>> {
+  const { count = 1, chosen = 1 } = features.experts ?? {};
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const rows = s.hidden / grid;
+  const size = expertSizeOf(s, features);
+  const scores = Math.ceil(count / grid);
   return {
     QKV: { rows: (q + 2 * kv) / grid, divides: [(q + 2 * kv) / grid, q, kv], depth: s.hidden },
     O: { rows, divides: [rows], depth: q },
-    GATE_UP: { rows: 2 * s.intermediate / grid, divides: [s.intermediate / grid], depth: s.hidden },
-    DOWN: { rows, divides: [rows], depth: s.intermediate },
+    ROUTER: { rows: scores, divides: [scores], depth: s.hidden },
+    GATE_UP: { rows: 2 * s.intermediate / grid, divides: [s.intermediate / grid, size], depth: s.hidden },
+    DOWN: { rows: chosen * rows, divides: [rows], depth: size },
   };
 }
 
@@ -59,17 +73,18 @@ export function sumsOfTeam(rows: number, depth: number, run: number): number {
 }
 
 /** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
-export function runsOf(s: DecoderSizes, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
+export function runsOf(shape: GemvShape, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
   const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product], bits: number): number => {
     const most = IN_FLIGHT * 4 / bits;
     const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
     const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
     return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
   };
-  const products = productsOf(s, grid);
+  const products = productsOf(shape, grid);
   return {
     QKV: best(products.QKV, formats.qkv.bits),
     O: best(products.O, formats.o.bits),
+    ROUTER: best(products.ROUTER, (formats.router ?? formats.qkv).bits),
     GATE_UP: best(products.GATE_UP, formats.gateUp.bits),
     DOWN: best(products.DOWN, formats.down.bits),
   };

@@ -20,7 +20,7 @@ import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
-import { layerFormatWord } from "./formats.ts";
+import { layerFormatWord, routerFormatWord } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
 import { type LaunchMode, LaunchModes } from "./launch_mode.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
@@ -149,8 +149,11 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
     gemv: () => `gemv ${Object.values(gemvWalkOf(backend, decoder, capacity)).join(" ")}`,
     split_k: () => `${unroll} ${rounds}`,
   }[kernels]();
-  const formats = [...new Set(layers.map(({ formats }) => layerFormatWord(formats)))];
-  return `decode ${Object.values(sizes)} ${formats} ${Object.values(features)} ${layers.length} ${
+  const formats = layers.map(({ formats }) => formats);
+  const words = [...new Set(formats.map(layerFormatWord))];
+  const { experts, ...others } = features;
+  const choice = experts ? ` experts ${Object.values(experts)} ${[...new Set(formats.map(routerFormatWord))]}` : "";
+  return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice} ${layers.length} ${
     layers[0].keys.dtype.name
   } ${walk}${cache.kind === "paged" ? ` in pages of ${cache.page}` : ""}`;
 }

@@ -132,11 +132,12 @@ class Layers implements Disposable {
         return "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
       };
       const mine = (values: readonly Value[]): readonly Value[] => values.map(here);
-      const layers = ready.layers.map(({ qkv, o, gateUp, down }) => ({
+      const layers = ready.layers.map(({ qkv, o, gateUp, down, router }) => ({
         qkv: mine(qkv),
         o: mine(o),
         gateUp: mine(gateUp),
         down: mine(down),
+        ...(router && { router: mine(router) }),
       }));
       // Large biases of keys cancel between rows of a cache that have them, which those made up here do not.
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);

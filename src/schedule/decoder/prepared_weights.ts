@@ -5,7 +5,7 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import { isQuantized, type Matrix } from "../plan/pattern.ts";
+import { isQuantized, type Matrix, rowCount } from "../plan/pattern.ts";
 import { type RowRange, rowsIn, type Value } from "../plan/value.ts";
 import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
@@ -30,7 +30,7 @@ import {
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
-import { runsOf } from "./gemv_products.ts";
+import { productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
 import type { Lowering } from "../plan/context.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
@@ -53,6 +53,8 @@ interface LayerWeights {
   readonly o: readonly Value[];
   readonly gateUp: readonly Value[];
   readonly down: readonly Value[];
+  /** Of the router of experts. */
+  readonly router?: readonly Value[];
 }
 
 /** The weights of a decoder but for its norms and biases. */
@@ -125,7 +127,7 @@ export function readyDecoder(
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);
-  if (isDenseDecoder(d) && why !== undefined) return why;
+  if ((isDenseDecoder(d) || d.features.experts) && why !== undefined) return why;
   explain(
     `layers of ${d.sizes.hidden} features: ${why === undefined ? "gemv kernels" : `split_k kernels, because ${why}`}`,
   );
@@ -179,23 +181,24 @@ function prepareGemv(
   d: DecoderSpec,
   stored: Stored,
 ): Weights | undefined {
-  const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
-  const [q, kv] = [heads * headDim, kvHeads * headDim];
-  const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) => {
+  const grid = tuningOf(backend).decode.gemvWorkgroups;
+  const shapes = productsOfGemv(d, grid);
+  const packed = (matrices: readonly Matrix[], columns: number, run: number) => {
     const { bits, groupSize } = productFormat(matrices);
     return isDense({ bits })
       ? []
-      : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
+      : stored(matrices.flatMap(scalesBiases), runScalesBiases(matrices.map(rowCount), columns, run, groupSize));
   };
   const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
-    const runs = runsOf(d.sizes, layer.formats, tuningOf(backend).decode.gemvWorkgroups);
-    const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden, runs.QKV);
-    const o = packed([layer.o], [hidden], q, runs.O);
-    const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, runs.GATE_UP);
-    const down = packed([layer.down], [hidden], intermediate, runs.DOWN);
-    if (!qkv || !o || !gateUp || !down) return undefined;
-    layers.push({ qkv, o, gateUp, down });
+    const runs = runsOf(d, layer.formats, grid);
+    const qkv = packed([layer.q, layer.k, layer.v], shapes.QKV.depth, runs.QKV);
+    const o = packed([layer.o], shapes.O.depth, runs.O);
+    const router = layer.router ? packed([layer.router], shapes.ROUTER.depth, runs.ROUTER) : [];
+    const gateUp = packed([layer.gate, layer.up], shapes.GATE_UP.depth, runs.GATE_UP);
+    const down = packed([layer.down], shapes.DOWN.depth, runs.DOWN);
+    if (!qkv || !o || !router || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, router, gateUp, down });
   }
   const head = storedHead(d, stored);
   return head && { layers, head };

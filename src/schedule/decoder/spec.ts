@@ -64,6 +64,8 @@ export interface DecoderLayer extends LayerKind {
   /** Weights of the norms of what attention and the feed-forward part add: of both or of none. */
   readonly attentionPostNorm: Node | undefined;
   readonly mlpPostNorm: Node | undefined;
+  /** The router of experts; the three matrices are stacks of theirs then. */
+  readonly router: Matrix | undefined;
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
@@ -74,6 +76,7 @@ export interface DecoderLayer extends LayerKind {
 /** Sizes that the kernels are specialised for. */
 export interface DecoderSizes {
   readonly hidden: number;
+  /** Gated values of a token: with experts those of all that it chooses. */
   readonly intermediate: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -85,8 +88,18 @@ export const ACTIVATIONS = ["silu", "gelu", "geluTanh"] as const;
 /** One of them: `gelu` is that of erf, `geluTanh` its approximation. */
 export type FusedActivation = typeof ACTIVATIONS[number];
 
+/** Experts as a feed-forward part: a token takes the `chosen` of highest score of `count`. */
+export interface ExpertFeatures {
+  readonly count: number;
+  readonly chosen: number;
+  /** Whether weights are a softmax of all scores or of those of the chosen experts. */
+  readonly among: "all" | "chosen";
+}
+
 /** Features in which architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
+  /** Absent where all tokens take the same feed-forward part. */
+  readonly experts?: ExpertFeatures;
   /** Whether what the parts of a layer add is normalised before. */
   readonly postNorm: boolean;
   /** Added to the weights of all norms. */
@@ -203,6 +216,17 @@ export function hasPlainNorms({ postNorm, normOffset }: NormFeatures): boolean {
   return !postNorm && normOffset === 0;
 }
 
+/** What kernels other than gemv say of decoders with experts. */
+export const OTHER_EXPERTS = "no kernels for experts";
+
+/** Gated values of one expert, or of the only feed-forward part. */
+export function expertSizeOf(
+  { intermediate }: Pick<DecoderSizes, "intermediate">,
+  { experts }: Pick<DecoderFeatures, "experts">,
+): number {
+  return intermediate / (experts?.chosen ?? 1);
+}
+
 /** Different kinds of layers that the kernels serve: states have angles of the ropes of so many (ROPES of shaders/states.zon). */
 export const MAX_ROPES = 2;
 
@@ -253,9 +277,13 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
 }
 
 /** The kernels' requirements of sizes, and of the formats of matrices. */
-function sizeRequirements(s: DecoderSizes, formats: readonly CodeFormat[]): readonly Requirement[] {
+function sizeRequirements(
+  s: DecoderSizes,
+  features: DecoderFeatures,
+  formats: readonly CodeFormat[],
+): readonly Requirement[] {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;
-  const depths = [hidden, intermediate, heads * headDim];
+  const depths = [hidden, expertSizeOf(s, features), heads * headDim];
   const other = formats.find(({ groupSize }) => depths.some((n) => n % groupSize !== 0));
   return [
     ...formatRequirements(formats),
@@ -300,7 +328,8 @@ export function decoderUnsupportedReason(
     [accumulatorsOf(backend) !== undefined, `${backend.name} has no decode kernels`],
     [options.regions !== "auto" || subgroup >= LANES, `subgroups of ${subgroup} are faster that way`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
-    ...sizeRequirements(sizes, formats),
+    ...sizeRequirements(sizes, features, formats),
+    [!features.experts || backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels, which experts need`],
     [hasPlainNorms(features) || !formats.some(isDense), `dense weights have ${OTHER_NORMS}`],
   ]) ?? ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }

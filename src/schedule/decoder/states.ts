@@ -52,7 +52,7 @@ export function decodeState(
 export function gemvState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
-  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
+  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "ALL_SCORES" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "scores" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
@@ -61,6 +61,7 @@ export function gemvState(
   const ALL_Q = ALL_KV * HEADS;
   const ALL_QKV = ALL_Q + 2 * ALL_KV;
   const MAX_PARTS = Math.floor(128 / KV_HEADS);
+  const ALL_SCORES = 512;
   const position = 0;
   const counter = position + 4;
   const best = counter + 4;
@@ -76,9 +77,10 @@ export function gemvState(
   const gated = after + HIDDEN * 4;
   const attendedParts = gated + INTERMEDIATE * 4;
   const massParts = attendedParts + MAX_PARTS * ALL_Q * 4;
-  const bytes = aligned(massParts + MAX_PARTS * KV_HEADS * HEADS * 4, 256);
+  const scores = massParts + MAX_PARTS * KV_HEADS * HEADS * 4;
+  const bytes = aligned(scores + ALL_SCORES * 4, 256);
   return {
-    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
+    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, ALL_SCORES, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, scores, bytes,
   };
 }
 

@@ -7,6 +7,7 @@
  */
 
 import { uint32 } from "../../graph/dtype.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -63,12 +64,13 @@ export function unpackMatrices(
 }
 
 function unpackedLayout(read: ReadMatrix): Layout {
-  const { matrix: { codes: { shape: [rows, words] }, bits }, bits: wide } = read;
+  const { matrix: { codes: { shape }, bits }, bits: wide } = read;
+  const words = shape[shape.length - 1];
   const shift = shiftOf(read);
-  const count = rows * words / bits * 4; // eights
+  const count = sizeOf(shape) / bits * 4; // eights
   return {
     key: `codes ${bits} ${wide} ${shift}`,
-    results: [{ shape: [rows, words / bits * wide], dtype: uint32 }],
+    results: [{ shape: shape.with(-1, words / bits * wide), dtype: uint32 }],
     emit(l, [codes], [out]) {
       l.emit("unpack_codes", [codes, out], {
         spec: { BITS: bits, WIDE: wide, SHIFT: shift },

@@ -27,7 +27,10 @@ export function expect(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Mismatch(reason);
 }
 
-/** A matrix (rows, columns) as nodes: codes with scales, or, if it is dense, its numbers as codes without any. */
+/**
+ * A matrix (rows, columns) as nodes: codes with scales, or, if it is dense, its numbers as codes without any. A stack of matrices (n, rows,
+ * columns) has their rows one after the other.
+ */
 export interface Matrix extends CodeFormat {
   readonly codes: Node;
   readonly scales: Node | undefined;
@@ -39,7 +42,7 @@ export interface Matrix extends CodeFormat {
 
 /** How many rows a matrix has. */
 export function rowCount({ codes, rows }: Matrix): number {
-  return rows?.count ?? codes.shape[0];
+  return rows?.count ?? sizeOf(codes.shape.slice(0, -1));
 }
 
 /** One that is quantized. */

@@ -1,6 +1,7 @@
 /**
  * The fused step of a decoder is found in models whose layers it computes, and refused with the reason in all others, without a device.
- * Each model has sizes that the kernels take, so that only its family's layers decide. Layers after experts are a decoder of rows.
+ * Each model has sizes that the kernels take, so that only its family's layers decide. Layers after others with experts, or without,
+ * are a decoder of rows.
  */
 
 import { assertEquals } from "@std/assert";
@@ -114,7 +115,7 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   ],
   "experts": [
     { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4 },
-    "no layer was found below the head",
+    "fused",
   ],
   "experts in the first layer": [
     { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4, mlp_only_layers: [1] },
@@ -122,11 +123,11 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
   ],
   "experts in the last layer": [
     { ...EXPERTS, model_type: "qwen3_moe", num_experts: 4, mlp_only_layers: [0] },
-    "no layer was found below the head",
+    "fused",
   ],
   "experts by another name": [
     { ...EXPERTS, model_type: "mixtral", num_local_experts: 4 },
-    "no layer was found below the head",
+    "fused",
   ],
   "experts and one for all": [
     { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },

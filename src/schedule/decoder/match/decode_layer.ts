@@ -15,6 +15,7 @@ import { type LayerFormats, layerFormats, productsOfLayer, productUnsupportedRea
 import { capacityOf, placeKey } from "../kv_place.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
+import type { ExpertPart } from "./experts.ts";
 import { findEpilogue, findPrologue, type Heads, isUnrotated, type Prologue } from "./layer.ts";
 import { findGrowth, type GrowingQueries } from "./query_growth.ts";
 import { findStoredNorms } from "./stored_norms.ts";
@@ -80,9 +81,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     mlpPostNorm: feedForward.postNorm?.weight,
   });
   expect(output.scale === feedForward.scale, "attention and the feed-forward part are added with different factors");
-  const { gate, up, down, activation } = feedForward;
+  const { gate, up, down, activation, experts } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
-  const matrices = matricesOf(products);
+  const matrices = { ...matricesOf(products), router: experts?.router.matrix };
   const { keys, values, rows, start, takes: selects, position, scale, window, growth } = attention;
   return {
     ...matrices,
@@ -99,8 +100,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     start,
     selected,
     cached: selects && !chunks,
-    sizes: sizesOf(attention, products),
+    sizes: sizesOf(attention, products, experts),
     features: {
+      ...(experts && { experts: { count: experts.count, chosen: experts.chosen, among: experts.among } }),
       headNorm: k.norm !== undefined,
       postNorm: output.postNorm !== undefined,
       normOffset: stored.offset,
@@ -207,28 +209,33 @@ function findTaken(walk: Walk, { norm, cachedNorm }: Prologue, attention: Cached
 }
 
 /** The sizes that the matrices of a layer have together. */
-function sizesOf({ query, keys, values }: CachedAttention, products: LayerProducts): DecoderSizes {
+function sizesOf(
+  { query, keys, values }: CachedAttention,
+  products: LayerProducts,
+  experts: ExpertPart | undefined,
+): DecoderSizes {
   const { q, k, v, o, gate, up, down } = products;
   const columns = ({ matrix }: Product): number => rowCount(matrix);
+  const { count = 1, chosen = 1 } = experts ?? {};
   const [, heads, , headDim] = query.shape;
   const sizes: DecoderSizes = {
-    hidden: columns(down),
-    intermediate: columns(gate),
+    hidden: columns(down) / count,
+    intermediate: columns(gate) / count * chosen,
     heads,
     kvHeads: keys.heads,
     headDim,
   };
-  const { hidden, intermediate, kvHeads } = sizes;
+  const { hidden, kvHeads } = sizes;
   expect(
     columns(q) === heads * headDim && columns(k) === kvHeads * headDim && columns(v) === kvHeads * headDim &&
-      columns(o) === hidden && columns(up) === intermediate && values.heads === kvHeads,
+      columns(o) === hidden && columns(up) === columns(gate) && values.heads === kvHeads,
     "the sizes of the matrices do not fit together",
   );
   return sizes;
 }
 
 /** The formats of the products of a layer. */
-function formatsOf(matrices: ReturnType<typeof matricesOf>): LayerFormats {
+function formatsOf(matrices: Parameters<typeof layerFormats>[0]): LayerFormats {
   for (const product of Object.values(productsOfLayer(matrices))) {
     const reason = productUnsupportedReason(product);
     expect(reason === undefined, reason!);

@@ -138,10 +138,21 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   return { decoder, last: decoder.logits, inside: walk.inside, runsLast };
 }
 
-/** All layers below the final norm, whose input is `x`, the first one first. */
+/**
+ * The layers below the final norm, whose input is `x`, the first one first. They end where experts take the place of a feed-forward part, or
+ * it theirs.
+ */
 function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readonly Layer[] {
   const layers: Layer[] = [];
-  for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, layer.x, chunks)) layers.unshift(layer);
+  for (let at = x;;) {
+    const own = new Walk(walk.graph, walk.wanted);
+    const layer = findLayer(own, at, chunks);
+    const isLike = layer && (layers.length === 0 || !layer.features.experts === !layers[0].features.experts);
+    if (!isLike) break;
+    for (const node of own.inside) walk.inside.add(node);
+    layers.unshift(layer);
+    at = layer.x;
+  }
   expect(layers.length > 0, "no layer was found below the head");
   for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head.matrix, i);
   const kinds = kindsOf(layers).length;
@@ -322,8 +333,8 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
 function checkLikeFirst(layer: Layer, first: Layer, head: Matrix, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
-  const areDense = [head, ...Object.values(productsOfLayer(layer)).flat()].filter(isDense).length;
-  expect(areDense === 0 || areDense === 8, "some matrices are dense and others quantized");
+  const matrices = [head, ...Object.values(productsOfLayer(layer)).flat()];
+  expect(matrices.every((m) => isDense(m) === isDense(head)), "some matrices are dense and others quantized");
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
 }
 
@@ -333,7 +344,7 @@ function checkDtypes(d: DecoderSpec): void {
     const optional = [l.qNorm, l.kNorm, l.attentionPostNorm, l.mlpPostNorm, l.qBias, l.kBias, l.vBias]
       .filter((node) => node !== undefined);
     weights.push(l.norm, l.mlpNorm, ...optional);
-    for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(...parametersOf(m));
+    weights.push(...Object.values(productsOfLayer(l)).flat().flatMap(parametersOf));
   }
   if ("table" in d.x) weights.push(...parametersOf(d.x.table));
   const [{ dtype }] = weights;

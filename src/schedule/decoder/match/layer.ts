@@ -21,6 +21,7 @@ import {
 } from "../../plan/pattern.ts";
 import type { DecoderFeatures, FusedActivation } from "../spec.ts";
 import { findActivation } from "./activation.ts";
+import { type ExpertPart, findExpertSum } from "./experts.ts";
 import { isHeadSwap } from "./kv_update.ts";
 
 /** A product, and the bias (features,) that is added to it. */
@@ -109,6 +110,8 @@ export interface FeedForward {
   readonly up: Product;
   readonly activation: FusedActivation;
   readonly down: Product;
+  /** How experts are chosen, whose stacks the matrices are; undefined where all rows take the same part. */
+  readonly experts: ExpertPart | undefined;
 }
 
 /** The part after attention. */
@@ -276,7 +279,7 @@ function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolea
  * something else. Attention, of one row of each sequence or of `many`, is not taken.
  */
 export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | undefined {
-  const feedForward = findFeedForward(walk, node);
+  const feedForward = findExperts(walk, node) ?? findFeedForward(walk, node);
   return feedForward && { output: findAttentionOutput(walk, feedForward.x, many), feedForward };
 }
 
@@ -293,7 +296,21 @@ function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
   expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
   expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a feed-forward part differ");
   walk.stripViews(norm.x);
-  return { x: sum.x, scale, postNorm, clips, norm, gate, up, activation, down };
+  return { x: sum.x, scale, postNorm, clips, norm, gate, up, activation, down, experts: undefined };
+}
+
+/** norm → experts → residual, whose result is `node`; undefined when that is something else. */
+function findExperts(walk: Walk, node: Node): FeedForward | undefined {
+  const sum = walk.peek(node);
+  const side = isFn(sum, "add") ? sum.inputs.findIndex((input) => walk.peek(input).op === "expertSum") : -1;
+  if (side < 0) return undefined;
+  const x = sum.inputs[1 - side];
+  const { normed, ...found } = findExpertSum(walk, sum.inputs[side]);
+  walk.inside.add(walk.stripViews(node));
+  const norm = walk.norm(normed, "the norm before the experts");
+  expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of experts differ");
+  walk.stripViews(norm.x);
+  return { ...found, x, norm, scale: 1, postNorm: undefined, clips: false };
 }
 
 /** attention → output projection → residual, whose result is `node`. */

@@ -190,7 +190,7 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
-  if (!found) return undefined;
+  if (!found || found.feedForward.experts) return undefined;
   const { output: { attention, x, o, scale, postNorm, clips }, feedForward } = found;
   const isPlain = !postNorm && !clips && !feedForward.postNorm && !feedForward.clips;
   expect(isPlain, "what is added to the residual is normalised, or the sum is clipped");

@@ -1,0 +1,202 @@
+/**
+ * Layers with experts in gemv kernels (shaders/decode_gemv) against the same graph op by op. Logits and the cache must agree for few and
+ * many experts, both kinds of weights, several formats and incomplete last steps. Both launch modes must give the same bits.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { type ModelFormat, type ModelShape, writePublished } from "../../../scripts/synthetic/synthetic.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { gemvUnsupportedReason } from "../../../src/schedule/decoder/emit_gemv.ts";
+import type { DecoderSizes, ExpertFeatures } from "../../../src/schedule/decoder/spec.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
+import { unrunBackend } from "../../support/devices/unrun_device.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+import { changeTensors } from "../../support/models/changed_checkpoints.ts";
+import { steps } from "../../support/models/random_cache_steps.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+const SIZES = { hidden: 512, layers: 2, heads: 4, kvHeads: 2, headDim: 128 };
+
+/** Experts of a small Qwen3-MoE: how many, how many of them a token gets, their features, and whether weights are shares of the chosen ones. */
+type Experts = readonly [count: number, chosen: number, size: number, normalized: boolean];
+
+/** Experts, a format, positions before the first token, and the dtype of activations, default float32. */
+const CASES: readonly (readonly [string, Experts, ModelFormat, number, "bfloat16"?])[] = [
+  ["8 experts of 256 features, 4 bits in groups of 64", [8, 2, 256, true], { groupSize: 64 }, 5],
+  ["128 experts, 8 to a token, parts of 8 lanes", [128, 8, 768, true], { groupSize: 32 }, 300],
+  ["256 experts, shares of all, 8 bits", [256, 4, 128, false], { bits: 8, groupSize: 64 }, 5],
+  ["dense weights, shares of all", [16, 3, 640, false], { bits: 16 }, 5],
+  ["bfloat16 activations", [128, 8, 384, true], { groupSize: 128 }, 300, "bfloat16"],
+];
+
+/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
+const BOUNDS = {
+  float32: { logits: 1e-6, cache: 1e-6 },
+  bfloat16: { logits: 2e-4, cache: 1e-5 },
+};
+
+/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
+function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
+  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
+}
+
+/** Writes a small Qwen3-MoE. */
+async function write(path: string, [count, chosen, size, normalized]: Experts, format: ModelFormat): Promise<void> {
+  await writePublished(path, {
+    model_type: "qwen3_moe",
+    hidden_size: SIZES.hidden,
+    intermediate_size: 4 * SIZES.hidden,
+    moe_intermediate_size: size,
+    num_hidden_layers: SIZES.layers,
+    num_attention_heads: SIZES.heads,
+    num_key_value_heads: SIZES.kvHeads,
+    head_dim: SIZES.headDim,
+    num_experts: count,
+    num_experts_per_tok: chosen,
+    decoder_sparse_step: 1,
+    mlp_only_layers: [],
+    norm_topk_prob: normalized,
+    max_position_embeddings: 4096,
+    rms_norm_eps: 1e-6,
+    rope_theta: 1000000,
+    tie_word_embeddings: false,
+    vocab_size: 4099,
+  }, format);
+}
+
+/** Published models: sizes, with the gated values of a token, experts, how many layers there are, and why no gemv kernels serve them. */
+const PUBLISHED: Readonly<
+  Record<string, readonly [DecoderSizes, ExpertFeatures, layers: number, reason: string | undefined]>
+> = {
+  "Qwen3-30B-A3B": [
+    { hidden: 2048, intermediate: 8 * 768, heads: 32, kvHeads: 4, headDim: 128 },
+    { count: 128, chosen: 8, among: "chosen" },
+    48,
+    undefined,
+  ],
+  "Qwen3-235B-A22B": [
+    { hidden: 4096, intermediate: 8 * 1536, heads: 64, kvHeads: 4, headDim: 128 },
+    { count: 128, chosen: 8, among: "chosen" },
+    94,
+    "16 heads to a key head are more than 8",
+  ],
+  "Mixtral 8x7B": [
+    { hidden: 4096, intermediate: 2 * 14336, heads: 32, kvHeads: 8, headDim: 128 },
+    { count: 8, chosen: 2, among: "chosen" },
+    32,
+    "too few bytes of a workgroup",
+  ],
+};
+
+for (const [name, [sizes, experts, count, reason]] of Object.entries(PUBLISHED)) {
+  Deno.test(`${name} takes ${reason === undefined ? "gemv kernels" : "no fused kernels"} on a GPU`, () => {
+    const { formats } = uniformFormats(4, 64);
+    const layers = Array.from({ length: count }, () => ({ formats }));
+    const decoder = { sizes, features: { ...PLAIN_NORMS, experts }, layers };
+    for (const mode of ["persistent", "barriers"] as const) {
+      const found = gemvUnsupportedReason(unrunBackend(), decoder, mode);
+      assertEquals(found?.replace(/^workgroups have \d+ bytes.*/, "too few bytes of a workgroup"), reason);
+    }
+  });
+}
+
+for (const device of DEVICES) {
+  for (const [name, experts, format, context, dtype = "float32"] of CASES) {
+    Deno.test(`decoding with experts equals op by op with ${name} on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      await write(`${folder}/model`, experts, format);
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
+      mx.setDefaultDevice(device);
+      const shape = SIZES as ModelShape;
+      let expected: Awaited<ReturnType<typeof steps>>;
+      {
+        using _options = withOptions({ regions: "off" });
+        expected = await steps(model, shape, context, 2);
+      }
+      let exact: number[] | undefined;
+      for (const launchMode of formsOn(device)) {
+        using _options = withOptions({ regions: "on", launchMode });
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, shape, context, 2);
+        });
+        const kernel = launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers";
+        assert(kernels.has(kernel) && !kernels.has("expert_units"), [...kernels].join());
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
+        }
+        assertEquals(found.logits, exact ??= found.logits);
+      }
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+
+  Deno.test(`a generation with experts has the tokens of one op by op on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, [8, 2, 256, true], { groupSize: 64, seed: 3 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    using _model = model;
+    const tokens = async (regions: "on" | "off"): Promise<number[]> => {
+      using _options = withOptions({ regions, launchMode: "barriers" });
+      const found: number[] = [];
+      const prompt = [3, 14, 159, 26];
+      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 12, temp: 0 })) {
+        found.push(r.token);
+      }
+      return found;
+    };
+    const expected = await tokens("off");
+    const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on"), expected));
+    for (const kernel of ["decode_gemv_phase", "decode_greedy_gemv"]) assert(kernels.has(kernel), [...kernels].join());
+    await Deno.remove(folder, { recursive: true });
+  });
+
+  Deno.test(`several sequences with experts have the tokens of each by itself on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, [8, 2, 256, true], { groupSize: 64, seed: 3 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    using _model = model;
+    using _options = withOptions({ regions: "on", launchMode: "barriers" });
+    const prompts = [[3, 14, 159, 26], [5, 35, 89, 79]];
+    const found: number[][] = prompts.map(() => []);
+    const kernels = await kernelsOf(device, async () => {
+      for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4, temp: 0 })) {
+        found[r.sequence].push(r.token);
+      }
+    });
+    assert(kernels.has("decode_gemv_phase"), [...kernels].join());
+    for (const [i, prompt] of prompts.entries()) {
+      const alone: number[] = [];
+      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 4, temp: 0 })) {
+        alone.push(r.token);
+      }
+      assertEquals(found[i], alone);
+    }
+    await Deno.remove(folder, { recursive: true });
+  });
+
+  Deno.test(`scores of experts that are no numbers give no number as a logit on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, [8, 2, 256, true], { groupSize: 64 });
+    changeTensors(`${folder}/model`, (tensors) => {
+      const name = "model.layers.0.mlp.gate.scales";
+      const { shape, dtype } = tensors[name];
+      return { ...tensors, [name]: mx.full(shape, NaN, dtype) };
+    });
+    const { model } = await mx.lm.load(`${folder}/model`, { device });
+    mx.setDefaultDevice(device);
+    using _options = withOptions({ regions: "on", launchMode: "barriers" });
+    const { logits } = await steps(model, SIZES as ModelShape, 3, 1, false);
+    assert(logits.every(Number.isNaN), logits.slice(0, 4).join());
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
+}
