@@ -49,7 +49,7 @@ const MASKS = { none: 0, causal: 1, bool: 2, add: 3 } as const;
 
 function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const { batch = 1, heads, kvHeads, qLen, kvLen, dim, vDim = dim, mask = "none", gap = 0 } = c;
-  if (!c.always && !isDrawn(backend.name, [c, threads, c.types?.map(({ name }) => name)], 3)) return;
+  if (!c.always && !isDrawn(backend.name, [c, threads, c.types?.map(({ name }) => name)], 5)) return;
   const [Q, Kv, Out] = c.types ?? [F32, F32, F32];
   const layout = (h: number, t: number, d: number): [number, number, number] =>
     c.interleaved ? [t * h * (d + gap), d + gap, h * (d + gap)] : [h * t * (d + gap), t * (d + gap), d + gap];

@@ -202,7 +202,7 @@ async function check(device: string, c: Case, seed: number): Promise<void> {
 for (const device of testDevices()) {
   Deno.test(`gradients of attention are those of float64 loops, on ${device}`, async () => {
     for (const [seed, c] of CASES.entries()) {
-      if (isDrawn(device, c, 3)) await mx.withDevice(device, () => check(device, c, seed));
+      if (isDrawn(device, c, 6)) await mx.withDevice(device, () => check(device, c, seed));
     }
   });
 }

@@ -108,7 +108,7 @@ test("dequantize() rounds each step to the dtype of the scales", (backend) => {
     for (const out of [type, F32]) {
       for (const bits of BITS) {
         for (const group of GROUPS) {
-          if (!isDrawn(backend.name, ["dequantize", type.name, out.name, bits, group], 4)) continue;
+          if (!isDrawn(backend.name, ["dequantize", type.name, out.name, bits, group], 7)) continue;
           const [rows, cols] = [3, 128];
           const q = randomQuantized(rows * cols, bits, group, type);
           const sums = dequantized(type, q.codes, type.values(q.scales), type.values(q.biases), group);
@@ -187,7 +187,7 @@ function quantizedProduct(
   how: How,
 ): void {
   const { batch = 1, wBatch = 1, m, n, k, bits, group, types = [F32, F32, F32], transpose = true } = c;
-  if (!isDrawn(backend.name, [kernel, c, how, types.map(({ name }) => name)], 4)) return;
+  if (!isDrawn(backend.name, [kernel, c, how, types.map(({ name }) => name)], 7)) return;
   const [X, S, Out] = types;
   const x = X.pack(random(batch * m * k));
   const xv = X.values(x);
@@ -366,7 +366,7 @@ test("products in mode symmetric match plain loops, in rows, tiles and transpose
       for (const types of [MIXED[i % MIXED.length]]) {
         const transpose = !("transpose" in rest);
         const [X, S, Out] = types;
-        if (!isDrawn(backend.name, [kernel, m, n, k, bits, types.map(({ name }) => name)], 4)) continue;
+        if (!isDrawn(backend.name, [kernel, m, n, k, bits, types.map(({ name }) => name)], 7)) continue;
         const x = X.pack(random(m * k));
         const xv = X.values(x);
         const w = randomSymmetric(n * k, bits, S);

@@ -90,7 +90,7 @@ for (const device of testDevices()) {
     mx.setDefaultDevice(device);
     const failures: string[] = [];
     const turns = FUNCTIONS.map((list, turn) => ({ list, turn }));
-    drawSome(device, "MLX's cases", turns, Math.ceil(turns.length / 3)).forEach(({ list, turn }) => {
+    drawSome(device, "MLX's cases", turns, Math.ceil(turns.length / 5)).forEach(({ list, turn }) => {
       mx.tidy(() => void failures.push(...failuresOf(chosen(list, device, turn))));
     });
     assertEquals(unexpected(failures).join("\n"), "");

@@ -158,11 +158,11 @@ function featuresOf({ inputs }: Case): string[] {
 const SCANS = /^(log)?cum/;
 
 /**
- * The least for software Vulkan: half of the op's dtypes and layouts, a sixth of those of a scan. With the next seeds it
+ * The least for software Vulkan: a third of the op's dtypes and layouts, a ninth of those of a scan. With the next seeds it
  * has the others. The CPU has all.
  */
 function turnFeaturesOf({ op, inputs }: Case, device: string): string[] {
-  const turns = SCANS.test(op) ? 6 : 2;
+  const turns = SCANS.test(op) ? 9 : 3;
   const features = inputs.flatMap(({ dtype, layout }) => [dtype, `${layout}`]);
   return ["any", ...features.filter((feature) => isDrawn(device, [op, feature], turns))];
 }

@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
+import { drawSome } from "../support/draw_cases.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 
@@ -17,6 +18,9 @@ function draws(seed: number): () => number {
     return state / 2 ** 32;
   };
 }
+
+/** Each draws a graph; software Vulkan compiles the pipelines of every one. */
+const SEEDS = Array.from({ length: 24 }, (_, i) => i + 1);
 
 const OPS: readonly ((a: mx.Tensor, b: mx.Tensor) => mx.Tensor)[] = [
   (a, b) => mx.add(a, b),
@@ -59,7 +63,7 @@ for (const device of testDevices()) {
 
   Deno.test(`drawn graphs over streams equal those of one stream on ${device}`, async () => {
     mx.setDefaultDevice(device);
-    for (let seed = 1; seed <= 24; seed++) {
+    for (const seed of drawSome(device, "graphs over streams", SEEDS, 8)) {
       const size = seed % 3 === 0 ? 33 : 8;
       const one = await program(seed, [mx.defaultStream(device)], size);
       for (const count of [2, 3, 4]) {

@@ -24,6 +24,9 @@ function shuffle<T>(list: readonly T[], name: string, seed: string): T[] {
   return list.map((item) => ({ item, at: next() })).sort((a, b) => a.at - b.at).map(({ item }) => item);
 }
 
+/** Items of which the one with the most missing features is drawn. With all of them, those of few features would never be. */
+const CANDIDATES = 4;
+
 /** Few items that have every feature of the whole list at least once, in the order of the list. */
 export function drawCover<T>(
   list: readonly T[],
@@ -31,13 +34,13 @@ export function drawCover<T>(
   name: string,
   seed: string,
 ): readonly T[] {
-  const seen = new Set<string>();
   const drawn = new Set<T>();
-  for (const item of shuffle(list, name, seed)) {
-    const missing = featuresOf(item).filter((feature) => !seen.has(feature));
-    if (missing.length === 0) continue;
-    for (const feature of missing) seen.add(feature);
+  let left = shuffle(list, name, seed).map((item) => ({ item, missing: new Set(featuresOf(item)) }));
+  while ((left = left.filter(({ missing }) => missing.size > 0)).length > 0) {
+    const { item, missing } = left.slice(0, CANDIDATES).reduce((a, b) => b.missing.size > a.missing.size ? b : a);
     drawn.add(item);
+    const found = [...missing];
+    for (const other of left) for (const feature of found) other.missing.delete(feature);
   }
   return list.filter((item) => drawn.has(item));
 }
