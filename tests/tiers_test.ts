@@ -35,6 +35,16 @@ Deno.test("files that take turns on Vulkan have each had one after three days", 
   assert(all.has("tests/llm/engine/engine_life_test.ts"));
 });
 
+Deno.test("the turns of a file bring each of its shares", () => {
+  const seeds = Array.from({ length: 30 }, (_, i) => i); // as many as there are turns times shares
+  for (const file of testFiles()) {
+    const runs = seeds.flatMap((seed) => runsOf(file, "gate", String(seed)).map((run) => ({ seed, ...run })));
+    const onVulkan = runs.filter(({ pass }) => pass === "vulkan");
+    const shares = new Set(onVulkan.map(({ seed, share }) => seed % share));
+    assertEquals(shares.size, onVulkan[0]?.share ?? 0, file);
+  }
+});
+
 Deno.test("a draw repeats itself with its seed, has every feature, and differs with other seeds", () => {
   const list = [0, 1, 2, 3].flatMap((a) => ["x", "y", "z"].map((b) => ({ a, b })));
   const draw = (seed: string) => drawCover(list, ({ a, b }) => [`a${a}`, `b${b}`], "pairs", seed);

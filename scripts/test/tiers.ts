@@ -57,28 +57,24 @@ interface Entry {
 const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
   { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
-  { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 4 },
+  { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 6 },
+  { files: /^tests\/cli\/(generate|tools)_test/, cpu: "gate", oneThread: true, shareOnCpu: 2 },
   { files: /^tests\/cli\//, cpu: "gate", oneThread: true },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
-  { files: /^tests\/notebook\//, cpu: "gate" },
+  { files: /^tests\/notebook\//, cpu: "gate", shareOnCpu: 2 },
   { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
-  { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   { files: /^tests\/distributed\/large_exchanges_test/, cpu: "full" },
   { files: /^tests\/distributed\//, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },
   // The native library, which most of these files open by themselves.
   { files: /^tests\/runtime\/(streams|memory|profile)_test/, cpu: "gate", vulkan: "gate", validated: true },
-  {
-    files: /^tests\/runtime\/(embedded_model|library|portability)_test/,
-    cpu: "gate",
-    whole: true,
-    validated: true,
-    share: 4,
-  },
+  // Programs and models that other files run under the validation layers.
+  { files: /^tests\/runtime\/(embedded_model|library|portability)_test/, cpu: "gate", whole: true, share: 7 },
   { files: /^tests\/runtime\/soak_test/, cpu: "full", whole: true },
-  { files: /^tests\/runtime\/(devices|responsive)_test/, cpu: "gate", whole: true, validated: true, share: 2 },
+  { files: /^tests\/runtime\/(devices|responsive)_test/, cpu: "gate", whole: true, validated: true, share: 3 },
   { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
   // Kernels, one dispatch at a time.
   {
@@ -89,10 +85,10 @@ const ENTRIES: readonly Entry[] = [
     unoptimized: true,
   },
   {
-    files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/,
+    files: /^tests\/kernels\/(coopmat(?!_experts)\w*|qkv_epilogue)_test/,
     cpu: "quick",
     vulkan: "gate",
-    share: 6,
+    share: 10,
     unoptimized: true,
   },
   {
@@ -104,9 +100,10 @@ const ENTRIES: readonly Entry[] = [
   },
   { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate", share: 2 },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
-  // Language models. A test of the fused kernels compiles for 10 to 50 seconds.
-  { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
-  { files: /^tests\/llm\/decode\/(gemv|expert)_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 8 },
+  // Language models. A test of the fused kernels compiles for 10 to 50 seconds, so one or two of a file run.
+  { files: /^tests\/llm\/decode\/(gemv|fused|batched)_decode_test/, cpu: "quick", vulkan: "gate", share: 20 },
+  { files: /^tests\/llm\/decode\/expert_decode_test/, cpu: "quick", vulkan: "gate", share: 8 },
+  { files: /^tests\/llm\/prefill\/fused_prefill_test/, cpu: "quick", vulkan: "gate", share: 12 },
   {
     files: /^tests\/llm\/(generation\/batch_generate|speculation\/speculation)_test/,
     cpu: "gate",
@@ -114,22 +111,25 @@ const ENTRIES: readonly Entry[] = [
     share: 10,
     turns: 3,
   },
+  { files: /^tests\/llm\/kv\/pages_test/, cpu: "quick", vulkan: "gate", share: 2 },
   {
     files:
-      /^tests\/llm\/(engine\/(choice|engine_refusals|prompts_together|window_pages)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits)\w+)_test/,
+      /^tests\/llm\/(engine\/(choice|engine|engine_refusals|prompts_together|window_pages)|decode\/(coded_pages|unpack_codes)|kv\/(?!kv_bits|cache_growth)\w+)_test/,
     cpu: "quick",
     vulkan: "gate",
-    share: 5,
+    share: 10,
     turns: 3,
   },
   { files: /^tests\/llm\/engine\/engine_(embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
   { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
+  // They compile the shaders of fused_decode and fused_prefill, with other constants.
   {
     files:
-      /^tests\/llm\/\w+\/(fused_decode|mixed_formats|batched_decode|paged_decode|chunk_decode|layer_features|megakernel_check|masked_choice|prefill_tail|cache_growth)_test/,
+      /^tests\/llm\/\w+\/(mixed_formats|paged_decode|chunk_decode|layer_features|layer_ropes|megakernel_check|masked_choice|model_updates|nonfinite_logits|prefill_tail|cache_growth)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 10,
+    turns: 3,
   },
   { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true, share: 3 },
   {
@@ -147,15 +147,23 @@ const ENTRIES: readonly Entry[] = [
     cpu: "gate",
     vulkan: "gate",
     share: 5,
+    turns: 2,
   },
   {
     files: /^tests\/(training\/(loop|finetune|tuner|checkpoint)|transforms\/mlx_derivatives)_test/,
     cpu: "gate",
     vulkan: "gate",
-    share: 4,
+    share: 5,
+    turns: 2,
   },
-  { files: /^tests\/llm\//, cpu: "quick", vulkan: "gate", share: 5 },
-  { files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate", share: 4 },
+  { files: /^tests\/llm\//, cpu: "quick", vulkan: "gate", share: 5, turns: 2 },
+  {
+    files: /^tests\/(nn|training|optimizers|transforms|types|plot)\//,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 5,
+    turns: 2,
+  },
   // Array functions.
   { files: /^tests\/ops\/tensor\/large_arrays_test/, cpu: "gate", vulkan: "gate", share: 4 },
   {
