@@ -174,4 +174,18 @@ export const GENERATION = [
     replace: "rope: whole.rope",
     tests: ["tests/llm/models/mlx_lm_families_test.ts"],
   },
+  {
+    name: "a step that verifies drafts goes on with the last column's token",
+    file: "src/llm/decode/verify.ts",
+    find: "token: mx.take(next, accepted, 0).reshape([1, 1]),",
+    replace: "token: mx.take(next, columns - 1, 0).reshape([1, 1]),",
+    tests: ["tests/llm/speculation/speculation_test.ts"],
+  },
+  {
+    name: "tokens of a verified draft are logged one place too early",
+    file: "src/llm/decode/verify.ts",
+    find: "mx.remainder(mx.add(first, places), log.shape[1])",
+    replace: "mx.remainder(mx.add(position, places), log.shape[1])",
+    tests: ["tests/llm/speculation/speculation_test.ts"],
+  },
 ] as const satisfies readonly Mutant[];

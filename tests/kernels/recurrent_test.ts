@@ -6,7 +6,7 @@ import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { causalConv } from "../../src/array/fast/causal_conv.ts";
 import { normalizedDeltaUpdate } from "../../src/array/fast/gated_delta.ts";
-import { drawSome } from "../support/draw_cases.ts";
+import { drawCases } from "../support/draw_cases.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { kernelsOf } from "../support/devices/harness.ts";
 import { generator, nmse } from "../support/oracles/oracle.ts";
@@ -125,8 +125,15 @@ function convByHand(
   return [results, last];
 }
 
+/** Names of what is set in a case, which a draw has at least once. So it has several groups of heads, and several tokens. */
+function featuresOf(one: DeltaCase | ConvCase): string[] {
+  const [, tokens, keyHeads, heads] = one.sizes;
+  const groups = one.sizes.length === 6 && keyHeads > 1 && heads > keyHeads;
+  return [...Object.keys(one), `groups ${groups}`, `tokens ${tokens > 1}`];
+}
+
 for (const device of testDevices()) {
-  for (const one of drawSome(device, "the delta rule", DELTAS, 3)) {
+  for (const one of drawCases(device, "the delta rule", DELTAS, featuresOf)) {
     const { sizes, dtype = float32, joined, mask, normalized } = one;
     const [B, T, Hk, H, K, V] = sizes;
     const what = `${sizes.join(" x ")} ${dtype.name}${joined ? ", joined" : ""}${mask ? ", masked" : ""}`;
@@ -161,7 +168,7 @@ for (const device of testDevices()) {
     });
   }
 
-  for (const one of drawSome(device, "convolutions over tokens", CONVS, 3)) {
+  for (const one of drawCases(device, "convolutions over tokens", CONVS, featuresOf)) {
     const { sizes: [B, T, F, W], dtype = float32, silu = false, bias, counted } = one;
     Deno.test(`a convolution over tokens, ${one.sizes.join(" x ")} ${dtype.name} on ${device}`, async () => {
       mx.setDefaultDevice(device);
