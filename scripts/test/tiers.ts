@@ -35,8 +35,8 @@ interface Entry {
   readonly validated?: true;
   /**
    * One in so many tests runs before the full tier: of those of software Vulkan devices, or of all where the file is one run.
-   * See tests/support/share_tests.ts. It has no common divisor with `turns`, or with turns that the tests take by isDrawn(): a test
-   * whose day never is a case's turn would never run it.
+   * See tests/support/share_tests.ts. It has no common divisor with `turns`, or with those of isDrawn() in its tests.
+   * Else a test's days are never those of some cases.
    */
   readonly share?: number;
   /** One in so many tests runs on the CPU before the full tier. For files of hundreds of tests of one form. */
