@@ -34,8 +34,8 @@ export const GENERATION = [
   {
     name: "drafts that are never right go on for as long as there are any",
     file: "src/llm/speculation/draft_length.ts",
-    find: "return this.#balance > 0 && ",
-    replace: "return this.#balance > -1000 && ",
+    find: "this.#costOf(sequences, columns) - 1 <= this.#balance)",
+    replace: "this.#costOf(sequences, columns) - 1 <= 1000)",
     tests: ["tests/llm/speculation/drafts_test.ts"],
   },
   {

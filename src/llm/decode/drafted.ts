@@ -9,7 +9,7 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, TracedStep, writeState } from "../../array/compile/loop.ts";
 import { type Key, keyAfter } from "../../array/random/keys.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
-import { COLUMNS } from "../speculation/draft_length.ts";
+import { COLUMNS, DraftBudget, type StepTime } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import { type DraftInputs, draftInputs, verifyStep } from "./verify.ts";
@@ -35,6 +35,9 @@ export class DraftedSteps {
   readonly #submitter: PromptSubmitter;
   readonly #steps: StepLoop;
   readonly #speculation: Speculation;
+  readonly #budget = new DraftBudget();
+  /** Columns that the next draft should have; 1 for none. */
+  #columns = 1;
   readonly #loops = new Map<number, DraftLoop>();
   /** How many traces' pipelines are being made. */
   #preparing = 0;
@@ -60,7 +63,14 @@ export class DraftedSteps {
     const { sequence } = this.#context;
     this.#speculation.extend(sequence.after(this.#known));
     this.#known = sequence.lastStep;
-    return this.#speculation.wanted;
+    this.#columns = this.#speculation.matches ? this.#columnsWanted() : 1;
+    return this.#columns > 1;
+  }
+
+  #columnsWanted(): number {
+    const { acceptance, most, adaptive } = this.#speculation;
+    if (!adaptive) return most + 1;
+    return this.#budget.columnsFor({ sequences: 1, drafting: [{ acceptance, most }], maxColumns: COLUMNS.at(-1)! });
   }
 
   /** How many of `size` ordinary steps to submit at a time. */
@@ -69,22 +79,21 @@ export class DraftedSteps {
   }
 
   /** Notes ordinary steps that are done. */
-  note(steps: number): void {
-    this.#speculation.note(steps);
+  note(steps: number, time: StepTime): void {
+    this.#budget.note(1, steps, time);
     this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
   }
 
   /**
    * Drafts tokens after those that were taken, and submits the step that verifies them. No other step may be on its way. `undefined` where there
-   * is no draft, the cache has no room for one before it grows, or the pipelines are still being made. `perStep` is the milliseconds of
-   * an ordinary step.
+   * is no draft, the cache has no room for one before it grows, or the pipelines are still being made.
    */
-  async submit(perStep: number): Promise<Submission | undefined> {
+  async submit(): Promise<Submission | undefined> {
     const { cache, sequence } = this.#context;
     const submitted = performance.now();
     const room = Math.min(cache.capacity, cache.limit) - cache.offset;
     const most = Math.min(room, sequence.limit - sequence.lastStep) - 1;
-    const drafted = await this.#speculation.draft(most);
+    const drafted = await this.#speculation.draft(Math.min(most, this.#columns - 1, this.#speculation.most));
     const columns = COLUMNS.find((count) => count > drafted.length)!;
     if (drafted.length === 0 || columns > room) return undefined;
     const one = this.#loopOf(columns);
@@ -98,8 +107,10 @@ export class DraftedSteps {
       await this.#submitter.done(one.loop, ticket, 0, true);
       const { scalars: { log }, state } = this.#context;
       const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), fed);
-      const cost = Number.isFinite(perStep) ? (performance.now() - submitted) / perStep : Infinity;
-      this.#speculation.noteDraft(drafted.length, Math.min(accepted, drafted.length), cost);
+      this.#speculation.note(drafted.length, Math.min(accepted, drafted.length));
+      const { acceptance: { misses } } = this.#speculation;
+      const step = { sequences: 1, columns, tokens: accepted + 1, misses };
+      this.#budget.noteDrafts(step, performance.now() - submitted);
       if (accepted > 0) this.#patience = 1;
       submission.count = accepted + 1;
       state.advance(submission.count);

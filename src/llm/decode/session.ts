@@ -101,7 +101,7 @@ export class GenerationSession implements Disposable {
             ? await this.#reader.open()
             : sequence.constraint
             ? await this.#masked.submit(submitted + 1 < most && !cache.hasState)
-            : (wantsDraft && await this.#drafted?.submit(sizer.perStep)) ||
+            : (wantsDraft && await this.#drafted?.submit()) ||
               this.#steps.submit(Math.min(cache.hasState ? 1 : this.#fitting(sizer), most - submitted));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
@@ -126,8 +126,9 @@ export class GenerationSession implements Disposable {
         const { count } = submission;
         const isDrafted = finished + count > submitted;
         submitted = Math.max(submitted, finished + count);
-        sizer.note(finished > 0 && !isDrafted ? count : 0, submission.submitted, asked); // the first submission is the prompt
-        if (finished > 0 && !isDrafted) this.#drafted?.note(count);
+        // The first submission is the prompt.
+        const time = sizer.note(finished > 0 && !isDrafted ? count : 0, submission.submitted, asked);
+        if (finished > 0 && !isDrafted) this.#drafted?.note(count, time);
         if (finished > 0) this.#steps.note(sizer.perStep);
         if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1);
         yield sequence.take(this.#context.scalars, finished + 1, Math.min(finished += count, most));

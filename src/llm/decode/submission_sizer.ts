@@ -7,6 +7,7 @@
 
 import { MAX_STEPS } from "../../array/compile/loop.ts";
 import { MegakernelFailure } from "../../graph/error.ts";
+import type { StepTime } from "../speculation/draft_length.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
@@ -116,15 +117,16 @@ export class SubmissionSizer {
   /**
    * Records the end of the next submission: of `steps` steps, or of other work if 0. `submitted` is when it was made, `asked` when the host
    * began to wait. If the host began late, the time of a step is an upper bound. If it was late for the previous submission too,
-   * the begin of this one is unknown.
+   * the begin of this one is unknown. Returns what is known of its time.
    */
-  note(steps: number, submitted: number, asked: number, ended: number = performance.now()): void {
+  note(steps: number, submitted: number, asked: number, ended: number = performance.now()): StepTime {
     const began = Math.max(submitted, this.#ended);
     const known = this.#sharp || submitted >= this.#ended;
     this.#sharp = 8 * (ended - asked) > ended - began;
     this.#ended = ended;
     const each = (ended - began) / steps;
     if (steps > 0 && known && (this.#sharp || each < this.#perStep)) this.#perStep = each;
+    return { milliseconds: ended - began, waited: known && this.#sharp };
   }
 
   /** Lets submissions grow. */

@@ -40,6 +40,7 @@ export function speculationOf(
     ? new ModelDrafter(drafter.model, { sampler, processors, contextSize })
     : undefined;
   const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter);
-  const drafts = new Speculation(used, speculation, model.config.vocabSize, [...cache.tokens, ...prompt]);
+  const drafts = new Speculation(used, speculation, model.config.vocabSize);
+  drafts.extend([...cache.tokens, ...prompt]);
   return { drafts, [Symbol.dispose]: () => owned?.[Symbol.dispose]() };
 }

@@ -7,7 +7,7 @@
 import { quoted } from "../../graph/error.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { LlmError, optionError } from "../error.ts";
-import { AdaptiveDraftLength, type DraftLength, FixedDraftLength, MAX_DRAFT } from "./draft_length.ts";
+import { Acceptance, MAX_DRAFT } from "./draft_length.ts";
 import type { Drafter } from "./drafter.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
@@ -66,25 +66,29 @@ function isDrafter(drafter: unknown): drafter is Drafter {
   return typeof extend === "function" && typeof draft === "function";
 }
 
-/** Drafts of a sequence, and counts of them. */
+/** Drafts of a sequence, and what came of them. */
 export class Speculation {
+  /** How often they are right. */
+  readonly acceptance: Acceptance = new Acceptance();
+  /** Most tokens of a draft. */
+  readonly most: number;
+  /** Whether there are fewer, or none, while they save no time. */
+  readonly adaptive: boolean;
   readonly #drafter: Drafter;
-  readonly #length: DraftLength;
   readonly #vocabulary: number;
   #drafted = 0;
   #accepted = 0;
 
-  /** For a sequence of tokens below `vocabulary` that begins with a prompt. Options are those that {@link checkSpeculation} passed. */
+  /** For a sequence of tokens below `vocabulary`. Options are those that {@link checkSpeculation} passed. */
   constructor(
     drafter: Drafter,
     { numDraftTokens = MAX_DRAFT, adaptive = true }: SpeculationOptions,
     vocabulary: number,
-    prompt: readonly number[],
   ) {
     this.#drafter = drafter;
-    this.#length = adaptive ? new AdaptiveDraftLength(numDraftTokens) : new FixedDraftLength(numDraftTokens);
+    this.most = numDraftTokens;
+    this.adaptive = adaptive;
     this.#vocabulary = vocabulary;
-    this.#drafter.extend(prompt);
   }
 
   /** Tokens that were drafted and verified. */
@@ -97,19 +101,18 @@ export class Speculation {
     return this.#accepted;
   }
 
-  /** Takes tokens that were generated. */
+  /** Takes the tokens of the prompt, and later those that were generated. */
   extend(tokens: readonly number[]): void {
     if (tokens.length > 0) this.#drafter.extend(tokens);
   }
 
-  /** Whether a draft would have tokens now, and is worth verifying. */
-  get wanted(): boolean {
-    return this.#length.tokens > 0 && (this.#drafter.matches?.() ?? true);
+  /** Whether a draft would have tokens now. */
+  get matches(): boolean {
+    return this.#drafter.matches?.() ?? true;
   }
 
-  /** Tokens that may follow, at most `most`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
-  async draft(most: number): Promise<readonly number[]> {
-    const count = Math.min(most, this.#length.tokens);
+  /** Tokens that may follow, at most `count`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
+  async draft(count: number): Promise<readonly number[]> {
     if (count < 1) return [];
     const drafted = (await this.#drafter.draft(count)).slice(0, count);
     const wrong = drafted.find((id) => !Number.isInteger(id) || id < 0 || id >= this.#vocabulary);
@@ -118,15 +121,10 @@ export class Speculation {
     throw new LlmError("option", `The drafter of speculation gave ${quoted(wrong)}, expected ${expected}`);
   }
 
-  /** Notes ordinary steps. */
-  note(steps: number): void {
-    this.#length.note(steps);
-  }
-
-  /** Notes drafted tokens that were verified, and how long that took in ordinary steps, Infinity where that is not known. */
-  noteDraft(drafted: number, accepted: number, cost: number): void {
+  /** Notes drafted tokens that were verified. */
+  note(drafted: number, accepted: number): void {
     this.#drafted += drafted;
     this.#accepted += accepted;
-    this.#length.noteDraft({ drafted, accepted, cost });
+    this.acceptance.note(drafted, accepted);
   }
 }
