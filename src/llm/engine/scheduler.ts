@@ -14,6 +14,10 @@
  * the caller allows. A stepwise sequence, whose next token needs the host's answer to the last one, has one token. It is left out until its last step is
  * committed.
  *
+ * Drafts: a caller may give tokens that are likely to follow. A step then verifies them instead of decoding, for all sequences that decode. It
+ * comes when no step is on its way, since only then all tokens are known. Until it is committed none of them decodes. Positions of tokens that
+ * were not chosen are given back then. Drafts get no page that needs an eviction.
+ *
  * Order: by `rankOf()`, which is the priority and the time of waiting. A request whose pages cannot be had is not overtaken.
  *
  * Memory: a sequence is admitted where there are pages for all of its tokens and one more. A page for each running sequence that will
@@ -34,7 +38,7 @@ import { PrefillParts } from "./prefill_parts.ts";
 import type { Match } from "./pages/prefix_node.ts";
 import type { PageCopy } from "./pages/sequence_pages.ts";
 import { addInOrder, checkLists, decodeEnd, isDecoding, isReading, rankOf, type Sequence } from "./sequence.ts";
-import { checkResult, type PrefillRow, type PrefillStep, type Step, type StepResult } from "./step.ts";
+import { checkResult, type PrefillRow, type PrefillStep, type Step, type StepResult, type VerifyStep } from "./step.ts";
 
 /** What a {@link Scheduler} may use. */
 export interface SchedulerOptions extends PageOptions {
@@ -58,6 +62,14 @@ export interface SchedulerOptions extends PageOptions {
 export interface Refusal {
   readonly code: "queue" | "memory";
   readonly message: string;
+}
+
+/** Drafted tokens for the next step. */
+export interface Drafts {
+  /** Those of each sequence that has some. */
+  readonly tokens: ReadonlyMap<Sequence, readonly number[]>;
+  /** Positions that the step computes of each sequence: more than any has drafted tokens. */
+  readonly columns: number;
 }
 
 /** Orders the steps of many sequences. */
@@ -102,6 +114,11 @@ export class Scheduler {
     return this.#steps.length;
   }
 
+  /** Sequences that a decode step may have. */
+  get decoding(): readonly Sequence[] {
+    return this.#running.filter(isDecoding);
+  }
+
   /** Units of memory in use by sequences and kept prefixes. */
   get usedPages(): number {
     return this.#pages.used;
@@ -139,13 +156,16 @@ export class Scheduler {
 
   /**
    * The next step, with up to `maxSteps` tokens for each sequence; undefined where a commit has to come first, or all is done. With
-   * `promptsOnly` it reads a prompt, or there is none.
+   * `promptsOnly` it reads a prompt, or there is none. `drafts` are for sequences that decode now. They are left out if a step is on its way.
    */
-  schedule(maxSteps: number = 1, promptsOnly: boolean = false): Step | undefined {
-    const step = promptsOnly ? this.#prefill() : this.#next(maxSteps);
+  schedule(maxSteps: number = 1, promptsOnly: boolean = false, drafts?: Drafts): Step | undefined {
+    const step = promptsOnly ? this.#prefill() : this.#prefill() ?? this.#verify(drafts) ?? this.#decode(maxSteps);
     if (!step) return undefined;
-    if (step.kind === "decode") this.#read = 0;
-    for (const { sequence } of step.rows) sequence.inFlight++;
+    if (step.kind !== "prefill") this.#read = 0;
+    for (const { sequence } of step.rows) {
+      sequence.inFlight++;
+      sequence.verifying = step.kind === "verify";
+    }
     this.#steps.push(step);
     return step;
   }
@@ -160,11 +180,13 @@ export class Scheduler {
     for (const [i, { sequence, from, count }] of rows.entries()) {
       const { tokens, ended } = results[i];
       sequence.inFlight--;
+      sequence.verifying = false;
       if (sequence.status === "running") {
+        if (step.kind === "verify") sequence.computed = from + tokens.length;
         sequence.tokens.push(...tokens);
         if (ended || sequence.tokens.length >= sequence.limit) this.#end(sequence);
         else {
-          sequence.committed = from + count;
+          sequence.committed = step.kind === "verify" ? sequence.computed : from + count;
           this.#pages.takePassed(sequence);
         }
       } else if (sequence.inFlight === 0) {
@@ -316,6 +338,23 @@ export class Scheduler {
       return { sequence, from, count: end - from };
     });
     return { kind: "decode", rows, steps };
+  }
+
+  /** Verifies drafts of the sequences that decode; undefined where none has one that fits. */
+  #verify(drafts: Drafts | undefined): VerifyStep | undefined {
+    if (!drafts || this.#steps.length > 0 || this.#pages.hasStates) return undefined;
+    const rows = this.decoding.map((sequence) => {
+      const { computed: from, limit } = sequence;
+      const drafted = drafts.tokens.get(sequence)?.slice(0, limit - from - 2) ?? [];
+      return { sequence, from, count: 1 + drafted.length, drafted };
+    });
+    const missing = rows.reduce((sum, row) => sum + this.#pages.countMissing(row.sequence, row.from + row.count), 0);
+    if (rows.every(({ drafted }) => drafted.length === 0) || missing > this.#pages.free) return undefined;
+    for (const { sequence, from, count } of rows) {
+      this.#pages.grow(sequence, from + count);
+      sequence.computed = from + count;
+    }
+    return { kind: "verify", rows, columns: drafts.columns };
   }
 
   /** Makes the running sequence that is last in order wait again. */

@@ -58,6 +58,8 @@ export class Sequence implements PagedSequence {
   readLength = 0;
   /** Steps on their way that have it. */
   inFlight = 0;
+  /** Whether one of them verifies drafts, so that it is not known how many positions it comes to. */
+  verifying = false;
   /** Tokens of the prompt that a kept prefix had when it was first admitted; undefined before. */
   cached: number | undefined;
 
@@ -102,7 +104,7 @@ export function isReading(sequence: Sequence): boolean {
 
 /** Whether a decode step may have it: its prompt is read, and tokens are left to generate beside those on their way. */
 export function isDecoding(sequence: Sequence): boolean {
-  if (sequence.stepwise && sequence.inFlight > 0) return false;
+  if (sequence.verifying || (sequence.stepwise && sequence.inFlight > 0)) return false;
   return !isReading(sequence) && sequence.computed < sequence.limit - 1;
 }
 
@@ -141,5 +143,6 @@ export function checkLists({ waiting, running, ending, inSteps }: SequenceLists)
     check(sequence.inFlight === count, sequence, "counts other steps than there are");
     const isAhead = count > 0 || isReading(sequence) || sequence.tokens.length === sequence.computed + 1;
     check(isAhead, sequence, "has other tokens than were computed");
+    check(!sequence.verifying || count === 1, sequence, "is in other steps beside one that verifies drafts");
   }
 }

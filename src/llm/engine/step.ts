@@ -49,12 +49,32 @@ export interface DecodeStep {
   readonly steps: number;
 }
 
+/** Verifies drafted tokens: `count` is one more than there are. */
+export interface VerifyRow extends StepRow {
+  /** Tokens that may follow the last one of the sequence. */
+  readonly drafted: readonly number[];
+}
+
+/**
+ * Chooses a token after the last one of each row and after each drafted one, as if the draft were right up to there. A row gives its choices
+ * up to the first one that is not the drafted token. The device computes `columns` positions of each row. Those after its draft are
+ * written again before they are read, or belong to page 0.
+ */
+export interface VerifyStep {
+  readonly kind: "verify";
+  readonly rows: readonly VerifyRow[];
+  readonly columns: number;
+}
+
 /** One submission to the device. */
-export type Step = PrefillStep | DecodeStep;
+export type Step = PrefillStep | DecodeStep | VerifyStep;
 
 /** What a step gave for one of its rows. */
 export interface StepResult {
-  /** The chosen tokens: `count` of them, or those up to the end; one after the last part of a prompt, none after others. */
+  /**
+   * The chosen tokens: `count` of them, or those up to the end; one after the last part of a prompt, none after others. Of a draft at least
+   * one.
+   */
   readonly tokens: readonly number[];
   /** Whether the sequence ends with them, by a stop token, a stop string or an error. The scheduler knows the limit itself. */
   readonly ended: boolean;
@@ -75,7 +95,7 @@ export interface Submitted {
   logprobs(row: number, i: number, top: number): Logprobs;
 }
 
-/** How many tokens a step gives for a row that does not end. */
+/** How many tokens a step gives for a row that does not end; of a draft at most. */
 export function tokenCountOf(row: StepRow | PrefillRow): number {
   return "last" in row ? Number(row.last) : row.count;
 }
@@ -84,6 +104,7 @@ export function tokenCountOf(row: StepRow | PrefillRow): number {
 export function checkResult(kind: Step["kind"], row: StepRow | PrefillRow, { tokens, ended }: StepResult): void {
   const { id, status } = row.sequence;
   const count = tokenCountOf(row);
-  if (status === "ended" || tokens.length === count || (ended && tokens.length < count)) return;
+  const least = ended ? 0 : kind === "verify" ? 1 : count;
+  if (status === "ended" || (tokens.length >= least && tokens.length <= count)) return;
   throw new Error(`a ${kind} step gives ${tokens.length} tokens for sequence ${id}, expected ${count}`);
 }

@@ -15,7 +15,7 @@
  * @module
  */
 
-import type { PrefillRow, Step, StepResult, StepRow } from "../../../src/llm/engine/step.ts";
+import type { PrefillRow, Step, StepResult, StepRow, VerifyRow } from "../../../src/llm/engine/step.ts";
 import { tokenCountOf } from "../../../src/llm/engine/step.ts";
 import type { PageGroups, PageTable } from "../../../src/llm/kv/page_groups.ts";
 import type { Sequence } from "../../../src/llm/engine/sequence.ts";
@@ -115,7 +115,7 @@ export class FakeRunner {
     const prompts = step.kind === "prefill" ? step.rows : [];
     for (const row of prompts) this.#prepare(row);
     const results = step.rows.map((row: StepRow | PrefillRow) => {
-      const chosen = "last" in row ? this.#read(row) : this.#generate(row, step.kind === "decode" ? step.steps : 0);
+      const chosen = this.#choose(step, row);
       const end = chosen.indexOf(END);
       const ended = end >= 0 && end < tokenCountOf(row);
       return { tokens: chosen.slice(0, ended ? end + 1 : tokenCountOf(row)), ended };
@@ -142,6 +142,25 @@ export class FakeRunner {
   /** The oldest step whose results were not taken. */
   take(): { readonly step: Step; readonly results: readonly StepResult[] } {
     return this.#results.shift()!;
+  }
+
+  #choose(step: Step, row: StepRow | PrefillRow | VerifyRow): number[] {
+    if ("last" in row) return this.#read(row);
+    if ("drafted" in row) return this.#verify(row, step.kind === "verify" ? step.columns : 0);
+    return this.#generate(row, step.kind === "decode" ? step.steps : 0);
+  }
+
+  /** Tokens after the last one and after drafted ones, up to the first one that was not drafted. It writes all columns. */
+  #verify({ sequence, from, drafted }: VerifyRow, columns: number): number[] {
+    const fed = [sequence.tokens.at(-1)!, ...drafted];
+    const chosen = Array.from(
+      { length: columns },
+      (_, i) => tokenAfter(this.#write(sequence, from + i, fed[i] ?? fed.at(-1)!)),
+    );
+    const wrong = drafted.findIndex((token, i) => token !== chosen[i]);
+    const tokens = chosen.slice(0, (wrong < 0 ? drafted.length : wrong) + 1);
+    this.#last.set(sequence, tokens.at(-1)!);
+    return tokens;
   }
 
   #read({ sequence, from, count, last }: PrefillRow): number[] {

@@ -1,7 +1,7 @@
 /** Which step an engine's scheduler chooses, whom it prefers and whom it stops. Expected steps follow from its rules, by hand. */
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
+import { type Drafts, Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { AGING, Sequence } from "../../../src/llm/engine/sequence.ts";
 import { type PrefillStep, type Step, type StepRow, tokenCountOf } from "../../../src/llm/engine/step.ts";
 
@@ -35,6 +35,9 @@ function brief(step: Step | undefined): string {
   if (!step) return "none";
   if (step.kind === "prefill") {
     return `read ${step.rows.map(({ sequence, from, count }) => `${sequence.id}: ${from}+${count}`).join(", ")}`;
+  }
+  if (step.kind === "verify") {
+    return `verify ${step.rows.map(({ sequence, drafted }) => `${sequence.id}+${drafted.length}`).join(" ")}`;
   }
   return `decode ${step.rows.map(({ sequence }) => sequence.id).join(" ")} x${step.steps}`;
 }
@@ -352,6 +355,49 @@ Deno.test("a stepwise sequence has one token a step, and none before the last on
   const step = scheduler.schedule(4)!;
   assertEquals([brief(step), step.rows.map(({ count }) => count)], ["decode 1 2 x4", [1, 4]]);
   assertEquals(brief(scheduler.schedule(4)), "decode 2 x4");
+});
+
+Deno.test("drafts are verified with all sequences that decode, and wrong ones give their positions back", () => {
+  const scheduler = schedulerWith();
+  const [first, second] = [sequenceOf(1, 4), sequenceOf(2, 4)];
+  addAll(scheduler, first, second);
+  run(scheduler, 1);
+  const step = scheduler.schedule(8, false, { tokens: new Map([[first, [5, 6, 7]]]), columns: 4 })!;
+  assertEquals([brief(step), first.pages.length], ["verify 1+3 2+0", 2]);
+  assertEquals(brief(scheduler.schedule(8)), "none"); // how far the sequences are is not known
+  scheduler.commit(step, [{ tokens: [5, 9], ended: false }, { tokens: [3], ended: false }]);
+  scheduler.checkIntegrity();
+  assertEquals([first.tokens.slice(4), first.computed, second.computed], [[7, 5, 9], 6, 5]);
+  const next = scheduler.schedule()!;
+  assertEquals(next.rows.map(({ sequence, from }) => [sequence.id, from]), [[1, 6], [2, 5]]);
+});
+
+Deno.test("drafts are cut at the limit, and left out where pages are missing or a step is on its way", () => {
+  const draftsOf = (sequence: Sequence): Drafts => ({ tokens: new Map([[sequence, [7, 7, 7]]]), columns: 4 });
+  const scheduler = schedulerWith();
+  const short = sequenceOf(1, 4, 3);
+  addAll(scheduler, short);
+  const read = scheduler.schedule()!;
+  assertEquals(brief(scheduler.schedule(1, false, draftsOf(short))), "decode 1 x1");
+  assertEquals(short.inFlight, 2);
+  const other = schedulerWith();
+  const limited = sequenceOf(1, 4, 3);
+  addAll(other, limited);
+  run(other, 1);
+  assertEquals(brief(other.schedule(8, false, draftsOf(limited))), "verify 1+1"); // the third token needs no position
+  const full = schedulerWith({ pages: 2 });
+  const crowded = sequenceOf(1, 2, 3);
+  addAll(full, crowded);
+  run(full, 1);
+  assertEquals(brief(full.schedule(8, false, draftsOf(crowded))), "verify 1+1");
+  const states = schedulerWith({ slots: 9 });
+  const recurrent = sequenceOf(1, 2);
+  addAll(states, recurrent);
+  run(states, 1);
+  assertEquals(brief(states.schedule(1, false, draftsOf(recurrent))), "decode 1 x1");
+  commit(scheduler, read);
+  const { scheduler: filled, first } = twoThatFill();
+  assertEquals(brief(filled.schedule(1, false, draftsOf(first))), "decode 1 2 x1"); // another page would be needed
 });
 
 Deno.test("results have to come in order and to fit their step", () => {

@@ -8,7 +8,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { Random } from "../../../scripts/fuzz/random.ts";
-import { Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
+import { type Drafts, Scheduler, type SchedulerOptions } from "../../../src/llm/engine/scheduler.ts";
 import { isDecoding, Sequence } from "../../../src/llm/engine/sequence.ts";
 import type { PrefillRow, PrefillStep, Step } from "../../../src/llm/engine/step.ts";
 import { ONE_GROUP, type PageGroups, type PageTable } from "../../../src/llm/kv/page_groups.ts";
@@ -22,6 +22,8 @@ interface Request {
   readonly sequence: Sequence;
   readonly prompt: readonly number[];
   readonly maxTokens: number;
+  /** Its tokens alone, those of the prompt included. */
+  readonly alone: readonly number[];
   aborted: boolean;
 }
 
@@ -40,7 +42,10 @@ type Counts = Record<
   | "together"
   | "shared"
   | "passed"
-  | "resumed",
+  | "resumed"
+  | "verified"
+  | "accepted"
+  | "rejected",
   number
 >;
 
@@ -132,9 +137,7 @@ class Trace {
       if (!step && this.#scheduler.inFlight > 0) this.#commit();
       else assert(step || !this.#isBusy(), "nothing is on its way, and somebody waits");
     }
-    const { groups, slots } = this.#options;
-    for (const { sequence, prompt, maxTokens, aborted } of this.#requests) {
-      const alone = generateAlone(prompt, maxTokens, this.#capacity, { groups, hasStates: slots > 0 });
+    for (const { sequence, alone, aborted } of this.#requests) {
       assertEquals(sequence.status, "ended");
       assertEquals(sequence.tokens, aborted ? alone.slice(0, sequence.tokens.length) : alone, `request ${sequence.id}`);
       this.#counts.cached += sequence.cached ?? 0;
@@ -171,7 +174,9 @@ class Trace {
       this.#counts.queueFull++;
       return; // it comes again
     } else {
-      this.#requests.push({ sequence, prompt, maxTokens, aborted: false });
+      const { groups, slots } = this.#options;
+      const alone = generateAlone(prompt, maxTokens, this.#capacity, { groups, hasStates: slots > 0 });
+      this.#requests.push({ sequence, prompt, maxTokens, alone, aborted: false });
     }
     this.#toCome--;
   }
@@ -193,11 +198,16 @@ class Trace {
     const running = this.#requests.map(({ sequence }) => sequence).filter(({ status }) => status === "running");
     const decoding = running.filter(isDecoding);
     const promptsOnly = this.#scheduler.inFlight > 0 && this.#random.once(4);
-    const step = this.#scheduler.schedule(this.#maxSteps, promptsOnly);
+    const step = this.#scheduler.schedule(this.#maxSteps, promptsOnly, this.#draft());
     const couldDecode = decoding.some(({ status }) => status === "running"); // the others were preempted
     if (step?.kind === "prefill") {
       this.#checkPrompts(step);
       assert(!couldDecode || this.#read <= this.#options.tokenBudget, "a decode step is due");
+    } else if (step?.kind === "verify") {
+      assert(!promptsOnly && this.#scheduler.inFlight === 1, "tokens on their way are not known");
+      this.#read = 0;
+      assert(step.rows.every(({ count, drafted }) => count === drafted.length + 1 && count <= step.columns));
+      this.#counts.verified++;
     } else if (step) {
       assert(!promptsOnly, "only a prompt was asked for");
       this.#read = 0;
@@ -213,6 +223,20 @@ class Trace {
     if (step) this.#runner.submit(step);
     this.#scheduler.checkIntegrity();
     return step;
+  }
+
+  /** Drafts of some sequences, right up to a random place. They may be longer than a sequence has room for. */
+  #draft(): Drafts | undefined {
+    if (this.#random.once(2)) return undefined;
+    const columns = this.#random.pick([2, 4, 8]);
+    const tokens = new Map<Sequence, readonly number[]>();
+    for (const { sequence, alone } of this.#requests) {
+      if (this.#random.once(3)) continue;
+      const next = alone.slice(sequence.tokens.length, sequence.tokens.length + this.#random.below(columns));
+      const wrong = this.#random.below(2 * columns);
+      tokens.set(sequence, next.map((token, i) => i < wrong ? token : 1 + token % 3));
+    }
+    return { tokens, columns };
   }
 
   /** Sizes, order and pages of a step that reads prompts. */
@@ -254,6 +278,13 @@ class Trace {
     if (step.kind === "decode") {
       this.#counts.dropped += step.rows.filter(({ sequence }) => sequence.status === "ended").length;
     }
+    if (step.kind === "verify") {
+      for (const [i, { drafted }] of step.rows.entries()) {
+        const accepted = Math.max(0, results[i].tokens.length - 1);
+        this.#counts.accepted += accepted;
+        this.#counts.rejected += drafted.length - accepted;
+      }
+    }
     this.#scheduler.commit(step, results);
     this.#scheduler.checkIntegrity();
     if (step.rows.some(({ sequence: { status, passed } }) => status === "running" && passed > 0)) this.#counts.passed++;
@@ -276,6 +307,9 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     shared: 0,
     passed: 0,
     resumed: 0,
+    verified: 0,
+    accepted: 0,
+    rejected: 0,
   };
   for (let i = 0; i < TRACES; i++) {
     try {

@@ -78,6 +78,11 @@ export class PageManager {
     return this.#pool.capacity - this.#pool.free;
   }
 
+  /** Units that neither sequences nor the prefix tree use. */
+  get free(): number {
+    return this.#pool.free;
+  }
+
   /** Units that a sequence lacks for the positions before `end`. */
   countMissing(sequence: PagedSequence, end: number): number {
     return this.#sequences.countMissing(sequence, end);
