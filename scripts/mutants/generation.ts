@@ -39,6 +39,27 @@ export const GENERATION = [
     tests: ["tests/llm/speculation/drafts_test.ts"],
   },
   {
+    name: "positions of tokens that were drafted wrong count",
+    file: "src/llm/engine/scheduler.ts",
+    find: "sequence.computed = from + tokens.length;",
+    replace: "sequence.computed = from + count;",
+    tests: ["tests/llm/engine/scheduler_test.ts", "tests/llm/engine/traces_test.ts"],
+  },
+  {
+    name: "all columns of a draft draw with one key",
+    file: "src/llm/engine/verify_rows.ts",
+    find: "keys.push(keyAfter(keys.at(-1)!, 1));",
+    replace: "keys.push(keys.at(-1)!);",
+    tests: ["tests/llm/engine/engine_drafts_test.ts"],
+  },
+  {
+    name: "penalties of a column do not see the drafted tokens before",
+    file: "src/llm/engine/verify_rows.ts",
+    find: "[...known, ...padded.slice(0, j + 1)].slice(-recent)",
+    replace: "[...known, ...padded.slice(0, 1)].slice(-recent)",
+    tests: ["tests/llm/engine/engine_drafts_test.ts"],
+  },
+  {
     name: "a ring shows the first positions before its last ones end",
     file: "src/llm/kv/ring.ts",
     find: "mx.lessEqual(first, before)",

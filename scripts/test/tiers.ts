@@ -122,7 +122,8 @@ const ENTRIES: readonly Entry[] = [
     share: 10,
     turns: 3,
   },
-  { files: /^tests\/llm\/engine\/engine_(embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
+  { files: /^tests\/llm\/engine\/engine_speculation_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/llm\/engine\/engine_(drafts|embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
   { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   // They compile the shaders of fused_decode and fused_prefill, with other constants.
   {

@@ -60,7 +60,12 @@ export type {
 } from "./sampling/options.ts";
 export type { Drafter } from "./speculation/drafter.ts";
 export { NgramDrafter } from "./speculation/ngrams.ts";
-export type { DraftModel, SpeculationOptions } from "./speculation/speculation.ts";
+export type {
+  DraftModel,
+  EngineSpeculation,
+  RequestSpeculation,
+  SpeculationOptions,
+} from "./speculation/speculation.ts";
 export type { ResponseFormat, ToolCallsFormat } from "./structured/response_format.ts";
 export { requireToolCalls, type RequireToolCallsOptions } from "./structured/tool_calls.ts";
 export type { JsonSchema } from "./structured/json/schema.ts";

@@ -70,6 +70,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/generation",
     "src/llm/decode",
     "src/llm/sampling",
+    "src/llm/speculation",
     "src/llm/arguments.ts",
     "src/llm/models",
     "src/llm/kv",

@@ -16,10 +16,11 @@ import { LlmError } from "../error.ts";
 import { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
+import { EngineDrafts } from "./drafts.ts";
 import { tileOf } from "./forward_batch.ts";
 import type { Job } from "./job.ts";
 import { Runner } from "./runner.ts";
-import { Scheduler, type SchedulerOptions } from "./scheduler.ts";
+import { type Drafts, Scheduler, type SchedulerOptions } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { type Step, type StepResult, type StepRow, type Submitted, tokenCountOf } from "./step.ts";
 
@@ -47,12 +48,20 @@ interface TokenCounts {
   generationTokens: number;
 }
 
+/** The same, and what came of drafts. */
+interface CoreCounts extends Readonly<TokenCounts> {
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
+  readonly preemptions: number;
+}
+
 /** Runs requests. */
 export class EngineCore implements AsyncDisposable {
   readonly #model: DecodingModel;
   readonly #scheduler: Scheduler;
   readonly #pool: KvPool;
   readonly #runner: Runner;
+  readonly #drafts: EngineDrafts;
   readonly #pace: (() => Promise<void>) | undefined;
   /** Requests that a step may still concern, by the number of their sequence. */
   readonly #jobs = new Map<number, Job>();
@@ -80,6 +89,12 @@ export class EngineCore implements AsyncDisposable {
     const { pages, slots = 0 } = options;
     this.#pool = new KvPool({ ...sizes, dtype: kvDtype ?? sizes.dtype, pages, slots }, model.device.name);
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
+    this.#drafts = new EngineDrafts({
+      speculationOf: (sequence) => this.#jobOf(sequence)?.speculation,
+      fail: (sequence, error) => this.end(this.#jobOf(sequence), error),
+      isReady: (sequences, columns) => this.#runner.canVerify(sequences, columns),
+      tiled: model.device.tiled,
+    });
     this.#pace = pace;
   }
 
@@ -99,8 +114,9 @@ export class EngineCore implements AsyncDisposable {
   }
 
   /** Tokens so far, and how often a request gave up its pages. */
-  get counts(): Readonly<TokenCounts> & { readonly preemptions: number } {
-    return { ...this.#counts, preemptions: this.#scheduler.preemptions };
+  get counts(): CoreCounts {
+    const { drafted: draftedTokens, accepted: acceptedTokens } = this.#drafts;
+    return { ...this.#counts, draftedTokens, acceptedTokens, preemptions: this.#scheduler.preemptions };
   }
 
   /** What ended the core, so that it takes no more requests; undefined while it works. */
@@ -169,7 +185,7 @@ export class EngineCore implements AsyncDisposable {
           turn = performance.now();
         }
         if (pending.length === 0) {
-          const next = this.#schedule();
+          const next = await this.#schedule();
           if (!next) break;
           pending.push(next);
         }
@@ -190,7 +206,9 @@ export class EngineCore implements AsyncDisposable {
       }
       flight.shift();
       const { step } = submitted;
-      this.#sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
+      const time = this.#sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
+      if (step.kind === "decode") this.#drafts.note(step, time);
+      if (step.kind === "verify") this.#drafts.noteVerified(step, step.rows.map((_, i) => submitted.tokens(i)));
       this.#sizer.grow();
       this.#scheduler.commit(step, await this.#take(submitted));
       this.#forget(step);
@@ -206,10 +224,22 @@ export class EngineCore implements AsyncDisposable {
   }
 
   /** The next step that may be on its way beside the others. */
-  #schedule(): Step | undefined {
-    const promptsOnly = !this.#hasPlace("decode");
+  async #schedule(): Promise<Step | undefined> {
+    const columns = this.#drafts.columnsFor(this.#scheduler.decoding);
+    // Drafts follow tokens that are known, so nothing may be on its way.
+    const isHeld = columns > 1 && this.#flight.length > 0;
+    const promptsOnly = isHeld || !this.#hasPlace("decode");
     if (promptsOnly && !this.#hasPlace("prefill")) return undefined;
-    return this.#scheduler.schedule(this.#constrained > 0 ? 1 : this.#sizer.size, promptsOnly);
+    const drafts = columns > 1 && !promptsOnly ? await this.#draft(columns) : undefined;
+    return this.#scheduler.schedule(
+      this.#constrained > 0 ? 1 : this.#drafts.fitting(this.#sizer.size),
+      promptsOnly,
+      drafts,
+    );
+  }
+
+  #draft(columns: number): Promise<Drafts | undefined> {
+    return this.#drafts.draft(this.#scheduler.decoding, columns);
   }
 
   /** The steps on their way, of which the first one failed, to be submitted again. */

@@ -16,7 +16,7 @@ import { PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
 import { type ChoiceKind, chooseRows } from "./choice.ts";
-import type { RowState } from "./rows.ts";
+import type { RowState, VerifyState } from "./rows.ts";
 
 /** The state of a pass over parts of prompts, which are in n tiles of consecutive tokens each. */
 export interface PromptState extends Buffers {
@@ -93,6 +93,30 @@ export function decodeStep(
 /** Feeds a token of each row and leaves the logits. */
 export function forwardStep(model: DecodingModel, now: RowState & Buffers): RowState & Buffers {
   return { ...now, ...feed(model, now) };
+}
+
+/** Feeds the columns of each sequence: the logits after each, and the pages. */
+function feedColumns(model: DecodingModel, now: VerifyState & Buffers): Buffers & { readonly logits: Tensor } {
+  const { token, starts, tables, slots } = now;
+  const cache = new PagedCache(now, starts, tables, { slots, layers: placesOf(model) });
+  const logits = model.forward(token.reshape([starts.size, -1]), cache).reshape([token.size, -1]);
+  return { logits, ...cache.buffers };
+}
+
+/** Feeds the columns of each sequence and chooses a token after each. */
+export function verifyStep(
+  model: DecodingModel,
+  kind: ChoiceKind,
+  now: VerifyState & Buffers,
+  processors: readonly LogitsProcessor[],
+): VerifyState & Buffers {
+  const { logits, ...buffers } = feedColumns(model, now);
+  return { ...now, ...chooseRows(kind, now, logits, processors), ...buffers };
+}
+
+/** Feeds the columns of each sequence and leaves the logits. */
+export function forwardColumnsStep(model: DecodingModel, now: VerifyState & Buffers): VerifyState & Buffers {
+  return { ...now, ...feedColumns(model, now) };
 }
 
 /** Chooses tokens from logits, by masks where there are some. */

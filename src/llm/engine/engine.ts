@@ -20,6 +20,7 @@ import { Embeddings } from "./embeddings.ts";
 import { Job } from "./job.ts";
 import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
+import { Speculations } from "./speculation.ts";
 
 /**
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
@@ -53,6 +54,7 @@ export class Engine implements AsyncDisposable {
   /** Grammars that are being made ready. */
   readonly #opening = new Set<Promise<void>>();
   readonly #embeddings: Embeddings;
+  readonly #speculations: Speculations;
   #ids = 0;
   #requests = 0;
   #closed: LlmError | undefined;
@@ -67,6 +69,7 @@ export class Engine implements AsyncDisposable {
     const { pages, slots, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
     this.#core = new EngineCore(this.#model, { pages, slots, kvDtype, maxSequences, maxQueue, tokenBudget });
     this.#embeddings = new Embeddings(model, tokenizer);
+    this.#speculations = new Speculations(this.#model, tokenizer, this.#sizes, options.speculation);
   }
 
   /** Most tokens of a prompt and its answer. */
@@ -103,13 +106,14 @@ export class Engine implements AsyncDisposable {
   add(request: EngineRequest): AsyncGenerator<EngineResponse, void, void> {
     this.#checkOpen();
     checkOptions("Engine.add", request, REQUEST_OPTIONS);
-    const { prompt, maxTokens, seed, priority, responseFormat, ...shared } = request;
+    const { prompt, maxTokens, seed, priority, responseFormat, speculation: wanted, ...shared } = request;
     checkNumber("priority", priority ?? 0, Number.isSafeInteger(priority ?? 0), "an integer");
     this.#checkQueue();
     const { contextSize } = this.#sizes;
     const grammar = grammarOf(responseFormat);
     const own = [{ prompt, maxTokens, seed, contextSize }];
     const [checked] = requestsOf(this.#model, this.#tokenizer, own, shared);
+    const speculation = this.#speculations.of(wanted, { request: checked, choice: request });
     const { signal } = request;
     signal?.throwIfAborted();
     const abort = (): void => {
@@ -120,8 +124,10 @@ export class Engine implements AsyncDisposable {
       signal?.removeEventListener("abort", abort);
       this.#live.delete(job);
       this.#requests++;
+      if (speculation) this.#speculations.keep(job.sequence.tokens, checked.ids.length);
     };
-    const job = new Job({ id: this.#ids++, request: checked, choice: request, priority, output: responses, onEnd });
+    const choice = { request: checked, choice: request, speculation };
+    const job = new Job({ id: this.#ids++, ...choice, priority, output: responses, onEnd });
     if (!grammar) this.#core.add(job);
     else this.#open(job, grammar, signal);
     this.#live.add(job);
@@ -167,6 +173,7 @@ export class Engine implements AsyncDisposable {
     for (const job of this.#live) this.#core.end(job, this.#closed);
     await Promise.all([this.#embeddings.close(this.#closed), ...this.#opening]);
     await this.#core[Symbol.asyncDispose]();
+    await this.#speculations[Symbol.asyncDispose]();
   }
 
   #checkOpen(): void {

@@ -10,6 +10,7 @@ import { logitsError } from "../error.ts";
 import type { GenerationRequest } from "../generation/request.ts";
 import type { SamplerOptions } from "../sampling/options.ts";
 import { logitsSettings, samplerSettings } from "../sampling/settings.ts";
+import type { Speculation } from "../speculation/speculation.ts";
 import type { Constraint } from "../structured/constraint.ts";
 import type { ChoiceSettings } from "./choice.ts";
 import type { EngineResponse } from "./request.ts";
@@ -35,6 +36,8 @@ export interface JobOptions {
   readonly request: GenerationRequest;
   readonly choice: ChoiceOptions;
   readonly output: JobOutput;
+  /** Drafts its tokens. Default nothing does. */
+  readonly speculation?: Speculation | undefined;
   /** Higher ones first. Default 0. */
   readonly priority?: number;
   /** Named in errors, where the caller has several: " of sequence 3". */
@@ -47,6 +50,7 @@ export interface JobOptions {
 export class Job implements RunnerSequence {
   readonly sequence: Sequence;
   readonly settings: ChoiceSettings;
+  readonly #speculation: Speculation | undefined;
   /** Resolves when it has ended. */
   readonly done: Promise<void>;
   readonly #request: GenerationRequest;
@@ -60,10 +64,11 @@ export class Job implements RunnerSequence {
   #ended = false;
 
   /** Begins a request that was checked. */
-  constructor({ id, request, choice, output, priority, name = "", onEnd = () => {} }: JobOptions) {
+  constructor({ id, request, choice, output, speculation, priority, name = "", onEnd = () => {} }: JobOptions) {
     const { ids, settings: { maxTokens, sampler, contextSize } } = request;
     this.sequence = new Sequence({ id, prompt: ids, maxTokens, priority });
     this.settings = { ...samplerSettings(choice), ...logitsSettings(choice), contextSize, logprobs: choice.logprobs };
+    this.#speculation = speculation;
     this.#request = request;
     this.#output = output;
     this.#name = name;
@@ -84,6 +89,11 @@ export class Job implements RunnerSequence {
   /** Whether a grammar says what its tokens may be. */
   get constrained(): boolean {
     return this.#constraint !== undefined;
+  }
+
+  /** What drafts its tokens; undefined where nothing does. A mask depends on the token before, so a grammar has no drafts. */
+  get speculation(): Speculation | undefined {
+    return this.#constraint ? undefined : this.#speculation;
   }
 
   /** Takes over what its tokens may be. Returns false, with that disposed, where it has ended. */
@@ -151,6 +161,10 @@ export class Job implements RunnerSequence {
       promptTokens: ids.length,
       cachedTokens: this.sequence.cached ?? 0,
       generationTokens: stopChecker.count,
+      ...(this.#speculation && {
+        draftedTokens: this.#speculation.drafted,
+        acceptedTokens: this.#speculation.accepted,
+      }),
     });
     if (parts.finishReason === null) {
       this.#constraint?.accept(token);

@@ -15,6 +15,7 @@ import { maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
+import type { EngineSpeculation } from "../speculation/speculation.ts";
 
 /** Options of an engine. */
 export interface EngineOptions {
@@ -41,6 +42,11 @@ export interface EngineOptions {
    * GPU, 128 on the CPU.
    */
   readonly prefillStepSize?: number;
+  /**
+   * Drafts tokens of all requests and verifies several of each in one step; the tokens stay the same. Up to eight sequences have drafts. A draft model has
+   * pages of its own beside `kvBytes`. Default none.
+   */
+  readonly speculation?: EngineSpeculation;
 }
 
 /** Kinds of {@link EngineOptions}. */
@@ -52,6 +58,7 @@ export const ENGINE_OPTIONS = {
   memoryBytes: "number",
   contextSize: "number",
   prefillStepSize: "number",
+  speculation: true,
 } as const satisfies Record<keyof EngineOptions, OptionKind>;
 
 const { logitsProcessors: _processors, prefillStepSize: _size, onPrompt: _onPrompt, ...SHARED } = BATCH_OPTIONS;
@@ -62,6 +69,7 @@ export const REQUEST_OPTIONS = {
   seed: "number",
   prompt: true,
   priority: "number",
+  speculation: true,
 } as const satisfies Record<keyof EngineRequest, OptionKind>;
 
 /** Defaults by device. */
@@ -103,7 +111,7 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   const pool = { ...model.poolSizes(), dtype: kvDtype };
   const { groups = ONE_GROUP } = pool;
   const bytesOfPage = pageBytes(pool);
-  const count = (name: keyof EngineOptions, otherwise: number, least = 1): number => {
+  const count = (name: Exclude<keyof EngineOptions, "speculation">, otherwise: number, least = 1): number => {
     const value = options[name] ?? otherwise;
     checkNumber(name, value, Number.isSafeInteger(value) && value >= least, `an integer of at least ${least}`);
     return value;

@@ -7,6 +7,7 @@
 import type { GenerateOptions } from "../sampling/options.ts";
 import type { GenerationResponse } from "../sampling/response.ts";
 import type { Prompt } from "../generation/prompt.ts";
+import type { RequestSpeculation } from "../speculation/speculation.ts";
 
 /** Options that make sense for one stream, or for all requests alike. */
 type StreamOptions =
@@ -26,6 +27,11 @@ export interface EngineRequest extends Omit<GenerateOptions, StreamOptions> {
   readonly prompt: Prompt;
   /** Requests of a higher number are served first; equal ones in the order of their arrival. Default 0. */
   readonly priority?: number;
+  /**
+   * Drafts tokens of the answer and verifies several in one step; the tokens stay the same. `false` switches it off where the engine drafts.
+   * An answer of a `responseFormat` has no drafts. Default as the engine does.
+   */
+  readonly speculation?: false | RequestSpeculation;
 }
 
 /** One generated token of a request. The last one has a `finishReason`. */
@@ -48,6 +54,9 @@ export interface EngineMetrics {
   readonly cachedTokens: number;
   /** Tokens that were generated. */
   readonly generationTokens: number;
+  /** Tokens that were drafted and verified, and those of them that the model chose too. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
   /** Requests that gave up their memory for others and were read again. */
   readonly preemptions: number;
 }

@@ -56,6 +56,12 @@ export interface RowState extends DecodeScalars, ChoiceArrays {
   readonly mask: Tensor | undefined;
 }
 
+/** What steps over B sequences of T columns read and write, but for the pool: B * T rows, and B page tables and slots. */
+export interface VerifyState extends RowState {
+  /** int32 (B,): the position of the first column of each sequence. */
+  readonly starts: Tensor;
+}
+
 /** Rows on the device. */
 export class DeviceRows implements Disposable {
   /** Their sizes. */
@@ -102,10 +108,7 @@ export class DeviceRows implements Disposable {
     if (state.key && key) writeState(state.key, Uint32Array.from(key), 2 * row);
     if (state.settings) writeState(state.settings, settingsRow(settings), 4 * row);
     if (state.penalties) writeState(state.penalties, penaltiesRow(settings), 4 * row);
-    if (state.recent) {
-      const seen = tokens.slice(Math.max(0, position + 1 - kind.recent), position + 1);
-      writeState(state.recent, Int32Array.from(ring(seen, position, kind.recent)), row * kind.recent);
-    }
+    if (state.recent) this.see(row, tokens.slice(Math.max(0, position + 1 - kind.recent), position + 1), position);
     if (state.biasIds && state.biasValues) {
       const [ids, values] = [new Int32Array(kind.bias), new Float32Array(kind.bias)];
       settings.bias.forEach(([id, value], i) => [ids[i], values[i]] = [id, value]);
@@ -114,6 +117,12 @@ export class DeviceRows implements Disposable {
     }
     writeState(state.slots, Int32Array.of(slot), row);
     this.#name(row, tables);
+  }
+
+  /** Writes the tokens that penalties of a row look at, the last of which is at a position. */
+  see(row: number, tokens: readonly number[], position: number): void {
+    const { recent } = this.sizes.kind;
+    writeState(this.state.recent!, Int32Array.from(ring(tokens, position, recent)), row * recent);
   }
 
   /** Adds the pages that a sequence got since. */

@@ -5,6 +5,8 @@
  * {@link DeviceRows}, several tokens at a time if asked, without the host in between. Where a token is constrained, a step is two:
  * the logits, and then the choice by masks that the host made.
  *
+ * Drafts are verified in rows of their own, see verify_runner.ts. The rows of the sequences are written again for the next decode step.
+ *
  * Rows are made anew when sequences need more of them, longer tables or settings of another kind. What fills them then has to be known to
  * the host: {@link Runner.canSubmit} says whether steps on their way have to end first.
  *
@@ -17,13 +19,13 @@ import type { Buffers } from "../kv/cache.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { covers } from "./choice.ts";
 import { decodeStep, forwardStep } from "./device_steps.ts";
 import { PromptRunner } from "./prompt_runner.ts";
-import type { DeviceRows, RowSizes, RowState } from "./rows.ts";
-import { bucketOf, columnsFor, RunnerContext, type RunnerSequence } from "./runner_context.ts";
+import type { DeviceRows, RowState } from "./rows.ts";
+import { type NeededRows, RunnerContext, type RunnerSequence, serves } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, Step, StepRow, Submitted } from "./step.ts";
+import { VerifyRunner } from "./verify_runner.ts";
 
 /** Steps of a loop after which a faster form is looked for, and then one of what read prompts. */
 const IMPROVE_AFTER = 32;
@@ -32,6 +34,7 @@ const IMPROVE_AFTER = 32;
 export class Runner implements Disposable {
   readonly #context: RunnerContext;
   readonly #prompts: PromptRunner;
+  readonly #verify: VerifyRunner;
   #rows: DeviceRows | undefined;
   /** The row of each sequence that has one, and the position that it feeds next. */
   readonly #held = new Map<Sequence, { readonly row: number; next: number }>();
@@ -53,18 +56,25 @@ export class Runner implements Disposable {
   ) {
     this.#context = new RunnerContext(model, pool, of, processors);
     this.#prompts = new PromptRunner(this.#context, (rows) => this.#ended.push(rows));
+    this.#verify = new VerifyRunner(this.#context, (rows) => this.#ended.push(rows));
   }
 
   /** Whether a step may be submitted while others are on their way: the rows serve it, and the host knows its inputs. */
   canSubmit(step: Step): boolean {
-    if (step.kind === "prefill") return true;
+    if (step.kind !== "decode") return step.kind === "prefill"; // drafts follow tokens that are known
     return this.#fits(step) && step.rows.every((row) => this.#isCurrent(row) || isKnown(row));
+  }
+
+  /** Whether drafts of some sequences can be verified without waiting for pipelines. Otherwise those are made beside other steps. */
+  canVerify(sequences: readonly Sequence[], columns: number): boolean {
+    return this.#verify.isReady(sequences, columns);
   }
 
   /** Submits a step. */
   async submit(step: Step): Promise<Submitted> {
     this.#free();
-    return step.kind === "prefill" ? await this.#prompts.read(step) : await this.#decode(step);
+    if (step.kind === "prefill") return await this.#prompts.read(step);
+    return step.kind === "verify" ? await this.#verify.submit(step) : await this.#decode(step);
   }
 
   /** Forgets what is on the device but the pool, after steps that failed; nothing may be on its way. */
@@ -76,6 +86,7 @@ export class Runner implements Disposable {
 
   /** Frees all but the pool; nothing may be on its way. */
   [Symbol.dispose](): void {
+    this.#verify[Symbol.dispose]();
     this.#releaseRows();
     this.#free();
   }
@@ -121,27 +132,13 @@ export class Runner implements Disposable {
     return this.#held.get(sequence)?.next === from;
   }
 
-  /** Whether the rows there are serve a step, without many that are not needed; none if each row costs. */
+  /** Whether the rows there are serve a step. */
   #fits(step: DecodeStep): boolean {
-    if (!this.#rows) return false;
-    const { rows, columns, kind, masked } = this.#rows.sizes;
-    const needed = this.#needed(step);
-    const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
-      (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
-    return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
-      rows >= needed.rows && rows <= (this.#context.model.device.tiled ? 2 : 1) * needed.rows;
+    return this.#rows !== undefined && serves(this.#rows.sizes, this.#needed(step), this.#context.model.device.tiled);
   }
 
-  /** The least rows that serve a step. */
-  #needed({ rows }: DecodeStep): Omit<RowSizes, "dtype" | "tables"> {
-    const all = rows.map(({ sequence }) => this.#context.of(sequence));
-    const constrained = all.some((one) => one.constrained);
-    return {
-      rows: bucketOf(rows.length, this.#context.model.device.tiled),
-      columns: columnsFor(Math.max(...rows.map(({ sequence }) => sequence.pages.length))),
-      kind: this.#context.kindOf(all.map(({ settings }) => settings)),
-      masked: constrained ? this.#context.model.config.vocabSize : undefined,
-    };
+  #needed({ rows }: DecodeStep): NeededRows {
+    return this.#context.neededFor(rows.map(({ sequence }) => sequence));
   }
 
   /** Makes rows for a step; those there were are let go. Nothing may be on its way. */

@@ -11,7 +11,7 @@ import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
 import { everyToken } from "../structured/constraint.ts";
-import { type ChoiceKind, type ChoiceSettings, kindOf, powerOfTwo } from "./choice.ts";
+import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./choice.ts";
 import { chooseStep } from "./device_steps.ts";
 import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
 import type { Sequence } from "./sequence.ts";
@@ -38,6 +38,17 @@ export function columnsFor(pages: number): number {
 /** Rows that serve `count` sequences: few numbers serve all, but where each row costs they are close to it. */
 export function bucketOf(count: number, tiled: boolean): number {
   return tiled || count > 8 ? powerOfTwo(count) : count;
+}
+
+/** What rows are made for, but for what all of a runner have in common. */
+export type NeededRows = Omit<RowSizes, "dtype" | "tables">;
+
+/** Whether rows of some sizes serve a step that needs others, without much that is not needed; none if each row costs. */
+export function serves({ rows, columns, kind, masked }: RowSizes, needed: NeededRows, tiled: boolean): boolean {
+  const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
+    (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
+  return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
+    rows >= needed.rows && rows <= (tiled ? 2 : 1) * needed.rows;
 }
 
 /** A step over a state, or its trace where that is kept. */
@@ -78,9 +89,25 @@ export class RunnerContext {
     return this.#graphs !== undefined;
   }
 
+  /** The mask that allows all tokens. */
+  get everyToken(): Int32Array {
+    return this.#every ??= everyToken(this.model.config.vocabSize);
+  }
+
   /** What the next token of a sequence may be. */
   async maskOf(sequence: Sequence): Promise<Int32Array> {
-    return await this.of(sequence).mask() ?? (this.#every ??= everyToken(this.model.config.vocabSize));
+    return await this.of(sequence).mask() ?? this.everyToken;
+  }
+
+  /** The least rows that serve some sequences. */
+  neededFor(sequences: readonly Sequence[]): NeededRows {
+    const all = sequences.map((sequence) => this.of(sequence));
+    return {
+      rows: bucketOf(sequences.length, this.model.device.tiled),
+      columns: columnsFor(Math.max(...sequences.map(({ pages }) => pages.length))),
+      kind: this.kindOf(all.map(({ settings }) => settings)),
+      masked: all.some((one) => one.constrained) ? this.model.config.vocabSize : undefined,
+    };
   }
 
   /** The kind that serves all of some rows. */
@@ -94,7 +121,7 @@ export class RunnerContext {
   }
 
   /** Rows on the model's device, which need not be the default one. */
-  newRows(sizes: Omit<RowSizes, "dtype" | "tables">): DeviceRows {
+  newRows(sizes: NeededRows): DeviceRows {
     const tables = this.pool.sizes.groups?.tables.length ?? 1;
     return mx.withDevice(this.model.device.name, () => new DeviceRows({ ...sizes, tables, dtype: this.dtype }));
   }

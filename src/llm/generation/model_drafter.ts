@@ -75,18 +75,22 @@ export class ModelDrafter implements Drafter, Disposable {
     return drafted;
   }
 
-  /** The sampler, with the state that its random numbers have after the tokens that were generated. */
+  /** The sampler for the next token. */
   get #sampler(): Sampler {
-    const { sampler } = this.#choice;
-    if (!sampler.key) return sampler;
-    const same = (logits: Tensor, key: Tensor, mask?: Tensor): Tensor => sampler(logits, key, mask);
-    return Object.assign(same, { ...sampler, key: keyAfter(sampler.key, this.#tokens.length - this.#prompt!) });
+    return samplerAfter(this.#choice.sampler, this.#tokens.length - this.#prompt!);
   }
 
   /** Frees the cache; the model stays. */
   [Symbol.dispose](): void {
     this.#cache.dispose();
   }
+}
+
+/** A sampler, with the state that its random numbers have after some tokens. */
+export function samplerAfter(sampler: Sampler, tokens: number): Sampler {
+  if (!sampler.key) return sampler;
+  const same = (logits: Tensor, key: Tensor, mask?: Tensor): Tensor => sampler(logits, key, mask);
+  return Object.assign(same, { ...sampler, key: keyAfter(sampler.key, tokens) });
 }
 
 /** Pairs of tokenizers with the same tokens. */

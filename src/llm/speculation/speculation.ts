@@ -1,5 +1,5 @@
 /**
- * Speculation of one sequence: what drafts its tokens, how many of them, and what came of it.
+ * Speculation of one sequence: what drafts its tokens, how many of them, and what came of it. The options of it, also in an engine.
  *
  * @module
  */
@@ -66,6 +66,30 @@ function isDrafter(drafter: unknown): drafter is Drafter {
   return typeof extend === "function" && typeof draft === "function";
 }
 
+/** Speculation of all requests of an engine. */
+export interface EngineSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
+  /**
+   * "ngrams" drafts what followed the last tokens where they occurred before: in the request, or in answers of others. A smaller model drafts what it
+   * would generate. Default "ngrams".
+   */
+  readonly drafter?: "ngrams" | DraftModel;
+}
+
+/** Speculation of one request. */
+export interface RequestSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
+  /** As {@link EngineSpeculation.drafter}, or an object of the program for this request alone. Default that of the engine, else "ngrams". */
+  readonly drafter?: "ngrams" | Drafter;
+}
+
+/** Throws an {@link LlmError} unless an engine can draft so. */
+export function checkEngineSpeculation(options: EngineSpeculation): void {
+  checkSpeculation(options);
+  const { drafter = "ngrams" } = options;
+  if (drafter === "ngrams" || isDraftModel(drafter)) return;
+  const expected = '"ngrams" or what load() returns: an object that drafts is an option of a request';
+  throw optionError("speculation.drafter", drafter, expected);
+}
+
 /** Drafts of a sequence, and what came of them. */
 export class Speculation {
   /** How often they are right. */
@@ -76,6 +100,8 @@ export class Speculation {
   readonly adaptive: boolean;
   readonly #drafter: Drafter;
   readonly #vocabulary: number;
+  /** Tokens that the drafter has. */
+  #known = 0;
   #drafted = 0;
   #accepted = 0;
 
@@ -103,7 +129,13 @@ export class Speculation {
 
   /** Takes the tokens of the prompt, and later those that were generated. */
   extend(tokens: readonly number[]): void {
+    this.#known += tokens.length;
     if (tokens.length > 0) this.#drafter.extend(tokens);
+  }
+
+  /** Takes what is new of all tokens of the sequence. */
+  follow(tokens: readonly number[]): void {
+    if (tokens.length > this.#known) this.extend(tokens.slice(this.#known));
   }
 
   /** Whether a draft would have tokens now. */

@@ -56,6 +56,9 @@ const WRONG: readonly (readonly [request: unknown, message: string])[] = [
   [{ prompt: "Hi", priority: 0.5 }, "priority"],
   [{ prompt: "Hi", priority: "high" }, "priority"],
   [{ prompt: [{ role: "user" }] }, "content"],
+  [{ prompt: "Hi", speculation: true }, "speculation is true, expected an object"],
+  [{ prompt: "Hi", speculation: { numDraftTokens: 8 } }, "speculation.numDraftTokens is 8"],
+  [{ prompt: "Hi", speculation: { drafter: "suffix" } }, "speculation.drafter"],
 ];
 
 /** Wrong options of an engine. */
@@ -67,6 +70,12 @@ const WRONG_OPTIONS: readonly (readonly [options: unknown, message: string])[] =
   [{ kvBytes: Infinity }, "kvBytes"],
   [{ kvBits: 4 }, "kvBits"],
   [{ kvBits: "8" }, "kvBits"],
+  [{ speculation: "ngrams" }, "speculation"],
+  [{ speculation: { draftTokens: 3 } }, "draftTokens"],
+  [
+    { speculation: { drafter: { extend: () => {}, draft: () => [] } } },
+    "an object that drafts is an option of a request",
+  ],
   [{ contextSize: 0 }, "contextSize"],
   [{ prefillStepSize: "128" }, "prefillStepSize"],
   [{ kvbytes: 1 }, "kvbytes"],

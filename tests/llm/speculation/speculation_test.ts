@@ -7,7 +7,7 @@ import { anyDevice, testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
-import { assertAlike, TOLERANCE } from "../../support/models/engine_requests.ts";
+import { assertAlike, replay, TOLERANCE } from "../../support/models/engine_requests.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 
 const { load, streamGenerate, LlmError } = mx.lm;
@@ -23,17 +23,6 @@ function collect(
 }
 
 const tokensOf = (responses: readonly mx.lm.GenerationResponse[]): number[] => responses.map(({ token }) => token);
-
-/** Drafts an answer that is known; all but the first `right` tokens of a draft are others. With `pauses` every third place has no draft. */
-function replay(answer: readonly number[], right: number, pauses = false): mx.lm.Drafter {
-  let at = -1;
-  const drafted = (count: number): number[] =>
-    answer.slice(at, at + count).map((token, i) => i < right ? token : token ^ 1);
-  return {
-    extend: (tokens) => void (at = at < 0 ? 0 : at + tokens.length),
-    draft: (count) => pauses && at % 3 === 2 ? [] : drafted(count),
-  };
-}
 
 /** Speculation by {@link replay} that always drafts as many tokens. */
 const replayed = (answer: readonly number[], right: number, numDraftTokens: number): mx.lm.SpeculationOptions => ({

@@ -35,7 +35,7 @@ export async function take(
 /** The responses of a request alone. */
 export async function takeAlone(
   { model, tokenizer }: Loaded,
-  { prompt, priority: _, ...options }: mx.lm.EngineRequest,
+  { prompt, priority: _, speculation: _drafts, ...options }: mx.lm.EngineRequest,
 ): Promise<mx.lm.EngineResponse[]> {
   return await take(mx.lm.streamGenerate(model, tokenizer, prompt, options));
 }
@@ -96,6 +96,17 @@ export function assertAlike(
     const [chosen, same] = [own.values[0], alone.values[0]];
     assert(chosen === same || Math.abs(chosen - same) < tolerance, `${what}, token ${i}: ${chosen} and ${same} alone`);
   }
+}
+
+/** Drafts an answer that is known; all but the first `right` tokens of a draft are others. With `pauses` every third place has no draft. */
+export function replay(answer: readonly number[], right: number, pauses = false): mx.lm.Drafter {
+  let at = -1;
+  const drafted = (count: number): number[] =>
+    answer.slice(at, at + count).map((token, i) => i < right ? token : token ^ 1);
+  return {
+    extend: (tokens) => void (at = at < 0 ? 0 : at + tokens.length),
+    draft: (count) => pauses && at % 3 === 2 ? [] : drafted(count),
+  };
 }
 
 /** The message of what a call throws or a promise rejects with, after its code. */

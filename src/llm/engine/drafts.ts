@@ -1,0 +1,143 @@
+/**
+ * What is drafted for the next step of an engine, and whether that pays.
+ *
+ * A step that verifies drafts computes the same number of columns for each sequence. Its rows are at most {@link MAX_ROWS}: the kernels of
+ * a batch take so many together and read the weights once. With more sequences nothing is drafted. So a sequence has 7 drafted tokens
+ * at most where there are two, 3 where there are four, and 1 where there are eight.
+ *
+ * The number of columns is a choice for the whole batch: its step takes as long as its rows, and gives what all drafts give.
+ * {@link DraftBudget} chooses.
+ *
+ * @module
+ */
+
+import { COLUMNS, DraftBudget, type StepTime } from "../speculation/draft_length.ts";
+import type { Speculation } from "../speculation/speculation.ts";
+import { bucketOf } from "./runner_context.ts";
+import type { Drafts } from "./scheduler.ts";
+import type { Sequence } from "./sequence.ts";
+import type { DecodeStep, VerifyStep } from "./step.ts";
+
+/** Most rows of a step that verifies drafts. */
+export const MAX_ROWS = 16;
+/** A number of steps that no submission has. */
+const MOST_PATIENCE = 1024;
+
+/** What drafts are made for. */
+export interface DraftSource {
+  /** Drafts of a sequence; undefined where it has none. */
+  readonly speculationOf: (sequence: Sequence) => Speculation | undefined;
+  /** Ends a request whose drafter failed. */
+  readonly fail: (sequence: Sequence, error: unknown) => void;
+  /** Whether a step over sequences has its pipelines. */
+  readonly isReady: (sequences: readonly Sequence[], columns: number) => boolean;
+  /** Whether kernels compute rows in tiles. */
+  readonly tiled: boolean;
+}
+
+/** Drafts of an engine's sequences. */
+export class EngineDrafts {
+  readonly #source: DraftSource;
+  readonly #budget = new DraftBudget();
+  #drafted = 0;
+  #accepted = 0;
+  /** When the last drafts were asked for. */
+  #begun = 0;
+  /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
+  #patience = MOST_PATIENCE;
+
+  constructor(source: DraftSource) {
+    this.#source = source;
+  }
+
+  /** Tokens that were drafted and verified. */
+  get drafted(): number {
+    return this.#drafted;
+  }
+
+  /** Those of them that the model chose too. */
+  get accepted(): number {
+    return this.#accepted;
+  }
+
+  /** How many of `size` ordinary steps to submit at a time. */
+  fitting(size: number): number {
+    return Math.min(size, this.#patience);
+  }
+
+  /** Columns of the next step of sequences, as far as their tokens are known; 1 where nothing should be drafted. */
+  columnsFor(sequences: readonly Sequence[]): number {
+    const maxColumns = Math.floor(MAX_ROWS / bucketOf(Math.max(1, sequences.length), this.#source.tiled));
+    if (maxColumns < COLUMNS[0]) return 1;
+    const drafting: { readonly speculation: Speculation; readonly most: number }[] = [];
+    for (const sequence of sequences) {
+      const speculation = this.#source.speculationOf(sequence);
+      if (!speculation) continue;
+      speculation.follow(sequence.tokens);
+      const most = mostFor(sequence, speculation);
+      if (most > 0 && speculation.matches) drafting.push({ speculation, most });
+    }
+    if (drafting.length === 0) return 1;
+    const columns = this.#columns(sequences.length, drafting, maxColumns);
+    return columns > 1 && this.#source.isReady(sequences, columns) ? columns : 1;
+  }
+
+  #columns(
+    sequences: number,
+    drafting: readonly { readonly speculation: Speculation; readonly most: number }[],
+    maxColumns: number,
+  ): number {
+    const fixed = drafting.filter(({ speculation }) => !speculation.adaptive).map(({ most }) => most);
+    const fitting = COLUMNS.filter((columns) => columns <= maxColumns);
+    const wanted = Math.max(0, ...fixed) + 1;
+    if (wanted > 1) return fitting.find((columns) => columns >= wanted) ?? fitting.at(-1)!;
+    const candidates = drafting.map(({ speculation: { acceptance }, most }) => ({ acceptance, most }));
+    return this.#budget.columnsFor({ sequences, drafting: candidates, maxColumns });
+  }
+
+  /** Drafts of sequences for a step of so many columns. No step may be on its way. */
+  async draft(sequences: readonly Sequence[], columns: number): Promise<Drafts | undefined> {
+    this.#begun = performance.now();
+    const tokens = new Map<Sequence, readonly number[]>();
+    await Promise.all(sequences.map(async (sequence) => {
+      const speculation = this.#source.speculationOf(sequence);
+      if (!speculation?.matches) return;
+      try {
+        const drafted = await speculation.draft(Math.min(columns - 1, mostFor(sequence, speculation)));
+        if (drafted.length > 0) tokens.set(sequence, drafted);
+      } catch (error) {
+        this.#source.fail(sequence, error);
+      }
+    }));
+    const longest = Math.max(0, ...Array.from(tokens.values(), (drafted) => drafted.length));
+    return longest === 0 ? undefined : { tokens, columns: COLUMNS.find((count) => count > longest)! };
+  }
+
+  /** Notes ordinary steps. */
+  note({ rows, steps }: DecodeStep, time: StepTime): void {
+    this.#budget.note(rows.length, steps, time);
+    this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+  }
+
+  /** Notes a step that verified drafts, and what it chose for each of its rows. */
+  noteVerified({ rows, columns }: VerifyStep, chosen: readonly ArrayLike<number>[]): void {
+    let [tokens, misses] = [0, Infinity];
+    for (const [i, { sequence, drafted }] of rows.entries()) {
+      tokens += chosen[i].length;
+      const speculation = this.#source.speculationOf(sequence);
+      if (drafted.length === 0 || !speculation) continue;
+      const accepted = Math.max(0, chosen[i].length - 1);
+      speculation.note(drafted.length, accepted);
+      this.#drafted += drafted.length;
+      this.#accepted += accepted;
+      if (accepted > 0) this.#patience = 1;
+      misses = Math.min(misses, speculation.acceptance.misses);
+    }
+    this.#budget.noteDrafts({ sequences: rows.length, columns, tokens, misses }, performance.now() - this.#begun);
+  }
+}
+
+/** Most drafted tokens of a sequence: its last token needs no position. */
+function mostFor({ limit, tokens }: Sequence, { most }: Speculation): number {
+  return Math.min(most, limit - tokens.length - 1);
+}

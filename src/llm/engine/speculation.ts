@@ -1,0 +1,85 @@
+/**
+ * Speculation in an engine: what drafts each request.
+ *
+ * @module
+ */
+
+import { LlmError } from "../error.ts";
+import { checkSameTokens } from "../generation/model_drafter.ts";
+import type { DecodingModel } from "../models/mod.ts";
+import type { Drafter } from "../speculation/drafter.ts";
+import { NgramPool, PoolDrafter } from "../speculation/ngram_pool.ts";
+import {
+  checkEngineSpeculation,
+  checkSpeculation,
+  type EngineSpeculation,
+  isDraftModel,
+  type RequestSpeculation,
+  Speculation,
+} from "../speculation/speculation.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+import { type DraftedRequest, DraftEngine } from "./draft_engine.ts";
+import type { EngineSizes } from "./options.ts";
+
+/** Tokens before an answer that n-grams at its begin have. */
+const BEFORE = 4;
+
+/** What drafts the requests of an engine. */
+export class Speculations implements AsyncDisposable {
+  readonly #model: DecodingModel;
+  readonly #options: EngineSpeculation | undefined;
+  readonly #pool = new NgramPool();
+  readonly #draft: DraftEngine | undefined;
+
+  /** Throws an {@link LlmError} where drafts cannot be taken back, or come from a model of another vocabulary. */
+  constructor(model: DecodingModel, tokenizer: Tokenizer, sizes: EngineSizes, options: EngineSpeculation | undefined) {
+    this.#model = model;
+    this.#options = options;
+    if (!options) return;
+    checkEngineSpeculation(options);
+    this.#checkStates();
+    const { drafter } = options;
+    if (!isDraftModel(drafter)) return;
+    checkSameTokens(tokenizer, drafter.tokenizer);
+    this.#draft = new DraftEngine(drafter, sizes);
+  }
+
+  /** What drafts a request; undefined if nothing does. Throws an {@link LlmError} for options out of range. */
+  of(wanted: false | RequestSpeculation | undefined, request: DraftedRequest): Speculation | undefined {
+    if (wanted === false || (wanted === undefined && !this.#options)) return undefined;
+    const own = wanted ?? {};
+    checkSpeculation(own);
+    this.#checkStates();
+    if (isDraftModel(own.drafter)) {
+      throw new LlmError(
+        "option",
+        "speculation.drafter of a request is a model: give it to the engine for all requests",
+      );
+    }
+    const { drafter: _, ...shared } = this.#options ?? {};
+    const { vocabSize } = this.#model.config;
+    return new Speculation(this.#drafterFor(own.drafter, request), { ...shared, ...own }, vocabSize);
+  }
+
+  #drafterFor(drafter: RequestSpeculation["drafter"], request: DraftedRequest): Drafter {
+    if (drafter !== undefined && drafter !== "ngrams") return drafter;
+    if (drafter === undefined && this.#draft) return this.#draft.drafterFor(request);
+    return new PoolDrafter(this.#pool);
+  }
+
+  /** Lets later requests draft by what a request with drafts gave. */
+  keep(tokens: readonly number[], promptLength: number): void {
+    if (!this.#draft) this.#pool.add(tokens.slice(Math.max(0, promptLength - BEFORE)));
+  }
+
+  #checkStates(): void {
+    if (!this.#model.poolSizes().states?.length) return;
+    const why = "this model has recurrent layers, whose state cannot forget single tokens";
+    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
+  }
+
+  /** Frees what drafts. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#draft?.[Symbol.asyncDispose]();
+  }
+}

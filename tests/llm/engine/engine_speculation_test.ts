@@ -1,0 +1,252 @@
+/**
+ * What drafts the requests of an engine. Drafts beside everything else that happens to pages: windows, 8 bits, kept prefixes, short memory and
+ * aborts. These are about the engine and not the device.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { NgramPool, PoolDrafter } from "../../../src/llm/speculation/ngram_pool.ts";
+import { pageBytes } from "../../../src/llm/kv/paged.ts";
+import { decodingModel } from "../../../src/llm/models/mod.ts";
+import { anyDevice } from "../../support/devices/devices.ts";
+import { checkpointOf } from "../../support/models/changed_checkpoints.ts";
+import {
+  assertAlike,
+  errorOf,
+  type Loaded,
+  replay,
+  take,
+  takeAlone,
+  tinyPage,
+} from "../../support/models/engine_requests.ts";
+import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
+import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
+
+const { Engine } = mx.lm;
+const device = anyDevice();
+mx.withDevice(device, getBackend); // opened outside the tests, which count resources
+const loaded = await mx.lm.load(TINY_DIR, { device });
+const { model, tokenizer } = loaded;
+const kvBytes = 24 * tinyPage(device);
+const ALWAYS = { adaptive: false } as const;
+
+const tokensOf = (responses: readonly mx.lm.EngineResponse[]): number[] => responses.map(({ token }) => token);
+
+/** The requests, drafted by their own answers alone of which `right` tokens of a draft are right, and those answers. */
+async function drafted(
+  of: Loaded,
+  requests: readonly mx.lm.EngineRequest[],
+  right: number,
+): Promise<{ readonly requests: mx.lm.EngineRequest[]; readonly alone: mx.lm.EngineResponse[][] }> {
+  const alone: mx.lm.EngineResponse[][] = [];
+  for (const request of requests) alone.push(await takeAlone(of, request));
+  const all = requests.map((request, i) => ({
+    ...request,
+    speculation: { drafter: replay(tokensOf(alone[i]), right), ...ALWAYS },
+  }));
+  return { requests: all, alone };
+}
+
+/** Asserts that an engine gives requests what they get alone. */
+async function assertServes(
+  engine: mx.lm.Engine,
+  { requests, alone }: Awaited<ReturnType<typeof drafted>>,
+  what: string,
+): Promise<void> {
+  const served = await Promise.all(requests.map((request) => take(engine.add(request))));
+  for (const [i, responses] of served.entries()) assertAlike(responses, alone[i], `${what}, request ${i}`);
+}
+
+/** Prompts of a number of tokens that begin alike. */
+const idsOf = (count: number, last: number): number[] =>
+  Array.from({ length: count }, (_, i) => i === count - 1 ? last : GOLDEN[1].ids[i % GOLDEN[1].ids.length]);
+
+Deno.test("drafted requests give up their memory, are read again and share kept prefixes", async () => {
+  const requests = [50, 61, 62, 63].map((count, i): mx.lm.EngineRequest => ({
+    prompt: idsOf(count, 300 + i),
+    maxTokens: 24,
+    ...(i % 2 === 1 && { temp: 0.9, seed: i }),
+  }));
+  const all = await drafted(loaded, requests, 3);
+  await using engine = new Engine(model, tokenizer, { kvBytes: 5 * tinyPage(device) });
+  for (const round of [0, 1]) await assertServes(engine, all, `round ${round}`);
+  const { preemptions, cachedTokens, acceptedTokens } = engine.metrics;
+  assert(preemptions > 0 && cachedTokens > 0 && acceptedTokens > 0, JSON.stringify(engine.metrics));
+  // What was drafted wrong is no part of a kept prefix: an answer goes on after the answer before.
+  const longer = requests.map((request, i) => ({
+    ...request,
+    prompt: [...request.prompt as number[], ...tokensOf(all.alone[i]).slice(0, 20)],
+    maxTokens: 6,
+  }));
+  await assertServes(engine, await drafted(loaded, longer, 1), "the next turn");
+});
+
+Deno.test("pages of 8 bits hold drafts", async () => {
+  const requests = [{ prompt: idsOf(60, 7), maxTokens: 20 }, {
+    prompt: "The sea was",
+    maxTokens: 20,
+    temp: 1,
+    seed: 2,
+  }];
+  await using plain = new Engine(model, tokenizer, { kvBytes, kvBits: 8 });
+  const alone: mx.lm.EngineResponse[][] = [];
+  for (const request of requests) alone.push(await take(plain.add(request)));
+  await using engine = new Engine(model, tokenizer, { kvBytes, kvBits: 8 });
+  const speculations = alone.map((responses) => ({ drafter: replay(tokensOf(responses), 2), ...ALWAYS }));
+  const all = requests.map((request, i) => ({ ...request, speculation: speculations[i] }));
+  await assertServes(engine, { requests: all, alone }, "8 bits");
+  assert(engine.metrics.acceptedTokens > 10);
+});
+
+for (const checkpoint of ["Gemma 3 text, 4 bits", "Mistral with windows, 4 bits"]) {
+  Deno.test(`layers with windows give back pages between drafts: ${checkpoint}`, async () => {
+    const folder = await Deno.makeTempDir();
+    try {
+      const known = checkpointOf(checkpoint);
+      const config = { ...JSON.parse(known.config), sliding_window: 70 };
+      await writeCheckpoint(folder, { ...known, config: JSON.stringify(config) });
+      const windowed = await mx.lm.load(folder, { device });
+      using _model = windowed.model;
+      const { vocabSize } = windowed.model.config;
+      const prompts = [90, 130].map((count, seed) =>
+        Array.from({ length: count }, (_, i) => (i * 7 + seed) % vocabSize)
+      );
+      const requests = prompts.map((prompt) => ({ prompt, maxTokens: 150 }));
+      const bytes = 16 * 4 * pageBytes(decodingModel(windowed.model).poolSizes());
+      const all = await drafted(windowed, requests, 5);
+      await using engine = new Engine(windowed.model, windowed.tokenizer, { kvBytes: bytes, prefillStepSize: 64 });
+      await assertServes(engine, all, checkpoint);
+      assert(engine.metrics.acceptedTokens > 100, `${engine.metrics.acceptedTokens}`);
+      await windowed.model.traces.idle();
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  });
+}
+
+Deno.test("an engine drafts by n-grams of a request and of other answers, unless a request does not want it", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes, speculation: { drafter: "ngrams", ...ALWAYS } });
+  const request = { prompt: "Once upon a time", maxTokens: 24 };
+  const first = await take(engine.add(request));
+  assertEquals(tokensOf(first), GOLDEN[0].greedy.slice(0, 24));
+  const { draftedTokens: before } = engine.metrics;
+  const again = await take(engine.add(request));
+  assertEquals(tokensOf(again), tokensOf(first));
+  const { draftedTokens, acceptedTokens } = again.at(-1)!;
+  assert(acceptedTokens! > 12, `${acceptedTokens} of ${draftedTokens}`);
+  assertEquals(engine.metrics.draftedTokens, before + draftedTokens!);
+  const without = await take(engine.add({ ...request, speculation: false }));
+  assertEquals([tokensOf(without), without.at(-1)!.draftedTokens], [tokensOf(first), undefined]);
+});
+
+Deno.test("a draft model drafts for all requests together, at any temperature", async () => {
+  const requests: mx.lm.EngineRequest[] = [
+    { prompt: "Once upon a time" },
+    { prompt: "The sea was", temp: 0.9, seed: 1 },
+    { prompt: "A dog and a cat", temp: 1.2, topP: 0.9, seed: 2, repetitionPenalty: 1.2, repetitionContextSize: 7 },
+  ].map((request) => ({ maxTokens: 20, ...request }));
+  const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
+  await using engine = new Engine(model, tokenizer, { kvBytes, speculation });
+  for (const count of [1, 3]) {
+    const some = requests.slice(0, count);
+    const served = await Promise.all(some.map((request) => take(engine.add(request))));
+    for (const [i, request] of some.entries()) {
+      assertAlike(served[i], await takeAlone(loaded, request), `${i} of ${count}`);
+    }
+  }
+  const { draftedTokens, acceptedTokens } = engine.metrics;
+  assert(draftedTokens > 20 && acceptedTokens === draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
+});
+
+Deno.test("what fails to draft ends its request alone", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const request = { prompt: "Once upon a time", maxTokens: 12 };
+  const wrong = { extend: () => {}, draft: () => [4096] };
+  const failing = { extend: () => {}, draft: () => Promise.reject(new Error("no draft")) };
+  const [plain, ...errors] = await Promise.all([
+    take(engine.add(request)),
+    ...[wrong, failing].map((drafter) =>
+      errorOf(() => take(engine.add({ ...request, speculation: { drafter, ...ALWAYS } })))
+    ),
+  ]);
+  assertAlike(plain as mx.lm.EngineResponse[], await takeAlone(loaded, request), "beside failures");
+  assertEquals(errors, [
+    "option: The drafter of speculation gave 4096, expected token ids below 4096",
+    "Error: no draft",
+  ]);
+});
+
+Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
+  const run = async (): Promise<void> => {
+    const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
+    await using engine = new Engine(model, tokenizer, { kvBytes, speculation });
+    const beside = take(engine.add({ prompt: GOLDEN[2].ids, maxTokens: 15 }));
+    for (const count of [1, 2, 5]) {
+      const controller = new AbortController();
+      let taken = 0;
+      for await (const { finishReason } of engine.add({ prompt: "Once upon a time", signal: controller.signal })) {
+        if (++taken === count) controller.abort();
+        if (finishReason !== null) assertEquals(finishReason, "abort");
+      }
+      for await (const _ of engine.add({ prompt: "The sea was" })) if (++taken > count + 2) break;
+    }
+    assertEquals((await beside).length, 15);
+    void take(engine.add({ prompt: "Nina and" })).catch(() => {}); // ends with the engine
+  };
+  await run();
+  await model.traces.idle();
+  model.traces[Symbol.dispose]();
+  const before = mx.getActiveMemory();
+  await run();
+  await model.traces.idle();
+  model.traces[Symbol.dispose]();
+  assertEquals(mx.getActiveMemory(), before);
+});
+
+Deno.test("models with recurrent layers are refused, by the engine and for a request", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    await writeCheckpoint(folder, checkpointOf("LFM2, 4 bits"));
+    const recurrent = await mx.lm.load(folder, { device });
+    using _model = recurrent.model;
+    const make = (options: mx.lm.EngineOptions): mx.lm.Engine =>
+      new Engine(recurrent.model, recurrent.tokenizer, options);
+    const why = "option: speculation takes back tokens that were drafted wrong: this model has recurrent layers";
+    assert((await errorOf(() => make({ speculation: {} }))).startsWith(why));
+    await using engine = make({ kvBytes: 2 ** 24 });
+    assert((await errorOf(() => engine.add({ prompt: [1, 2], speculation: {} }))).startsWith(why));
+    assertEquals((await take(engine.add({ prompt: [1, 2], maxTokens: 3 }))).length, 3);
+    await recurrent.model.traces.idle();
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a pool of n-grams drafts what followed in an earlier answer, within its bytes", () => {
+  const pool = new NgramPool(1024);
+  pool.add([1, 2, 3, 4, 5, 6, 7]);
+  assertEquals(pool.draft([9, 1, 2, 3, 4], 5), [5, 6, 7]); // no further than the answer
+  assertEquals(pool.draft([2, 3, 4], 5), []); // too few tokens to be sure
+  assertEquals(pool.draft([1, 2, 3, 9], 5), []);
+  pool.add([8, 1, 2, 3, 4, 10]);
+  assertEquals(pool.draft([1, 2, 3, 4], 2), [10]); // the last one
+  const { bytes } = pool;
+  for (let answer = 0; answer < 50; answer++) pool.add(Array.from({ length: 20 }, (_, i) => 100 * answer + i));
+  assertEquals(pool.bytes, bytes);
+  assertEquals([pool.draft([1, 2, 3, 4], 2), pool.draft([4905, 4906, 4907, 4908], 2)], [[], [4909, 4910]]);
+  pool.add(Array.from({ length: 2000 }, (_, i) => i)); // more than there is room for
+  assertEquals(pool.draft([1995, 1996, 1997, 1998], 4), [1999]);
+  const drafter = new PoolDrafter(pool);
+  drafter.extend([5, 5, 1995, 1996]);
+  assertEquals(drafter.matches(), false);
+  drafter.extend([1997, 1998]);
+  assertEquals([drafter.matches(), drafter.draft(3)], [true, [1999]]);
+  drafter.extend([7, 8, 9, 1997, 1998]);
+  assertEquals(drafter.draft(2), [7, 8]); // its own tokens go first
+});
+
+Deno.test("the model of the tests of speculation is freed", async () => {
+  await model.traces.idle();
+  model[Symbol.dispose]();
+});
