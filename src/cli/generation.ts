@@ -9,7 +9,7 @@ import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
-import { ADAPTER_FLAG, generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
+import { ADAPTER_FLAG, checkDrafter, DRAFT_MODEL_FLAG, generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { hasPipedInput, note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
 import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
@@ -26,11 +26,7 @@ const FLAGS = {
   ...MODEL_FLAGS,
   ...ADAPTER_FLAG,
   ...CACHE_FLAGS,
-  "draft-model": {
-    value: "DIR",
-    help: "a smaller model with the same tokens, which drafts in place of --speculate",
-    meant: ["model-draft", "md"],
-  },
+  ...DRAFT_MODEL_FLAG,
   "chat": {
     help: "put the prompt into the model's chat template (default with --model, where there is one)",
     meant: ["cnv", "conversation"],
@@ -123,9 +119,7 @@ export class Generation {
     if (values.raw && values["prefill-response"] !== undefined) {
       throw new UsageError("--prefill-response needs the chat template: leave out --raw");
     }
-    if (values.speculate !== undefined && values["draft-model"] !== undefined) {
-      throw new UsageError("--speculate and --draft-model exclude each other");
-    }
+    checkDrafter(values);
     const quiet = !readBool("--verbose", values.verbose ?? "true");
     readFormat(values);
     const given = givenPrompt(values, operands);

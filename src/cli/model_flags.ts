@@ -52,6 +52,48 @@ export function kvBitsOf({ "kv-bits": bits }: Values<typeof KV_BITS_FLAG>): { kv
   return { kvBits: 8 };
 }
 
+/** Flags of speculation. */
+export const SPECULATION_FLAGS = {
+  "speculate": {
+    value: "HOW",
+    help: "ngrams drafts what followed the last tokens before; the answer stays the same",
+    meant: [
+      "speculative-config",
+      "spec-type",
+      "lookup",
+      "prompt-lookup-num-tokens",
+      "draft-model",
+      "model-draft",
+      "md",
+    ],
+  },
+  "num-draft-tokens": {
+    value: "N",
+    help: "most drafted tokens that a step verifies (7)",
+    range: [1, 7],
+    whole: true,
+    meant: ["draft", "draft-max", "draft-n", "num-speculative-tokens"],
+  },
+} as const satisfies Flags;
+
+/** The flag of a draft model. */
+export const DRAFT_MODEL_FLAG = {
+  "draft-model": {
+    value: "DIR",
+    help: "a smaller model with the same tokens, which drafts in place of --speculate",
+    meant: ["model-draft", "md"],
+  },
+} as const satisfies Flags;
+
+/** Throws a {@link UsageError} if two flags say what drafts. */
+export function checkDrafter(
+  { speculate, "draft-model": draft }: Values<typeof SPECULATION_FLAGS & typeof DRAFT_MODEL_FLAG>,
+): void {
+  if (speculate !== undefined && draft !== undefined) {
+    throw new UsageError("--speculate and --draft-model exclude each other");
+  }
+}
+
 /** Flags of commands that generate text. */
 export const MODEL_FLAGS = {
   ...MODEL_FLAG,
@@ -114,39 +156,20 @@ export const MODEL_FLAGS = {
     whole: true,
     meant: ["b", "batch-size", "ub", "ubatch-size"],
   },
-  "speculate": {
-    value: "HOW",
-    help: "ngrams drafts what followed the last tokens before; the answer stays the same",
-    meant: [
-      "speculative-config",
-      "spec-type",
-      "lookup",
-      "prompt-lookup-num-tokens",
-      "draft-model",
-      "model-draft",
-      "md",
-    ],
-  },
-  "num-draft-tokens": {
-    value: "N",
-    help: "most drafted tokens that a step verifies (7)",
-    range: [1, 7],
-    whole: true,
-    meant: ["draft", "draft-max", "draft-n", "num-speculative-tokens"],
-  },
+  ...SPECULATION_FLAGS,
   ...KV_BITS_FLAG,
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
 /** What the flags of speculation say, with a draft model if there is one. Throws a {@link UsageError} for flags that do not fit. */
-function speculationOf(
-  { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof MODEL_FLAGS>,
+export function speculationOf(
+  { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof SPECULATION_FLAGS>,
   draft: lm.DraftModel | undefined,
-): Pick<lm.GenerateOptions, "speculation"> {
+): { readonly speculation?: lm.EngineSpeculation } {
   if (speculate !== undefined && speculate !== "ngrams") {
     throw new UsageError(`--speculate is ${quoted(speculate)}, expected ngrams`);
   }
-  const drafter = draft ?? speculate;
+  const drafter = draft ?? (speculate === undefined ? undefined : "ngrams" as const);
   if (drafter) return { speculation: { drafter, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
   if (numDraftTokens !== undefined) {
     throw new UsageError("--num-draft-tokens needs --speculate ngrams or a draft model");

@@ -16,7 +16,16 @@ import { type LogEntry, Server } from "../server/server.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
-import { DEVICE_FLAG, KV_BITS_FLAG, kvBitsOf, MODEL_FLAG } from "./model_flags.ts";
+import {
+  checkDrafter,
+  DEVICE_FLAG,
+  DRAFT_MODEL_FLAG,
+  KV_BITS_FLAG,
+  kvBitsOf,
+  MODEL_FLAG,
+  SPECULATION_FLAGS,
+  speculationOf,
+} from "./model_flags.ts";
 import { note } from "./output.ts";
 import type { Program } from "./program.ts";
 
@@ -75,6 +84,8 @@ const FLAGS = {
     aliases: ["ctx-size"],
     meant: ["max-model-len", "n-ctx"],
   },
+  ...SPECULATION_FLAGS,
+  ...DRAFT_MODEL_FLAG,
   "unload-after": {
     value: "SECONDS",
     help: "free a model that no request asked for so long (default: never)",
@@ -105,6 +116,7 @@ export const SERVE = {
     "",
     "--model Qwen/Qwen3-0.6B-MLX-4bit --port 8000",
     "--model Qwen/Qwen3-0.6B-MLX-4bit --model models/Qwen3-8B-4bit --unload-after 300",
+    "--model Qwen/Qwen3-8B-MLX-4bit --speculate ngrams",
     "--host 0.0.0.0 --api-key secret",
   ],
 } as const satisfies Program<Flags>;
@@ -120,6 +132,11 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   if (apiKey !== undefined && !/^[!-~]+$/.test(apiKey)) {
     throw new UsageError("The API key may have only visible ASCII characters, of which there must be one at least");
   }
+  checkDrafter(values);
+  const draft = values["draft-model"];
+  const speculation = (loaded: lm.DraftModel | undefined): ReturnType<typeof speculationOf> =>
+    speculationOf(values, loaded);
+  if (draft === undefined) speculation(undefined); // says now what does not fit
   const engine = engineOptions(values);
   const { "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;
   await useDevice(device, { json, quiet: json });
@@ -138,6 +155,8 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
       const opened = await openModel(id, models.get(id)!, room, {
         load: json ? { ...device !== undefined && { device } } : loadOptions(device),
         engine,
+        draft,
+        speculation,
         kvBytes: kvBytes && Math.floor(kvBytes / models.size),
       });
       deviceName = opened.device;

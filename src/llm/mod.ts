@@ -60,6 +60,7 @@ export type {
 } from "./sampling/options.ts";
 export type { Drafter } from "./speculation/drafter.ts";
 export { NgramDrafter } from "./speculation/ngrams.ts";
+export { PredictionDrafter } from "./speculation/prediction.ts";
 export type {
   DraftModel,
   EngineSpeculation,

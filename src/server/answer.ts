@@ -27,6 +27,9 @@ export interface Usage {
   readonly completionTokens: number;
   /** Those of the answer that are thoughts. */
   readonly reasoningTokens: number;
+  /** Tokens that were drafted, and those of them that the model chose too. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
 }
 
 /** How an answer ended. */
@@ -115,6 +118,7 @@ export async function* tokenParts(
   const last: number[] = [];
   for await (const response of engine.add(request)) {
     const { token, finishReason, generationTokens: count, promptTokens, cachedTokens } = response;
+    const { draftedTokens = 0, acceptedTokens = 0 } = response;
     if (count === 1) {
       first = performance.now();
       metrics.observe("time_to_first_token", first - started);
@@ -133,7 +137,14 @@ export async function* tokenParts(
         end: {
           reason: finishReason,
           ...(found !== undefined && { stopString: found }),
-          usage: { promptTokens, cachedTokens, completionTokens: count, reasoningTokens: 0 },
+          usage: {
+            promptTokens,
+            cachedTokens,
+            completionTokens: count,
+            reasoningTokens: 0,
+            draftedTokens,
+            acceptedTokens,
+          },
         },
       }),
     };

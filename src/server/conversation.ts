@@ -6,6 +6,7 @@
 
 import { lm } from "../../mod.ts";
 import { ApiError, fieldError } from "./errors.ts";
+import { predicted } from "./prediction.ts";
 import type { Served } from "./served.ts";
 import { type SamplingFields, samplingOptions } from "./sampling.ts";
 
@@ -38,6 +39,8 @@ export interface ConversationCall {
   readonly templateVariables?: Readonly<Record<string, unknown>> | undefined;
   /** Default as many as the context has room for. */
   readonly maxTokens?: number | undefined;
+  /** The text that the answer is expected to have. */
+  readonly prediction?: string | undefined;
   /** Top tokens to report beside each token. */
   readonly logprobs?: number | undefined;
   readonly sampling: SamplingFields;
@@ -86,6 +89,7 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     responseFormat,
     maxTokens,
     logprobs,
+    prediction,
     sampling,
   } = call;
   if (!served.tokenizer.hasChatTemplate) {
@@ -104,6 +108,7 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     ...chatOptionsOf(call),
     ...(format && { responseFormat: format }),
     ...(logprobs !== undefined && { logprobs }),
+    ...predicted(prediction, served),
     signal,
   };
 }

@@ -210,10 +210,11 @@ export class Models implements AsyncDisposable {
 
   /** Frees a model after its last request. */
   async #close(served: Served): Promise<void> {
-    const { engine, model } = served;
+    const { engine, model, draft } = served;
     await engine.drain();
     this.#options.onUnload?.(served);
     await engine[Symbol.asyncDispose]();
+    draft?.[Symbol.dispose]();
     model[Symbol.dispose]();
     clearCache(); // the next model may need what the device would keep
   }

@@ -14,7 +14,11 @@ export interface OpenOptions {
   /** Options of `load`, but for the memory. */
   readonly load?: lm.LoadOptions;
   /** Options of the engine, but for the memory. */
-  readonly engine?: Omit<lm.EngineOptions, "kvBytes" | "memoryBytes">;
+  readonly engine?: Omit<lm.EngineOptions, "kvBytes" | "memoryBytes" | "speculation">;
+  /** A smaller model that drafts. Default none. */
+  readonly draft?: string | URL | undefined;
+  /** The engine's speculation, with the draft model where there is one. Default none. */
+  readonly speculation?: (draft: lm.DraftModel | undefined) => Pick<lm.EngineOptions, "speculation">;
   /** Bytes of keys and values of this model. Default a share of the room, which is the same for all models that are not loaded. */
   readonly kvBytes?: number | undefined;
 }
@@ -32,22 +36,35 @@ export async function openModel(
   id: string,
   source: string | URL,
   room: Room,
-  { load, engine, kvBytes }: OpenOptions = {},
+  { load, engine, draft: draftSource, speculation, kvBytes }: OpenOptions = {},
 ): Promise<Opened> {
   const memoryBytes = Math.max(0, room.bytes - (kvBytes ?? 0));
   const loaded = await lm.load(source, { ...load, ...(memoryBytes < Infinity && { memoryBytes }) });
   const { model, tokenizer } = loaded;
+  let draft: lm.Loaded | undefined;
   try {
-    const weights = utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, model.parameters(), 0);
+    if (draftSource !== undefined) {
+      const rest = Math.max(0, memoryBytes - weightsOf(model));
+      draft = await lm.load(draftSource, { ...load, ...(rest < Infinity && { memoryBytes: rest }) });
+    }
+    const weights = weightsOf(model) + (draft ? weightsOf(draft.model) : 0);
     const free = Math.max(0, Math.floor((room.bytes - weights) / room.models));
     const made = new lm.Engine(model, tokenizer, {
       ...engine,
+      ...speculation?.(draft),
       ...(kvBytes !== undefined && { kvBytes }),
       ...(free < Infinity && { memoryBytes: free }),
     });
-    return { ...loaded, id, engine: made, bytes: weights + made.metrics.kvBytes };
+    const bytes = weights + made.metrics.kvBytes;
+    return { ...loaded, id, engine: made, bytes, ...(draft && { draft: draft.model }) };
   } catch (error) {
+    draft?.model[Symbol.dispose]();
     model[Symbol.dispose](); // its engine cannot be had
     throw error;
   }
+}
+
+/** Bytes of the weights of a model. */
+function weightsOf(model: lm.LanguageModel): number {
+  return utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, model.parameters(), 0);
 }

@@ -10,6 +10,8 @@ import type { lm, Tensor } from "../../mod.ts";
 export interface ServedEngine extends AsyncDisposable {
   /** Why it takes no requests any more; undefined if it does. */
   readonly failure?: unknown;
+  /** Whether answers may have drafts. Default not. */
+  readonly canSpeculate?: boolean;
   /** What it has done and does. */
   readonly metrics: lm.EngineMetrics;
   /**
@@ -29,6 +31,8 @@ export interface Served extends Pick<lm.Loaded, "config" | "model" | "tokenizer"
   readonly id: string;
   /** Bytes of the device that its weights and pages take. */
   readonly bytes: number;
+  /** The model that drafts for it, which goes with it. */
+  readonly draft?: lm.LanguageModel;
   /** Computes its answers. */
   readonly engine: ServedEngine;
 }

@@ -46,7 +46,11 @@ Deno.test("a conversation is answered, whole and as a stream, with thoughts apar
       completion_tokens: GOLDEN[3].greedy.length,
       total_tokens: GOLDEN[3].ids.length + GOLDEN[3].greedy.length,
       prompt_tokens_details: { cached_tokens: 0 },
-      completion_tokens_details: { reasoning_tokens: usage.completion_tokens_details.reasoning_tokens },
+      completion_tokens_details: {
+        reasoning_tokens: usage.completion_tokens_details.reasoning_tokens,
+        accepted_prediction_tokens: 0,
+        rejected_prediction_tokens: 0,
+      },
     },
   });
   const thoughtEnd = GOLDEN[3].greedy.indexOf(4095); // </think>

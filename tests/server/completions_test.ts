@@ -29,7 +29,11 @@ Deno.test("a text and its ids are continued, whole and as a stream", async () =>
       completion_tokens: tokens,
       total_tokens: prompts + tokens,
       prompt_tokens_details: { cached_tokens: 0 },
-      completion_tokens_details: { reasoning_tokens: 0 },
+      completion_tokens_details: {
+        reasoning_tokens: 0,
+        accepted_prediction_tokens: 0,
+        rejected_prediction_tokens: 0,
+      },
     },
   });
   const short = { prompt: GOLDEN[0].ids, ...greedy, max_tokens: 5 };

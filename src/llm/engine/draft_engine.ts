@@ -17,33 +17,45 @@ import type { Drafter } from "../speculation/drafter.ts";
 import type { DraftModel } from "../speculation/speculation.ts";
 import { EngineCore } from "./core.ts";
 import { Job, type JobOptions } from "./job.ts";
-import { type EngineSizes, sizesOf } from "./options.ts";
+import { draftSizesOf, type EngineSizes } from "./options.ts";
 
 /** How the tokens of a request are chosen, which holds for its drafts too. */
 export type DraftedRequest = Pick<JobOptions, "request" | "choice">;
 
 /** Drafts for many sequences. */
 export class DraftEngine implements AsyncDisposable {
+  /** Bytes of keys and values. */
+  readonly kvBytes: number;
   readonly #draft: DraftModel;
   readonly #core: EngineCore;
+  readonly #bytesOfPage: number;
+  readonly #bytesOfSlots: number;
   /** A draft is tokens alone. */
   readonly #format: AnswerFormat;
   #ids = 0;
 
   /** Of a model, for as many sequences and positions as an engine of these sizes has. */
-  constructor(draft: DraftModel, { maxSequences, pages, prefillStepSize }: EngineSizes) {
+  constructor(draft: DraftModel, sizes: EngineSizes) {
     const model = decodingModel(draft.model);
-    const own = sizesOf(model, { maxSequences, prefillStepSize });
+    const own = draftSizesOf(model, sizes);
+    this.kvBytes = (own.pages - 1) * own.bytesOfPage + own.bytesOfSlots;
+    this.#bytesOfPage = own.bytesOfPage;
+    this.#bytesOfSlots = own.bytesOfSlots;
     this.#draft = draft;
     this.#format = { ...answerMarks(draft.tokenizer), reasoning: false, thinking: false, tools: [] };
     this.#core = new EngineCore(model, {
-      pages: Math.min(pages, own.pages),
+      pages: own.pages,
       slots: own.slots,
       maxSequences: own.maxSequences,
-      maxQueue: maxSequences,
+      maxQueue: sizes.maxSequences,
       tokenBudget: Infinity,
-      prefillStepSize,
+      prefillStepSize: sizes.prefillStepSize,
     });
+  }
+
+  /** Those in use. */
+  get kvBytesUsed(): number {
+    return this.#core.usedPages * this.#bytesOfPage + this.#bytesOfSlots;
   }
 
   /** What drafts the answer of a request. */

@@ -21,6 +21,7 @@ import { Job } from "./job.ts";
 import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
 import { Speculations } from "./speculation.ts";
+import { isDraftModel } from "../speculation/speculation.ts";
 
 /**
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
@@ -65,7 +66,8 @@ export class Engine implements AsyncDisposable {
     checkOptions("Engine", options, ENGINE_OPTIONS);
     this.#model = decodingModel(model);
     this.#tokenizer = tokenizer;
-    this.#sizes = sizesOf(this.#model, options);
+    const { drafter } = options.speculation ?? {};
+    this.#sizes = sizesOf(this.#model, options, isDraftModel(drafter) ? decodingModel(drafter.model) : undefined);
     const { pages, slots, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
     this.#core = new EngineCore(this.#model, { pages, slots, kvDtype, maxSequences, maxQueue, tokenBudget });
     this.#embeddings = new Embeddings(model, tokenizer);
@@ -77,6 +79,11 @@ export class Engine implements AsyncDisposable {
     return this.#sizes.contextSize;
   }
 
+  /** Whether its requests may have drafts: layers with recurrent states cannot forget tokens that were drafted wrong. */
+  get canSpeculate(): boolean {
+    return this.#speculations.isPossible;
+  }
+
   /** The error of a step that ended all requests, such as that of a lost device; undefined if there is none. The engine takes no others. */
   get failure(): unknown {
     return this.#core.failure;
@@ -85,11 +92,12 @@ export class Engine implements AsyncDisposable {
   /** What it has done and does. */
   get metrics(): EngineMetrics {
     const { bytesOfPage, bytesOfSlots, pages } = this.#sizes;
+    const drafts = this.#speculations.kvBytes;
     return {
       running: this.#core.running,
       waiting: this.#core.waiting + this.#opening.size + this.#embeddings.size,
-      kvBytes: (pages - 1) * bytesOfPage + bytesOfSlots,
-      kvBytesUsed: this.#core.usedPages * bytesOfPage + bytesOfSlots,
+      kvBytes: (pages - 1) * bytesOfPage + bytesOfSlots + drafts.all,
+      kvBytesUsed: this.#core.usedPages * bytesOfPage + bytesOfSlots + drafts.used,
       requests: this.#requests,
       ...this.#core.counts,
     };

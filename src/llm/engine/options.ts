@@ -105,8 +105,8 @@ function kvDtypeOf(model: DecodingModel, { kvBits }: EngineOptions): Dtype {
   return KV_CODES;
 }
 
-/** Sizes by options, device and model. */
-export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSizes {
+/** Sizes by options, device and model. A draft model, if there is one, gets as many pages beside them. */
+export function sizesOf(model: DecodingModel, options: EngineOptions, draft?: DecodingModel): EngineSizes {
   const kvDtype = kvDtypeOf(model, options);
   const pool = { ...model.poolSizes(), dtype: kvDtype };
   const { groups = ONE_GROUP } = pool;
@@ -126,7 +126,8 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
   const most = unitsOfAll * bytesOfPage + slotsFor(wanted) * bytesOfSlot;
   const leastUnits = unitsOfPages(groups, 1);
   const least = leastUnits * bytesOfPage + MIN_SLOTS * bytesOfSlot;
-  const memory = count("memoryBytes", mx.deviceMemory(device.name).available, 0);
+  const share = draft ? bytesOfPage / (bytesOfPage + pageBytes(draft.poolSizes())) : 1;
+  const memory = share * count("memoryBytes", mx.deviceMemory(device.name).available, 0);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
   const room = Math.floor((kvBytes - leastUnits * bytesOfPage) / bytesOfSlot); // beside a page
   const slots = bytesOfSlot === 0 ? 0 : Math.min(room, slotsIn(kvBytes / most, wanted));
@@ -144,6 +145,13 @@ export function sizesOf(model: DecodingModel, options: EngineOptions): EngineSiz
     bytesOfSlots: slots * bytesOfSlot,
     kvDtype,
   };
+}
+
+/** Sizes of a draft model beside an engine of some sizes: as many pages, or the fewest that it needs. */
+export function draftSizesOf(draft: DecodingModel, { maxSequences, prefillStepSize, pages }: EngineSizes): EngineSizes {
+  const wanted = (pages - 1) * pageBytes(draft.poolSizes());
+  const memoryBytes = Math.ceil(wanted / defaultsOf(draft.device.concurrent).share);
+  return sizesOf(draft, { maxSequences, prefillStepSize, memoryBytes });
 }
 
 /** Units of the steps on their way that read prompts: they write to pages that layers with a window give back later. */

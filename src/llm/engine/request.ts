@@ -43,7 +43,7 @@ export interface EngineMetrics {
   readonly running: number;
   /** Requests that wait for their turn. */
   readonly waiting: number;
-  /** Bytes of keys and values that may be used. */
+  /** Bytes of keys and values that may be used, those of a draft model too. */
   readonly kvBytes: number;
   /** Those of them that running requests and kept prefixes use now. */
   readonly kvBytesUsed: number;

@@ -44,6 +44,11 @@ export class Speculations implements AsyncDisposable {
     this.#draft = new DraftEngine(drafter, sizes);
   }
 
+  /** Bytes of keys and values of a draft model, and those of them in use. */
+  get kvBytes(): { readonly all: number; readonly used: number } {
+    return { all: this.#draft?.kvBytes ?? 0, used: this.#draft?.kvBytesUsed ?? 0 };
+  }
+
   /** What drafts a request; undefined if nothing does. Throws an {@link LlmError} for options out of range. */
   of(wanted: false | RequestSpeculation | undefined, request: DraftedRequest): Speculation | undefined {
     if (wanted === false || (wanted === undefined && !this.#options)) return undefined;
@@ -72,8 +77,13 @@ export class Speculations implements AsyncDisposable {
     if (!this.#draft) this.#pool.add(tokens.slice(Math.max(0, promptLength - BEFORE)));
   }
 
+  /** Whether the model's layers can take drafts back. */
+  get isPossible(): boolean {
+    return !this.#model.poolSizes().states?.length;
+  }
+
   #checkStates(): void {
-    if (!this.#model.poolSizes().states?.length) return;
+    if (this.isPossible) return;
     const why = "this model has recurrent layers, whose state cannot forget single tokens";
     throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
   }

@@ -25,6 +25,7 @@ import {
   union,
   whole,
 } from "../fields.ts";
+import { PREDICTION } from "../prediction.ts";
 import { SAMPLING } from "../sampling.ts";
 
 /** Most choices of an answer. */
@@ -121,6 +122,7 @@ export const CHAT_FIELDS = {
   tool_choice: TOOL_CHOICE,
   parallel_tool_calls: boolean,
   response_format: RESPONSE_FORMAT,
+  prediction: PREDICTION,
   modalities: list(mapped(text, (modality, at) => {
     if (modality !== "text") throw fieldError(at, `${at} is ${JSON.stringify(modality)}, and models write text only`);
     return modality;
@@ -146,6 +148,7 @@ export function conversationOf(body: Read<typeof CHAT>): ConversationCall {
     responseFormat: body.response_format,
     ...templateOf(body),
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
+    prediction: body.prediction,
     logprobs: logprobs ? top : undefined,
     sampling: body,
   };

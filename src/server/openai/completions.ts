@@ -22,6 +22,7 @@ import {
   text,
   whole,
 } from "../fields.ts";
+import { predicted, PREDICTION } from "../prediction.ts";
 import { SAMPLING, samplingOptions } from "../sampling.ts";
 import type { Served } from "../served.ts";
 import { event, eventReply } from "../sse.ts";
@@ -57,6 +58,7 @@ const FIELDS = {
   best_of: mapped(whole(1, 1), () => undefined),
   echo: boolean,
   logprobs: whole(0, 20),
+  prediction: PREDICTION,
   stream: boolean,
   stream_options: object({ include_usage: boolean }),
   suffix: refused("models continue a text, and fill no gap in it"),
@@ -93,6 +95,7 @@ function partsOf(
       maxTokens,
       ...samplingOptions(body, served.generationConfig, i),
       ...(logprobs !== undefined && { logprobs }),
+      ...predicted(body.prediction, served),
       signal,
     }))
   );
@@ -174,6 +177,8 @@ function totalUsage({ n = 1 }: Body, usages: readonly (Usage | undefined)[]): Re
     cachedTokens: index % n === 0 ? usage!.cachedTokens : 0,
     completionTokens: usage!.completionTokens,
     reasoningTokens: 0,
+    draftedTokens: usage!.draftedTokens,
+    acceptedTokens: usage!.acceptedTokens,
   }));
   const sum = (key: keyof Usage): number => all.reduce((total, usage) => total + usage[key], 0);
   return usageOf([{
@@ -181,6 +186,8 @@ function totalUsage({ n = 1 }: Body, usages: readonly (Usage | undefined)[]): Re
     cachedTokens: sum("cachedTokens"),
     completionTokens: sum("completionTokens"),
     reasoningTokens: 0,
+    draftedTokens: sum("draftedTokens"),
+    acceptedTokens: sum("acceptedTokens"),
   }]);
 }
 

@@ -16,6 +16,10 @@ export function usageOf(usages: readonly Usage[]): Record<string, unknown> {
     completion_tokens: completion,
     total_tokens: promptTokens + completion,
     prompt_tokens_details: { cached_tokens: cachedTokens },
-    completion_tokens_details: { reasoning_tokens: sum("reasoningTokens") },
+    completion_tokens_details: {
+      reasoning_tokens: sum("reasoningTokens"),
+      accepted_prediction_tokens: sum("acceptedTokens"),
+      rejected_prediction_tokens: sum("draftedTokens") - sum("acceptedTokens"),
+    },
   };
 }

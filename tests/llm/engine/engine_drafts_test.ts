@@ -66,7 +66,10 @@ for (const device of DEVICES) {
 
   test(`drafted requests get beside each other what they get alone on ${device}`, async () => {
     const loaded = await load();
-    const requests = (isSlow ? REQUESTS.slice(0, 2) : REQUESTS).map((request) => ({ maxTokens: 12, ...request }));
+    const requests = (isSlow ? REQUESTS.slice(0, 2) : REQUESTS).map((request) => ({
+      maxTokens: isSlow ? 5 : 12,
+      ...request,
+    }));
     const alone: mx.lm.EngineResponse[][] = [];
     for (const request of requests) alone.push(await takeAlone(loaded, request));
     for (const count of isSlow ? [2] : [1, 3, requests.length]) {
@@ -74,7 +77,7 @@ for (const device of DEVICES) {
         kvBytes: 24 * tinyPage(device),
         maxSequences: count,
       });
-      for (const round of [0, 1]) { // pipelines are made meanwhile; before that nothing is drafted
+      for (const round of isSlow ? [0] : [0, 1]) { // pipelines are made meanwhile; before that nothing is drafted
         const drafted = draftedRequests(requests, alone, [7, 2, 1, 0], isSlow ? 3 : undefined);
         const served = await Promise.all(drafted.map((request) => take(engine.add(request))));
         for (const [i, responses] of served.entries()) {
@@ -84,7 +87,10 @@ for (const device of DEVICES) {
       }
       const { draftedTokens, acceptedTokens, running, waiting } = engine.metrics;
       assertEquals([running, waiting], [0, 0]);
-      assert(acceptedTokens > 4 && acceptedTokens < draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
+      assert(
+        acceptedTokens > (isSlow ? 1 : 4) && acceptedTokens < draftedTokens,
+        `${acceptedTokens} of ${draftedTokens}`,
+      );
     }
   });
 

@@ -9,7 +9,7 @@ import { checkSpeculation, type SpeculationOptions } from "../../../src/llm/spec
 import { anyDevice } from "../../support/devices/devices.ts";
 import { generator } from "../../support/oracles/oracle.ts";
 
-const { NgramDrafter, LlmError } = mx.lm;
+const { NgramDrafter, PredictionDrafter, LlmError } = mx.lm;
 mx.setDefaultDevice(anyDevice());
 mx.withDevice(anyDevice(), getBackend); // opened outside the tests, which count resources
 
@@ -68,6 +68,29 @@ Deno.test("NgramDrafter goes on with a period, and drafts nothing after too few 
   assertEquals(drafter.draft(3), []);
   drafter.extend([7]);
   assertEquals(drafter.draft(5), [7, 7, 7, 7, 7]);
+});
+
+Deno.test("PredictionDrafter follows the prediction, and finds it again after a difference", () => {
+  const drafter = new PredictionDrafter([5, 6, 7, 8, 9, 7, 8, 10, 11]);
+  drafter.extend([1, 2, 3, 5, 6]); // the prompt
+  assertEquals([drafter.matches(), drafter.draft(3)], [true, [5, 6, 7]]);
+  drafter.extend([5, 6]);
+  assertEquals(drafter.draft(2), [7, 8]);
+  drafter.extend([4]); // another token
+  assertEquals(drafter.matches(), false);
+  drafter.extend([7]);
+  assertEquals(drafter.draft(2), []);
+  drafter.extend([8]); // two tokens that it has twice: the next place counts
+  assertEquals(drafter.draft(2), [9, 7]);
+  drafter.extend([9, 7, 8]);
+  assertEquals(drafter.draft(7), [10, 11]);
+  drafter.extend([10, 11]);
+  assertEquals(drafter.matches(), false); // its end
+  drafter.extend([5, 6]); // it begins anew
+  assertEquals(drafter.draft(2), [7, 8]);
+  const empty = new PredictionDrafter([]);
+  empty.extend([1]);
+  assertEquals([empty.matches(), empty.draft(2)], [false, []]);
 });
 
 Deno.test("choices count up to the first one that is not the draft, on the device as on the host", () => {

@@ -35,6 +35,8 @@ export class ScriptedEngine implements ServedEngine {
       requests: this.requests.length,
       promptTokens: 0,
       cachedTokens: 0,
+      draftedTokens: 0,
+      acceptedTokens: 0,
       generationTokens: 0,
       preemptions: 0,
     };
