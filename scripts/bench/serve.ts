@@ -8,7 +8,8 @@
  * Rows: "decode" has prompts of equal length that start together, and for one `streamGenerate` beside it. "prefix" reads a
  * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out, all at once. "ttft" has the same ones arrive at
  * half of the rate that "load" sustains, as a Poisson process. It tells the times to the first token. "long" has 64 requests of 8,192 tokens in
- * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`.
+ * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`. "speculation" has drafts of which some share is right
+ * beside none.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
@@ -24,12 +25,13 @@ import { promptOf } from "../../src/cli/bench/tokens.ts";
 import * as mx from "../../mod.ts";
 import { draws, percentile, poissonArrivals } from "./arrivals.ts";
 import { modelFolder } from "./compare.ts";
+import { measureDrafts } from "./serve_speculation.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
-  "shape": { value: "NAME", help: "shape of the model (qwen3-0.6b)" },
+  "shape": { value: "NAME", help: "shape of the model, or tiny for the embedded one (qwen3-0.6b)" },
   "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
-  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http (all)" },
+  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http, speculation (all)" },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
@@ -265,14 +267,26 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
   model[Symbol.dispose]();
 }
 
-const MEASURES = { decode, prefix, load, ttft, long, stream, http };
+async function speculation({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
+  const { positions = 128, tokens = 128, repeats = 3, sequences = "1,8,16" } = options;
+  const counts = readCounts("sequences", sequences, 1);
+  const prompts = Array.from({ length: Math.max(...counts) }, () => ownPrompt(model, positions, seeds++));
+  await measureDrafts(engine, { prompts, counts, tokens, repeats });
+}
+
+const MEASURES = { decode, prefix, load, ttft, long, stream, http, speculation };
+
+/** Where a model of a shape is. */
+function sourceOf(shape: string): Promise<string | URL> {
+  return shape === "tiny" ? Promise.resolve(mx.lm.EMBEDDED_MODEL) : modelFolder(shape);
+}
 
 await runMain(PROGRAM, async (options) => {
   const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype } = options;
   const names = Object.keys(MEASURES) as (keyof typeof MEASURES)[];
   const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ?? names;
   const dtypeName = dtype === undefined ? undefined : checkOneOf("--dtype", dtype, DTYPES);
-  const loaded = await mx.lm.load(await modelFolder(shape), { device, ...(dtypeName && { dtype: mx[dtypeName] }) });
+  const loaded = await mx.lm.load(await sourceOf(shape), { device, ...(dtypeName && { dtype: mx[dtypeName] }) });
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
   const bits = options["kv-bits"];
