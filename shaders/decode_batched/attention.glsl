@@ -26,7 +26,7 @@ shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
 uint attention_sequence, attention_head, first_eight; // of the unit; the first one is its row
 
 uint own_token() { return attention_sequence % TOKENS; }
-uint start() { return position_of(attention_sequence / TOKENS); }
+uint start() { return position_of(attention_sequence / TOKENS * TOKENS); } // of the first row of its sequence
 uvec2 place_of(uint page, uint position) { return kv_place(page, attention_sequence / TOKENS, position); }
 uint64_t cached_key(uint four, uvec2 place) { return key_address(ADDRESS(KEYS), place, attention_head, four); }
 uint64_t cached_value(uint eight, uvec2 place) { return value_address(ADDRESS(VALUES), place, attention_head, eight); }

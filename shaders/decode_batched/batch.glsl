@@ -1,6 +1,6 @@
 // The common part of the batched kernels: a token of each of 2 to 16 sequences goes through a whole decoder. The tokens are
-// rows of matrices, so that weights are read once for all of them. The rows may also be a chunk: TOKENS consecutive
-// tokens of one sequence. The first of them comes after what the cache holds, and each sees those before it. A layer
+// rows of matrices, so that weights are read once for all of them. The rows may also be chunks: TOKENS consecutive
+// tokens of each sequence. The first of them comes after what the cache holds, and each sees those before it. A layer
 // has five phases, and every sum is made by one workgroup:
 //
 //   qkv      norm, columns of q, k and v with their biases

@@ -14,7 +14,7 @@ const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCAL
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
 layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // the dtype to which the embedding is rounded, or the vector's
-layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
+layout(constant_id = 12) const uint TOKENS = 1u;         // rows of each sequence
 layout(constant_id = 13) const uint PAGE = 0u;           // positions of a page of the cache; 0 where it has none
 #define OPEN_ID 14
 #include "include/rope_constants.glsl"

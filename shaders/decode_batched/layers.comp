@@ -19,7 +19,7 @@ layout(constant_id = 12) const uint ROUNDS = 0u;          // 1: a warp has no mo
 layout(constant_id = 13) const uint HEAD_NORM = 1u;       // whether heads of q and k are normalised
 layout(constant_id = 14) const uint QKV_BIAS = 0u;        // whether q, k and v have biases
 layout(constant_id = 15) const uint ACTIVATION = 0u;      // of the gate, as activation.glsl has them
-layout(constant_id = 16) const uint TOKENS = 1u;          // of each sequence: 1, or all rows are those of one
+layout(constant_id = 16) const uint TOKENS = 1u;          // rows of each sequence
 layout(constant_id = 17) const uint RESIDUAL_SCALE = ONE; // float bits: the factor of what a part adds to the residual
 layout(constant_id = 18) const uint PAGE = 0u;            // positions of a page of the cache; 0 where it has none
 #define PAGE_TABLE pc.address[PAGES]

@@ -177,14 +177,15 @@ export function updatesOf({ next, position, key, rings, logprobs }: SamplingTail
 /** Rings that a step can end with. */
 export const MAX_RINGS = 2;
 
-/** Consecutive tokens of one sequence that go through the layers together, the first at the position of the step. */
+/** Consecutive tokens of each sequence that go through the layers together, the first at the position of its step. */
 export interface TokenChunk {
+  /** Of each sequence. */
   readonly count: number;
-  /** uint32 (1,): the one whose logits are asked for; undefined if those of all are. */
+  /** uint32 (1,), of one sequence: the one whose logits are asked for; undefined if those of all are. */
   readonly selected: Node | undefined;
 }
 
-/** A decoder of one token of each sequence, or of a chunk of one, found in a graph. */
+/** A decoder of one token of each sequence, or of a chunk of each, found in a graph. */
 export interface DecoderSpec extends DecoderStep {
   readonly chunk: TokenChunk | undefined;
   /** The embedding of the tokens, or the parts to look it up with. */
@@ -193,7 +194,7 @@ export interface DecoderSpec extends DecoderStep {
   readonly norm: Node;
   readonly head: Matrix;
   readonly vocabulary: number;
-  /** The result (sequences, …, vocabulary), or (1, tokens, vocabulary) of a chunk. */
+  /** The result (sequences, …, vocabulary), or (sequences, tokens, vocabulary) of chunks. */
   readonly logits: Node;
   /** Its argmax. */
   readonly token: Node | undefined;
@@ -351,9 +352,9 @@ export function sequencesOf({ position }: Pick<DecoderSpec, "position">): number
   return sizeOf(position.shape);
 }
 
-/** Tokens that go through the layers: one of each sequence, or a chunk of one. */
+/** Tokens that go through the layers: one of each sequence, or a chunk of each. */
 export function tokensOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
-  return d.chunk?.count ?? sequencesOf(d);
+  return (d.chunk?.count ?? 1) * sequencesOf(d);
 }
 
 /** Tokens whose logits are asked for. */

@@ -8,7 +8,15 @@ import { assert, assertMatch } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
-import { assertAgrees, assertSame, type Batch, type Found, shapeOf, steps } from "../../support/models/decode_steps.ts";
+import {
+  assertAgrees,
+  assertSame,
+  type Batch,
+  type Found,
+  ofSequence,
+  shapeOf,
+  steps,
+} from "../../support/models/decode_steps.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -154,6 +162,36 @@ for (const device of DEVICES) {
           await Deno.remove(dir, { recursive: true });
         }
       },
+    });
+  }
+
+  // Shapes whose chunks at all positions have 16 rows together at most.
+  for (const name of ["two, a head of their own", "five, three heads a key head, over one round and at its ends"]) {
+    const batch = CHUNKS[name];
+    Deno.test(`chunks of several sequences agree with each op by op: ${name} on ${device}`, async () => {
+      mx.setDefaultDevice(device);
+      using _options = withOptions({ regions: "on", batched: "on", launchMode: "barriers" });
+      const dir = await Deno.makeTempDir();
+      try {
+        await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
+        const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: batch.dtype });
+        const plain = await mx.lm.load(`${dir}/model`, { device, dtype: float32 });
+        const all = [...batch.positions.keys()];
+        let found: Found | undefined;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, batch, batch.dtype, all);
+        });
+        const layers = [...kernels].filter((kernel) => /^(batch_layers|attention|coopmat_(?!repack))/.test(kernel));
+        assert(layers.length === 1 && layers[0].startsWith("batch_layers"), [...kernels].join(" "));
+        for (const sequence of all) {
+          const alone = await steps(plain.model, batch, float32, [sequence], { regions: "off" });
+          assertAgrees(ofSequence(found!, sequence, all.length), alone, batch, sequence, `sequence ${sequence}`);
+        }
+        plain.model[Symbol.dispose]();
+        model[Symbol.dispose]();
+      } finally {
+        await Deno.remove(dir, { recursive: true });
+      }
     });
   }
 }

@@ -193,6 +193,15 @@ const CASES: readonly Case[] = [
     kernel: /^batch_layers/,
   },
   {
+    what: "tokens of several, across pages",
+    shape: SMALL,
+    columns: 3,
+    positions: [58, 0, 125],
+    tokens: 4,
+    options: { batched: "on", launchMode: "barriers" },
+    kernel: /^batch_layers/,
+  },
+  {
     what: "seventeen as rows of products",
     shape: SMALL,
     columns: 4,

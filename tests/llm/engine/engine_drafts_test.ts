@@ -8,7 +8,6 @@ import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
-import { drawsCases } from "../../support/draw_cases.ts";
 import {
   assertAlike,
   type Loaded,
@@ -56,6 +55,7 @@ function draftedRequests(
 
 for (const device of DEVICES) {
   const shared: { loaded?: Loaded } = {};
+  const isSlow = device !== "wasm" && !mx.withDevice(device, getBackend).limits.concurrent;
   const test = (name: string, work: () => Promise<void>, ignore = false): void =>
     Deno.test({ name, ignore, fn: idleAfter(() => shared.loaded?.model, work) });
   const load = async (): Promise<Loaded> => shared.loaded ??= await mx.lm.load(TINY_DIR, { device });
@@ -102,7 +102,7 @@ for (const device of DEVICES) {
       assertEquals([running, waiting], [0, 0]);
       assert(acceptedTokens > 4 && acceptedTokens < draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
     }
-  }, drawsCases(device));
+  }, isSlow);
 
   test(`the model of the tests of drafts is freed on ${device}`, async () => {
     await shared.loaded?.model.traces.idle();

@@ -3,7 +3,7 @@
  * where they lie. The backend says that it has every kernel and runs none, so any machine can tell.
  */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -45,6 +45,19 @@ async function plansOf(
 }
 
 const SAMPLED = { temp: 0.7, topP: 0.9, seed: 1 };
+
+/** Drafts three tokens at each place, which are always verified. */
+const DRAFTED = {
+  speculation: { drafter: { extend: () => {}, draft: () => [1, 2, 3] }, numDraftTokens: 3, adaptive: false },
+};
+
+Deno.test("a step that verifies drafts of several requests is one dispatch of all layers", async () => {
+  const plans = await plansOf(4, DRAFTED, {});
+  const columns = plans.flatMap((plan) => plan.filter(({ kernel }) => kernel.startsWith("batch_layers")))
+    .map(({ spec }) => [spec.SEQUENCES, spec.TOKENS]);
+  assert(columns.some(([rows, tokens]) => rows === 16 && tokens === 4), `${columns}`);
+  assertEquals(plans.flatMap((plan) => plan.filter(({ kernel }) => /^(append|attention)/.test(kernel))), []);
+});
 
 /** Requests, and what all layers of a step of theirs are. */
 const CASES: readonly (readonly [

@@ -1,6 +1,6 @@
 /**
  * One layer of a decoder in the graph of a step. It is the patterns of `layer.ts` around a cache and attention, of one row per sequence or
- * of a chunk of one sequence.
+ * of a chunk of each.
  *
  * @module
  */
@@ -274,12 +274,12 @@ function seesUpTo(walk: Walk, lengths: Node, index: Node, { place, count, start 
   return all !== undefined && walk.sum(all, walk.peekIndex(start), count);
 }
 
-/** The update that attention sees: in place, by one row of each sequence, or by more of one. */
+/** The update that attention sees: in place, by one row of each sequence, or by more of one; with `chunks` by more of each. */
 function updated(walk: Walk, node: Node, kind: "keys" | "values", chunks: boolean): Update {
   const shown = shownUpdate(node);
   expect(shown !== undefined, `the ${kind} are not those of a cache`);
   const { update, count, sequences, views } = shown;
-  expect(count === 1 || sequences === 1, `${count} rows of several sequences are cached at once`);
+  expect(count === 1 || sequences === 1 || chunks, `${count} rows of several sequences are cached at once`);
   const isKnown = isFloat(update.dtype) || (shown.place.kind === "paged" && isCoded(update.dtype));
   expect(isKnown && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
   for (const n of count === 1 || chunks ? [...views, update] : views) walk.inside.add(n);

@@ -95,7 +95,7 @@ export function findDecoder(
 /** Whether a node writes a chunk into a cache. */
 function writesChunk(node: Node): boolean {
   const update = updateOf(node);
-  return update !== undefined && update.sequences === 1 && update.count > 1 && update.count <= MAX_SEQUENCES;
+  return update !== undefined && update.count > 1 && update.sequences * update.count <= MAX_SEQUENCES;
 }
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
@@ -164,6 +164,7 @@ function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readon
 function chunkOf(layers: readonly Layer[]): TokenChunk {
   const { selected } = layers[layers.length - 1];
   expect(layers.every((l, i) => !l.selected || i === layers.length - 1), "a layer leaves rows out");
+  expect(!selected || sizeOf(layers[0].start.shape) === 1, "rows of several sequences are left out");
   expect(!selected || selected.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
   return { count: layers[0].rows, selected };
 }
