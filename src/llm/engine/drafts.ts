@@ -73,7 +73,7 @@ export class EngineDrafts {
     for (const sequence of sequences) {
       const speculation = this.#source.speculationOf(sequence);
       if (!speculation) continue;
-      speculation.follow(sequence.tokens);
+      speculation.follow(sequence.tokens, sequence.promptLength);
       const most = mostFor(sequence, speculation);
       if (most > 0 && speculation.matches) drafting.push({ speculation, most });
     }

@@ -178,7 +178,8 @@ export class DecoderModel extends Module implements DecodingModel {
 
 /** Whether a module has a dense matrix, or a stack of them, and no other array that kernels would not read. */
 function isDense(part: unknown): part is Linear | Embedding | SwitchLinear {
-  return part instanceof Linear || part instanceof Embedding || (part instanceof SwitchLinear && part.bias === undefined);
+  return part instanceof Linear || part instanceof Embedding ||
+    (part instanceof SwitchLinear && part.bias === undefined);
 }
 
 /**

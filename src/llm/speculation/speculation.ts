@@ -133,8 +133,9 @@ export class Speculation {
     if (tokens.length > 0) this.#drafter.extend(tokens);
   }
 
-  /** Takes what is new of all tokens of the sequence. */
-  follow(tokens: readonly number[]): void {
+  /** Takes what is new of all tokens of the sequence, of which the prompt comes first and by itself. */
+  follow(tokens: readonly number[], promptLength: number): void {
+    if (this.#known === 0) this.extend(tokens.slice(0, promptLength));
     if (tokens.length > this.#known) this.extend(tokens.slice(this.#known));
   }
 
