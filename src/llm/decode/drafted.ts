@@ -9,7 +9,7 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, TracedStep, writeState } from "../../array/compile/loop.ts";
 import { type Key, keyAfter } from "../../array/random/keys.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
-import { COLUMNS, DraftBudget, type StepTime } from "../speculation/draft_length.ts";
+import { COLUMNS, DraftBudget, DraftCosts, type StepTime } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import { type DraftInputs, draftInputs, verifyStep } from "./verify.ts";
@@ -22,6 +22,14 @@ import type { PromptSubmitter } from "./submit.ts";
 const prepared = new WeakSet<TracedStep<unknown>>();
 /** A number of steps that no submission has. */
 const MOST_PATIENCE = 1024;
+/** What steps of a model's sessions cost. */
+const costs = new WeakMap<object, DraftCosts>();
+
+function costsOf(model: object): DraftCosts {
+  const known = costs.get(model) ?? new DraftCosts();
+  costs.set(model, known);
+  return known;
+}
 
 /** A loop of steps of some columns. */
 interface DraftLoop {
@@ -35,7 +43,7 @@ export class DraftedSteps {
   readonly #submitter: PromptSubmitter;
   readonly #steps: StepLoop;
   readonly #speculation: Speculation;
-  readonly #budget = new DraftBudget();
+  readonly #budget: DraftBudget;
   /** Columns that the next draft should have; 1 for none. */
   #columns = 1;
   readonly #loops = new Map<number, DraftLoop>();
@@ -55,6 +63,7 @@ export class DraftedSteps {
     this.#submitter = submitter;
     this.#steps = steps;
     this.#speculation = speculation;
+    this.#budget = new DraftBudget(costsOf(context.model));
   }
 
   /** Whether a draft is worth verifying next. */
@@ -96,6 +105,7 @@ export class DraftedSteps {
     const drafted = await this.#speculation.draft(Math.min(most, this.#columns - 1, this.#speculation.most));
     const columns = COLUMNS.find((count) => count > drafted.length)!;
     if (drafted.length === 0 || columns > room) return undefined;
+    const isFirst = !this.#loops.has(columns) || this.#capacity !== cache.capacity;
     const one = this.#loopOf(columns);
     if (!one) return undefined;
     // The last token again where the draft has fewer than there are columns: any token is as right a guess.
@@ -109,7 +119,7 @@ export class DraftedSteps {
       const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), fed);
       this.#speculation.note(drafted.length, Math.min(accepted, drafted.length));
       const { acceptance: { misses } } = this.#speculation;
-      const step = { sequences: 1, columns, tokens: accepted + 1, misses };
+      const step = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst };
       this.#budget.noteDrafts(step, performance.now() - submitted);
       if (accepted > 0) this.#patience = 1;
       submission.count = accepted + 1;

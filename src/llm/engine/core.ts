@@ -208,7 +208,9 @@ export class EngineCore implements AsyncDisposable {
       const { step } = submitted;
       const time = this.#sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
       if (step.kind === "decode") this.#drafts.note(step, time);
-      if (step.kind === "verify") this.#drafts.noteVerified(step, step.rows.map((_, i) => submitted.tokens(i)));
+      if (step.kind === "verify") {
+        this.#drafts.noteVerified(step, step.rows.map((_, i) => submitted.tokens(i)), submitted.isFirst ?? false);
+      }
       this.#sizer.grow();
       this.#scheduler.commit(step, await this.#take(submitted));
       this.#forget(step);

@@ -119,8 +119,8 @@ export class EngineDrafts {
     this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
   }
 
-  /** Notes a step that verified drafts, and what it chose for each of its rows. */
-  noteVerified({ rows, columns }: VerifyStep, chosen: readonly ArrayLike<number>[]): void {
+  /** Notes a step that verified drafts, and what it chose for each of its rows; `isFirst`: of its loop. */
+  noteVerified({ rows, columns }: VerifyStep, chosen: readonly ArrayLike<number>[], isFirst: boolean): void {
     let [tokens, misses] = [0, Infinity];
     for (const [i, { sequence, drafted }] of rows.entries()) {
       tokens += chosen[i].length;
@@ -133,7 +133,8 @@ export class EngineDrafts {
       if (accepted > 0) this.#patience = 1;
       misses = Math.min(misses, speculation.acceptance.misses);
     }
-    this.#budget.noteDrafts({ sequences: rows.length, columns, tokens, misses }, performance.now() - this.#begun);
+    const verified = { sequences: rows.length, columns, tokens, misses, isFirst };
+    this.#budget.noteDrafts(verified, performance.now() - this.#begun);
   }
 }
 

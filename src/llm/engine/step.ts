@@ -83,6 +83,8 @@ export interface StepResult {
 /** A step on its way. */
 export interface Submitted {
   readonly step: Step;
+  /** Whether it is the first one of a loop that verifies drafts. */
+  readonly isFirst?: boolean;
   /** When it was submitted, in milliseconds. */
   readonly submitted: number;
   /** Resolves when the device has done it. */

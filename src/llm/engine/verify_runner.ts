@@ -81,6 +81,7 @@ export class VerifyRunner implements Disposable {
     if (++columns.steps === IMPROVE_AFTER) this.#context.model.traces.improve(loop);
     return {
       step,
+      isFirst: columns.steps === 1,
       submitted,
       done: async () => {
         await (chooser ?? loop).done(ticket, true);

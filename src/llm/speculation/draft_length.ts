@@ -1,8 +1,8 @@
 /**
  * How many tokens to draft. Verifying more of them takes longer, and pays only where they are accepted.
  *
- * {@link Acceptance} says how often the drafts of a sequence are right. {@link DraftBudget} measures what steps cost, and keeps account of
- * the time. It chooses the number of columns that gives the most tokens in that time.
+ * {@link Acceptance} says how often the drafts of a sequence are right, and {@link DraftCosts} what steps cost. {@link DraftBudget} keeps
+ * account of the time, and chooses the number of columns that gives the most tokens in it.
  *
  * @module
  */
@@ -13,10 +13,10 @@ export const COLUMNS = [2, 4, 8] as const;
 export const MAX_DRAFT = 7;
 
 /** Time that may be lost at first, and share of all time that may be lost later, in ordinary steps. */
-const ALLOWANCE = 1;
+const ALLOWANCE = 1.5;
 const SHARE = 0.01;
 /** Most time that gains add up to, so that a change of the text shows soon. */
-const MOST = 4;
+const MOST = 10;
 /** What a draft counts for in {@link Acceptance} when the next one is noted. So about the last twenty drafts count. */
 const KEPT = 0.95;
 /** Tokens that were verified, and those of them that were right, before there is a draft. */
@@ -30,9 +30,15 @@ const MOST_PAUSE = 31;
 const NEWS = 0.3;
 /** What the host may add to a step, in ordinary ones. */
 const HOST = 0.5;
-/** Cost of two columns before it was measured, and the least share of the cost of a column that further ones are expected to have. */
+/** What a first step of some columns may cost more than others, in ordinary steps: its loop is made then. */
+const FIRST = 1;
+/** Measurements of a cost after which it may count for more than is expected: a few may have been disturbed. */
+const SURE = 2;
+/** Cost of two columns before it was measured, and what each further one is expected to add: weights are read once for all. */
 const UNKNOWN_COST = 1.25;
-const FURTHER = 0.5;
+const FURTHER = 0.1;
+/** Share of the expected tokens that is counted on. */
+const TRUST = 0.9;
 
 /** How often the drafted tokens of a sequence are right. */
 export class Acceptance {
@@ -88,12 +94,33 @@ export interface VerifiedStep {
   readonly tokens: number;
   /** The fewest of {@link Acceptance.misses}. */
   readonly misses: number;
+  /** Whether it was the first one of its loop, whose time says little of others. */
+  readonly isFirst: boolean;
 }
 
-/** Mean time of steps with drafts. The first one is left out: it warms up. */
-interface Measured {
-  count: number;
-  milliseconds: number;
+/** Mean cost of steps with drafts, in ordinary steps. */
+interface Cost {
+  readonly count: number;
+  readonly mean: number;
+}
+
+/** What steps cost, measured. Answers of a model share it, so that each need not begin with trials. */
+export class DraftCosts {
+  /** Milliseconds of an ordinary step by the number of sequences. */
+  readonly ordinary = new Map<number, number>();
+  readonly #drafted = new Map<string, Cost>();
+
+  /** The cost of a step with drafts, and how often it was measured; undefined if never. */
+  of(sequences: number, columns: number): Cost | undefined {
+    return this.#drafted.get(`${sequences} ${columns}`);
+  }
+
+  /** Notes the cost of a step with drafts. Whatever disturbs a measurement adds to it, so less counts at once. */
+  note(sequences: number, columns: number, cost: number): void {
+    const key = `${sequences} ${columns}`;
+    const { count, mean: known } = this.#drafted.get(key) ?? { count: 0, mean: cost };
+    this.#drafted.set(key, { count: count + 1, mean: cost < known ? cost : mean(known, cost) });
+  }
 }
 
 /**
@@ -107,36 +134,40 @@ export class DraftBudget {
   #afterDraft = false;
   /** Whether the last choice of columns was not expected to pay. */
   #probes = false;
-  /** Milliseconds of an ordinary step by the number of sequences. */
-  readonly #ordinary = new Map<number, number>();
-  /** Those of a step with drafts, for each number of sequences and of columns. */
-  readonly #drafted = new Map<number, Map<number, Measured>>();
+  readonly #costs: DraftCosts;
+
+  /** With costs that were measured before. Default none. */
+  constructor(costs: DraftCosts = new DraftCosts()) {
+    this.#costs = costs;
+  }
 
   /** Columns of the next step: 1 if nothing should be drafted. */
   columnsFor({ sequences, drafting, maxColumns }: DraftCandidates): number {
-    if (drafting.length === 0 || this.#pause > 0 || !this.#ordinary.has(sequences)) return 1;
-    const worthOf = (columns: number): number => {
+    if (drafting.length === 0 || this.#pause > 0 || !this.#costs.ordinary.has(sequences)) return 1;
+    const extraOf = (columns: number): number => {
       const more = drafting.map(({ acceptance, most }) => acceptance.expected(Math.min(most, columns - 1)) - 1);
-      return (1 + more.reduce((sum, tokens) => sum + tokens, 0) / sequences) / this.#costOf(sequences, columns);
+      return more.reduce((sum, tokens) => sum + tokens, 0) / sequences;
     };
-    // The costs of two columns tell what others may cost.
-    const known = this.#drafted.has(sequences) ? COLUMNS : COLUMNS.slice(0, 1);
+    const worthOf = (columns: number): number => (1 + extraOf(columns)) / this.#costOf(sequences, columns);
+    // What two columns cost tells what others may cost.
+    const known = COLUMNS.some((size) => this.#costs.of(sequences, size)) ? COLUMNS : COLUMNS.slice(0, 1);
     const longest = Math.max(...drafting.map(({ most }) => most));
     const sizes = known.filter((columns) => columns <= maxColumns && (columns === 2 || columns / 2 <= longest))
-      .filter((columns) => this.#costOf(sequences, columns) - 1 <= this.#balance);
-    const best = sizes.reduce((a, b) => worthOf(b) > worthOf(a) ? b : a, 1);
-    this.#probes = best === 1; // whether the text has changed
-    return best > 1 ? best : sizes[0] ?? 1;
+      .filter((columns) => this.#costOf(sequences, columns) - 1 - TRUST * extraOf(columns) <= this.#balance);
+    if (sizes.length === 0) return 1;
+    const best = sizes.reduce((a, b) => worthOf(b) > worthOf(a) ? b : a);
+    this.#probes = worthOf(best) <= 1; // whether the text has changed
+    return best;
   }
 
   /** Notes ordinary steps of so many sequences. */
   note(sequences: number, steps: number, { milliseconds, waited }: StepTime): void {
-    const known = this.#ordinary.get(sequences);
+    const known = this.#costs.ordinary.get(sequences);
     const each = milliseconds / steps;
     this.#pause = Math.max(0, this.#pause - steps);
     this.#add(SHARE * steps);
     if (!this.#afterDraft && (waited || each < (known ?? 0))) {
-      this.#ordinary.set(sequences, known === undefined || each < known ? each : mean(known, each));
+      this.#costs.ordinary.set(sequences, known === undefined || each < known ? each : mean(known, each));
     } else if (this.#afterDraft && waited && known !== undefined) {
       this.#add(-Math.min(steps, Math.max(0, milliseconds / known - steps)));
     }
@@ -144,34 +175,26 @@ export class DraftBudget {
   }
 
   /** Notes a step with drafts, whose time includes that of drafting. */
-  noteDrafts({ sequences, columns, tokens, misses }: VerifiedStep, milliseconds: number): void {
+  noteDrafts({ sequences, columns, tokens, misses, isFirst }: VerifiedStep, milliseconds: number): void {
     this.#afterDraft = true;
     const pause = Math.min(2 ** Math.max(0, misses - FREE_MISSES) - 1, MOST_PAUSE);
-    this.#pause = Math.max(pause, this.#probes ? PROBE_PAUSE : 0);
-    const ordinary = this.#ordinary.get(sequences);
+    this.#pause = Math.max(pause, this.#probes && misses > 0 ? PROBE_PAUSE : 0);
+    const ordinary = this.#costs.ordinary.get(sequences);
     if (ordinary === undefined) return;
-    // A step hardly costs more than its tokens one by one. What took longer was something else, as in a first step.
-    const time = Math.min(milliseconds, (columns + HOST) * ordinary);
-    this.#add(tokens / sequences - time / ordinary);
-    const all = this.#drafted.get(sequences) ?? new Map<number, Measured>();
-    this.#drafted.set(sequences, all);
-    const { count, milliseconds: known } = all.get(columns) ?? { count: 0, milliseconds: 0 };
-    all.set(columns, { count: count + 1, milliseconds: count > 1 ? mean(known, time) : time });
+    // A step hardly costs more than its tokens one by one. What took longer was something else.
+    const cost = Math.min(milliseconds / ordinary, columns + HOST);
+    this.#add(tokens / sequences - (isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost));
+    if (!isFirst) this.#costs.note(sequences, columns, cost);
   }
 
   /** What a step costs in ordinary ones. */
   #costOf(sequences: number, columns: number): number {
-    const all = this.#drafted.get(sequences);
-    const costOf = (size: number): number | undefined => {
-      const { count = 0, milliseconds = 0 } = all?.get(size) ?? {};
-      return count > 1 ? Math.max(1, milliseconds / this.#ordinary.get(sequences)!) : undefined;
-    };
-    const own = costOf(columns);
-    if (own !== undefined) return own;
-    const measured = COLUMNS.filter((size) => size < columns && costOf(size) !== undefined).at(-1) ?? 2;
-    const more = (costOf(measured) ?? UNKNOWN_COST) - 1;
-    const further = Math.min(1, Math.max(FURTHER, more)); // of columns that cost little, the host's part is large
-    return 1 + more + further * more * (columns - measured) / (measured - 1);
+    const { count = 0, mean = Infinity } = this.#costs.of(sequences, columns) ?? {};
+    if (count >= SURE) return Math.max(1, mean);
+    const fewer = COLUMNS.filter((size) => size < columns && this.#costs.of(sequences, size)).at(-1);
+    const known = fewer ? this.#costOf(sequences, fewer) : UNKNOWN_COST;
+    const expected = known + FURTHER * (columns - (fewer ?? COLUMNS[0]));
+    return Math.max(1, Math.min(mean, expected));
   }
 
   #add(steps: number): void {

@@ -4,7 +4,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { acceptedOf, countAccepted } from "../../../src/llm/speculation/acceptance.ts";
-import { Acceptance, COLUMNS, DraftBudget } from "../../../src/llm/speculation/draft_length.ts";
+import { Acceptance, COLUMNS, DraftBudget, DraftCosts } from "../../../src/llm/speculation/draft_length.ts";
 import { checkSpeculation, type SpeculationOptions } from "../../../src/llm/speculation/speculation.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { generator } from "../../support/oracles/oracle.ts";
@@ -151,26 +151,37 @@ for (const [name, [options, weights]] of Object.entries(SAMPLERS)) {
 /** Costs of steps by their columns, in ordinary ones. The first ones were measured on a GPU. */
 const COSTS: Readonly<Record<string, Readonly<Record<number, number>>>> = {
   "cheap columns": { 1: 1, 2: 1.05, 4: 1.11, 8: 1.5 },
+  "a host that takes longer than a step": { 1: 1, 2: 2.3, 4: 2.5, 8: 3.2 },
   "dear columns": { 1: 1, 2: 1.5, 4: 2.5, 8: 4.5 },
   "columns that save nothing": { 1: 1, 2: 2, 4: 4, 8: 8 },
 };
 /** What a step costs more whose tokens the host waits for: one with drafts, and the one after it. */
 const HOST = 0.15;
+/** What the first step of some columns costs more in an answer, for which its loop is made. */
+const FIRST = 0.5;
 
 /** How many times faster `count` tokens come than without drafts. Each drafted token is right with `share(token)`. */
 function simulate(
   costs: Readonly<Record<number, number>>,
   share: (at: number) => number,
-  { count, seed, sequences = 1 }: { readonly count: number; readonly seed: number; readonly sequences?: number },
+  { count, seed, sequences = 1, known }: {
+    readonly count: number;
+    readonly seed: number;
+    readonly sequences?: number;
+    readonly known?: DraftCosts;
+  },
 ): number {
   const next = generator(seed);
-  const budget = new DraftBudget();
+  const budget = new DraftBudget(known);
+  const made = new Set<number>();
   const acceptances = Array.from({ length: sequences }, () => new Acceptance());
   let [time, at, isAfter] = [0, 0, false];
   while (at < count * sequences) {
     const drafting = acceptances.map((acceptance) => ({ acceptance, most: 7 }));
     const columns = budget.columnsFor({ sequences, drafting, maxColumns: 8 });
-    const milliseconds = costs[columns] + (isAfter || columns > 1 ? HOST : 0);
+    const isFirst = columns > 1 && !made.has(columns);
+    made.add(columns);
+    const milliseconds = costs[columns] + (isAfter || columns > 1 ? HOST : 0) + (isFirst ? FIRST : 0);
     time += milliseconds;
     isAfter = columns > 1;
     if (columns === 1) {
@@ -186,7 +197,7 @@ function simulate(
       tokens += right + 1;
     }
     const misses = Math.min(...acceptances.map((acceptance) => acceptance.misses));
-    budget.noteDrafts({ sequences, columns, tokens, misses }, milliseconds);
+    budget.noteDrafts({ sequences, columns, tokens, misses, isFirst }, milliseconds);
     at += tokens;
   }
   return at / sequences / time;
@@ -205,14 +216,20 @@ for (const [name, costs] of Object.entries(COSTS)) {
   Deno.test(`drafts cost at most 2 % after the first ones, and give nearly what the best length gives: ${name}`, () => {
     for (const share of SHARES) {
       for (const count of [128, 1000]) {
-        const all = Array.from({ length: 40 }, (_, seed) => simulate(costs, () => share, { count, seed }));
+        const known = new DraftCosts();
+        const first = Array.from({ length: 40 }, (_, seed) => simulate(costs, () => share, { count, seed }));
+        // Nothing is known of the costs at first: a few drafts may cost more than expected.
+        const leastFirst = count > 128 || name === "cheap columns" ? 0.97 : 0.85;
+        assert(Math.min(...first) >= leastFirst, `${share} right of ${count} tokens: ${Math.min(...first)} at first`);
+        simulate(costs, () => 1, { count: 1000, seed: 0, known });
+        const all = Array.from({ length: 40 }, (_, seed) => simulate(costs, () => share, { count, seed, known }));
         const what = `${share} right of ${count} tokens`;
-        // Nothing is known of the costs at first: two drafts may cost a step more than expected.
-        const least = count > 128 || name === "cheap columns" ? 0.98 : 0.97;
-        assert(Math.min(...all) >= least, `${what}: ${Math.min(...all)}`);
+        // A draft tells how often drafts are right. Few tokens feel what it costs.
+        assert(Math.min(...all) >= (count > 128 ? 0.98 : 0.95), `${what}: ${Math.min(...all)}`);
         const average = all.reduce((a, b) => a + b) / all.length;
         const best = bestOf(costs, share);
-        assert(average >= (count > 128 ? 0.9 : 0.85) * best, `${what}: ${average} of ${best}`);
+        assert(average >= 0.97, `${what}: ${average}`);
+        assert(average >= (count > 128 ? 0.85 : 0.75) * best, `${what}: ${average} of ${best}`);
       }
     }
   });
@@ -224,6 +241,36 @@ Deno.test("several sequences are drafted by one account", () => {
     const best = bestOf(COSTS["cheap columns"], share);
     assert(found >= 0.98 && found >= 0.9 * best, `${share} right: ${found} of ${best}`);
   }
+});
+
+Deno.test("a first step that takes long hides no draft that pays, and a later answer knows the costs of an earlier one", () => {
+  const known = new DraftCosts();
+  const cold = new DraftBudget(known);
+  const one = { sequences: 1, drafting: [{ acceptance: new Acceptance(), most: 7 }], maxColumns: 8 };
+  for (let i = 0; i < 8; i++) cold.note(1, 1, { milliseconds: 1, waited: true });
+  let tokens = 0;
+  const made = new Set<number>();
+  for (let step = 0; step < 16; step++) {
+    const columns = cold.columnsFor(one);
+    if (columns === 1) {
+      cold.note(1, 1, { milliseconds: 1, waited: true });
+      tokens++;
+      continue;
+    }
+    const isFirst = !made.has(columns);
+    made.add(columns);
+    one.drafting[0].acceptance.note(columns - 1, columns - 1);
+    tokens += columns;
+    const step = { sequences: 1, columns, tokens: columns, misses: 0, isFirst };
+    cold.noteDrafts(step, isFirst ? 50 : COSTS["cheap columns"][columns] + HOST);
+  }
+  assert(tokens > 70, `${tokens} tokens in 16 steps`);
+  const warm = new DraftBudget(known);
+  const sure = new Acceptance();
+  for (let i = 0; i < 3; i++) sure.note(7, 7);
+  assertEquals(warm.columnsFor({ ...one, drafting: [{ acceptance: sure, most: 7 }] }), 8);
+  const other = new DraftBudget();
+  assertEquals(other.columnsFor(one), 1);
 });
 
 Deno.test("a text that begins to repeat is noticed", () => {
@@ -249,7 +296,7 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
   const one = { sequences: 1, drafting: [{ acceptance, most: 7 }], maxColumns: 8 };
   patient.note(1, 1, { milliseconds: 1, waited: true });
   acceptance.note(1, 1);
-  patient.noteDrafts({ sequences: 1, columns: 2, tokens: 2, misses: 0 }, 10_000);
+  patient.noteDrafts({ sequences: 1, columns: 2, tokens: 2, misses: 0, isFirst: false }, 10_000);
   assert(patient.columnsFor(one) > 1);
   // Times of ordinary steps that were measured far too long: the pauses alone keep wrong drafts few.
   const blind = new DraftBudget();
@@ -260,7 +307,7 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
     if (columns > 1) {
       drafts++;
       wrong.note(columns - 1, 0);
-      blind.noteDrafts({ sequences: 1, columns, tokens: 1, misses: wrong.misses }, 0.1);
+      blind.noteDrafts({ sequences: 1, columns, tokens: 1, misses: wrong.misses, isFirst: false }, 0.1);
     } else blind.note(1, 1, { milliseconds: 1, waited: true });
   }
   assert(drafts > 3 && drafts < 26, `${drafts} drafts`);
