@@ -34,8 +34,15 @@ export const GENERATION = [
   {
     name: "drafts that are never right go on for as long as there are any",
     file: "src/llm/speculation/draft_length.ts",
-    find: "this.#costOf(sequences, columns) - 1 <= this.#balance)",
-    replace: "this.#costOf(sequences, columns) - 1 <= 1000)",
+    find: "TRUST * extraOf(columns) <= this.#balance)",
+    replace: "TRUST * extraOf(columns) <= 1000)",
+    tests: ["tests/llm/speculation/drafts_test.ts"],
+  },
+  {
+    name: "all that the first step of a loop takes counts as lost",
+    file: "src/llm/speculation/draft_length.ts",
+    find: "(isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost)",
+    replace: "cost",
     tests: ["tests/llm/speculation/drafts_test.ts"],
   },
   {

@@ -271,6 +271,9 @@ Deno.test("a first step that takes long hides no draft that pays, and a later an
   assertEquals(warm.columnsFor({ ...one, drafting: [{ acceptance: sure, most: 7 }] }), 8);
   const other = new DraftBudget();
   assertEquals(other.columnsFor(one), 1);
+  // A draft that is wrong once is no reason to stop because its loop had to be made.
+  warm.noteDrafts({ sequences: 1, columns: 8, tokens: 1, misses: 1, isFirst: true }, 50);
+  assertEquals(warm.columnsFor({ ...one, drafting: [{ acceptance: sure, most: 7 }] }), 8);
 });
 
 Deno.test("a text that begins to repeat is noticed", () => {
