@@ -185,7 +185,12 @@ export class EngineCore implements AsyncDisposable {
           turn = performance.now();
         }
         if (pending.length === 0) {
-          const next = await this.#schedule();
+          const columns = this.#drafts.columnsFor(this.#scheduler.decoding);
+          // Drafts follow tokens that are known, so nothing may be on its way.
+          const isHeld = columns > 1 && flight.length > 0;
+          const drafts = columns > 1 && !isHeld ? await this.#draft(columns) : undefined;
+          // No other task runs from here to the end of the loop, so that it misses no request.
+          const next = this.#schedule(isHeld, drafts);
           if (!next) break;
           pending.push(next);
         }
@@ -225,14 +230,10 @@ export class EngineCore implements AsyncDisposable {
     return this.#flight.length < (this.#constrained > 0 ? 1 : Math.min(MAX_DEPTH, this.#sizer.depth));
   }
 
-  /** The next step that may be on its way beside the others. */
-  async #schedule(): Promise<Step | undefined> {
-    const columns = this.#drafts.columnsFor(this.#scheduler.decoding);
-    // Drafts follow tokens that are known, so nothing may be on its way.
-    const isHeld = columns > 1 && this.#flight.length > 0;
+  /** The next step that may be on its way beside the others. With `isHeld` it decodes nothing. */
+  #schedule(isHeld: boolean, drafts: Drafts | undefined): Step | undefined {
     const promptsOnly = isHeld || !this.#hasPlace("decode");
     if (promptsOnly && !this.#hasPlace("prefill")) return undefined;
-    const drafts = columns > 1 && !promptsOnly ? await this.#draft(columns) : undefined;
     return this.#scheduler.schedule(
       this.#constrained > 0 ? 1 : this.#drafts.fitting(this.#sizer.size),
       promptsOnly,

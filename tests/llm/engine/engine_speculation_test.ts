@@ -193,6 +193,27 @@ Deno.test("what fails to draft ends its request alone", async () => {
   ]);
 });
 
+Deno.test("a request that comes while the last one fails to draft is answered", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const failing = { prompt: [5, 6], maxTokens: 9 };
+  for (let turns = 0; turns < 12; turns++) {
+    let next: Promise<mx.lm.EngineResponse[]> | undefined;
+    const addLater = async (): Promise<void> => {
+      for (let turn = 0; turn < turns; turn++) await null;
+      next = take(engine.add({ prompt: [7, 8], maxTokens: 1 }));
+    };
+    const draft = (): Promise<number[]> => {
+      void addLater();
+      return Promise.reject(new Error("no draft"));
+    };
+    await errorOf(() =>
+      take(engine.add({ ...failing, speculation: { drafter: { extend: () => {}, draft }, ...ALWAYS } }))
+    );
+    for (let turn = 0; turn < 12; turn++) await null;
+    assertEquals((await next!).length, 1, `after ${turns} turns`); // or it never resolves
+  }
+});
+
 Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
   const run = async (): Promise<void> => {
     const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
