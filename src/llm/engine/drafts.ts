@@ -73,9 +73,13 @@ export class EngineDrafts {
     for (const sequence of sequences) {
       const speculation = this.#source.speculationOf(sequence);
       if (!speculation) continue;
-      speculation.follow(sequence.tokens, sequence.promptLength);
-      const most = mostFor(sequence, speculation);
-      if (most > 0 && speculation.matches) drafting.push({ speculation, most });
+      try {
+        speculation.follow(sequence.tokens, sequence.promptLength);
+        const most = mostFor(sequence, speculation);
+        if (most > 0 && speculation.matches) drafting.push({ speculation, most });
+      } catch (error) {
+        this.#source.fail(sequence, error);
+      }
     }
     if (drafting.length === 0) return 1;
     const columns = this.#columns(sequences.length, drafting, maxColumns);
@@ -101,8 +105,8 @@ export class EngineDrafts {
     const tokens = new Map<Sequence, readonly number[]>();
     await Promise.all(sequences.map(async (sequence) => {
       const speculation = this.#source.speculationOf(sequence);
-      if (!speculation?.matches) return;
       try {
+        if (!speculation?.matches) return;
         const drafted = await speculation.draft(Math.min(columns - 1, mostFor(sequence, speculation)));
         if (drafted.length > 0) tokens.set(sequence, drafted);
       } catch (error) {

@@ -147,11 +147,12 @@ export class Speculation {
   /** Tokens that may follow, at most `count`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
   async draft(count: number): Promise<readonly number[]> {
     if (count < 1) return [];
-    const drafted = (await this.#drafter.draft(count)).slice(0, count);
+    const given: unknown = await this.#drafter.draft(count);
+    if (!Array.isArray(given)) throw draftError(given, "a list of token ids");
+    const drafted = given.slice(0, count);
     const wrong = drafted.find((id) => !Number.isInteger(id) || id < 0 || id >= this.#vocabulary);
-    if (wrong === undefined) return drafted;
-    const expected = `token ids below ${this.#vocabulary}`;
-    throw new LlmError("option", `The drafter of speculation gave ${quoted(wrong)}, expected ${expected}`);
+    if (wrong !== undefined) throw draftError(wrong, `token ids below ${this.#vocabulary}`);
+    return drafted;
   }
 
   /** Notes drafted tokens that were verified. */
@@ -160,4 +161,8 @@ export class Speculation {
     this.#accepted += accepted;
     this.acceptance.note(drafted, accepted);
   }
+}
+
+function draftError(given: unknown, expected: string): LlmError {
+  return new LlmError("option", `The drafter of speculation gave ${quoted(given)}, expected ${expected}`);
 }

@@ -214,6 +214,25 @@ Deno.test("a request that comes while the last one fails to draft is answered", 
   }
 });
 
+Deno.test("a drafter that throws at once ends its request alone, and one that gives no list is named", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const request = { prompt: "Once upon a time", maxTokens: 12 };
+  const fail = (): never => {
+    throw new Error("no");
+  };
+  const drafter = { extend: () => {}, draft: () => [], matches: () => true };
+  const wrong = [{ extend: fail }, { matches: fail }, { draft: fail }, { draft: () => 5 as unknown as number[] }];
+  const [plain, ...errors] = await Promise.all([
+    take(engine.add(request)),
+    ...wrong.map((parts) =>
+      errorOf(() => take(engine.add({ ...request, speculation: { drafter: { ...drafter, ...parts }, ...ALWAYS } })))
+    ),
+  ]);
+  assertAlike(plain as mx.lm.EngineResponse[], await takeAlone(loaded, request), "beside failures");
+  const notList = "option: The drafter of speculation gave 5, expected a list of token ids";
+  assertEquals(errors, ["Error: no", "Error: no", "Error: no", notList]);
+});
+
 Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
   const run = async (): Promise<void> => {
     const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
