@@ -27,7 +27,7 @@ export interface Usage {
   readonly completionTokens: number;
   /** Those of the answer that are thoughts. */
   readonly reasoningTokens: number;
-  /** Tokens that were drafted, and those of them that the model chose too. */
+  /** Tokens that were drafted, and those of them that the answer has. */
   readonly draftedTokens: number;
   readonly acceptedTokens: number;
 }

@@ -37,7 +37,7 @@ const ENGINE: Readonly<
   cached_tokens_total: ["counter", "cachedTokens", "Tokens of prompts that a kept prefix had."],
   generation_tokens_total: ["counter", "generationTokens", "Generated tokens."],
   drafted_tokens_total: ["counter", "draftedTokens", "Tokens that were drafted and verified."],
-  accepted_tokens_total: ["counter", "acceptedTokens", "Drafted tokens that the model chose too."],
+  accepted_tokens_total: ["counter", "acceptedTokens", "Drafted tokens that answers have."],
   preemptions_total: ["counter", "preemptions", "Answers that gave up their memory for others."],
 };
 

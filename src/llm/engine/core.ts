@@ -41,17 +41,17 @@ export interface CoreOptions
   readonly pace?: () => Promise<void>;
 }
 
-/** Tokens of prompts, those of them that were not read again, and tokens that were generated. */
+/** Tokens of prompts, those of them that were not read again, tokens that were generated, and those of them that were drafted. */
 interface TokenCounts {
   promptTokens: number;
   cachedTokens: number;
   generationTokens: number;
+  acceptedTokens: number;
 }
 
-/** The same, and what came of drafts. */
+/** The same, with all tokens that were drafted. */
 interface CoreCounts extends Readonly<TokenCounts> {
   readonly draftedTokens: number;
-  readonly acceptedTokens: number;
   readonly preemptions: number;
 }
 
@@ -67,7 +67,7 @@ export class EngineCore implements AsyncDisposable {
   readonly #jobs = new Map<number, Job>();
   /** Steps on their way. */
   readonly #flight: Submitted[] = [];
-  readonly #counts: TokenCounts = { promptTokens: 0, cachedTokens: 0, generationTokens: 0 };
+  readonly #counts: TokenCounts = { promptTokens: 0, cachedTokens: 0, generationTokens: 0, acceptedTokens: 0 };
   #sizer = new SubmissionSizer(undefined);
   /** Requests with a grammar that steps may concern. */
   #constrained = 0;
@@ -115,8 +115,7 @@ export class EngineCore implements AsyncDisposable {
 
   /** Tokens so far, and how often a request gave up its pages. */
   get counts(): CoreCounts {
-    const { drafted: draftedTokens, accepted: acceptedTokens } = this.#drafts;
-    return { ...this.#counts, draftedTokens, acceptedTokens, preemptions: this.#scheduler.preemptions };
+    return { ...this.#counts, draftedTokens: this.#drafts.drafted, preemptions: this.#scheduler.preemptions };
   }
 
   /** What ended the core, so that it takes no more requests; undefined while it works. */
@@ -269,6 +268,7 @@ export class EngineCore implements AsyncDisposable {
       for (const [i, { job, chosen, tokens }] of rows.entries()) {
         if (job.ended || j >= chosen.length) continue;
         if (job.generated === 0) this.#countPrompt(job);
+        if (job.speculation?.take()) this.#counts.acceptedTokens++;
         const { logprobs: top } = job.settings;
         job.push(chosen[j], top === undefined ? undefined : submitted.logprobs(i, j, top));
         if (chosen[j] < 0) continue;

@@ -40,7 +40,6 @@ export class EngineDrafts {
   readonly #source: DraftSource;
   readonly #budget = new DraftBudget();
   #drafted = 0;
-  #accepted = 0;
   /** When the last drafts were asked for. */
   #begun = 0;
   /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
@@ -53,11 +52,6 @@ export class EngineDrafts {
   /** Tokens that were drafted and verified. */
   get drafted(): number {
     return this.#drafted;
-  }
-
-  /** Those of them that the model chose too. */
-  get accepted(): number {
-    return this.#accepted;
   }
 
   /** How many of `size` ordinary steps to submit at a time. */
@@ -133,7 +127,6 @@ export class EngineDrafts {
       const accepted = Math.max(0, chosen[i].length - 1);
       speculation.note(drafted.length, accepted);
       this.#drafted += drafted.length;
-      this.#accepted += accepted;
       if (accepted > 0) this.#patience = 1;
       misses = Math.min(misses, speculation.acceptance.misses);
     }

@@ -54,7 +54,7 @@ export interface EngineMetrics {
   readonly cachedTokens: number;
   /** Tokens that were generated. */
   readonly generationTokens: number;
-  /** Tokens that were drafted and verified, and those of them that the model chose too. */
+  /** Tokens that were drafted and verified, and those of them that answers have. */
   readonly draftedTokens: number;
   readonly acceptedTokens: number;
   /** Requests that gave up their memory for others and were read again. */

@@ -233,6 +233,7 @@ async function* generateResponses(
         const now = performance.now();
         if (++count === 1) first = now;
         const parts = stopChecker.push(token);
+        drafts?.take();
         yield {
           ...parts,
           token,

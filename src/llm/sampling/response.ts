@@ -31,7 +31,7 @@ export interface GenerationResponse {
   readonly generationTokens: number;
   /** Tokens per second after the first one. */
   readonly generationTps: number;
-  /** Tokens drafted so far, and those of them that the model chose too, if {@link GenerateOptions.speculation} asks for drafts. */
+  /** Tokens drafted so far, and those of them that the answer has, if {@link GenerateOptions.speculation} asks for drafts. */
   readonly draftedTokens?: number;
   readonly acceptedTokens?: number;
   /** Highest use of device memory so far in GB. */

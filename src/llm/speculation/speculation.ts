@@ -104,6 +104,8 @@ export class Speculation {
   #known = 0;
   #drafted = 0;
   #accepted = 0;
+  /** Drafted tokens that were right and that the answer does not have yet. */
+  #coming = 0;
 
   /** For a sequence of tokens below `vocabulary`. Options are those that {@link checkSpeculation} passed. */
   constructor(
@@ -122,7 +124,7 @@ export class Speculation {
     return this.#drafted;
   }
 
-  /** Those of them that the model chose too. */
+  /** Those of them that the answer has: the model chose them too, and they came before its end. */
   get accepted(): number {
     return this.#accepted;
   }
@@ -155,11 +157,19 @@ export class Speculation {
     return drafted;
   }
 
-  /** Notes drafted tokens that were verified. */
+  /** Notes drafted tokens that were verified, the first `accepted` of which the model chose too. */
   note(drafted: number, accepted: number): void {
     this.#drafted += drafted;
-    this.#accepted += accepted;
+    this.#coming += accepted;
     this.acceptance.note(drafted, accepted);
+  }
+
+  /** Counts a token of the answer, and returns whether it was drafted. */
+  take(): boolean {
+    if (this.#coming === 0) return false;
+    this.#coming--;
+    this.#accepted++;
+    return true;
   }
 }
 

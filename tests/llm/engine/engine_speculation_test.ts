@@ -233,6 +233,26 @@ Deno.test("a drafter that throws at once ends its request alone, and one that gi
   assertEquals(errors, ["Error: no", "Error: no", "Error: no", notList]);
 });
 
+Deno.test("drafted tokens count as accepted if the answer has them", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const answer = GOLDEN[0].greedy.slice(0, 32);
+  const prompt = "Once upon a time";
+  const draftedTo = (end: number): mx.lm.GenerateOptions => ({
+    stop: [tokenizer.decode(answer.slice(end - 2, end))],
+    maxTokens: 32,
+    speculation: { drafter: replay(answer, 7), ...ALWAYS },
+  });
+  const last = (await take(engine.add({ prompt, ...draftedTo(4) } as mx.lm.EngineRequest))).at(-1)!;
+  const { finishReason, generationTokens } = last;
+  // The first token comes of the prompt. The draft has seven more, and the answer ends with the third of them.
+  assertEquals([finishReason, generationTokens, last.draftedTokens, last.acceptedTokens], ["stop", 4, 7, 3]);
+  const { draftedTokens, acceptedTokens } = engine.metrics;
+  assertEquals([draftedTokens, acceptedTokens], [7, 3]);
+  const alone = (await take(mx.lm.streamGenerate(model, tokenizer, prompt, draftedTo(13)))).at(-1)!;
+  assertEquals([alone.finishReason, alone.generationTokens], ["stop", 13]);
+  assert(alone.acceptedTokens! < 13, `${alone.acceptedTokens} of ${alone.draftedTokens}`);
+});
+
 Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
   const run = async (): Promise<void> => {
     const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
