@@ -132,7 +132,7 @@ export class Engine implements AsyncDisposable {
       signal?.removeEventListener("abort", abort);
       this.#live.delete(job);
       this.#requests++;
-      if (speculation) this.#speculations.keep(job.sequence.tokens, checked.ids.length);
+      if (speculation) this.#speculations.keep(checked.ids, job.answer);
     };
     const choice = { request: checked, choice: request, speculation };
     const job = new Job({ id: this.#ids++, ...choice, priority, output: responses, onEnd });

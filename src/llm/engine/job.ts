@@ -61,6 +61,8 @@ export class Job implements RunnerSequence {
   /** Whether the mask of a step is being made: the constraint stays until it is there. */
   #masking = false;
   #key: Key | undefined;
+  /** Tokens of the answer, where later ones may be drafted by them. */
+  readonly #answer: number[] = [];
   #ended = false;
 
   /** Begins a request that was checked. */
@@ -130,6 +132,11 @@ export class Job implements RunnerSequence {
     return this.#request.ids;
   }
 
+  /** Tokens of its answer if it has drafts; its sequence gets those of a step later. */
+  get answer(): readonly number[] {
+    return this.#answer;
+  }
+
   /** Whether its answer may begin with thoughts. */
   get thinking(): boolean {
     return this.#request.thinking;
@@ -153,6 +160,7 @@ export class Job implements RunnerSequence {
       return true;
     }
     if (this.#key) this.#key = keyAfter(this.#key, 1);
+    if (this.#speculation) this.#answer.push(token);
     const parts = stopChecker.push(token);
     this.#output.push({
       ...parts,

@@ -73,8 +73,8 @@ export class Speculations implements AsyncDisposable {
   }
 
   /** Lets later requests draft by what a request with drafts gave. */
-  keep(tokens: readonly number[], promptLength: number): void {
-    if (!this.#draft) this.#pool.add(tokens.slice(Math.max(0, promptLength - BEFORE)));
+  keep(prompt: readonly number[], answer: readonly number[]): void {
+    if (!this.#draft && answer.length > 0) this.#pool.add([...prompt.slice(-BEFORE), ...answer]);
   }
 
   /** Whether the model's layers can take drafts back. */

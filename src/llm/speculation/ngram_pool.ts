@@ -22,15 +22,15 @@ const MAX_PROMPT = 2 ** 15;
 /** Answers that have ended, the last ones as far as there is room. */
 export class NgramPool {
   /** A ring. */
-  readonly #tokens: Int32Array;
+  #tokens: Int32Array = new Int32Array();
   /** By hash of an n-gram, one more than where the token after it is; 0 for none. */
-  readonly #after: Int32Array;
+  #after: Int32Array = new Int32Array();
+  readonly #size: number;
   #end = 0;
 
   /** With room for so many tokens, a power of two. Takes its memory with the first answer. */
   constructor(tokens: number = TOKENS) {
-    this.#tokens = new Int32Array(tokens).fill(END);
-    this.#after = new Int32Array(Math.min(ENTRIES, 2 * tokens));
+    this.#size = tokens;
   }
 
   /** Bytes that it takes. */
@@ -40,6 +40,10 @@ export class NgramPool {
 
   /** Adds an answer, with the last tokens of its prompt before it. */
   add(tokens: readonly number[]): void {
+    if (this.#tokens.length === 0) {
+      this.#tokens = new Int32Array(this.#size).fill(END);
+      this.#after = new Int32Array(Math.min(ENTRIES, 2 * this.#size));
+    }
     const kept = tokens.slice(-this.#tokens.length + 1);
     for (const [i, token] of kept.entries()) {
       if (i >= LENGTH) this.#after[this.#hash(kept, i)] = this.#end + 1;
@@ -62,7 +66,7 @@ export class NgramPool {
 
   /** Where the token after an occurrence of the last ones of `tokens` is; undefined where there is none. */
   find(tokens: readonly number[]): number | undefined {
-    if (tokens.length < LENGTH) return undefined;
+    if (tokens.length < LENGTH || this.#tokens.length === 0) return undefined;
     const at = this.#after[this.#hash(tokens, tokens.length)] - 1;
     if (at < 0 || this.#tokens[at] === END) return undefined;
     // The ring may have other tokens there by now, and other n-grams the same hash.

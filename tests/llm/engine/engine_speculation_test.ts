@@ -253,6 +253,16 @@ Deno.test("drafted tokens count as accepted if the answer has them", async () =>
   assert(alone.acceptedTokens! < 13, `${alone.acceptedTokens} of ${alone.draftedTokens}`);
 });
 
+Deno.test("a pool of n-grams has an answer up to its last token", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes, speculation: ALWAYS });
+  const prompt = "Once upon a time";
+  await take(engine.add({ prompt, maxTokens: 8 }));
+  const { draftedTokens: before } = engine.metrics;
+  const last = (await take(engine.add({ prompt, maxTokens: 16 }))).at(-1)!;
+  // After the first token, which comes of the prompt, the first answer drafts its other seven.
+  assertEquals([before, last.acceptedTokens! >= 7], [0, true], `${last.acceptedTokens} of ${last.draftedTokens}`);
+});
+
 Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
   const run = async (): Promise<void> => {
     const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
@@ -301,6 +311,7 @@ Deno.test("models with recurrent layers are refused, by the engine and for a req
 
 Deno.test("a pool of n-grams drafts what followed in an earlier answer, within its bytes", () => {
   const pool = new NgramPool(1024);
+  assertEquals([pool.bytes, pool.draft([1, 2, 3, 4], 2)], [0, []]);
   pool.add([1, 2, 3, 4, 5, 6, 7]);
   assertEquals(pool.draft([9, 1, 2, 3, 4], 5), [5, 6, 7]); // no further than the answer
   assertEquals(pool.draft([2, 3, 4], 5), []); // too few tokens to be sure
