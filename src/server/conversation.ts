@@ -6,7 +6,7 @@
 
 import { lm } from "../../mod.ts";
 import { ApiError, fieldError } from "./errors.ts";
-import { predicted } from "./prediction.ts";
+import { predicted, type Prediction } from "./prediction.ts";
 import type { Served } from "./served.ts";
 import { type SamplingFields, samplingOptions } from "./sampling.ts";
 
@@ -40,7 +40,7 @@ export interface ConversationCall {
   /** Default as many as the context has room for. */
   readonly maxTokens?: number | undefined;
   /** The text that the answer is expected to have. */
-  readonly prediction?: string | undefined;
+  readonly prediction?: Prediction | undefined;
   /** Top tokens to report beside each token. */
   readonly logprobs?: number | undefined;
   readonly sampling: SamplingFields;

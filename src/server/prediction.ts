@@ -9,6 +9,12 @@ import { lm } from "../../mod.ts";
 import { type Kind, list, mapped, object, oneOf, required, text, textOr } from "./fields.ts";
 import type { Served } from "./served.ts";
 
+/** The text of a request that its choices are predicted by, and its tokens when a choice has asked for them. */
+export interface Prediction {
+  readonly text: string;
+  ids?: readonly number[];
+}
+
 const PART = object({ type: required(oneOf("text")), text: required(text) });
 const CONTENT = mapped(
   textOr(list(PART)),
@@ -16,16 +22,18 @@ const CONTENT = mapped(
 );
 
 /** The field: `{"type": "content", "content": TEXT}`, where a text may be a list of parts. */
-export const PREDICTION: Kind<string> = mapped(
+export const PREDICTION: Kind<Prediction> = mapped(
   object({ type: required(oneOf("content")), content: required(CONTENT) }),
-  ({ content }) => content,
+  ({ content }) => ({ text: content }),
 );
 
 /** The options of a request whose answer was predicted. A model whose layers cannot take drafts back has none. */
 export function predicted(
-  prediction: string | undefined,
+  prediction: Prediction | undefined,
   { engine, tokenizer }: Pick<Served, "engine" | "tokenizer">,
 ): Pick<lm.EngineRequest, "speculation"> {
-  if (!prediction || !engine.canSpeculate) return {};
-  return { speculation: { drafter: new lm.PredictionDrafter(tokenizer.encode(prediction)) } };
+  if (!prediction?.text || !engine.canSpeculate) return {};
+  // An answer goes on after its prompt, so it does not begin with the tokens that begin a text.
+  prediction.ids ??= tokenizer.encode(prediction.text, { addSpecialTokens: false });
+  return { speculation: { drafter: new lm.PredictionDrafter(prediction.ids) } };
 }

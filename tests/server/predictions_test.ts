@@ -3,6 +3,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { lm } from "../../mod.ts";
 import { openModel } from "../../src/server/open.ts";
+import { predicted, PREDICTION } from "../../src/server/prediction.ts";
+import type { Served } from "../../src/server/served.ts";
 import { GOLDEN } from "../support/models/models.ts";
 import { KV_BYTES, TestServer, TINY } from "../support/server/served.ts";
 
@@ -85,6 +87,25 @@ Deno.test("an engine may draft by itself or not, and a wrong prediction is refus
     const { error } = await response.json();
     assertEquals([response.status, error.param], [400, param]);
   }
+});
+
+Deno.test("a prediction is encoded once for all choices, without the tokens that begin a text", () => {
+  const texts: string[] = [];
+  const tokenizer = {
+    encode: (text: string, { addSpecialTokens = true }: lm.EncodeOptions = {}) => {
+      texts.push(text);
+      return addSpecialTokens ? [1, 5, 6, 7, 2] : [5, 6, 7];
+    },
+  };
+  const served = { engine: { canSpeculate: true }, tokenizer } as unknown as Served;
+  const prediction = PREDICTION.read({ type: "content", content: "a b c" }, "prediction");
+  for (let choice = 0; choice < 2; choice++) {
+    const { speculation } = predicted(prediction, served);
+    const { drafter } = speculation as { drafter: lm.Drafter };
+    drafter.extend([3, 4]); // the prompt
+    assertEquals(drafter.draft(7), [5, 6, 7]);
+  }
+  assertEquals(texts, ["a b c"]);
 });
 
 Deno.test("a model is opened with the model that drafts for it, whose memory counts", async () => {
