@@ -55,7 +55,6 @@ export class VerifyRunner implements Disposable {
 
   /** Whether a step over sequences needs no pipelines that are not made. If it does, they are made beside other steps. */
   isReady(sequences: readonly Sequence[], columns: number): boolean {
-    if (this.#preparing > 0) return false;
     // A draft may begin another page.
     return this.#columnsFor(sequences, columns, 1) !== undefined;
   }
@@ -103,6 +102,7 @@ export class VerifyRunner implements Disposable {
     const needed = this.#needed(sequences, morePages);
     const known = this.#all.get(columns);
     if (known && serves(known.sizes, needed, this.#context.model.device.tiled)) return known;
+    if (this.#preparing > 0) return undefined; // one after the other
     const made = this.#make(needed, columns);
     const { traced } = made;
     if (traced instanceof TracedStep && !traced.ready && !prepared.has(traced)) {

@@ -202,7 +202,7 @@ Deno.test("a drafter may wait, and is refused where it gives no token ids", asyn
   for (const wrong of [4096, -1, 0.5, NaN]) {
     const drafter = { extend: () => {}, draft: () => [wrong] };
     await assertRejects(
-      () => collect(loaded, { maxTokens: 20, speculation: { drafter } }),
+      () => collect(loaded, { maxTokens: 20, speculation: { drafter, adaptive: false } }),
       LlmError,
       `The drafter of speculation gave ${wrong}, expected token ids below 4096`,
     );
