@@ -82,9 +82,9 @@ export class DraftedSteps {
     return this.#budget.columnsFor({ sequences: 1, drafting: [{ acceptance, most }], maxColumns: COLUMNS.at(-1)! });
   }
 
-  /** How many of `size` ordinary steps to submit at a time. */
+  /** How many of `size` ordinary steps to submit at a time: one where drafts are wanted whatever they cost. */
   fitting(size: number): number {
-    return Math.min(size, this.#patience);
+    return this.#speculation.adaptive ? Math.min(size, this.#patience) : 1;
   }
 
   /** Notes ordinary steps that are done. */

@@ -234,7 +234,7 @@ export class EngineCore implements AsyncDisposable {
     const promptsOnly = isHeld || !this.#hasPlace("decode");
     if (promptsOnly && !this.#hasPlace("prefill")) return undefined;
     return this.#scheduler.schedule(
-      this.#constrained > 0 ? 1 : this.#drafts.fitting(this.#sizer.size),
+      this.#constrained > 0 ? 1 : this.#drafts.fitting(this.#sizer.size, this.#scheduler.decoding),
       promptsOnly,
       drafts,
     );

@@ -54,9 +54,10 @@ export class EngineDrafts {
     return this.#drafted;
   }
 
-  /** How many of `size` ordinary steps to submit at a time. */
-  fitting(size: number): number {
-    return Math.min(size, this.#patience);
+  /** How many of `size` ordinary steps of sequences to submit at a time: one where drafts are wanted whatever they cost. */
+  fitting(size: number, sequences: readonly Sequence[]): number {
+    const isFixed = sequences.some((sequence) => this.#source.speculationOf(sequence)?.adaptive === false);
+    return isFixed ? 1 : Math.min(size, this.#patience);
   }
 
   /** Columns of the next step of sequences, as far as their tokens are known; 1 where nothing should be drafted. */
