@@ -1,6 +1,6 @@
 /**
  * What drafts the requests of an engine. Drafts beside everything else that happens to pages: windows, 8 bits, kept prefixes, short memory and
- * aborts. These are about the engine and not the device.
+ * aborts. These are about the engine and not the device: the CPU's, which makes no pipelines beside the first answers.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -9,7 +9,6 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { NgramPool, PoolDrafter } from "../../../src/llm/speculation/ngram_pool.ts";
 import { pageBytes } from "../../../src/llm/kv/paged.ts";
 import { decodingModel } from "../../../src/llm/models/mod.ts";
-import { anyDevice } from "../../support/devices/devices.ts";
 import { checkpointOf } from "../../support/models/changed_checkpoints.ts";
 import {
   assertAlike,
@@ -24,7 +23,7 @@ import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 
 const { Engine } = mx.lm;
-const device = anyDevice();
+const device = "wasm";
 mx.withDevice(device, getBackend); // opened outside the tests, which count resources
 const loaded = await mx.lm.load(TINY_DIR, { device });
 const { model, tokenizer } = loaded;
