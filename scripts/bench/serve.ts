@@ -271,7 +271,7 @@ async function speculation({ model }: Loaded, engine: mx.lm.Engine, options: Opt
   const { positions = 128, tokens = 128, repeats = 3, sequences = "1,8,16" } = options;
   const counts = readCounts("sequences", sequences, 1);
   const prompts = Array.from({ length: Math.max(...counts) }, () => ownPrompt(model, positions, seeds++));
-  await measureDrafts(engine, { prompts, counts, tokens, repeats });
+  await measureDrafts(model, engine, { prompts, counts, tokens, repeats });
 }
 
 const MEASURES = { decode, prefix, load, ttft, long, stream, http, speculation };

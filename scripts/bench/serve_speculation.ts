@@ -8,6 +8,8 @@
 import { median } from "../../src/cli/bench/figures.ts";
 import { print } from "../../src/cli/output.ts";
 import type * as mx from "../../mod.ts";
+import { decodingModel } from "../../src/llm/models/mod.ts";
+import { COLUMNS } from "../../src/llm/speculation/draft_length.ts";
 
 /** Shares of right tokens. */
 const SHARES = [0, 0.6, 0.7, 1];
@@ -55,6 +57,7 @@ async function runTogether(engine: mx.lm.Engine, requests: readonly mx.lm.Engine
 
 /** Measures and prints a line for each number of requests and each share. Runs with and without drafts take turns. */
 export async function measureDrafts(
+  model: mx.lm.LanguageModel,
   engine: mx.lm.Engine,
   { prompts, counts, tokens, repeats }: DraftedRuns,
 ): Promise<void> {
@@ -62,10 +65,15 @@ export async function measureDrafts(
     const requests = prompts.slice(0, count).map((prompt): mx.lm.EngineRequest => ({ prompt, maxTokens: tokens }));
     await runTogether(engine, requests);
     const { answers } = await runTogether(engine, requests); // with the prompts' pages kept, as all further ones
+    const draftedBy = (share: number, options: Partial<mx.lm.RequestSpeculation> = {}): mx.lm.EngineRequest[] =>
+      requests.map((request, i) => ({ ...request, speculation: { drafter: replay(answers[i], share), ...options } }));
+    for (const columns of [...COLUMNS, ...COLUMNS]) { // at first pipelines are made beside the answers, and then faster ones
+      await runTogether(engine, draftedBy(1, { adaptive: false, numDraftTokens: columns - 1 }));
+      await decodingModel(model).traces.idle();
+    }
     for (const share of SHARES) {
-      const drafted = (): mx.lm.EngineRequest[] =>
-        requests.map((request, i) => ({ ...request, speculation: { drafter: replay(answers[i], share) } }));
-      await runTogether(engine, drafted()); // has the steps traced and their pipelines made
+      const drafted = (): mx.lm.EngineRequest[] => draftedBy(share);
+      await runTogether(engine, drafted());
       const ratios: number[] = [];
       const before = engine.metrics;
       let [without, others] = [0, 0];
