@@ -66,22 +66,48 @@ export function checkCacheOptions(sizes: KvHeadSizes, { batch = 1, kvBits, maxKv
   throw new LlmError("option", `kvBits 8 takes heads of a multiple of ${CODED_FEATURES} features; ${found}`);
 }
 
+/** What all caches of a model have in common. */
+interface CommonFacts {
+  readonly heads: KvHeadSizes;
+  readonly windows: Pick<KvCacheOptions, "windows">;
+  readonly layout: KvLayout | undefined;
+  readonly states: readonly StateShape[];
+}
+
+/** Looking at all layers takes longer than the rest of a cache, so it is done once for a model. */
+const common = new WeakMap<CachedModel, CommonFacts>();
+
+function commonFacts(model: CachedModel): CommonFacts {
+  const known = common.get(model);
+  if (known) return known;
+  const { config } = model;
+  const facts = {
+    heads: headsOf(config),
+    windows: windowsOf(config),
+    layout: layoutOf(model),
+    states: statesOf(model),
+  };
+  common.set(model, facts);
+  return facts;
+}
+
 /** An empty cache for sequences of a model. */
 export function makeCache(model: CachedModel, options: CacheOptions, keep: number = RING_KEEP): KvCache {
   checkOptions("makeCache", options, CACHE_OPTIONS, (message) => new LlmError("option", message));
   const { config, device, dtype } = model;
-  checkCacheOptions(headsOf(config), options);
+  const { heads, windows, layout, states } = commonFacts(model);
+  checkCacheOptions(heads, options);
   const { batch = 1, kvBits, maxKvSize } = options;
   const ring = maxKvSize !== undefined && { ring: { keep, last: maxKvSize - keep } };
   return new KvCache({
     ...ring,
     ...(kvBits && { bits: kvBits }),
-    ...headsOf(config),
-    ...windowsOf(config),
+    ...heads,
+    ...windows,
     batch,
     dtype: device.kvDtype(dtype),
-    blocks: batch === 1 && !ring ? layoutOf(model) : undefined,
-    states: statesOf(model),
+    blocks: batch === 1 && !ring ? layout : undefined,
+    states,
     limit: config.maxPositionEmbeddings,
     config,
   });

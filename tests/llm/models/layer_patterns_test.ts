@@ -260,7 +260,7 @@ Deno.test("the last layer of a prompt that computes one row writes keys and valu
   }
 });
 
-Deno.test("few tokens of one sequence are found as a chunk, with the logits of all of them", () => {
+Deno.test("few tokens of each sequence are found as a chunk, with the logits of all of them", () => {
   mx.setDefaultDevice("wasm");
   const found = (variant: Variant, rows: number, batch = 1): DecoderRegion | string | undefined =>
     mx.tidy(() => {
@@ -276,7 +276,11 @@ Deno.test("few tokens of one sequence are found as a chunk, with the logits of a
       assertEquals(logits.shape, [1, rows, VOCABULARY]);
     }
   }
-  assertEquals([found({}, 1), found({}, 17), found({}, 4, 2)], [undefined, undefined, undefined]);
+  const region = found({}, 4, 2);
+  assert(typeof region === "object", String(region));
+  const { decoder: { chunk, layers, logits } } = region;
+  assertEquals([chunk, layers.length, logits.shape], [{ count: 4, selected: undefined }, LAYERS, [2, 4, VOCABULARY]]);
+  assertEquals([found({}, 1), found({}, 17)], [undefined, undefined]);
   assertEquals(found({ masked: true }, 4), "a chunk is not causal, or has no lengths");
   assertEquals(found({ lastRow: true }, 4), "the row of the head is no uint32");
   assertEquals(found({ ahead: ["q"] }, 4), "q and k are rotated differently");
