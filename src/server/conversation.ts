@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../graph/error.ts";
 import { lm } from "../../mod.ts";
 import { ApiError, fieldError } from "./errors.ts";
 import { predicted, type Prediction } from "./prediction.ts";
@@ -76,7 +77,7 @@ function demandedTools(
   if (toolChoice === "auto" || toolChoice === "none") return undefined;
   const demanded = toolChoice === "required" ? tools : tools.filter((tool) => tool.function.name === toolChoice.name);
   if (demanded.length > 0) return demanded;
-  const what = toolChoice === "required" ? "tools are empty" : `tools have no ${JSON.stringify(toolChoice.name)}`;
+  const what = toolChoice === "required" ? "tools are empty" : `tools have no ${quoted(toolChoice.name)}`;
   throw fieldError("tool_choice", `tool_choice demands a call, and ${what}`);
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../graph/error.ts";
 import type { lm } from "../../mod.ts";
 import { fieldError } from "./errors.ts";
 import { list, mapped, number, type ReadFields, record, text, textOr, whole } from "./fields.ts";
@@ -17,7 +18,7 @@ const STOP = mapped(textOr(list(text, { max: MAX_STOPS })), (stop) => typeof sto
 const LOGIT_BIAS = mapped(record(number(-100, 100)), (bias, at) => {
   for (const id of Object.keys(bias)) {
     if (!/^\d{1,9}$/.test(id)) {
-      throw fieldError(`${at}.${id}`, `${at} has the name ${JSON.stringify(id)}, expected token ids`);
+      throw fieldError(`${at}.${id}`, `${at} has the name ${quoted(id)}, expected token ids`);
     }
   }
   return Object.fromEntries(Object.entries(bias).map(([id, value]) => [Number(id), value]));

@@ -206,3 +206,27 @@ Deno.test(`${COUNT} damaged requests have an answer each, and the server goes on
   const { choices } = await server.ask("/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }] });
   assertEquals(choices[0].message.content, "ab");
 });
+
+Deno.test("what a message quotes of a request is short, whatever its length", async () => {
+  const engine = new ScriptedEngine(() => [{ text: "a" }]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const long = "x".repeat(5000);
+  const chat = { messages: [{ role: "user", content: "a" }], tools: [TOOL] };
+  const named = { type: "function", function: { name: long } };
+  const wrong: readonly [path: string, body: Json][] = [
+    ["/v1/chat/completions", { ...chat, tool_choice: long }],
+    ["/v1/chat/completions", { ...chat, tool_choice: named }],
+    ["/v1/chat/completions", { ...chat, modalities: [long] }],
+    ["/v1/chat/completions", { ...chat, logit_bias: { [long]: 1 } }],
+    ["/v1/responses", { input: "a", tool_choice: long }],
+  ];
+  for (const [path, body] of wrong) {
+    const { status, ...response } = await refusal(server, path, body);
+    assert(status === 400 && response.message.length < 1000, `${path} ${response.message.slice(0, 200)}`);
+  }
+});
+
+async function refusal(server: TestServer, path: string, body: Json): Promise<{ status: number; message: string }> {
+  const response = await server.post(path, JSON.stringify(body));
+  return { status: response.status, message: (await response.json()).error.message };
+}

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import { exactJson } from "../../graph/exact_json.ts";
 import { checkNumber } from "../arguments.ts";
 import type { ParsedToolCall } from "../answer/tool_calls.ts";
@@ -173,7 +174,7 @@ async function runCall(
   const { name, arguments: given } = call;
   const refused = (message: string): ToolRun => ({ ...call, result: exactJson({ error: message }), ok: false });
   const found = tools.get(name);
-  if (!found) return refused(`there is no function ${JSON.stringify(name)}, only ${[...tools.keys()].join(", ")}`);
+  if (!found) return refused(`there is no function ${quoted(name)}, only ${[...tools.keys()].join(", ")}`);
   const wrong = misfit(found.parameters, given, "arguments");
   if (wrong !== undefined) return refused(wrong);
   if (allow && !await allow(call)) return refused("the user did not allow this call");

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import type { lm } from "../../../mod.ts";
 import { type ConversationCall, EFFORTS, type FunctionTool, thinksWith, type ToolChoice } from "../conversation.ts";
 import { fieldError } from "../errors.ts";
@@ -124,7 +125,7 @@ export const CHAT_FIELDS = {
   response_format: RESPONSE_FORMAT,
   prediction: PREDICTION,
   modalities: list(mapped(text, (modality, at) => {
-    if (modality !== "text") throw fieldError(at, `${at} is ${JSON.stringify(modality)}, and models write text only`);
+    if (modality !== "text") throw fieldError(at, `${at} is ${quoted(modality)}, and models write text only`);
     return modality;
   })),
   functions: refused("use tools"),
@@ -184,5 +185,5 @@ function choiceOf(choice: Read<typeof TOOL_CHOICE> | undefined): ToolChoice | un
   if (typeof choice !== "string") return choice && { name: choice.function.name };
   const known = CHOICES.find((one) => one === choice);
   if (known !== undefined) return known;
-  throw fieldError("tool_choice", `tool_choice is ${JSON.stringify(choice)}, expected one of ${CHOICES.join(", ")}`);
+  throw fieldError("tool_choice", `tool_choice is ${quoted(choice)}, expected one of ${CHOICES.join(", ")}`);
 }

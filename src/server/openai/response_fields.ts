@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import type { lm } from "../../../mod.ts";
 import { type ConversationCall, EFFORTS, type FunctionTool, type ToolChoice } from "../conversation.ts";
 import { fieldError } from "../errors.ts";
@@ -152,5 +153,5 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
 function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | undefined {
   if (choice === undefined || choice === "auto" || choice === "none" || choice === "required") return choice;
   if (typeof choice !== "string") return choice;
-  throw fieldError("tool_choice", `tool_choice is ${JSON.stringify(choice)}, expected one of auto, none, required`);
+  throw fieldError("tool_choice", `tool_choice is ${quoted(choice)}, expected one of auto, none, required`);
 }

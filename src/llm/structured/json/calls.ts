@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../../../graph/error.ts";
 import { CALL_FORMATS, type SyntaxPart } from "../../answer/call_formats.ts";
 import { type CodePoints, EVERY } from "../grammar/code_points.ts";
 import {
@@ -48,7 +49,7 @@ function argumentRules(name: string, schema: string, strict: boolean): Rules {
     return schemaRules(JSON.parse(schema), strict);
   } catch (error) {
     if (error instanceof SchemaError) {
-      throw new SchemaError(`of the function ${JSON.stringify(name)}, ${error.message}`);
+      throw new SchemaError(`of the function ${quoted(name)}, ${error.message}`);
     }
     throw error;
   }
