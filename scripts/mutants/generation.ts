@@ -54,7 +54,7 @@ export const GENERATION = [
   },
   {
     name: "all columns of a draft draw with one key",
-    file: "src/llm/engine/verify_rows.ts",
+    file: "src/array/random/keys.ts",
     find: "keys.push(keyAfter(keys.at(-1)!, 1));",
     replace: "keys.push(keys.at(-1)!);",
     tests: ["tests/llm/engine/engine_drafts_test.ts"],

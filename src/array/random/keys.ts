@@ -44,6 +44,13 @@ export function keyAfter(key: Key, draws: number): Key {
   return state;
 }
 
+/** The states before each of `count` draws, of which the first one begins with `key`. */
+export function keysBefore(key: Key, count: number): Key[] {
+  const keys = [key];
+  while (keys.length < count) keys.push(keyAfter(keys.at(-1)!, 1));
+  return keys;
+}
+
 /** The keys that MLX's global state hands out after `mx.random.seed(seed)`. */
 export class KeySequence {
   #state: Key;

@@ -7,19 +7,18 @@
 
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, TracedStep, writeState } from "../../array/compile/loop.ts";
-import { type Key, keyAfter } from "../../array/random/keys.ts";
+import { type Key, keyAfter, keysBefore } from "../../array/random/keys.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
 import { COLUMNS, DraftBudget, DraftCosts, type StepTime } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { DecodeContext, Traced } from "./context.ts";
+import { PipelinesAhead } from "./pipelines_ahead.ts";
 import { type DraftInputs, draftInputs, verifyStep } from "./verify.ts";
 import { fromLog } from "./state.ts";
 import type { StepLoop } from "./steps.ts";
 import type { Submission } from "./submission_sizer.ts";
 import type { PromptSubmitter } from "./submit.ts";
 
-/** Traces whose pipelines were made ahead. */
-const prepared = new WeakSet<TracedStep<unknown>>();
 /** A number of steps that no submission has. */
 const MOST_PATIENCE = 1024;
 /** What steps of a model's sessions cost. */
@@ -47,8 +46,7 @@ export class DraftedSteps {
   /** Columns that the next draft should have; 1 for none. */
   #columns = 1;
   readonly #loops = new Map<number, DraftLoop>();
-  /** How many traces' pipelines are being made. */
-  #preparing = 0;
+  readonly #ahead: PipelinesAhead;
   /** Capacity of the cache that the loops are for. */
   #capacity = 0;
   /** Tokens of the sequence that the drafter has. */
@@ -63,12 +61,13 @@ export class DraftedSteps {
     this.#submitter = submitter;
     this.#steps = steps;
     this.#speculation = speculation;
+    this.#ahead = new PipelinesAhead(context.model.traces);
     this.#budget = new DraftBudget(costsOf(context.model));
   }
 
   /** Whether a draft is worth verifying next. */
   get wanted(): boolean {
-    if (this.#preparing > 0) return false;
+    if (this.#ahead.busy) return false;
     const { sequence } = this.#context;
     this.#speculation.extend(sequence.after(this.#known));
     this.#known = sequence.lastStep;
@@ -138,9 +137,8 @@ export class DraftedSteps {
     const inputs = draftInputs(columns, key !== undefined);
     const all = { ...state.all, ...inputs };
     const traced = this.#context.traced("verify", all, (now) => verifyStep(model, options, now)) as Traced<unknown>;
-    if (traced instanceof TracedStep && !traced.ready && !prepared.has(traced)) {
+    if (!this.#ahead.has(traced)) {
       mx.dispose(inputs);
-      this.#prepare(traced);
       return undefined;
     }
     if (traced instanceof TracedStep) this.#steps.alsoImprove(traced);
@@ -149,23 +147,11 @@ export class DraftedSteps {
     return loop;
   }
 
-  /** Has the pipelines of a step made beside ordinary ones. */
-  #prepare(traced: TracedStep<unknown>): void {
-    this.#preparing++;
-    // A failure happens again, and is reported, when the step is needed.
-    this.#context.model.traces.prepare(traced).catch(() => {}).finally(() => {
-      prepared.add(traced);
-      this.#preparing--;
-    });
-  }
-
   /** Writes the tokens of a step, and the states of its random numbers. */
   #write({ ids, keyStates }: DraftInputs, tokens: readonly number[]): void {
     writeState(ids, Int32Array.from(tokens));
     if (!keyStates) return;
-    const states: Key[] = [this.#keyNow()];
-    while (states.length < tokens.length) states.push(keyAfter(states.at(-1)!, 1));
-    writeState(keyStates, Uint32Array.from(states.flat()));
+    writeState(keyStates, Uint32Array.from(keysBefore(this.#keyNow(), tokens.length).flat()));
   }
 
   /** State of the random numbers after the tokens that were taken. */

@@ -12,7 +12,7 @@ import { enqueue } from "../../array/compile/evaluate.ts";
 import { writeState } from "../../array/compile/loop.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { type Key, keyAfter } from "../../array/random/keys.ts";
+import { keysBefore } from "../../array/random/keys.ts";
 import { detach } from "../decode/state.ts";
 import type { DeviceRows, VerifyState } from "./rows.ts";
 import type { RunnerSequence } from "./runner_context.ts";
@@ -63,7 +63,7 @@ export class VerifyRows implements Disposable {
       this.#held[i] = sequence;
       tokens.set(padded, first);
       for (let j = 0; j < columns; j++) positions[first + j] = from + j;
-      if (key) keys.set(keysOf(key, columns).flat(), 2 * first);
+      if (key) keys.set(keysBefore(key, columns).flat(), 2 * first);
       const { recent } = rows.sizes.kind;
       if (recent === 0) continue;
       const known = sequence.tokens.slice(Math.max(0, from - recent), from);
@@ -102,11 +102,4 @@ export class VerifyRows implements Disposable {
     mx.dispose({ starts, slots, tables });
     this.rows[Symbol.dispose]();
   }
-}
-
-/** States of the random numbers before each of some tokens. */
-function keysOf(first: Key, count: number): Key[] {
-  const keys = [first];
-  while (keys.length < count) keys.push(keyAfter(keys.at(-1)!, 1));
-  return keys;
 }

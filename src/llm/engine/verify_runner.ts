@@ -10,6 +10,7 @@
 import { DeviceLoop, TracedStep } from "../../array/compile/loop.ts";
 import * as mx from "../../array/mod.ts";
 import type { Buffers } from "../kv/cache.ts";
+import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
 import { forwardColumnsStep, verifyStep } from "./device_steps.ts";
 import type { RowState, VerifyState } from "./rows.ts";
@@ -20,8 +21,6 @@ import { VerifyRows } from "./verify_rows.ts";
 
 /** Steps of a loop after which a faster form is looked for. */
 const IMPROVE_AFTER = 16;
-/** Traces whose pipelines were made ahead. */
-const prepared = new WeakSet<TracedStep<unknown>>();
 
 /** A loop over some columns of each sequence. */
 interface Columns {
@@ -45,12 +44,13 @@ export class VerifyRunner implements Disposable {
   readonly #ended: (rows: Disposable) => void;
   /** By the number of columns. */
   readonly #all = new Map<number, Columns>();
-  #preparing = 0;
+  readonly #ahead: PipelinesAhead;
 
   /** `ended` takes rows whose results may still be read. */
   constructor(context: RunnerContext, ended: (rows: Disposable) => void) {
     this.#context = context;
     this.#ended = ended;
+    this.#ahead = new PipelinesAhead(context.model.traces);
   }
 
   /** Whether a step over sequences needs no pipelines that are not made. If it does, they are made beside other steps. */
@@ -102,11 +102,9 @@ export class VerifyRunner implements Disposable {
     const needed = this.#needed(sequences, morePages);
     const known = this.#all.get(columns);
     if (known && serves(known.sizes, needed, this.#context.model.device.tiled)) return known;
-    if (this.#preparing > 0) return undefined; // one after the other
+    if (this.#ahead.busy) return undefined; // one after the other
     const made = this.#make(needed, columns);
-    const { traced } = made;
-    if (traced instanceof TracedStep && !traced.ready && !prepared.has(traced)) {
-      this.#prepare(traced);
+    if (!this.#ahead.has(made.traced)) {
       made.rows[Symbol.dispose]();
       return undefined;
     }
@@ -151,16 +149,6 @@ export class VerifyRunner implements Disposable {
     const made: Columns = { rows, sizes, loop, chooser: undefined, steps: 0 };
     this.#all.set(columns, made);
     return made;
-  }
-
-  /** Has the pipelines of a step made beside other ones. */
-  #prepare(traced: TracedStep<unknown>): void {
-    this.#preparing++;
-    // A failure happens again, and is reported, when the step is needed.
-    this.#context.model.traces.prepare(traced).catch(() => {}).finally(() => {
-      prepared.add(traced);
-      this.#preparing--;
-    });
   }
 
   #release(columns: number): void {

@@ -116,8 +116,8 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
 /** Sizes of a pool of pages for sequences of a model, but for how many there are. */
 export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   const { config, device, dtype } = model;
-  const blocks = layoutOf(model) ?? plainLayout(config.headDim);
-  const heads = headsOf(config);
+  const { heads, layout, states } = commonFacts(model);
+  const blocks = layout ?? plainLayout(config.headDim);
   const groups = groupsOf(groupedLayers(config, heads));
   // Fused steps read one table: where they serve layers with and without windows, all keep their pages.
   const isShared = groups !== undefined && !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
@@ -125,7 +125,7 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
     ...heads,
     dtype: device.kvDtype(dtype),
     blocks,
-    states: statesOf(model),
+    states,
     ...(isShared && { groups }),
   };
 }

@@ -124,9 +124,10 @@ export class DraftCosts {
 }
 
 /**
- * Account of the time that drafts save and lose, in ordinary steps of the same sequences. They lose at most 1 % of all time beside one step
- * at the beginning, and what the first drafts cost more than expected. Times of ordinary steps are those that follow each other. The one after a
- * draft waits for the host, which is a cost of the draft.
+ * Account of the time that drafts save and lose, in ordinary steps of the same sequences. A draft is made where its expected loss is no more
+ * than the balance. That begins with 1.5 steps, and grows by 1 % of all steps and by what drafts save, to ten steps at most. Costs that are not
+ * known yet may lose more. Times of ordinary steps are those that follow each other. The one after a draft waits for the host, which is a cost
+ * of the draft.
  */
 export class DraftBudget {
   #balance = ALLOWANCE;

@@ -133,8 +133,7 @@ Deno.test("an engine drafts by n-grams of a request and of other answers, unless
   const again = await take(engine.add(request));
   assertEquals(tokensOf(again), tokensOf(first));
   const { draftedTokens, acceptedTokens } = again.at(-1)!;
-  // The first steps may be submitted together, before there is a match.
-  assert(acceptedTokens! > 0, `${acceptedTokens} of ${draftedTokens}`);
+  assert(acceptedTokens! > 5, `${acceptedTokens} of ${draftedTokens}`);
   assertEquals(engine.metrics.draftedTokens, before + draftedTokens!);
   const without = await take(engine.add({ ...request, speculation: false }));
   assertEquals([tokensOf(without), without.at(-1)!.draftedTokens], [tokensOf(first), undefined]);

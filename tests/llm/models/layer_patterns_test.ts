@@ -280,7 +280,7 @@ Deno.test("few tokens of each sequence are found as a chunk, with the logits of 
   assert(typeof region === "object", String(region));
   const { decoder: { chunk, layers, logits } } = region;
   assertEquals([chunk, layers.length, logits.shape], [{ count: 4, selected: undefined }, LAYERS, [2, 4, VOCABULARY]]);
-  assertEquals([found({}, 1), found({}, 17)], [undefined, undefined]);
+  assertEquals([found({}, 1), found({}, 17), found({}, 17, 2)], [undefined, undefined, undefined]);
   assertEquals(found({ masked: true }, 4), "a chunk is not causal, or has no lengths");
   assertEquals(found({ lastRow: true }, 4), "the row of the head is no uint32");
   assertEquals(found({ ahead: ["q"] }, 4), "q and k are rotated differently");

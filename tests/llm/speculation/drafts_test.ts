@@ -213,23 +213,23 @@ function bestOf(costs: Readonly<Record<number, number>>, share: number): number 
 const SHARES = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 
 for (const [name, costs] of Object.entries(COSTS)) {
-  Deno.test(`drafts cost at most 2 % after the first ones, and give nearly what the best length gives: ${name}`, () => {
+  Deno.test(`drafts cost at most 1.5 % of a long answer, and give nearly what the best length gives: ${name}`, () => {
     for (const share of SHARES) {
-      for (const count of [128, 1000]) {
+      for (const [count, least, mean, ofBest] of [[128, 0.96, 0.975, 0.9], [1000, 0.985, 0.985, 0.89]] as const) {
         const known = new DraftCosts();
         const first = Array.from({ length: 40 }, (_, seed) => simulate(costs, () => share, { count, seed }));
-        // Nothing is known of the costs at first: a few drafts may cost more than expected.
-        const leastFirst = count > 128 || name === "cheap columns" ? 0.97 : 0.85;
+        // Nothing is known of the costs at first. Where columns are dear, trials of each number of them cost a short answer more.
+        const leastFirst = name === "cheap columns" ? least : count > 128 ? 0.97 : 0.86;
         assert(Math.min(...first) >= leastFirst, `${share} right of ${count} tokens: ${Math.min(...first)} at first`);
         simulate(costs, () => 1, { count: 1000, seed: 0, known });
         const all = Array.from({ length: 40 }, (_, seed) => simulate(costs, () => share, { count, seed, known }));
         const what = `${share} right of ${count} tokens`;
         // A draft tells how often drafts are right. Few tokens feel what it costs.
-        assert(Math.min(...all) >= (count > 128 ? 0.98 : 0.95), `${what}: ${Math.min(...all)}`);
+        assert(Math.min(...all) >= least, `${what}: ${Math.min(...all)}`);
         const average = all.reduce((a, b) => a + b) / all.length;
         const best = bestOf(costs, share);
-        assert(average >= 0.97, `${what}: ${average}`);
-        assert(average >= (count > 128 ? 0.85 : 0.75) * best, `${what}: ${average} of ${best}`);
+        assert(average >= mean, `${what}: ${average}`);
+        assert(average >= ofBest * best, `${what}: ${average} of ${best}`);
       }
     }
   });
