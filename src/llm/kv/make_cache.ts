@@ -70,7 +70,8 @@ export function checkCacheOptions(sizes: KvHeadSizes, { batch = 1, kvBits, maxKv
 interface CommonFacts {
   readonly heads: KvHeadSizes;
   readonly windows: Pick<KvCacheOptions, "windows">;
-  readonly layout: KvLayout | undefined;
+  /** The layout that fused steps read, where their layers are fused. It is asked for each time, because it depends on options. */
+  layout(): KvLayout | undefined;
   readonly states: readonly StateShape[];
 }
 
@@ -106,7 +107,7 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
     ...windows,
     batch,
     dtype: device.kvDtype(dtype),
-    blocks: batch === 1 && !ring ? layout : undefined,
+    blocks: batch === 1 && !ring ? layout() : undefined,
     states,
     limit: config.maxPositionEmbeddings,
     config,
@@ -117,7 +118,7 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
 export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
   const { config, device, dtype } = model;
   const { heads, layout, states } = commonFacts(model);
-  const blocks = layout ?? plainLayout(config.headDim);
+  const blocks = layout() ?? plainLayout(config.headDim);
   const groups = groupsOf(groupedLayers(config, heads));
   // Fused steps read one table: where they serve layers with and without windows, all keep their pages.
   const isShared = groups !== undefined && !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
@@ -233,13 +234,14 @@ function isFused(config: DecoderConfig): boolean {
     );
 }
 
-/** The layout that fused steps read; undefined where none is: of other architectures, or of other weights. */
-function layoutOf({ config, device, formats }: CachedModel): KvLayout | undefined {
+/** Gives the layout that fused steps read; undefined where none is: of other architectures, or of other weights. */
+function layoutOf({ config, device, formats }: CachedModel): () => KvLayout | undefined {
   const { qkNorm, qkvBias, activation, headDim, ropeDims = headDim } = config;
-  if (formats === undefined || !isFused(config)) return undefined;
+  if (formats === undefined || !isFused(config)) return () => undefined;
   const { hiddenSize: hidden, heads, kvHeads, experts } = config;
   const intermediate = experts ? experts.chosen * experts.size : config.intermediateSize;
-  return device.kvLayout({ hidden, intermediate, heads, kvHeads, headDim }, {
+  const sizes = { hidden, intermediate, heads, kvHeads, headDim };
+  const features: Parameters<DeviceFacts["kvLayout"]>[1] = {
     ...(experts && { experts: { count: experts.count, chosen: experts.chosen, among: experts.among } }),
     headNorm: qkNorm,
     postNorm: config.norms === "both",
@@ -248,5 +250,6 @@ function layoutOf({ config, device, formats }: CachedModel): KvLayout | undefine
     activation,
     ropeForm: "half",
     ropeDims,
-  }, formats);
+  };
+  return () => device.kvLayout(sizes, features, formats);
 }

@@ -10,6 +10,9 @@ import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { bufferShape, bufferSizes, FUSED_LAYOUT, isBlocked, plainLayout } from "../../../src/graph/kv_layout.ts";
 import { attrsOf } from "../../../src/graph/node.ts";
 import { cachedHeads, shownUpdate, updateOf } from "../../../src/schedule/decoder/match/kv_update.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { TINY_DIR } from "../../support/models/models.ts";
 
 const [HEADS, ROWS, DIM] = [2, 5, 8];
 
@@ -86,3 +89,16 @@ Deno.test("rows that do not fit a buffer are refused", () => {
     assertThrows(() => appendPositions(buffer, mx.zeros([1, HEADS + 1, 1, DIM]), start), mx.ShapeError);
   });
 });
+
+for (const device of testDevices().filter((name) => name !== "wasm")) {
+  Deno.test(`each cache of a model has the layout that options of its time ask for on ${device}`, async () => {
+    using model = (await mx.lm.load(TINY_DIR, { device })).model;
+    const isFused = (regions: "on" | "off"): boolean => {
+      using _options = withOptions({ regions });
+      using cache = model.makeCache();
+      cache.reserve(1);
+      return cache.keys[0].shape.at(-1) === FUSED_LAYOUT.keys;
+    };
+    assertEquals((["off", "on", "off", "on"] as const).map(isFused), [false, true, false, true]);
+  });
+}
