@@ -216,7 +216,7 @@ function compile(name: keyof typeof compiled): WebAssembly.Module {
       }
     }
     const base64 = name === "threads" ? WASM_THREADS_BASE64 : WASM_BASE64;
-    module = compiled[name] = new WebAssembly.Module(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
+    module = compiled[name] = new WebAssembly.Module(Uint8Array.fromBase64(base64));
   }
   return module;
 }

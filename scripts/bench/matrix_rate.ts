@@ -49,7 +49,7 @@ export async function matrixRate(backend: Backend): Promise<number | undefined> 
 
 /** The words of the module. */
 export async function matrixRateModule(): Promise<Uint32Array<ArrayBuffer>> {
-  const bytes = Uint8Array.from(atob(MODULE), (c) => c.charCodeAt(0));
+  const bytes = Uint8Array.fromBase64(MODULE);
   const whole = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Uint32Array(await new Response(whole).arrayBuffer());
 }
