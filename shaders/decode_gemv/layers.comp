@@ -62,7 +62,6 @@ void main() {
     if (failed) return;
     the_position = U32s(state_position()).v[0];
     layer = pc.p.layer;
-    if (ALL_PHASES) all_phases();
-    else one_phase();
+    all_phases();
     tell_lost();
 }

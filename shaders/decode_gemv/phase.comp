@@ -21,6 +21,6 @@ layout(constant_id = 30) const uint PAGE = 0; // positions of a page of the cach
 #include "phases.glsl"
 
 void main() {
-    one_phase();
+    all_phases(); // the one of PHASES
     tell_lost();
 }

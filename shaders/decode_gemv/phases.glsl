@@ -84,63 +84,54 @@ void down_phase() {
     add_to_residual(AT_RESIDUAL, x);
 }
 
-#ifdef POLL
-void all_phases() {
-    qkv_ahead();
-    take_carried(AT_RESIDUAL);
-    [[dont_unroll]] for (layer = FIRST_LAYER; layer < BEHIND_LAYERS; layer++) {
-        look_again();
-        qkv_phase();
-        attention_phase();
-        o_ahead();
-        barrier(); // shared memory was read
-        if (PARTS > 2u) {
-            merge();
-            barrier();
-        }
+bool runs(uint phases) { return (PHASES & phases) != 0u; }
+
+// Of one layer, or of the only one.
+void layer_phases() {
+    if (runs(PHASE_QKV)) qkv_phase();
+    if (runs(PHASE_ATTENTION)) attention_phase();
+    if (runs(PHASE_O)) o_ahead();
+    if (ALL_PHASES) barrier(); // shared memory was read
+    if (runs(PHASE_MERGE) && PARTS > 2u) {
+        merge();
+        if (ALL_PHASES) barrier();
+    }
+    if (runs(PHASE_O)) {
+        if (!ALL_PHASES) take_carried(AT_RESIDUAL);
         o_phase();
-        if (EXPERTS != 0u) {
-            if (routes()) {
-                router_ahead();
-                router_phase();
-            }
-            choose();
+    }
+    if (EXPERTS != 0u) {
+        if (runs(PHASE_ROUTER) && routes()) {
+            router_ahead();
+            router_phase();
         }
+        if (runs(PHASE_GATE_UP | PHASE_DOWN)) choose();
+    }
+    if (runs(PHASE_GATE_UP)) {
         gate_up_ahead();
         gate_up_phase();
+    }
+    if (runs(PHASE_DOWN)) {
         down_ahead();
+        if (!ALL_PHASES) take_carried(AT_AFTER);
         down_phase();
-        if (layer + 1u < BEHIND_LAYERS) {
+    }
+}
+
+void all_phases() {
+    if (runs(PHASE_QKV)) qkv_ahead();
+#ifdef POLL
+    if (ALL_PHASES) take_carried(AT_RESIDUAL);
+    [[dont_unroll]] for (layer = FIRST_LAYER; layer < BEHIND_LAYERS; layer++) {
+        look_again();
+        layer_phases();
+        if (ALL_PHASES && layer + 1u < BEHIND_LAYERS) {
             layer++;
             qkv_ahead();
             layer--;
         }
     }
-}
+#else
+    layer_phases();
 #endif
-
-void one_phase() {
-    if (PHASES == PHASE_QKV) {
-        qkv_ahead();
-        qkv_phase();
-    } else if (PHASES == PHASE_ATTENTION) attention_phase();
-    else if (PHASES == PHASE_MERGE) merge();
-    else if (PHASES == PHASE_O) {
-        o_ahead();
-        take_carried(AT_RESIDUAL);
-        o_phase();
-    } else if (PHASES == PHASE_ROUTER) {
-        if (!routes()) return;
-        router_ahead();
-        router_phase();
-    } else if (PHASES == PHASE_GATE_UP) {
-        if (EXPERTS != 0u) choose();
-        gate_up_ahead();
-        gate_up_phase();
-    } else {
-        if (EXPERTS != 0u) choose();
-        down_ahead();
-        take_carried(AT_AFTER);
-        down_phase();
-    }
 }
