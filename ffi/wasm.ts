@@ -72,12 +72,17 @@ export class WasmRuntime {
   readonly #memory: WebAssembly.Memory;
   readonly #shared: Shared | undefined;
   #bytes: Uint8Array<ArrayBuffer>;
+  #words: Uint32Array<ArrayBuffer>;
+  #doubles: Float64Array<ArrayBuffer>;
 
   constructor(exports: WasmExports, shared?: Shared) {
     this.#exports = exports;
     this.#shared = shared;
     this.#memory = shared?.memory ?? exports.memory;
-    this.#bytes = new Uint8Array(this.#memory.buffer as ArrayBuffer);
+    const buffer = this.#memory.buffer as ArrayBuffer;
+    this.#bytes = new Uint8Array(buffer);
+    this.#words = new Uint32Array(buffer);
+    this.#doubles = new Float64Array(buffer);
   }
 
   /** Whether {@link startWorkers} gives more threads. */
@@ -115,9 +120,29 @@ export class WasmRuntime {
 
   /** Linear memory as it is now; do not keep it over a call that may allocate. */
   get bytes(): Uint8Array<ArrayBuffer> {
-    const { buffer } = this.#memory;
-    if (this.#bytes.byteLength !== buffer.byteLength) this.#bytes = new Uint8Array(buffer as ArrayBuffer);
+    this.#view();
     return this.#bytes;
+  }
+
+  /** Linear memory in words of 32 bits. As {@link bytes}. */
+  get words(): Uint32Array<ArrayBuffer> {
+    this.#view();
+    return this.#words;
+  }
+
+  /** Linear memory as float64. As {@link bytes}. */
+  get doubles(): Float64Array<ArrayBuffer> {
+    this.#view();
+    return this.#doubles;
+  }
+
+  /** Makes the views anew where memory has grown. */
+  #view(): void {
+    const buffer = this.#memory.buffer as ArrayBuffer;
+    if (this.#bytes.byteLength === buffer.byteLength) return;
+    this.#bytes = new Uint8Array(buffer);
+    this.#words = new Uint32Array(buffer);
+    this.#doubles = new Float64Array(buffer);
   }
 
   /** Address of a block aligned to 64 bytes, or 0 when memory cannot grow enough. */

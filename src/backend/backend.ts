@@ -42,9 +42,19 @@ const SLOT_WORDS = 4;
 /** The slots of a Plan run, see {@link encodeSlots}. */
 export type SlotWords = Uint32Array<ArrayBuffer>;
 
+/** Room for so many slots, which {@link setSlot} fills. */
+export function newSlots(count: number): SlotWords {
+  return new Uint32Array(SLOT_WORDS * count);
+}
+
+/** How many slots words stand for. */
+export function slotCount(words: SlotWords): number {
+  return words.length / SLOT_WORDS;
+}
+
 /** Slots as a {@link Backend} takes them: made once for all runs over the same buffers. */
 export function encodeSlots(slots: readonly Slot[]): SlotWords {
-  const words = new Uint32Array(SLOT_WORDS * slots.length);
+  const words = newSlots(slots.length);
   slots.forEach(({ buffer, byteOffset }, i) => setSlot(words, i, buffer, byteOffset));
   return words;
 }
@@ -58,16 +68,22 @@ export function setSlot(words: SlotWords, i: number, buffer: BufferHandle, byteO
   words[at + 3] = buffer / 2 ** 32;
 }
 
+/** The buffer of slot `i`. */
+export function slotBuffer(words: SlotWords, i: number): BufferHandle {
+  return words[SLOT_WORDS * i] + words[SLOT_WORDS * i + 3] * 2 ** 32;
+}
+
+/** Where in its buffer slot `i` begins. */
+export function slotOffset(words: SlotWords, i: number): number {
+  return words[SLOT_WORDS * i + 1] + words[SLOT_WORDS * i + 2] * 2 ** 32;
+}
+
 /** The slots that words stand for. */
 export function decodeSlots(words: SlotWords): Slot[] {
-  const slots: Slot[] = [];
-  for (let at = 0; at < words.length; at += SLOT_WORDS) {
-    slots.push({
-      buffer: words[at] + words[at + 3] * 2 ** 32,
-      byteOffset: words[at + 1] + words[at + 2] * 2 ** 32,
-    });
-  }
-  return slots;
+  return Array.from(
+    { length: slotCount(words) },
+    (_, i) => ({ buffer: slotBuffer(words, i), byteOffset: slotOffset(words, i) }),
+  );
 }
 
 /** Some of the slots, by their numbers. */
@@ -178,7 +194,7 @@ export interface Backend extends Disposable {
   readMapped(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
   /** Reads a file range straight into the buffer. */
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void;
-  /** Checks and prepares a Plan. */
+  /** Checks and prepares a Plan. Its words must not change: equal words that are one array may be checked once. */
   compile(words: Uint32Array): PlanHandle;
   /** Does what takes time in {@link Backend.compile} of the same words ahead, while other code runs. */
   prepare(words: Uint32Array): Promise<void>;

@@ -19,10 +19,12 @@ import {
   type Backend,
   type BackendLimits,
   type BufferHandle,
-  decodeSlots,
   type MemoryInfo,
   type PlanHandle,
   type PlanRun,
+  slotBuffer,
+  slotCount,
+  slotOffset,
   type SlotWords,
 } from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
@@ -45,6 +47,11 @@ const WORKER_BYTES = 6 << 20;
 const QUEUE = { entries: 4096, bytes: 32 << 20, share: 1 / 4 } as const;
 /** Plans count the bytes of a buffer in 32 bits. */
 const MAX_OFFSET = 2 ** 32;
+/** Words of released Plans that stay in memory for the next Plan of the same words: so many, each of at most so many bytes. */
+const KEPT_WORDS = { most: 64, bytes: 4096 } as const;
+const NO_TIMES = new Float64Array(0);
+/** The progress of work that has not begun. */
+const AT_BEGINNING: readonly number[] = Array<number>(RUN_WORDS).fill(0);
 /** Most threads: all of them share the memory bandwidth. */
 const MAX_THREADS = 16;
 
@@ -64,7 +71,8 @@ interface BufferRow {
 }
 
 interface PlanRow {
-  /** Address of the words in linear memory. */
+  /** The words as they were given, and the address of their copy in linear memory. */
+  readonly given: Uint32Array;
   readonly words: number;
   readonly slots: number;
   readonly dispatches: number;
@@ -77,8 +85,10 @@ type Work =
   | {
     readonly ticket: number;
     readonly plan: PlanRow;
-    /** How far it has come, as the module counts it, and the addresses of the slots. */
-    readonly state: Uint32Array;
+    /** The addresses of the slots. */
+    readonly addresses: readonly number[];
+    /** How far it has come, as the module counts it: the next dispatch, and where in that. */
+    progress: readonly number[];
     times: Float64Array | undefined;
   }
   | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
@@ -123,6 +133,8 @@ class WasmBackend implements Backend {
   #workers: number; // still to be started
   readonly #buffers = new Map<BufferHandle, BufferRow>(); // a buffer's handle is its address
   readonly #plans = new Map<PlanHandle, PlanRow>();
+  /** Addresses of checked words that no Plan uses now, by the words as they were given. */
+  readonly #keptWords = new Map<Uint32Array, number>();
   readonly #queue: Work[] = [];
   #head = 0; // first entry of the queue that is not done
   #leaving = 0; // bytes of buffers whose free is in the queue
@@ -229,46 +241,69 @@ class WasmBackend implements Backend {
   }
 
   compile(words: Uint32Array): PlanHandle {
+    const address = this.#checkedWords(words);
+    const plan = this.#nextPlan++;
+    this.#plans.set(plan, {
+      given: words,
+      words: address,
+      slots: words[1],
+      dispatches: words[2],
+      nanoseconds: NO_TIMES,
+      lastUse: 0,
+    });
+    return plan;
+  }
+
+  /** The address of a checked copy of a Plan's words, which is the caller's. */
+  #checkedWords(words: Uint32Array): number {
+    const kept = this.#keptWords.get(words);
+    if (kept !== undefined) {
+      this.#checkAlive("compile");
+      this.#keptWords.delete(words);
+      return kept;
+    }
     const address = this.#block(Math.max(4, words.byteLength), "internal");
-    this.#runtime.bytes.set(new Uint8Array(words.buffer, words.byteOffset, words.byteLength), address);
+    this.#runtime.words.set(words, address / 4);
     try {
       this.#runtime.checkPlan(address, words.length);
     } catch (e) {
       this.#runtime.free(address);
       throw e;
     }
-    const plan = this.#nextPlan++;
-    this.#plans.set(plan, {
-      words: address,
-      slots: words[1],
-      dispatches: words[2],
-      nanoseconds: new Float64Array(0),
-      lastUse: 0,
-    });
-    return plan;
+    return address;
+  }
+
+  /** Keeps the words of a Plan that ended, in the place of those that were kept longest, or frees them. */
+  #keepWords({ given, words }: PlanRow): void {
+    const kept = this.#keptWords;
+    if (given.byteLength > KEPT_WORDS.bytes || kept.has(given)) return this.#runtime.free(words);
+    kept.set(given, words);
+    if (kept.size <= KEPT_WORDS.most) return;
+    const [oldest, address] = kept.entries().next().value!;
+    kept.delete(oldest);
+    this.#runtime.free(address);
   }
 
   run(plan: PlanHandle, words: SlotWords, times: number = 1): number {
     const row = this.#plan(plan, "run");
-    const slots = decodeSlots(words);
-    if (slots.length !== row.slots) {
-      throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
+    const count = slotCount(words);
+    if (count !== row.slots) {
+      throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${count} were bound`);
     }
-    const state = new Uint32Array(RUN_WORDS + 2 * slots.length);
-    const addresses = new Float64Array(state.buffer, 4 * RUN_WORDS);
+    const addresses: number[] = [];
     const used: { lastUse: number }[] = [row];
-    slots.forEach((slot, i) => {
-      used.push(this.#range(slot.buffer, slot.byteOffset, 0, "run"));
-      addresses[i] = slot.buffer + slot.byteOffset;
-    });
-    this.#reserveSlots(state.length);
+    for (let i = 0; i < count; i++) {
+      const buffer = slotBuffer(words, i), byteOffset = slotOffset(words, i);
+      used.push(this.#range(buffer, byteOffset, 0, "run"));
+      addresses.push(buffer + byteOffset);
+    }
+    this.#reserveSlots(count);
     if (this.#queued > QUEUE.entries) this.#catchUp(() => this.#queued <= QUEUE.entries / 2);
     let ticket = this.#submitted;
     for (let i = 0; i < times; i++) {
       ticket = ++this.#submitted;
       const nanoseconds = this.#profiling ? new Float64Array(row.dispatches) : undefined;
-      // Each run counts its own progress in its state words.
-      this.#queue.push({ ticket, plan: row, state: i === 0 ? state : state.slice(), times: nanoseconds });
+      this.#queue.push({ ticket, plan: row, addresses, progress: AT_BEGINNING, times: nanoseconds });
     }
     for (const entry of used) entry.lastUse = ticket;
     return ticket;
@@ -282,7 +317,7 @@ class WasmBackend implements Backend {
     if (this.#gone) return;
     const row = this.#plan(plan, "release");
     this.#plans.delete(plan);
-    this.#ordered(row, () => this.#runtime.free(row.words));
+    this.#ordered(row, () => this.#keepWords(row));
   }
 
   /** All streams are one queue here. */
@@ -305,13 +340,13 @@ class WasmBackend implements Backend {
   progress(ticket: number): number {
     if (ticket <= this.#done) return 1;
     const work = this.#find(ticket);
-    return work?.plan ? work.state[0] / work.plan.dispatches : 0;
+    return work?.plan ? work.progress[0] / work.plan.dispatches : 0;
   }
 
   drop(ticket: number): boolean {
     const work = this.#find(ticket);
     if (!work?.plan) return false;
-    work.state[0] = work.plan.dispatches;
+    work.progress = [work.plan.dispatches, 0, 0, 0];
     if (this.#queue[this.#head] === work) this.#work(ticket, Infinity); // at its end already
     return true;
   }
@@ -373,6 +408,7 @@ class WasmBackend implements Backend {
     this.#runtime.stopWorkers();
     this.#buffers.clear();
     this.#plans.clear();
+    this.#keptWords.clear();
   }
 
   /** Ticket up to which all work is done. */
@@ -434,7 +470,7 @@ class WasmBackend implements Backend {
           cause,
         });
       }
-      if (work.plan && work.state[0] < work.plan.dispatches) return; // the slice is over
+      if (work.plan && work.progress[0] < work.plan.dispatches) return; // the slice is over
       this.#head++;
       if (this.#head === this.#queue.length) this.#queue.length = this.#head = 0;
       else if (this.#head >= QUEUE.entries) this.#queue.splice(0, this.#head), this.#head = 0;
@@ -443,14 +479,16 @@ class WasmBackend implements Backend {
   }
 
   #advance(work: Work & { plan: PlanRow }, deadline: number): void {
-    const { plan, state, times } = work;
-    const { bytes } = this.#runtime;
+    const { plan, addresses, progress, times } = work;
+    const { words, doubles } = this.#runtime;
     const run = this.#slotBlock;
-    bytes.set(new Uint8Array(state.buffer), run);
+    for (let i = 0; i < RUN_WORDS; i++) words[run / 4 + i] = progress[i];
+    for (let i = 0; i < addresses.length; i++) doubles[(run + 4 * RUN_WORDS) / 8 + i] = addresses[i];
     const sliced = !times && deadline !== Infinity;
     const clock = sliced || times ? () => performance.now() : () => 0; // the time is not used
     let start = clock();
-    for (let next = state[0]; next < plan.dispatches;) {
+    let next = progress[0];
+    while (next < plan.dispatches) {
       const at = next;
       const budget = sliced ? this.#budget : 0xffffffff;
       next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
@@ -460,15 +498,16 @@ class WasmBackend implements Backend {
       if (now >= deadline) break;
       start = now;
     }
-    state.set(new Uint32Array(bytes.buffer, run, RUN_WORDS));
-    if (times && state[0] === plan.dispatches) plan.nanoseconds = times;
+    const isDone = next === plan.dispatches;
+    work.progress = isDone ? [next] : [...this.#runtime.words.subarray(run / 4, run / 4 + RUN_WORDS)];
+    if (times && isDone) plan.nanoseconds = times;
   }
 
   /** Makes room for slot addresses; they are copied there when a run begins or goes on. */
   #reserveSlots(count: number): void {
     if (count <= this.#slotCapacity) return;
-    const capacity = Math.max(256, count * 2);
-    const block = this.#block(capacity * 4, "internal");
+    const capacity = Math.max(128, count * 2);
+    const block = this.#block(4 * RUN_WORDS + 8 * capacity, "internal");
     if (this.#slotBlock) this.#runtime.free(this.#slotBlock);
     this.#slotBlock = block;
     this.#slotCapacity = capacity;

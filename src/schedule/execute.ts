@@ -7,6 +7,7 @@
 import {
   type Backend,
   encodeSlots,
+  newSlots,
   pickSlots,
   type PlanHandle,
   setSlot,
@@ -82,11 +83,7 @@ export class Executable implements Disposable {
     const fresh: Storage[] = [];
     try {
       const storages = this.#bind(parameters, fresh);
-      const ticket = this.submit(
-        encodeSlots(storages.map((storage, i) => this.#slot(i, storage, parameters))),
-        1,
-        stream,
-      );
+      const ticket = this.submit(this.#slots(storages, parameters), 1, stream);
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
@@ -192,10 +189,18 @@ export class Executable implements Disposable {
     }
   }
 
-  #slot(i: number, { buffer }: Storage, parameters: readonly Node[]): Slot {
-    const binding = this.lowered.slots[i];
-    if (binding.kind === "arena") return { buffer, byteOffset: binding.byteOffset };
-    return binding.kind === "parameter" ? placeOf(parameters[binding.index]) : { buffer, byteOffset: 0 };
+  #slots(storages: readonly Storage[], parameters: readonly Node[]): SlotWords {
+    const words = newSlots(storages.length);
+    for (let i = 0; i < storages.length; i++) {
+      const binding = this.lowered.slots[i];
+      const offset = binding.kind === "arena"
+        ? binding.byteOffset
+        : binding.kind === "parameter"
+        ? placeOf(parameters[binding.index]).byteOffset
+        : 0;
+      setSlot(words, i, storages[i].buffer, offset);
+    }
+    return words;
   }
 
   [Symbol.dispose](): void {

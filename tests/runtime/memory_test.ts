@@ -12,9 +12,9 @@ import { testDevices } from "../support/devices/devices.ts";
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Resolves when the bytes in use are down to `bytes`, or after five seconds. */
+/** Resolves when the bytes in use are down to `bytes`, or after 15 seconds: the waits of a collector that found nothing double. */
 async function settled(bytes: number): Promise<number> {
-  for (let i = 0; i < 500 && mx.getActiveMemory() > bytes; i++) await sleep(10);
+  for (let i = 0; i < 1500 && mx.getActiveMemory() > bytes; i++) await sleep(10);
   return mx.getActiveMemory();
 }
 

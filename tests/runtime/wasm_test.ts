@@ -87,8 +87,8 @@ Deno.test("wasm buffers lie beyond 4 GiB where memory is shared", () => {
   assertEquals(backend.memory().active, 0);
 });
 
-function plan(backend: Backend, dispatches: number, count: number): PlanHandle {
-  // out = out + a, over and over
+/** The words of a Plan of out = out + a, over and over. */
+function wordsOf(dispatches: number, count: number): Uint32Array {
   const spec = [64, DTYPE_F32, DTYPE_F32, 0, DTYPE_F32, 1, 1, ELEMENTWISE.add.id | 1 << 16];
   const add: Dispatch = {
     kernel: "elementwise",
@@ -97,7 +97,11 @@ function plan(backend: Backend, dispatches: number, count: number): PlanHandle {
     grid: [1, 1, 1],
     buffers: [[0, 0], [1, 0], undefined, [1, 0]],
   };
-  return backend.compile(encodePlan(2, new Array(dispatches).fill(add)));
+  return encodePlan(2, new Array(dispatches).fill(add));
+}
+
+function plan(backend: Backend, dispatches: number, count: number): PlanHandle {
+  return backend.compile(wordsOf(dispatches, count));
 }
 
 function floats(backend: Backend, buffer: BufferHandle, count: number): number[] {
@@ -205,6 +209,29 @@ Deno.test("wasm compile() refuses a malformed Plan and says where", () => {
   assertThrows(() => backend.run(p, encodeSlots([])), RuntimeError, "1 slots");
   backend.release(p);
   assertThrows(() => backend.release(p), RuntimeError);
+  assertEquals(backend.liveObjects(), { buffers: 0, plans: 0 });
+});
+
+Deno.test("wasm compile() takes words that were compiled before, also while a Plan of them lives", () => {
+  using backend = createWasmBackend();
+  const a = filled(backend, [1, 2]);
+  const out = filled(backend, [0, 0]);
+  const slots = encodeSlots([{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }]);
+  const all = Array.from({ length: 200 }, (_, i) => wordsOf(1 + i % 3, 2)); // more than are kept
+  let sum = 0;
+  for (let round = 0; round < 2; round++) {
+    for (let i = 0; i < all.length; i++) {
+      const first = backend.compile(all[i]), second = backend.compile(all[i]);
+      backend.run(first, slots);
+      backend.release(first); // its run is queued
+      backend.run(second, slots);
+      backend.release(second);
+      sum += 2 * (1 + i % 3);
+    }
+    assertEquals(floats(backend, out, 2), [sum, 2 * sum]);
+  }
+  backend.free(a);
+  backend.free(out);
   assertEquals(backend.liveObjects(), { buffers: 0, plans: 0 });
 });
 
