@@ -199,6 +199,8 @@ export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig, Mixe
   readonly names?: ModuleNames;
   /** Features of a head that are rotated, the first ones; absent for all. */
   readonly ropeDims?: number;
+  /** Whether rotated pairs are neighbours; absent where they are a feature of the first half and one of the second. */
+  readonly ropeTraditional?: boolean;
   /** The factor of scores; absent for 1 / sqrt(headDim). */
   readonly scoreScale?: number;
   /** How queries grow with their position; absent where they do not. */

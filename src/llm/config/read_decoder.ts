@@ -53,8 +53,9 @@ export type CommonConfig = Omit<DecoderConfig, "qkNorm" | "qkvBias" | "outputBia
 
 /** Reads the fields that decoders share. {@link checkDecoder} follows when the family has read its own. */
 export function readDecoder(fields: Fields, defaults: DecoderDefaults = {}): CommonConfig {
-  fields.refuse("rope_traditional"); // pairs of neighbours, in a few conversions by mlx-lm
+  const isTraditional = fields.flag("rope_traditional", false); // in a few conversions by mlx-lm
   const common = {
+    ...(isTraditional && { ropeTraditional: true }),
     ...readModelConfig(fields, defaults.context),
     ...readSizes(fields, defaults),
     ...readRope(fields, defaults.ropeTheta),

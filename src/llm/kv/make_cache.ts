@@ -248,7 +248,7 @@ function layoutOf({ config, device, formats }: CachedModel): () => KvLayout | un
     normOffset: config.normOffset ?? 0,
     qkvBias,
     activation,
-    ropeForm: "half",
+    ropeForm: config.ropeTraditional ? "traditional" : "half",
     ropeDims,
   };
   return () => device.kvLayout(sizes, features, formats);

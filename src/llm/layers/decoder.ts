@@ -106,11 +106,11 @@ export class Decoder extends Module {
 
 /** The rotary positions of each layer; layers that rotate alike share them. */
 export function ropesOf(config: DecoderConfig, weights: Weights): (RoPE | undefined)[] {
-  const { layers, ropeDims, latent } = config;
+  const { layers, ropeDims, ropeTraditional } = config;
   const made = new Map<string, RoPE>();
   const ropeOf = ({ ropeTheta, ropeScaling }: RopeConfig, dims: number): RoPE => {
     const name = JSON.stringify([ropeTheta, ropeScaling, dims]);
-    const rope = made.get(name) ?? initializeRope(weights, dims, ropeTheta, ropeScaling, latent !== undefined);
+    const rope = made.get(name) ?? initializeRope(weights, dims, ropeTheta, ropeScaling, ropeTraditional);
     made.set(name, rope);
     return rope;
   };

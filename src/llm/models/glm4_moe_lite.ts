@@ -82,6 +82,7 @@ export function readArgs(given: Fields): DecoderConfig {
     ...common,
     headDim,
     ropeDims,
+    ropeTraditional: true,
     kvHeads: common.heads,
     tieWordEmbeddings: false,
     qkNorm: false,

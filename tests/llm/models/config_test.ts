@@ -258,8 +258,7 @@ Deno.test("readArgs() of Llama gives windows to the layers that layer_types name
   refused(llama, { layer_types: "x\n" }, '"layer_types" has "x\\n": supported are');
 });
 
-Deno.test("readArgs() of Llama refuses other pairs and head sizes that do not come out even", () => {
-  refused(llama, { rope_traditional: true }, '"rope_traditional" is true, which is not supported');
+Deno.test("readArgs() of Llama refuses head sizes that do not come out even", () => {
   refused(llama, { attention_bias: 1 }, '"attention_bias" is 1, expected true or false');
   refused(llama, { hidden_size: 100 }, '"head_dim" is 16.666666666666668, expected an even number');
   refused(

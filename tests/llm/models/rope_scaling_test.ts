@@ -1,13 +1,17 @@
 /**
- * Rotary positions with the scalings that configs ask for, against values of mlx-lm.
+ * Rotary positions with the scalings that configs ask for, against values of mlx-lm. Pairs of neighbours against pairs of halves, which are
+ * the same model where rows of queries and keys have other places.
  */
 
-import { assertAlmostEquals } from "@std/assert";
+import { assert, assertAlmostEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import type { RopeScaling } from "../../../src/llm/config/rope.ts";
 import { initializeRope } from "../../../src/llm/layers/rope.ts";
 import type { Weights } from "../../../src/llm/checkpoint/weights.ts";
+import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { changeTensors } from "../../support/models/changed_checkpoints.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
 
 mx.devices(); // opens the library outside of the tests, which count resources
 
@@ -50,5 +54,59 @@ for (const device of testDevices()) {
       });
       expected.forEach((value, i) => assertAlmostEquals(Number(found[i]), value, 5e-5, `${scaling.type} ${i}`));
     }
+  });
+}
+
+/** Rows of a matrix of queries or keys: of each head first those of even numbers, then the others. */
+function halvesFirst(matrix: mx.Tensor, headDim: number): mx.Tensor {
+  const [rows, columns] = matrix.shape;
+  const heads = matrix.reshape([rows / headDim, headDim / 2, 2, columns]);
+  return mx.contiguous(heads.transpose(0, 2, 1, 3).reshape([rows, columns]));
+}
+
+for (const device of testDevices().filter((name) => mx.deviceInfo(name).type !== "cpu")) { // software Vulkan takes 10 s
+  Deno.test(`"rope_traditional" rotates neighbours on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    const headDim = 64;
+    const config = {
+      model_type: "llama",
+      hidden_size: 128,
+      intermediate_size: 192,
+      num_hidden_layers: 2,
+      num_attention_heads: 2,
+      num_key_value_heads: 1,
+      head_dim: headDim,
+      rms_norm_eps: 1e-5,
+      rope_theta: 10000,
+      max_position_embeddings: 512,
+      vocab_size: 4099,
+      tie_word_embeddings: false,
+    };
+    const logits = async (traditional: boolean): Promise<Float32Array> => {
+      const dir = `${folder}/${traditional}`;
+      await writePublished(dir, { ...config, rope_traditional: traditional }, { bits: 16 });
+      if (!traditional) {
+        changeTensors(dir, (tensors) =>
+          Object.fromEntries(
+            Object.entries(tensors).map((
+              [name, tensor],
+            ) => [name, /[qk]_proj\.weight$/.test(name) ? halvesFirst(tensor, headDim) : tensor]),
+          ));
+      }
+      const { model } = await mx.lm.load(dir, { device, dtype: mx.float32 });
+      using _ = model;
+      mx.setDefaultDevice(device);
+      const out = mx.tidy(() => {
+        using cache = model.makeCache();
+        const first = model.forward(mx.array([[3, 14, 159, 26, 5]], mx.int32), cache);
+        const next = model.forward(mx.array([[35]], mx.int32), cache);
+        return mx.concatenate([first, next], 1).toTypedArray();
+      });
+      return out as Float32Array;
+    };
+    const found = await logits(true);
+    const error = nmse(found, await logits(false));
+    assert(error < 1e-9, `NMSE ${error}`);
+    await Deno.remove(folder, { recursive: true });
   });
 }
