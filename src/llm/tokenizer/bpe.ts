@@ -4,7 +4,6 @@
  * @module
  */
 
-import { LlmError } from "../error.ts";
 import type { PairRanks } from "./merges.ts";
 import type { UnknownCharacters } from "./unknown_characters.ts";
 import { ALPHABET, type Vocabulary } from "./vocabulary.ts";
@@ -30,13 +29,10 @@ export interface BpeOptions {
   readonly ranks: PairRanks;
   /** Takes a word that is a token for what it is, without merging. */
   readonly wholeWords: boolean;
-  /** Ids of characters that are no tokens; `undefined` for byte-level vocabularies, where every byte of characters is a token. */
+  /** Whether tokens are of bytes, each spelled with a character of {@link ALPHABET}. */
+  readonly byteLevel: boolean;
+  /** Ids of characters that are no tokens; `undefined` leaves them out. */
   readonly unknown: UnknownCharacters | undefined;
-}
-
-/** Whether a byte occurs in the UTF-8 of characters that Unicode names; vocabularies may lack tokens for the others. */
-function isOfCharacters(byte: number): boolean {
-  return byte !== 0xc0 && byte !== 0xc1 && byte <= 0xf0;
 }
 
 /** Turns words into ids by merging pairs. */
@@ -44,6 +40,7 @@ export class Bpe implements TokenModel {
   readonly #vocabulary: Vocabulary;
   readonly #ranked: PairRanks;
   readonly #wholeWords: boolean;
+  readonly #byteLevel: boolean;
   readonly #unknown: UnknownCharacters | undefined;
   /** The word at hand as the vocabulary spells it, in UTF-8. */
   #text = new Uint8Array(0);
@@ -63,15 +60,13 @@ export class Bpe implements TokenModel {
   readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
   readonly #found = new Int32Array(2 * PAIRS);
 
-  /** Throws an {@link LlmError} when a byte of characters has no token in a byte-level vocabulary; `file` is what the message names. */
-  constructor(vocabulary: Vocabulary, { ranks, wholeWords, unknown }: BpeOptions, file: string) {
+  /** Over the tokens of a vocabulary. */
+  constructor(vocabulary: Vocabulary, { ranks, wholeWords, byteLevel, unknown }: BpeOptions) {
     this.#vocabulary = vocabulary;
     this.#ranked = ranks;
     this.#wholeWords = wholeWords;
+    this.#byteLevel = byteLevel;
     this.#unknown = unknown;
-    if (unknown !== undefined) return;
-    const missing = ALPHABET.findIndex((char, byte) => isOfCharacters(byte) && vocabulary.idOf(char) === undefined);
-    if (missing >= 0) throw new LlmError("tokenizer", `${file}: the vocabulary has no token for the byte ${missing}`);
   }
 
   /** Adds the ids of a word to `ids`. */
@@ -117,7 +112,7 @@ export class Bpe implements TokenModel {
   /** Spells the word; returns the bytes of its spelling. */
   #spell(word: string): number {
     this.#reserve(3 * word.length);
-    if (this.#unknown !== undefined) return new TextEncoder().encodeInto(word, this.#text).written;
+    if (!this.#byteLevel) return new TextEncoder().encodeInto(word, this.#text).written;
     const { written } = new TextEncoder().encodeInto(word, this.#plain);
     let to = 0;
     for (let at = 0; at < written; at++) {

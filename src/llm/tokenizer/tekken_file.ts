@@ -48,6 +48,11 @@ interface TekkenFields {
   names?: readonly unknown[];
 }
 
+/** Whether a byte occurs in the UTF-8 of characters that Unicode names; vocabularies may lack tokens for the others. */
+function isOfCharacters(byte: number): boolean {
+  return byte !== 0xc0 && byte !== 0xc1 && byte <= 0xf0;
+}
+
 /** Reads the bytes of the tekken.json `file`, for a model of `embeddings` rows. Throws an `LlmError` that says what is wrong. */
 export function readTekkenFile(bytes: Uint8Array, file: string, embeddings: number): TokenizerFile {
   const json = new JsonBytes(bytes, file);
@@ -60,11 +65,13 @@ export function readTekkenFile(bytes: Uint8Array, file: string, embeddings: numb
   // Files hold more tokens than their models use.
   const spelled = [...control.map(() => ""), ...tokens.slice(0, all - count)];
   const vocabulary = Vocabulary.of(spelled, file, embeddings);
+  const missing = ALPHABET.findIndex((char, byte) => isOfCharacters(byte) && vocabulary.idOf(char) === undefined);
+  if (missing >= 0) json.fail(`the vocabulary has no token for the byte ${missing}`);
   const ranks = new ScoreRanks(Float64Array.from(spelled, (token, id) => token === "" ? NaN : -id));
   const idOf = (content: string): number | undefined => control.find((token) => token.content === content)?.id;
   return {
     vocabulary,
-    model: new Bpe(vocabulary, { ranks, wholeWords: true, unknown: undefined }, file),
+    model: new Bpe(vocabulary, { ranks, wholeWords: true, byteLevel: true, unknown: undefined }),
     decoder: BYTE_LEVEL,
     preTokenizer: readPreTokenizer({
       pre_tokenizer: {

@@ -47,13 +47,22 @@ export const BYTE_LEVEL: TokenDecoder = {
   plainAdded: true,
 };
 
+/** Tokens of files without a decoder: with a space before each but the first one. */
+const SPACED: TokenDecoder = {
+  bytes: (spelling) => ENCODER.encode(` ${spelling}`),
+  firstBytes: (spelling) => ENCODER.encode(spelling),
+  leadingSpaces: 0,
+  plainAdded: false,
+};
+
 /**
- * Reads the field of the tokenizer.json `file`, which is not "ByteLevel". Throws an `LlmError` that names what is not supported.
+ * Reads the field of the tokenizer.json `file`. Throws an `LlmError` that names what is not supported.
  */
 export function readTokenDecoder(json: Readonly<Record<string, unknown>>, file: string): TokenDecoder {
   const fail = failing(file);
   const steps = stepsOf(json, "decoder", "decoders", fail);
-  if (steps.length === 0) fail(`"decoder" is missing`);
+  if (steps.length === 0) return SPACED;
+  if (steps.length === 1 && steps[0].type === "ByteLevel") return BYTE_LEVEL;
   const changes: Change[] = [];
   let bytes = false;
   let fused = false;

@@ -17,9 +17,9 @@ import { type Fail, failing, stepsOf } from "./pipeline.ts";
 import { type Around, readPostProcessor } from "./post_processor.ts";
 import { type PreTokenizer, readPreTokenizer } from "./pre_tokenizer.ts";
 import { Unigram } from "./sentencepiece/unigram.ts";
-import { BYTE_LEVEL, readTokenDecoder, type TokenDecoder } from "./token_decoder.ts";
+import { readTokenDecoder, type TokenDecoder } from "./token_decoder.ts";
 import { UnknownCharacters } from "./unknown_characters.ts";
-import { checkIds, MAX_IDS, Vocabulary } from "./vocabulary.ts";
+import { ALPHABET, checkIds, MAX_IDS, Vocabulary } from "./vocabulary.ts";
 
 /** What a tokenizer's file says. */
 export interface TokenizerFile {
@@ -52,13 +52,13 @@ export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: n
     fail(`model.type is ${quoted(model.type)}: "BPE" and "Unigram" are supported`);
   }
   const byteLevel = isByteLevel(rest, fail);
-  const decoder = byteLevel ? BYTE_LEVEL : readTokenDecoder(rest, file);
+  const decoder = readTokenDecoder(rest, file);
   for (const field of UNSUPPORTED) {
     if (model[field]) fail(`model.${field} is ${quoted(model[field])}, which is not supported`);
   }
   if (vocabulary === undefined) return fail(`"model.vocab" is missing`);
   const encoder = model.type === "BPE"
-    ? readBpe(fields, vocabulary, byteLevel, file)
+    ? readBpe(fields, vocabulary, byteLevel, fail)
     : readUnigram(fields, vocabulary, byteLevel, fail);
   for (const { content, id } of added) {
     const own = vocabulary.idOf(content);
@@ -77,11 +77,15 @@ export function readTokenizerFile(bytes: Uint8Array, file: string, embeddings: n
   return { vocabulary, model: encoder, decoder, preTokenizer, around, added, vocabSize: largest + 1 };
 }
 
-function readBpe({ merges, model }: FileFields, vocabulary: Vocabulary, byteLevel: boolean, file: string): TokenModel {
-  const fail = failing(file);
+function readBpe({ merges, model }: FileFields, vocabulary: Vocabulary, byteLevel: boolean, fail: Fail): TokenModel {
   if (merges === undefined) return fail(`"model.merges" is missing`);
-  const unknown = byteLevel ? undefined : readUnknown(model, vocabulary, fail);
-  return new Bpe(vocabulary, { ranks: merges, wholeWords: model.ignore_merges === true, unknown }, file);
+  const unknown = byteLevel && hasAllBytes(vocabulary) ? undefined : readUnknown(model, vocabulary, fail);
+  return new Bpe(vocabulary, { ranks: merges, wholeWords: model.ignore_merges === true, byteLevel, unknown });
+}
+
+/** Whether every byte is a token. Vocabularies of few texts may lack some: those of characters that the texts do not have. */
+function hasAllBytes(vocabulary: Vocabulary): boolean {
+  return ALPHABET.every((char) => vocabulary.idOf(char) !== undefined);
 }
 
 function readUnigram(
@@ -99,10 +103,11 @@ function readUnigram(
   return new Unigram({ ...scored, unknown: new UnknownCharacters(vocabulary, options) }, fail);
 }
 
-/** Whether tokens are of bytes, not of characters. */
+/** Whether tokens are of bytes, not of characters: the decoder says so, or the pre-tokenizer where there is none. */
 function isByteLevel(json: Readonly<Record<string, unknown>>, fail: Fail): boolean {
   const steps = stepsOf(json, "decoder", "decoders", fail);
-  return steps.length === 1 && steps[0].type === "ByteLevel";
+  if (steps.length > 0) return steps.length === 1 && steps[0].type === "ByteLevel";
+  return stepsOf(json, "pre_tokenizer", "pretokenizers", fail).at(-1)?.type === "ByteLevel";
 }
 
 /** What becomes of characters that are no tokens. */

@@ -312,7 +312,6 @@ Deno.test("fields that are not supported are refused by name", async () => {
   };
   const metaspace = { type: "Metaspace", replacement: "▁" };
   await broken({ model: { unk_token: "<?>" } }, 'model.unk_token "<?>" is no token');
-  await broken({ decoder: null }, '"decoder" is missing');
   await broken({ decoder: { type: "CTC" } }, 'decoder {"type":"CTC"} is not supported here');
   await broken(
     { decoder: { type: "Replace", pattern: { Regex: "▁" }, content: " " } },
@@ -334,3 +333,34 @@ Deno.test("fields that are not supported are refused by name", async () => {
   await broken({ normalizer: { type: "Replace", content: "" } }, "normalizer ");
   await broken({ normalizer: { type: "Replace", pattern: { Regex: "(a)\\1" }, content: "" } }, "the pattern ");
 });
+
+/** Made by golden/tokenizers/trained_tokenizers.py. */
+const TRAINED: {
+  readonly texts: readonly string[];
+  readonly kinds: readonly {
+    readonly name: string;
+    readonly file: unknown;
+    readonly ids: readonly number[][];
+    readonly decoded: readonly string[];
+  }[];
+} = JSON.parse(
+  Deno.readTextFileSync(new URL("../../golden/tokenizers/trained_tokenizers.json", import.meta.url)),
+);
+
+for (const { name, file, ids, decoded } of TRAINED.kinds) {
+  Deno.test(`${name}, as by Hugging Face's tokenizers`, async () => {
+    const tokenizer = await Tokenizer.load({
+      tokenizer: new TextEncoder().encode(JSON.stringify(file)),
+      dir: "model",
+      vocabSize: 300,
+      eosTokenIds: [1],
+    });
+    assertEquals(TRAINED.texts.map((text) => tokenizer.encode(text)), ids);
+    assertEquals(ids.map((each) => tokenizer.decode(each, { skipSpecial: true })), decoded);
+    for (const [i, each] of ids.entries()) {
+      const stream = tokenizer.decoder();
+      const parts = each.filter((id) => !tokenizer.isSpecial(id)).map((id) => stream.push(id));
+      assertEquals(parts.join("") + stream.finish(), decoded[i]);
+    }
+  });
+}

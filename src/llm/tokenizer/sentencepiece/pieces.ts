@@ -84,7 +84,7 @@ export function readPieces(model: PieceModel, file: string, embeddings: number):
     fixedTexts,
   });
   const encoder = model.algorithm === "BPE"
-    ? withFixed(bpeOf(model, vocabulary, unknown, file), fixed, fixedIds, pieces)
+    ? withFixed(bpeOf(model, vocabulary, unknown), fixed, fixedIds, pieces)
     : unigramOf(model, unknown, fail);
   return {
     vocabulary,
@@ -110,14 +110,9 @@ function checkedId(id: number | undefined, pieces: readonly string[], fail: Fail
 }
 
 /** Neighbours are merged by the score of the piece that they make. */
-function bpeOf(
-  { scores, kinds }: PieceModel,
-  vocabulary: Vocabulary,
-  unknown: UnknownCharacters,
-  file: string,
-): TokenModel {
+function bpeOf({ scores, kinds }: PieceModel, vocabulary: Vocabulary, unknown: UnknownCharacters): TokenModel {
   const made = Float64Array.from(scores, (score, id) => kinds[id] === PIECE.normal ? score : NaN);
-  return new Bpe(vocabulary, { ranks: new ScoreRanks(made), wholeWords: false, unknown }, file);
+  return new Bpe(vocabulary, { ranks: new ScoreRanks(made), wholeWords: false, byteLevel: false, unknown });
 }
 
 function unigramOf({ pieces, scores, kinds }: PieceModel, unknown: UnknownCharacters, fail: Fail): TokenModel {
