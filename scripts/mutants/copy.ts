@@ -30,7 +30,7 @@ const LEFT_OUT: ReadonlySet<string> = new Set([
 ]);
 
 /** Minutes after which a run of one test file counts as failed: a mistake may make it run for ever. */
-const MAX_MINUTES = 40;
+const MAX_MINUTES = 10;
 
 type Step = "gen" | "install";
 
