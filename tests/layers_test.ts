@@ -1,5 +1,5 @@
 /**
- * The import arrows: cli -> server -> mod.ts -> llm -> nn -> array -> schedule -> backend -> ffi. graph is the vocabulary of the
+ * The import arrows: cli -> server -> mcp -> mod.ts -> llm -> nn -> array -> schedule -> backend -> ffi. graph is the vocabulary of the
  * upper layers. The folders inside of a layer have an order too, and files form no circles. Read from `deno info
  * --json`, so type imports and dynamic imports count too. In C a module is a .c file with its .h; what it includes runs
  * down as well.
@@ -234,7 +234,7 @@ Deno.test(`no folder has more than ${MAX_FILES} files beside each other`, async 
 });
 
 /** What only the command line reaches. */
-const PROGRAM = /^(src\/cli\/|src\/server\/|ffi\/http\/)/;
+const PROGRAM = /^(src\/cli\/|src\/server\/|src\/mcp\/|ffi\/http\/)/;
 
 Deno.test("the exports reach every module of src/ and ffi/, and mod.ts none of the command line and the server", async () => {
   const [library, all] = await Promise.all(EXPORTS.map(moduleGraph));

@@ -11,6 +11,7 @@ import { NBCLIENT } from "../scripts/setup/nbclient.ts";
 import { PYTHON_CLIENTS } from "../scripts/setup/python_clients.ts";
 import { APT } from "../scripts/setup/packages.ts";
 import { FILES } from "../scripts/synthetic/qwen3_tokenizer.ts";
+import { SDK } from "../src/mcp/sdk.ts";
 import { ROOT, ZIG_VERSION } from "../scripts/tools.ts";
 
 const read = (path: string): string => Deno.readTextFileSync(`${ROOT}${path}`);
@@ -69,6 +70,7 @@ Deno.test("the lock file is frozen, and knows what deno.json imports with its ha
     read("ffi/released_library.ts").includes(`"${CONFIG.imports["@denosaurs/plug"]}"`),
     "the plug of released_library.ts is another one",
   );
+  assertEquals(SDK, CONFIG.imports["@modelcontextprotocol/client"]);
 });
 
 const PINNED = [["zig.txt", `ziglang==${ZIG_VERSION}`], ["clang_format.txt", `clang-format==${CLANG_FORMAT_VERSION}`]];

@@ -16,6 +16,7 @@ import { type LogEntry, Server } from "../server/server.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions } from "./loading.ts";
+import { describeTools, MCP_FLAGS, openMcp } from "./mcp.ts";
 import {
   checkDrafter,
   DEVICE_FLAG,
@@ -98,6 +99,7 @@ const FLAGS = {
     many: true,
     meant: ["cors-origin", "allowed-origins"],
   },
+  ...MCP_FLAGS,
   ...DEVICE_FLAG,
   "json": { help: "log each request as a JSON object on one line of stderr" },
 } as const satisfies Flags;
@@ -118,6 +120,7 @@ export const SERVE = {
     "--model Qwen/Qwen3-0.6B-MLX-4bit --model models/Qwen3-8B-4bit --unload-after 300",
     "--model Qwen/Qwen3-8B-MLX-4bit --speculate ngrams",
     "--host 0.0.0.0 --api-key secret",
+    "--mcp mcp.json --mcp-allow files.read_file",
   ],
 } as const satisfies Program<Flags>;
 
@@ -139,6 +142,12 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   if (draft === undefined) speculation(undefined); // says now what does not fit
   const engine = engineOptions(values);
   const { "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;
+  const isOpen = apiKey === undefined && !/^(127\.|localhost$|::1$)/.test(host);
+  if (values.mcp !== undefined && isOpen) {
+    throw new UsageError("--mcp at an address that other machines reach needs --api-key: tools act on this machine");
+  }
+  const warn = (message: string): void => json ? logJson({ event: "warning", message }) : note(`warning: ${message}\n`);
+  await using mcp = await openMcp(values, { warn });
   await useDevice(device, { json, quiet: json });
   const stopped = onSignals();
   let deviceName = "";
@@ -149,6 +158,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
     models: [...models.keys()],
     apiKey,
     cors: values.cors ?? [],
+    mcp,
     unloadAfterMs: unloadAfter === undefined ? undefined : 1000 * unloadAfter,
     memoryBytes: withDevice(device, deviceMemory).available,
     open: async (id, room) => {
@@ -173,7 +183,12 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   const names = [...models.keys()];
   if (json) logJson({ event: "ready", url: server.url, models: names, device: deviceName });
   else note(`vkmx serves ${names.join(", ")} on ${deviceName} at ${server.url}\n`);
-  if (apiKey === undefined && !/^(127\.|localhost$|::1$)/.test(host)) {
+  if (mcp !== undefined) {
+    const tools = mcp.tools.tools.map(({ server, tool }) => `${server}.${tool}`);
+    if (json) logJson({ event: "mcp", tools });
+    else note(`its page offers ${describeTools(mcp.tools)}\n`);
+  }
+  if (isOpen) {
     const warning = "every machine that reaches this address may ask: --api-key sets a key";
     if (json) logJson({ event: "warning", message: warning });
     else note(`${warning}\n`);

@@ -122,8 +122,13 @@ export function quoted(value: unknown): string {
   } catch {
     text = typeof value === "object" ? "an object that JSON has no form for" : kindOf(value);
   }
-  const escaped = text.replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const escaped = withoutMarks(text);
   return escaped.length <= MAX_QUOTED ? escaped : `${escaped.slice(0, MAX_QUOTED - 1)}…`;
+}
+
+/** A text of JSON in which characters that a terminal might obey are escaped. */
+export function withoutMarks(json: string): string {
+  return json.replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** Whether an object is a list or what braces make. */

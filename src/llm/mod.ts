@@ -32,10 +32,14 @@ export type { GenerationResponse } from "./sampling/response.ts";
 export type { Prompt } from "./generation/prompt.ts";
 export { complete, type Completion, generate } from "./generation/complete.ts";
 export {
+  describeTools,
+  type FunctionDescription,
   runTools,
   type RunToolsOptions,
   type Tool,
   tool,
+  toolRounds,
+  type ToolRoundsOptions,
   type ToolRun,
   type ToolsCompletion,
 } from "./generation/run_tools.ts";

@@ -17,6 +17,8 @@ export interface AnswerCall {
   readonly name: string;
   /** Arguments as a JSON text. */
   readonly arguments: string;
+  /** The call as it was parsed. */
+  readonly parsed: lm.ParsedToolCall;
 }
 
 /** Tokens of a prompt and of its answer. */
@@ -74,10 +76,11 @@ export async function* answerParts(
     const { response, token, end } = part;
     if (response.text !== "" || response.toolCalls.length > 0) thinking = false;
     if (thinking && (thoughts > 0 || response.reasoning !== "")) thoughts = response.generationTokens;
-    const made = response.toolCalls.slice(0, maxCalls - calls).map(({ function: { name, arguments: given } }) => ({
+    const made = response.toolCalls.slice(0, maxCalls - calls).map((parsed): AnswerCall => ({
       id: newId("call_"),
-      name,
-      arguments: exactJson(given),
+      name: parsed.function.name,
+      arguments: exactJson(parsed.function.arguments),
+      parsed,
     }));
     calls += made.length;
     yield {

@@ -7,10 +7,23 @@
 import { BodyError, type HttpReply, type HttpRequest } from "../../ffi/http/server.ts";
 import type { lm } from "../../mod.ts";
 import { ApiError } from "./errors.ts";
+import type { Consent } from "../mcp/consent.ts";
+import type { McpTools } from "../mcp/tools.ts";
 import type { Kind } from "./fields.ts";
+import type { Questions } from "./mcp/questions.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Models } from "./models.ts";
 import type { ResponseStore } from "./openai/response_store.ts";
+
+/** MCP servers whose tools the page offers. */
+export interface ServedMcp {
+  /** The tools that the servers offer now. */
+  readonly tools: Pick<McpTools, "tools" | "servers" | "failures">;
+  /** Tools that are called without a question. */
+  readonly consent: Consent;
+  /** Most answers to one message. */
+  readonly maxRounds: number;
+}
 
 /** A request with what answers it. */
 export interface Context {
@@ -20,6 +33,8 @@ export interface Context {
   readonly models: Models;
   readonly metrics: Metrics;
   readonly responses: ResponseStore;
+  readonly mcp: ServedMcp | undefined;
+  readonly questions: Questions;
   /** The version of the package. */
   readonly version: string;
   /** Tells what the model of a name is; undefined if its files are not there yet. */

@@ -8,6 +8,7 @@ import type { HttpReply } from "../../ffi/http/server.ts";
 import { countTokens, messages } from "./anthropic/messages.ts";
 import type { Context } from "./context.ts";
 import type { ErrorForm } from "./errors.ts";
+import { consent, listMcp, mcpChat } from "./mcp/chat.ts";
 import { chat, generate } from "./ollama/answers.ts";
 import { embed, embedOne } from "./ollama/embed.ts";
 import { listRunning, listTags, pull, show, version } from "./ollama/models.ts";
@@ -56,6 +57,9 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", path: "/api/show", errors: "ollama", answer: show },
   { method: "POST", path: "/api/pull", errors: "ollama", answer: pull },
   { method: "GET", path: "/api/version", errors: "ollama", answer: version },
+  { method: "GET", path: "/mcp", answer: listMcp },
+  { method: "POST", path: "/mcp/chat", answer: mcpChat },
+  { method: "POST", path: "/mcp/consent", answer: consent },
   { method: "POST", path: "/tokenize", answer: tokenize },
   { method: "POST", path: "/detokenize", answer: detokenize },
   { method: "POST", path: "/apply-template", answer: applyTemplate },

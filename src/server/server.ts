@@ -13,8 +13,9 @@ import {
 } from "../../ffi/http/server.ts";
 import type { lm } from "../../mod.ts";
 import { checkKey, corsHeaders } from "./access.ts";
-import { type Context, jsonReply, readJson } from "./context.ts";
+import { type Context, jsonReply, readJson, type ServedMcp } from "./context.ts";
 import { ApiError, toApiError } from "./errors.ts";
+import { Questions } from "./mcp/questions.ts";
 import { Metrics } from "./metrics.ts";
 import { Models, type Room } from "./models.ts";
 import { ResponseStore } from "./openai/response_store.ts";
@@ -52,6 +53,8 @@ export interface ServerOptions {
   readonly apiKey?: string | undefined;
   /** Origins of web pages that may ask; "*" for all. */
   readonly cors?: readonly string[];
+  /** MCP servers whose tools the page offers. Default none. */
+  readonly mcp?: ServedMcp | undefined;
   readonly limits?: HttpLimits;
   /** Called after each request. */
   readonly onRequest?: (entry: LogEntry) => void;
@@ -67,6 +70,7 @@ export class Server {
   readonly #options: ServerOptions;
   readonly #metrics = new Metrics();
   readonly #responses = new ResponseStore();
+  readonly #questions = new Questions();
   readonly #models: Models;
   #http: HttpServer | undefined;
 
@@ -102,6 +106,7 @@ export class Server {
 
   /** Takes no more connections, answers the requests that are there, and frees the models. */
   async drain(): Promise<void> {
+    this.#questions.close();
     await this.#http!.close();
     await this.#models[Symbol.asyncDispose]();
   }
@@ -145,6 +150,8 @@ export class Server {
       models: this.#models,
       metrics: this.#metrics,
       responses: this.#responses,
+      mcp: this.#options.mcp,
+      questions: this.#questions,
       version: this.#options.version,
       describe: this.#options.describe ?? (() => Promise.resolve(undefined)),
       report: (error) => {

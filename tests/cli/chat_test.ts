@@ -225,7 +225,10 @@ Deno.test("a conversation is kept whole, and a file that is none is refused", ()
     [{ ...good, options: { temp: "hot\x1b" } }, 'has temp "hot\\u001b", expected a number'],
     [{ ...good, options: { stop: "x" } }, 'has stop "x", expected a list of texts'],
     [{ ...good, messages: {} }, "has the messages {}, expected a list"],
-    [{ ...good, messages: [{ role: "system", content: "x" }] }, "has a messages[0] that is of no user or assistant"],
+    [
+      { ...good, messages: [{ role: "system", content: "x" }] },
+      "has a messages[0] that is of no user, assistant or tool",
+    ],
     [{ ...good, messages: [{ role: "user" }] }, "has a messages[0] without a text"],
   ];
   for (const [value, message] of cases) {

@@ -3,7 +3,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { BrowserPage, findChromium } from "../support/browser/chromium.ts";
 import { ChatServer, type ChatServerOptions } from "../support/browser/chat_server.ts";
+import type * as mx from "../../mod.ts";
+import { Consent } from "../../src/mcp/consent.ts";
+import { McpTools } from "../../src/mcp/tools.ts";
 import { needing } from "../support/needs.ts";
+import { mcpProgram } from "../support/processes/mcp_server.ts";
+import { ScriptedEngine } from "../support/server/scripted_engine.ts";
+import { TestServer } from "../support/server/served.ts";
 
 const CHARACTERS = (text: string) => [...text].map((content) => ({ content }));
 
@@ -331,3 +337,101 @@ await pageTest("the policy lets the page's own script run and nothing else", {
   assertEquals(await page.evaluate("window.ran"), undefined);
   assertEquals(await page.evaluate("fetch('https://example.org').then(() => 'sent', () => 'refused')"), "refused");
 });
+
+/** A page of a real server, whose model asks for a tool and then says what came of it. */
+async function toolPageTest(
+  name: string,
+  body: (page: BrowserPage, engine: ScriptedEngine) => Promise<void>,
+): Promise<void> {
+  Deno.test({
+    ...await needing(name, "chromium"),
+    sanitizeOps: false, // the SDK of the tools' server leaves timers that keep no program
+    sanitizeResources: false,
+    fn: async () => {
+      await using tools = await McpTools.open([{ name: "s", ...mcpProgram(), env: {} }]);
+      const engine = new ScriptedEngine(({ prompt }) => {
+        const last = (prompt as readonly mx.lm.ChatMessage[]).at(-1)!;
+        if (last.role === "tool") return [{ text: `It said ${last.content}.` }];
+        return [{ text: "Let me see." }, {
+          toolCalls: [{ function: { name: "s__echo", arguments: { text: "<b>hi" } } }],
+        }];
+      });
+      await using server = await TestServer.start({
+        engines: { scripted: () => engine },
+        mcp: { tools, consent: new Consent([]), maxRounds: 4 },
+      });
+      await using page = await BrowserPage.open((await findChromium())!);
+      await page.show(1200, 800, "light");
+      await page.go(server.url);
+      await page.until("document.getElementById('tools-field').hidden === false");
+      await body(page, engine);
+    },
+  });
+}
+
+const press = (page: BrowserPage, label: string): Promise<unknown> =>
+  page.evaluate(
+    `[...document.querySelectorAll(".ask button")].find((b) => b.innerText === ${JSON.stringify(label)}).click()`,
+  );
+
+await toolPageTest(
+  "a call is asked about, made, shown in a line and sent again with the next message",
+  async (page, engine) => {
+    await page.type("Do it");
+    await page.press("Enter");
+    await page.until("document.querySelector('.ask')");
+    assertEquals(await textOf(page, ".call pre"), '{"text":"<b>hi"}');
+    await press(page, "Allow");
+    await page.until("document.querySelector('.stats')");
+    assertEquals(await textOf(page, ".call summary"), 's.echo {"text":"<b>hi"} 5 bytes');
+    assertEquals(await textOf(page, ".assistant > .body"), "It said <b>hi.");
+    await page.type("Again");
+    await page.press("Enter");
+    await page.until("document.querySelector('.ask')");
+    await press(page, "Refuse");
+    await page.until("document.querySelectorAll('.stats').length === 2");
+    const roles = (engine.requests[2].prompt as readonly mx.lm.ChatMessage[]).slice(0, 5).map(({ role, content }) =>
+      `${role} ${content}`
+    );
+    assertEquals(roles, [
+      "user Do it",
+      "assistant Let me see.",
+      "tool <b>hi",
+      "assistant It said <b>hi.",
+      "user Again",
+    ]);
+    assertEquals(
+      await textOf(page, "article:last-of-type > .body"),
+      'It said {"error":"the user did not allow this call"}.',
+    );
+    await page.type("Always");
+    await page.press("Enter");
+    await page.until("document.querySelector('.ask')");
+    await press(page, "Always allow this tool");
+    await page.until("document.querySelectorAll('.stats').length === 3");
+    await ask(page, "Once more"); // without a question
+    assertEquals(await textOf(page, "article:last-of-type > .body"), "It said <b>hi.");
+    assertEquals(engine.requests.length, 8);
+  },
+);
+
+await toolPageTest(
+  "Escape ends an answer that waits for consent, and no tools are offered where they are off",
+  async (page, engine) => {
+    await page.type("Do it");
+    await page.press("Enter");
+    await page.until("document.querySelector('.ask')");
+    await page.press("Escape");
+    await page.until("document.querySelector('.stats')?.innerText === 'Stopped'");
+    assertEquals(await textOf(page, ".call summary"), 's.echo {"text":"<b>hi"} was stopped');
+    await page.evaluate("document.getElementById('settings').click()");
+    await page.evaluate(`{
+    const form = document.querySelector("#settings-dialog form");
+    form.elements.tools.value = "off";
+    form.querySelector("[value=save]").click();
+  }`);
+    await page.evaluate("document.getElementById('input').focus()");
+    await ask(page, "Again");
+    assertEquals(engine.requests.map(({ tools = [] }) => tools.length > 0), [true, false]);
+  },
+);

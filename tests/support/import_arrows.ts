@@ -8,6 +8,7 @@
 export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/cli": [
     "src/server",
+    "src/mcp",
     "mod.ts",
     "src/notebook",
     "src/backend",
@@ -18,8 +19,9 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
     "ffi/file.ts",
   ],
-  "src/server": ["src/server/page", "mod.ts", "src/graph", "ffi/http"],
+  "src/server": ["src/server/page", "src/mcp", "mod.ts", "src/graph", "ffi/http"],
   "src/server/page": [],
+  "src/mcp": ["mod.ts", "src/graph", "ffi", "ffi/file.ts"],
   "mod.ts": ["src/lm.ts", "src/nn", "src/plot", "src/notebook", "src/array"],
   "src/lm.ts": ["src/llm", "src/llm/host.ts", "src/notebook"],
   "src/nn": ["src/array", "src/array/quantized", "src/array/fast", "src/array/tensor", "src/graph"],

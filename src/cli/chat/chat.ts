@@ -5,6 +5,8 @@
  */
 
 import * as mx from "../../../mod.ts";
+import type { McpTool } from "../../mcp/tools.ts";
+import { describeCall, describeRun, type McpHost } from "../mcp.ts";
 import { tellEnd } from "../model_flags.ts";
 import { Progress, TOKENS } from "../progress.ts";
 import { note, printJson } from "../output.ts";
@@ -21,6 +23,8 @@ export interface ChatOptions {
   /** Bits of keys and values of each model's cache. */
   readonly kvBits?: 8;
   readonly system: string | undefined;
+  /** Servers whose tools the model may call. */
+  readonly mcp?: McpHost | undefined;
   /** Settings for a model, from what its makers suggest. */
   readonly settingsFor: (wishes: mx.lm.GenerationConfig) => ChatSettings;
   /** Whether answers are printed as JSON, one object a line. */
@@ -36,6 +40,12 @@ interface Totals {
   cached: number;
   generated: number;
 }
+
+/** An answer: the last response of its stream, with the parts of all. */
+type Answer = mx.lm.GenerationResponse & Pick<mx.lm.Completion, "finishReason">;
+
+/** An answer that was stopped before its first token. */
+class NoAnswer extends Error {}
 
 /** Part of the context that is kept free for an answer, if a limit of tokens does not ask for less. */
 const ANSWER_SHARE = 1 / 8;
@@ -122,13 +132,47 @@ export class Chat {
     this.#dropped = 0;
   }
 
-  /** Answers messages and keeps both. */
+  /** Answers messages and keeps both, with the calls of tools between them. */
   async #exchange(messages: readonly mx.lm.ChatMessage[], otherwise: string): Promise<void> {
-    const dropped = this.#fit(messages);
-    const answer = await this.#answer(this.#promptOf(messages.slice(dropped)), otherwise);
-    if (answer === undefined) return;
+    const { mcp } = this.#options;
+    const tools = mcp?.tools.tools ?? [];
+    const offered = mx.lm.describeTools(tools);
+    const dropped = this.#fit(messages, offered);
+    const prompt = this.#promptOf(messages.slice(dropped));
+    const toolOf = (name: string): McpTool | undefined => tools.find((tool) => tool.name === name);
+    let last: Answer | undefined;
+    const answer = async (conversation: readonly mx.lm.ChatMessage[]): Promise<Answer> =>
+      last = await this.#answer(conversation, offered);
+    let ended: Pick<mx.lm.ToolsCompletion, "messages" | "runs">;
+    try {
+      ended = await mx.lm.toolRounds(answer, prompt, tools, {
+        maxRounds: mcp?.maxRounds,
+        signal: this.input.signal,
+        allow: ({ name, arguments: given }) => this.#allows(toolOf(name)!, given),
+        onCall: (run) => note(`${describeRun(run, toolOf(run.name))}\n`),
+      });
+    } catch (error) {
+      if (!(error instanceof NoAnswer)) throw error;
+      note(`[stopped before the answer began: ${otherwise}]\n`);
+      return;
+    }
+    this.#note(last!, ended.runs);
     this.#dropped = dropped;
-    this.#messages = [...messages, answer];
+    const made = ended.messages.slice(prompt.length);
+    // Calls at the limit of rounds were not made: no result would follow them.
+    const { tool_calls: _, ...answered } = made.at(-1)!;
+    this.#messages = [...messages, ...made.slice(0, -1), answered];
+  }
+
+  /** Whether the user allows a call. Where no person can answer, only what --mcp-allow names is allowed. */
+  async #allows(tool: McpTool, given: Readonly<Record<string, unknown>>): Promise<boolean> {
+    const { consent } = this.#options.mcp!;
+    if (consent.allows(tool)) return true;
+    const question = `${describeCall(tool, given)}\ny allows it, a allows this tool from now on, n refuses: `;
+    const key = await this.input.choose(question, "yan");
+    if (key === undefined) note(`[${describeCall(tool, {})} was not allowed: --mcp-allow names what may be called]\n`);
+    if (key === "a") consent.add(tool);
+    return key === "y" || key === "a";
   }
 
   /** The messages as the template gets them. */
@@ -140,12 +184,12 @@ export class Chat {
    * How many of the oldest messages are left out of the prompt. The number grows when the context has no room for them and an answer.
    * Then the context gets half empty, so that the next messages find their prompt in the cache.
    */
-  #fit(messages: readonly mx.lm.ChatMessage[]): number {
+  #fit(messages: readonly mx.lm.ChatMessage[], tools: readonly unknown[]): number {
     const { tokenizer } = this.loaded;
     const { enableThinking, maxTokens = Infinity } = this.settings;
     const dropped = Math.min(this.#dropped, messages.length - 1);
     const length = (from: number): number =>
-      tokenizer.encodeChat(this.#promptOf(messages.slice(from)), { enableThinking }).length;
+      tokenizer.encodeChat(this.#promptOf(messages.slice(from)), { enableThinking, tools }).length;
     if (length(dropped) + Math.min(maxTokens, this.contextSize * ANSWER_SHARE) <= this.contextSize) return dropped;
     const starts = messages.flatMap(({ role }, i) => role === "user" && i > dropped ? [i] : []);
     const start = starts.find((from) => length(from) <= this.contextSize / 2) ?? starts.at(-1) ?? dropped;
@@ -157,15 +201,18 @@ export class Chat {
     return start;
   }
 
-  async #answer(prompt: readonly mx.lm.ChatMessage[], otherwise: string): Promise<mx.lm.ChatMessage | undefined> {
+  /** Shows one answer as it comes. Throws {@link NoAnswer} if it is stopped before the first token. */
+  async #answer(prompt: readonly mx.lm.ChatMessage[], tools: readonly unknown[]): Promise<Answer> {
     const { model, tokenizer, cache } = this.loaded;
     const { signal } = this.input;
     const view = this.#options.json ? undefined : new AnswerView(this.hideThoughts);
-    let [content, reasoning] = ["", ""];
+    const toolCalls: mx.lm.ParsedToolCall[] = [];
+    let [text, reasoning] = ["", ""];
     const reading = new Progress("Reading", { unit: TOKENS, delay: PROMPT_MS });
     let last: mx.lm.GenerationResponse | undefined;
     const responses = mx.lm.streamGenerate(model, tokenizer, prompt, {
       ...this.settings,
+      ...(tools.length > 0 && { tools }),
       cache,
       cachePrompt: true,
       signal,
@@ -173,8 +220,9 @@ export class Chat {
     });
     try {
       for await (last of responses) {
-        content += last.text;
+        text += last.text;
         reasoning += last.reasoning;
+        toolCalls.push(...last.toolCalls);
         view?.show(last);
       }
     } catch (error) {
@@ -182,29 +230,29 @@ export class Chat {
     } finally {
       reading.clear();
     }
-    if (last === undefined) { // stopped before the first token
-      note(`[stopped before the answer began: ${otherwise}]\n`);
-      return undefined;
-    }
-    view?.end();
-    const answer = { role: "assistant", content, ...(reasoning !== "" && { reasoning_content: reasoning }) } as const;
-    this.#note(last, answer);
-    return answer;
+    if (last === undefined) throw new NoAnswer("the answer was stopped");
+    view?.end(toolCalls.length > 0);
+    this.#count(last);
+    return { ...last, text, reasoning, toolCalls, finishReason: last.finishReason! };
   }
 
-  /** Counts an answer and tells its figures, and why it ended if the model had not ended it. */
-  #note(last: mx.lm.GenerationResponse, { content, reasoning_content: reasoning }: mx.lm.ChatMessage): void {
-    const { promptTokens, cachedTokens, generationTokens, generationTps, finishReason } = last;
-    const read = promptTokens - cachedTokens;
+  #count(last: mx.lm.GenerationResponse): void {
     this.last = last;
     this.totals.answers++;
-    this.totals.read += read;
-    this.totals.cached += cachedTokens;
-    this.totals.generated += generationTokens;
+    this.totals.read += last.promptTokens - last.cachedTokens;
+    this.totals.cached += last.cachedTokens;
+    this.totals.generated += last.generationTokens;
+  }
+
+  /** Tells the figures of the last answer to a message, and why it ended if the model had not ended it. */
+  #note(last: Answer, calls: readonly mx.lm.ToolRun[]): void {
+    const { text, reasoning, promptTokens, cachedTokens, generationTokens, generationTps, finishReason } = last;
+    const read = promptTokens - cachedTokens;
     if (this.#options.json) {
       printJson({
-        text: content,
-        reasoning: reasoning ?? null,
+        text,
+        reasoning: reasoning === "" ? null : reasoning,
+        ...(this.#options.mcp && { calls }),
         prompt_tokens: promptTokens,
         cached_tokens: cachedTokens,
         generation_tokens: generationTokens,
@@ -216,6 +264,9 @@ export class Chat {
     if (finishReason === "length" && generationTokens < (this.settings.maxTokens ?? Infinity)) {
       note(`[the context of ${this.contextSize} tokens is full: the next message makes room, /clear begins anew]\n`);
     } else tellEnd(last, this.settings);
+    if (last.toolCalls.length > 0 && finishReason === "stop") {
+      note(`[ended after ${this.#options.mcp!.maxRounds} answers with calls: --mcp-rounds sets the limit]\n`);
+    }
     if (this.stats) {
       const { offset } = this.loaded.cache;
       const context = `${offset} of ${this.contextSize} (${Math.round(100 * offset / this.contextSize)} %)`;

@@ -7,6 +7,7 @@
 import type { lm } from "../../../mod.ts";
 import { FileError, readFile, writeWhole } from "../../../ffi/file.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { exactJson } from "../../graph/exact_json.ts";
 
 /** How answers are made: names of `GenerateOptions`. */
 export type ChatSettings = Pick<
@@ -63,7 +64,7 @@ const OPTIONS: Readonly<Record<keyof ChatSettings, FieldKind>> = {
   enableThinking: SWITCH,
 };
 /** Roles in a file's messages; the system message stands by itself. */
-const ROLES: readonly unknown[] = ["user", "assistant"];
+const ROLES: readonly unknown[] = ["user", "assistant", "tool"];
 
 /** Writes a conversation, whole or not at all. Throws an Error that names the file. */
 export function save(path: string, saved: Saved): void {
@@ -71,7 +72,7 @@ export function save(path: string, saved: Saved): void {
   const { model, system = null, messages } = saved;
   const value = { format: FORMAT, version: VERSION, model, system, options: Object.fromEntries(options), messages };
   try {
-    writeWhole(path, [new TextEncoder().encode(`${JSON.stringify(value, undefined, 2)}\n`)]);
+    writeWhole(path, [new TextEncoder().encode(`${exactJson(value, 2)}\n`)]);
   } catch (cause) {
     throw new Error(`${shownPath(path)} cannot be written: ${(cause as Error).message}`, { cause });
   }
@@ -104,20 +105,31 @@ export function load(path: string): Saved {
   if (!Array.isArray(messages)) return fail(`has the messages ${quoted(messages)}, expected a list`);
   const read = messages.map((message: unknown, i): lm.ChatMessage => {
     if (!isRecord(message) || !ROLES.includes(message.role)) {
-      return fail(`has a messages[${i}] that is of no user or assistant`);
+      return fail(`has a messages[${i}] that is of no user, assistant or tool`);
     }
-    const { role, content, reasoning_content: reasoning } = message;
+    const { role, content, reasoning_content: reasoning, tool_calls: calls, name, tool_call_id: id } = message;
     if (typeof content !== "string") return fail(`has a messages[${i}] without a text`);
     if (reasoning !== undefined && typeof reasoning !== "string") {
       return fail(`has thoughts in messages[${i}] that are no text`);
     }
+    if (calls !== undefined && !(Array.isArray(calls) && calls.every(isCall))) {
+      return fail(`has calls in messages[${i}] without an id, a name and arguments`);
+    }
     return {
-      role: role as "user" | "assistant",
+      role: role as "user" | "assistant" | "tool",
       content,
+      ...(typeof name === "string" && { name }),
+      ...(typeof id === "string" && { tool_call_id: id }),
       ...(reasoning !== undefined && { reasoning_content: reasoning }),
+      ...(calls !== undefined && { tool_calls: calls as readonly lm.ToolCall[] }),
     };
   });
   return { model, system: system ?? undefined, options: options as ChatSettings, messages: read };
+}
+
+function isCall(call: unknown): boolean {
+  if (!isRecord(call) || typeof call.id !== "string" || !isRecord(call.function)) return false;
+  return typeof call.function.name === "string" && isRecord(call.function.arguments);
 }
 
 function isOption(name: string): name is keyof ChatSettings {

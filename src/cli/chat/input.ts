@@ -12,6 +12,11 @@ export interface Input extends Disposable {
   readonly interactive: boolean;
   /** The next line, which may be a text of several; undefined at the end. Throws an AbortError if Ctrl-C asks for the end. */
   read(): Promise<string | undefined>;
+  /**
+   * The key of `keys` that is pressed after a question, during work; keys from before do not count. Undefined where no person can
+   * answer. Throws the signal's reason if Ctrl-C stops the work.
+   */
+  choose(question: string, keys: string): Promise<string | undefined>;
   /** The work that Ctrl-C stops: loading at first, then the work on the line that was read last. */
   readonly signal: AbortSignal;
 }
@@ -20,6 +25,9 @@ export interface Input extends Disposable {
 export function interrupted(): DOMException {
   return new DOMException("Interrupted", "AbortError");
 }
+
+/** Ends the program by its exit, so that what waits for that, such as the end of child processes, is done. */
+const ENDED = (): never => Deno.exit(143);
 
 /** Lines of a pipe, or of a terminal that knows no escape sequences. Those of a """ block come as one. */
 export class PipedInput implements Input {
@@ -36,10 +44,15 @@ export class PipedInput implements Input {
     this.#isOpen = isOpen;
     this.#prompt = prompt;
     Deno.addSignalListener("SIGINT", this.#onSignal);
+    if (Deno.build.os !== "windows") Deno.addSignalListener("SIGTERM", ENDED);
   }
 
   get signal(): AbortSignal {
     return this.#work.signal;
+  }
+
+  choose(): Promise<undefined> {
+    return Promise.resolve(undefined); // what comes through the pipe are messages
   }
 
   async read(): Promise<string | undefined> {
@@ -63,5 +76,6 @@ export class PipedInput implements Input {
 
   [Symbol.dispose](): void {
     Deno.removeSignalListener("SIGINT", this.#onSignal);
+    if (Deno.build.os !== "windows") Deno.removeSignalListener("SIGTERM", ENDED);
   }
 }

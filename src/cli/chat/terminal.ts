@@ -43,6 +43,12 @@ interface Reading {
   readonly reject: (reason: unknown) => void;
 }
 
+/** A question that waits for a key. */
+interface Choosing {
+  readonly keys: string;
+  readonly resolve: (key: string | undefined) => void;
+}
+
 /** See above. There is one at a time. */
 export class Terminal implements Input {
   readonly interactive = true;
@@ -58,6 +64,7 @@ export class Terminal implements Input {
   /** Keys that wait for a line to be read. */
   #waiting: Key[] = [];
   #reading: Reading | undefined;
+  #choosing: Choosing | undefined;
   #work = new AbortController();
   #ended = false;
   #raw = false;
@@ -93,6 +100,28 @@ export class Terminal implements Input {
     });
   }
 
+  async choose(question: string, keys: string): Promise<string | undefined> {
+    const { signal } = this;
+    signal.throwIfAborted();
+    if (this.#ended) return undefined;
+    note(question);
+    const { promise, resolve, reject } = Promise.withResolvers<string | undefined>();
+    const stop = (): void => reject(signal.reason);
+    signal.addEventListener("abort", stop);
+    this.#choosing = { keys, resolve };
+    try {
+      const key = await promise;
+      note(`${key ?? ""}\n`);
+      return key;
+    } catch (error) {
+      note("\n");
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", stop);
+      this.#choosing = undefined;
+    }
+  }
+
   async #pump(): Promise<void> {
     try {
       for (let part = await this.#keys.read(); !part.done; part = await this.#keys.read()) {
@@ -102,6 +131,7 @@ export class Terminal implements Input {
       }
     } catch { /* the terminal is gone */ }
     this.#ended = true;
+    this.#choosing?.resolve(undefined);
     if (this.#reading !== undefined) this.#finish(undefined);
   }
 
@@ -111,9 +141,17 @@ export class Terminal implements Input {
       const action = this.#reading?.editor.press(key);
       if (this.#reading !== undefined) this.#act(action);
       else if ("name" in key && key.name === "ctrl-c") this.#stop();
+      else if (this.#choosing !== undefined) this.#choose(key, this.#choosing);
       else this.#waiting.push(key);
     }
     this.#draw();
+  }
+
+  /** Takes a key that answers a question; others are ignored, as are pastes. */
+  #choose(key: Key, { keys, resolve }: Choosing): void {
+    if (!("text" in key) || key.pasted) return;
+    const found = Array.from(key.text.toLowerCase()).find((char) => keys.includes(char));
+    if (found !== undefined) resolve(found);
   }
 
   /** Ctrl-C during work: the work ends, and text that was typed ahead is dropped. */

@@ -23,6 +23,8 @@ export class AnswerView {
   /** The text that was shown last. */
   #shown: "none" | "reasoning" | "text" = "none";
 
+  #printed = false;
+
   /** `hide` leaves thoughts out. */
   constructor(hide: boolean) {
     this.#hide = hide;
@@ -43,13 +45,16 @@ export class AnswerView {
     }
   }
 
-  /** Ends the answer and its line. */
-  end(): void {
-    print(`${this.#thoughts.end()}${this.#text.end()}\n`);
+  /** Ends the answer and its line, which an answer that is only calls does not have. */
+  end(calls = false): void {
+    const rest = `${this.#thoughts.end()}${this.#text.end()}`;
+    if (!calls || this.#printed || rest !== "") print(`${rest}\n`);
   }
 
   #print(text: string): void {
-    if (text !== "") print(text);
+    if (text === "") return;
+    this.#printed = true;
+    print(text);
   }
 
   /** A view of one part of the answer. */

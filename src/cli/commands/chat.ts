@@ -18,6 +18,7 @@ import { describeModel, EMBEDDED, freeModel, loadModel } from "../chat/session.t
 import { isTerminal, Terminal } from "../chat/terminal.ts";
 import { useDevice } from "../device.ts";
 import type { Flags } from "../flags.ts";
+import { describeTools, MCP_FLAGS, openMcp } from "../mcp.ts";
 import { ADAPTER_FLAG, generateOptions, kvBitsOf, MODEL_FLAGS } from "../model_flags.ts";
 import { note } from "../output.ts";
 import { type Command, command } from "../program.ts";
@@ -26,6 +27,7 @@ const FLAGS = {
   ...MODEL_FLAGS,
   ...ADAPTER_FLAG,
   "system": { ...MODEL_FLAGS.system, help: "system message" },
+  ...MCP_FLAGS,
   "no-think": { help: "switch thinking off" },
   "quiet": { help: "no banner, and no figures after answers" },
   "json": { help: "print each answer as a JSON object on one line" },
@@ -39,13 +41,18 @@ const PROGRAM = {
   name: "vkmx chat",
   about: ABOUT,
   flags: FLAGS,
-  examples: ["--model Qwen/Qwen3-0.6B-MLX-4bit", '--system "Answer in one sentence."'],
+  examples: [
+    "--model Qwen/Qwen3-0.6B-MLX-4bit",
+    '--system "Answer in one sentence."',
+    "--model Qwen/Qwen3-0.6B-MLX-4bit --mcp mcp.json",
+  ],
 };
 
 const chat: Command = command(PROGRAM, async (values) => {
   const { device, quiet = false, json = false } = values;
   using input = openInput();
   const bits = kvBitsOf(values);
+  await using mcp = await openMcp(values, { warn: (line) => note(`warning: ${line}\n`), signal: input.signal });
   await useDevice(device, { quiet });
   const adapterPath = values["adapter-path"];
   const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath, ...bits });
@@ -54,11 +61,15 @@ const chat: Command = command(PROGRAM, async (values) => {
     adapterPath,
     ...bits,
     system: values.system,
+    mcp,
     settingsFor: (wishes) => generateOptions(values, wishes),
     json,
     stats: !quiet,
   });
-  if (input.interactive && !quiet) note(`${describeModel(loaded)}\n/help for commands\n`);
+  if (input.interactive && !quiet) {
+    const tools = mcp ? `${describeTools(mcp.tools)}\n` : "";
+    note(`${describeModel(loaded)}\n${tools}/help for commands\n`);
+  }
   try {
     for (let line = await input.read(); line !== undefined; line = await input.read()) {
       if (await take(conversation, line) === "exit") break;

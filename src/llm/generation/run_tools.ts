@@ -31,6 +31,14 @@ export interface Tool<Arguments = never> {
   readonly run: (given: Arguments, call: { readonly signal?: AbortSignal }) => unknown;
 }
 
+/** A function as chat templates and the OpenAI API describe it. */
+export interface FunctionDescription {
+  /** The only kind. */
+  readonly type: "function";
+  /** What the model reads. */
+  readonly function: { readonly name: string; readonly description?: string; readonly parameters: JsonSchema };
+}
+
 /** A call that was made, and what came of it. */
 export interface ToolRun {
   /** The function. */
@@ -65,8 +73,10 @@ export interface ToolsCompletion extends Completion {
 
 const MAX_ROUNDS = 8;
 
-/** Options of the rounds alone. */
-type RoundOptions = { readonly [K in "maxRounds" | "allow" | "onCall" | "signal"]: RunToolsOptions[K] | undefined };
+/** Options of {@link toolRounds}: those of {@link RunToolsOptions} that are not about an answer. */
+export type ToolRoundsOptions = {
+  readonly [K in "maxRounds" | "allow" | "onCall" | "signal"]?: RunToolsOptions[K] | undefined;
+};
 
 /**
  * A function for {@link runTools} whose arguments have the types of its schema.
@@ -113,10 +123,7 @@ export async function runTools(
 ): Promise<ToolsCompletion> {
   const { maxRounds, toolChoice = "auto", allow, onCall, ...generation } = options;
   using own = generation.cache ? undefined : model.makeCache();
-  const offered = tools.map(({ name, description, parameters = { type: "object", properties: {} } }) => ({
-    type: "function",
-    function: { name, ...(description !== undefined && { description }), parameters },
-  }));
+  const offered = describeTools(tools);
   const common = {
     ...generation,
     cache: generation.cache ?? own!,
@@ -131,12 +138,28 @@ export async function runTools(
   return await toolRounds(answer, messages, tools, { maxRounds, allow, onCall, signal: generation.signal });
 }
 
-/** The rounds of {@link runTools}, whatever gives the answers. */
+/** Functions as chat templates and the OpenAI API describe them. */
+export function describeTools(tools: readonly Tool[]): readonly FunctionDescription[] {
+  return tools.map(({ name, description, parameters = { type: "object", properties: {} } }) => ({
+    type: "function",
+    function: { name, ...(description !== undefined && { description }), parameters },
+  }));
+}
+
+/**
+ * The rounds of {@link runTools}, whatever gives the answers: an engine, or a stream that is shown as it comes. `answer` gets the
+ * conversation so far and the number of the round, from 1. Throws what it throws, and the signal's reason between calls.
+ *
+ * @example
+ * ```ts ignore
+ * const { text } = await mx.lm.toolRounds((conversation) => mx.lm.complete(model, tokenizer, conversation, { tools: offered }), messages, tools);
+ * ```
+ */
 export async function toolRounds<A extends Pick<Completion, "text" | "reasoning" | "toolCalls" | "finishReason">>(
   answer: (conversation: readonly ChatMessage[], round: number) => Promise<A>,
   messages: readonly ChatMessage[],
   tools: readonly Tool[],
-  { maxRounds = MAX_ROUNDS, allow, onCall, signal }: RoundOptions,
+  { maxRounds = MAX_ROUNDS, allow, onCall, signal }: ToolRoundsOptions = {},
 ): Promise<A & Pick<ToolsCompletion, "messages" | "runs">> {
   checkNumber("maxRounds", maxRounds, Number.isSafeInteger(maxRounds) && maxRounds >= 1, "a positive integer");
   const byName = new Map(tools.map((one) => [one.name, one]));
@@ -177,7 +200,10 @@ async function runCall(
   if (!found) return refused(`there is no function ${quoted(name)}, only ${[...tools.keys()].join(", ")}`);
   const wrong = misfit(found.parameters, given, "arguments");
   if (wrong !== undefined) return refused(wrong);
-  if (allow && !await allow(call)) return refused("the user did not allow this call");
+  if (allow && !await allow(call)) {
+    signal?.throwIfAborted(); // a question that was stopped is no refusal to go on with
+    return refused("the user did not allow this call");
+  }
   try {
     const result = await found.run(given as never, { ...(signal && { signal }) });
     return { ...call, result: typeof result === "string" ? result : exactJson(result), ok: true };

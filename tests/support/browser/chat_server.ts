@@ -57,6 +57,7 @@ export class ChatServer implements AsyncDisposable {
       const data = ["tiny-qwen3", "qwen3-0.6b"].map((id) => ({ id, object: "model" }));
       return Response.json({ object: "list", data });
     }
+    if (pathname === "/mcp") return Response.json({ servers: [] });
     const body = await request.json();
     this.bodies.push(body);
     return new Response(this.#stream(body.messages.at(-1).content), {
