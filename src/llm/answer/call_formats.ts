@@ -4,6 +4,7 @@
  * @module
  */
 
+import { closeOutside, JSON_QUOTES, markedQuotes, PYTHON_QUOTES, type Quotes } from "./block_end.ts";
 import { parseGemmaCalls } from "./gemma.ts";
 import { jsonEnd } from "./json_end.ts";
 import { parseJson, parsePythonCalls } from "./literal.ts";
@@ -58,18 +59,36 @@ const NAME = { kind: "NAME" } as const;
 const ARGUMENTS = { kind: "ARGUMENTS" } as const;
 const ID = { kind: "ID" } as const;
 
-/** Reads up to a mark that ends the block. */
+/** Reads up to a mark that ends the block. One within a text of an argument, which `quotes` tells, does not end it. */
 function readUntil(
   open: string,
   close: string,
   parse: (block: string, tools: readonly unknown[]) => readonly ParsedToolCall[] | undefined,
+  quotes?: Quotes,
 ): CallFormat["read"] {
   return (text, last, tools) => {
     const at = text.indexOf(close, open.length);
     if (at < 0) return last ? { length: text.length, calls: undefined } : undefined;
-    return { length: at + close.length, calls: parse(text.slice(open.length, at), tools) };
+    const blockTo = (end: number): CallBlock => ({
+      length: end + close.length,
+      calls: parse(text.slice(open.length, end), tools),
+    });
+    const block = blockTo(at);
+    if (
+      block.calls !== undefined || quotes === undefined ||
+      !OBJECT.test(text.slice(open.length)) && quotes === JSON_QUOTES
+    ) {
+      return block;
+    }
+    const end = closeOutside(text, open.length, close, quotes);
+    if (end === "more" && !last) return undefined;
+    const whole = typeof end === "number" && end > at ? blockTo(end) : block;
+    return whole.calls === undefined ? block : whole;
   };
 }
+
+/** The beginning of a block that is JSON. */
+const OBJECT = /^\s*[{[]/;
 
 /** A call as a list; undefined if there is none. */
 function listed(call: ParsedToolCall | undefined): readonly ParsedToolCall[] | undefined {
@@ -210,7 +229,7 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
     matches: (template) => template.includes("<|tool_call>") && template.includes("<tool_call|>"),
     opens: ["<|tool_call>"],
     opensFirst: [],
-    read: readUntil("<|tool_call>", "<tool_call|>", (block) => parseGemmaCalls(block, '<|"|>')),
+    read: readUntil("<|tool_call>", "<tool_call|>", (block) => parseGemmaCalls(block, '<|"|>'), markedQuotes('<|"|>')),
     syntax: { before: [], call: ["<|tool_call>call:", NAME, ARGUMENTS, "<tool_call|>"], between: [], after: [] },
   },
   /** `<start_function_call>call:f{a:<escape>text<escape>}<end_function_call>` of FunctionGemma. */
@@ -218,7 +237,12 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
     matches: (template) => template.includes("<start_function_call>"),
     opens: ["<start_function_call>"],
     opensFirst: [],
-    read: readUntil("<start_function_call>", "<end_function_call>", (block) => parseGemmaCalls(block, "<escape>")),
+    read: readUntil(
+      "<start_function_call>",
+      "<end_function_call>",
+      (block) => parseGemmaCalls(block, "<escape>"),
+      markedQuotes("<escape>"),
+    ),
     syntax: {
       before: [],
       call: ["<start_function_call>call:", NAME, ARGUMENTS, "<end_function_call>"],
@@ -235,6 +259,7 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
       "<|tool_call_start|>",
       "<|tool_call_end|>",
       (block) => parsePython(block) ?? parseObjects(block, true),
+      PYTHON_QUOTES,
     ),
     syntax: {
       before: ["<|tool_call_start|>["],
@@ -280,6 +305,7 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
       "<tool_call>",
       "</tool_call>",
       (block, tools) => listed(parseArgumentPairs(block, tools) ?? parseToolCall(block, tools)),
+      JSON_QUOTES,
     ),
     syntax: HERMES_SYNTAX,
   },
@@ -288,7 +314,12 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
     matches: (template) => template.includes("<function_calls>"),
     opens: ["<function_calls>"],
     opensFirst: [],
-    read: readUntil("<function_calls>", "</function_calls>", (block) => parseLines(block) ?? parseObjects(block, true)),
+    read: readUntil(
+      "<function_calls>",
+      "</function_calls>",
+      (block) => parseLines(block) ?? parseObjects(block, true),
+      PYTHON_QUOTES,
+    ),
     syntax: {
       before: ["<function_calls>["],
       call: ['{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}"],
@@ -314,7 +345,7 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
     matches: (template) => template.includes("<tool_call>"),
     opens: ["<tool_call>"],
     opensFirst: [],
-    read: readUntil("<tool_call>", "</tool_call>", (block, tools) => listed(parseToolCall(block, tools))),
+    read: readUntil("<tool_call>", "</tool_call>", (block, tools) => listed(parseToolCall(block, tools)), JSON_QUOTES),
     syntax: HERMES_SYNTAX,
   },
   /** `{"name": "f", "parameters": {…}}` of Llama 3. */
@@ -336,7 +367,7 @@ export const CALL_FORMATS: Readonly<Record<CallFormatName, CallFormat>> = {
     matches: (template) => template.includes("tool_code"),
     opens: ["```tool_code"],
     opensFirst: [],
-    read: readUntil("```tool_code", "```", (block) => parsePython(block) ?? parseObjects(block, true)),
+    read: readUntil("```tool_code", "```", (block) => parsePython(block) ?? parseObjects(block, true), PYTHON_QUOTES),
     syntax: {
       before: [],
       call: ['```tool_code\n{"name": "', NAME, '", "arguments": ', ARGUMENTS, "}\n```"],
