@@ -9,6 +9,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
+import { lookBy } from "../turn.ts";
+import { Loopback } from "./loopback.ts";
 
 /** Limits of time in milliseconds, after which a connection is closed. */
 export interface HttpLimits {
@@ -126,6 +128,8 @@ export async function serveHttp(
     socket.end(`HTTP/1.1 ${BROKEN[error.code ?? ""] ?? "400 Bad Request"}\r\nConnection: close\r\n\r\n`);
   });
   await listen(server, hostname, port);
+  const loopback = await Loopback.open();
+  const looks = loopback && lookBy(() => loopback.look());
   const { address, family, port: found } = server.address() as AddressInfo;
   const host = family === "IPv6" ? `[${address}]` : address;
   return {
@@ -136,6 +140,8 @@ export async function serveHttp(
       while (open.size > 0) await Promise.all(open);
       server.closeAllConnections(); // those that became idle since then
       await closed;
+      looks?.[Symbol.dispose]();
+      loopback?.[Symbol.dispose]();
     },
   };
 }

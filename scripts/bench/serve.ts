@@ -8,14 +8,15 @@
  * Rows: "decode" has prompts of equal length that start together, and for one `streamGenerate` beside it. "prefix" reads a
  * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out, all at once. "ttft" has the same ones arrive at
  * half of the rate that "load" sustains, as a Poisson process. It tells the times to the first token. "long" has 64 requests of 8,192 tokens in
- * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`. "speculation" has drafts of which some share is right
- * beside none.
+ * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`. "health" asks a server for its health while it reads a
+ * prompt of 4,050 tokens. "speculation" has drafts of which some share is right beside none.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
  */
 
 import { setTimeout } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { checkOneOf, type Flags, UsageError, type Values } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
@@ -25,13 +26,14 @@ import { promptOf } from "../../src/cli/bench/tokens.ts";
 import * as mx from "../../mod.ts";
 import { draws, percentile, poissonArrivals } from "./arrivals.ts";
 import { modelFolder } from "./compare.ts";
+import { measureHealth } from "./serve_health.ts";
 import { measureDrafts } from "./serve_speculation.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
   "shape": { value: "NAME", help: "shape of the model, or tiny for the embedded one (qwen3-0.6b)" },
   "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
-  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http, speculation (all)" },
+  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http, health, speculation (all)" },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
@@ -267,6 +269,13 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
   model[Symbol.dispose]();
 }
 
+async function health({ model }: Loaded, _: mx.lm.Engine, options: Options): Promise<void> {
+  const { device = mx.defaultDevice(), shape = "qwen3-0.6b" } = options;
+  const source = await sourceOf(shape);
+  await using server = await startServer(source instanceof URL ? fileURLToPath(source) : source, device);
+  await measureHealth(server.url, ownPrompt(model, HEALTH_TOKENS, seeds++));
+}
+
 async function speculation({ model }: Loaded, engine: mx.lm.Engine, options: Options): Promise<void> {
   const { positions = 128, tokens = 128, repeats = 3, sequences = "1,8,16" } = options;
   const counts = readCounts("sequences", sequences, 1);
@@ -274,7 +283,10 @@ async function speculation({ model }: Loaded, engine: mx.lm.Engine, options: Opt
   await measureDrafts(model, engine, { prompts, counts, tokens, repeats });
 }
 
-const MEASURES = { decode, prefix, load, ttft, long, stream, http, speculation };
+/** Tokens of the prompt of "health". */
+const HEALTH_TOKENS = 4050;
+
+const MEASURES = { decode, prefix, load, ttft, long, stream, http, health, speculation };
 
 /** Where a model of a shape is. */
 function sourceOf(shape: string): Promise<string | URL> {

@@ -14,6 +14,7 @@
 
 import { environment } from "../../ffi/environment.ts";
 import { closedError, RuntimeError } from "../../ffi/error.ts";
+import { yieldToEventLoop } from "../../ffi/turn.ts";
 import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import {
   type Backend,
@@ -31,11 +32,6 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
-/**
- * Milliseconds of work between two turns that wait for a timer. An event loop that never rests seldom looks for signals, such as
- * that of Ctrl-C, and for input from files and sockets. A rest takes about 2 ms.
- */
-const REST_MS = 120;
 /**
  * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
  * at once follows what the last work took.
@@ -429,7 +425,6 @@ class WasmBackend implements Backend {
   /** Works, a slice at a turn of the event loop, while any caller waits. */
   async #drive(): Promise<void> {
     this.#driven = true;
-    let rested = performance.now();
     while (this.#waiters.length > 0) {
       try {
         const last = this.#waiters.reduce((most, { ticket }) => Math.max(most, ticket), 0);
@@ -437,11 +432,7 @@ class WasmBackend implements Backend {
       } catch (error) {
         for (const { reject } of this.#waiters.splice(0)) reject(error);
       }
-      if (performance.now() - rested < REST_MS) await new Promise<void>((resolve) => setImmediate(resolve));
-      else {
-        await new Promise<void>((resolve) => setTimeout(resolve, 0));
-        rested = performance.now();
-      }
+      await yieldToEventLoop();
       const done = this.#done;
       const over = this.#waiters.filter(({ ticket }) => ticket <= done);
       this.#waiters = this.#waiters.filter(({ ticket }) => ticket > done);

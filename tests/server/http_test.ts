@@ -3,6 +3,7 @@
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { yieldToEventLoop } from "../../ffi/turn.ts";
 import { lm } from "../../mod.ts";
 import { Server } from "../../src/server/server.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
@@ -300,4 +301,24 @@ Deno.test("500 clients at once each get their own answer, whole", async () => {
     return events.map(({ data }) => data.choices?.[0].delta.content ?? "").join("");
   }));
   assertEquals(answers, texts);
+});
+
+Deno.test("long work in slices keeps no client waiting: its turns look at sockets", async () => {
+  await using server = await TestServer.start({ engines: { none: () => new ScriptedEngine(() => []) } });
+  const program = `const times = [];
+    for (let i = 0; i < 21; i++) {
+      const asked = performance.now();
+      await (await fetch("${server.url}/health")).text();
+      times.push(performance.now() - asked);
+    }
+    console.log(times.sort((a, b) => a - b)[10]);`;
+  const client = new Deno.Command(Deno.execPath(), { args: ["eval", "--no-config", program] }).output();
+  let isDone = false;
+  void client.then(() => isDone = true);
+  while (!isDone) {
+    for (const end = performance.now() + 8; performance.now() < end;);
+    await yieldToEventLoop();
+  }
+  const median = Number(new TextDecoder().decode((await client).stdout));
+  assert(median > 0 && median < 60, `the median is ${median} ms`); // turns with timers alone take 105 and more
 });

@@ -416,7 +416,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/tuning/choose.ts": ["src/schedule/tuning", "src/schedule/plan", "src/backend"],
   "src/schedule/tuning": ["src/backend"],
   "src/schedule/plan": ["src/schedule/tuning", "src/backend", "src/graph"],
-  "src/backend": ["src/graph", "ffi", "ffi/notebook.ts", "ffi/environment.ts"],
+  "src/backend": ["src/graph", "ffi", "ffi/notebook.ts", "ffi/turn.ts", "ffi/environment.ts"],
   "src/graph": [],
   "ffi/output_folder.ts": ["ffi", "ffi/store.ts", "ffi/file.ts"],
   "ffi/published_folder.ts": ["ffi", "ffi/environment.ts", "ffi/file.ts"],
@@ -425,7 +425,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi/notebook.ts": ["ffi/turn.ts"],
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/environment.ts": [],
-  "ffi/http": [],
+  "ffi/http": ["ffi/turn.ts"],
   "ffi/file.ts": [],
   "ffi/turn.ts": [],
 };
