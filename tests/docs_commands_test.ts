@@ -31,6 +31,7 @@ const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
   ["curl ", "its client: server/clients_test.ts"],
   ["apt-get install openmpi", "what deno task setup installs"],
   ["mpirun ", "distributed/: programs of several processes"],
+  ["vkmx launch ", "distributed/launch_test.ts and train_test.ts: several processes"],
   ["jupyter lab", "a server: notebook/notebook_test.ts runs cells without one"],
 ];
 

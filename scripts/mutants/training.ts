@@ -5,7 +5,7 @@ import type { Mutant } from "./mutant.ts";
 export const TRAINING = [
   {
     name: "accumulated gradients are added, not averaged",
-    file: "src/llm/tuner/trainer.ts",
+    file: "src/llm/tuner/steps.ts",
     find: "count === 1 ? sum",
     replace: "count >= 1 ? sum",
     tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],

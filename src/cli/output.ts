@@ -12,6 +12,14 @@ const UTF8 = new TextEncoder();
 /** Whether {@link status} has a line on the screen. */
 let shown = false;
 
+/** Whether another process prints. */
+let muted = false;
+
+/** Leaves results and notes to another process. Errors are printed as before. */
+export function mute(): void {
+  muted = true;
+}
+
 /** Text of stdin, piece by piece as it arrives. */
 async function* inputText(): AsyncGenerator<string, void, void> {
   try {
@@ -57,6 +65,7 @@ export async function* inputLines(): AsyncGenerator<string, void, void> {
 
 /** Writes to stdout. Throws Deno.errors.BrokenPipe if its reader is gone. */
 export function print(text: string): void {
+  if (muted) return;
   status("");
   try {
     writeAll(Deno.stdout, text);
@@ -73,6 +82,13 @@ export function printJson(value: unknown): void {
 
 /** Writes to stderr; a closed stderr is ignored. */
 export function note(text: string): void {
+  if (muted) return;
+  status("");
+  writeError(text);
+}
+
+/** Writes an error to stderr, also after {@link mute}. */
+export function printError(text: string): void {
   status("");
   writeError(text);
 }
@@ -84,6 +100,7 @@ export function canRedraw(): boolean {
 
 /** Shows a line on stderr in place of the one before, where that {@link canRedraw}; what is written next takes it off, as "" does. */
 export function status(line: string): void {
+  if (muted) return;
   if (line !== "" && canRedraw()) {
     writeError(`\r${line}\x1b[K`);
     shown = true;

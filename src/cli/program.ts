@@ -10,7 +10,7 @@ import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { quoted } from "../graph/error.ts";
 import { type Flag, type Flags, readCommandLine, UsageError, type Values } from "./flags.ts";
-import { note, print, status } from "./output.ts";
+import { print, printError, status } from "./output.ts";
 
 /** A program as its help text describes it. */
 export interface Program<F extends Flags> {
@@ -98,8 +98,8 @@ export async function orExit(work: () => Promise<number>): Promise<void> {
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
-    note(`error: ${forUsers(error instanceof RuntimeError ? error.detail : message)}\n`);
-    if (environment("VKMX_DEBUG") === "1") note(`${stack}\n`);
+    printError(`error: ${forUsers(error instanceof RuntimeError ? error.detail : message)}\n`);
+    if (environment("VKMX_DEBUG") === "1") printError(`${stack}\n`);
     const usage = error instanceof UsageError || (error instanceof RuntimeError && error.code === "device");
     Deno.exit(usage ? 2 : 1);
   }

@@ -41,6 +41,16 @@ const FAULTS: readonly {
     says: /recv\(\): after 2 s rank 1 has not sent what rank 0 waits for/,
   },
   {
+    name: "a training with other parameters on a process is refused",
+    ranks: 2,
+    code: `mx.random.seed(mx.distributed.init().rank());
+      const set = [{ tokens: [1, 2, 3], offset: 0 }, { tokens: [3, 2, 1], offset: 0 }];
+      const args = { batchSize: 2, iters: 1, adapterFile: null };
+      await mx.lm.tuner.train(new mx.nn.Embedding(4, 4), new mx.optimizers.SGD(0.1), set, { args });`,
+    says:
+      /train\(\) expected processes with the same sum of trained values: found [\d.]+ on rank 0 and [\d.]+ on rank 1/,
+  },
+  {
     name: "an error of one process ends all",
     ranks: 2,
     code: `const group = mx.distributed.init();

@@ -10,7 +10,7 @@ import * as mx from "../../../mod.ts";
 import { useDevice } from "../device.ts";
 import { UsageError } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { note, print, printJson } from "../output.ts";
+import { mute, note, print, printJson } from "../output.ts";
 import { type Command, command } from "../program.ts";
 import { Progress } from "../progress.ts";
 import { STEPS } from "../../notebook/figures.ts";
@@ -27,7 +27,7 @@ const train: Command = command(
     about:
       `Fine-tunes a model on a folder of examples. Lines of train.jsonl have "prompt" and "completion", "messages", or "text".
 Adapters, a checkpoint to go on from and a plot of the losses go to --adapter-path; vkmx generate takes it too.
-Ctrl-C ends it after a step and saves.`,
+Ctrl-C ends it after a step and saves. After vkmx launch -n N -- the processes share each batch.`,
     flags: TRAIN_FLAGS,
     examples: [
       "--data examples/data --iters 100 --learning-rate 1e-3",
@@ -41,6 +41,12 @@ Ctrl-C ends it after a step and saves.`,
     const settings = readSettings(values);
     const { folder, args, adapter } = settings;
     await useDevice(values.device, { json });
+    const group = mx.distributed.init();
+    const isFirst = group.rank() === 0;
+    if (!isFirst) mute();
+    if (args.batchSize % group.size() !== 0) {
+      throw new UsageError(`--batch-size must be a multiple of the ${group.size()} processes: found ${args.batchSize}`);
+    }
     const signal = onInterrupt();
     const start = performance.now();
     const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, {
@@ -63,7 +69,7 @@ Ctrl-C ends it after a step and saves.`,
     const exact = resume !== undefined && tuner.isCheckpoint(resume);
     if (resume !== undefined && !exact) tuner.loadAdapterWeights(model, resume, config.fineTuneType);
     tellTrained(model, config);
-    makeFolder(folder);
+    if (isFirst) makeFolder(folder);
 
     const noteConfig = () => tuner.saveAdapterConfig(folder, config, notesOf(values, settings));
     const report = new TrainingReport(args.iters, noteConfig);
@@ -74,7 +80,7 @@ Ctrl-C ends it after a step and saves.`,
       ...(exact && { resume }),
       signal,
     }).finally(() => report.clear());
-    plotLosses(folder, trained);
+    if (isFirst) plotLosses(folder, trained);
     if (trained.skipped > 0) note(`[${trained.skipped} steps had no token to train on: raise --max-seq-length]\n`);
     const aborted = signal.aborted;
     if (aborted) note(`[ended by Ctrl-C: --resume ${join(folder, "checkpoint.safetensors")} goes on]\n`);

@@ -32,8 +32,23 @@ export class Batches {
   #order: Uint32Array = new Uint32Array(0);
   #at = 0;
 
-  /** Orders come from `random`. Throws a ValueError if the set does not fill a batch. */
-  constructor(dataset: Dataset, batchSize: number, maxSeqLength: number, random: NumpyRandom) {
+  /**
+   * Orders come from `random`. With a group, process r of n has rows r, r + n, r + 2n, … of each batch. Throws a ValueError if the set does not
+   * fill a batch, or if a batch cannot be divided so.
+   */
+  constructor(
+    dataset: Dataset,
+    batchSize: number,
+    maxSeqLength: number,
+    random: NumpyRandom,
+    group?: mx.distributed.Group,
+  ) {
+    const [rank, processes] = [group?.rank() ?? 0, group?.size() ?? 1];
+    if (batchSize % processes !== 0) {
+      throw new mx.ValueError(
+        `The batch size must be a multiple of the ${processes} processes, which share each batch: found ${batchSize}`,
+      );
+    }
     if (dataset.length < batchSize) {
       throw new mx.ValueError(
         `The data set must have at least batchSize=${batchSize} examples: it has ${dataset.length}`,
@@ -46,7 +61,7 @@ export class Batches {
     this.#random = random;
     this.#groups = Array.from(
       { length: Math.floor(sorted.length / batchSize) },
-      (_, i) => sorted.slice(i * batchSize, (i + 1) * batchSize),
+      (_, i) => sorted.slice(i * batchSize, (i + 1) * batchSize).filter((_, row) => row % processes === rank),
     );
   }
 
@@ -97,6 +112,8 @@ export interface IterateBatchesOptions {
   readonly loop?: boolean;
   /** Seed of the order; default 0. */
   readonly seed?: number;
+  /** The processes that share each batch: each has its rows of it. Default this process alone. */
+  readonly group?: mx.distributed.Group;
 }
 
 /**
@@ -115,8 +132,8 @@ export interface IterateBatchesOptions {
 export function* iterateBatches(
   dataset: Dataset,
   batchSize: number,
-  { maxSeqLength = 2048, loop = false, seed = 0 }: IterateBatchesOptions = {},
+  { maxSeqLength = 2048, loop = false, seed = 0, group }: IterateBatchesOptions = {},
 ): Generator<Batch> {
-  const batches = new Batches(dataset, batchSize, maxSeqLength, new NumpyRandom(seed));
+  const batches = new Batches(dataset, batchSize, maxSeqLength, new NumpyRandom(seed), group);
   for (let i = 0; loop || i < batches.count; i++) yield batches.next();
 }

@@ -6,10 +6,9 @@
 
 import { basename, dirname, join } from "node:path";
 import * as mx from "../../array/mod.ts";
-import type { Tensor } from "../../array/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { interruptible } from "../host.ts";
-import * as nn from "../../nn/mod.ts";
+import type * as nn from "../../nn/mod.ts";
 import { Batches } from "./batches.ts";
 import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 import type { Dataset } from "./datasets.ts";
@@ -18,6 +17,8 @@ import { checkpointLayers } from "./layers.ts";
 import { cellLossChart } from "./loss_plot.ts";
 import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 import { NumpyRandom } from "./numpy_random.ts";
+import { checkEqualStart, endsAnywhere, gatherWaiting, totalOf } from "./processes.ts";
+import { compileGradients, compileUpdate } from "./steps.ts";
 import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
 /** The report of the training loss. */
@@ -64,7 +65,7 @@ export interface TrainingCallback {
 
 /** How {@link train} trains; names and defaults are mlx-lm's. */
 export interface TrainingArgs {
-  /** Examples of a batch; 4. */
+  /** Examples of a batch, in a group of all processes together; 4. */
   readonly batchSize?: number;
   /** Iterations in all, those of a checkpoint included; 100. */
   readonly iters?: number;
@@ -100,8 +101,10 @@ export interface TrainOptions {
   readonly callback?: TrainingCallback;
   /** A checkpoint to go on from, exactly as if the training had not ended there. */
   readonly resume?: string;
-  /** Ends the training after an iteration; the trained parameters are saved. */
+  /** Ends the training after an iteration; the trained parameters are saved. In a group one process's signal ends all. */
   readonly signal?: AbortSignal;
+  /** The processes that train together. Default all processes. */
+  readonly group?: mx.distributed.Group;
 }
 
 const TRAIN_OPTIONS = {
@@ -111,6 +114,7 @@ const TRAIN_OPTIONS = {
   callback: true,
   resume: true,
   signal: true,
+  group: true,
 } as const satisfies Record<keyof TrainOptions, true>;
 
 /** Arguments with what holds if nothing is given. */
@@ -174,8 +178,10 @@ export interface EvaluateOptions {
   readonly random?: NumpyRandom;
   /** Called after each batch. */
   readonly onProgress?: (done: number, total: number) => void;
-  /** Ends it with an error. */
+  /** Ends it with an error. In a group one process's signal ends all. */
   readonly signal?: AbortSignal;
+  /** The processes, each of which measures its part of the batches. Default all processes. */
+  readonly group?: mx.distributed.Group;
 }
 
 /**
@@ -216,12 +222,13 @@ async function measure(
   options: EvaluateOptions,
 ): Promise<{ readonly sum: number; readonly count: number }> {
   const { numBatches = -1, maxSeqLength = DEFAULT_ARGS.maxSeqLength, loss = defaultLoss, signal } = options;
-  const batches = new Batches(dataset, batchSize, maxSeqLength, options.random ?? new NumpyRandom(0));
+  const { random = new NumpyRandom(0), group = mx.distributed.init() } = options;
+  const batches = new Batches(dataset, batchSize, maxSeqLength, random, group);
   const total = numBatches < 0 ? batches.count : Math.min(numBatches, batches.count);
   model.eval();
   let sum = 0, count = 0;
   for (let i = 0; i < total; i++) {
-    signal?.throwIfAborted();
+    if (endsAnywhere(group, signal)) throw signal?.reason ?? new DOMException("Another process ended", "AbortError");
     const [value, tokens] = loss(model, ...batches.next());
     mx.eval(value, tokens);
     const n = Number(tokens.item());
@@ -230,7 +237,7 @@ async function measure(
     options.onProgress?.(i + 1, total);
     await yieldToEventLoop();
   }
-  return { sum, count };
+  return totalOf(group, sum, count);
 }
 
 /** File for the trained parameters after so many iterations, beside the newest ones. */
@@ -249,7 +256,10 @@ export function checkpointOf(file: string): string {
  * "checkpoint.safetensors" beside it. A process that is killed meanwhile leaves the earlier files whole. A batch without counted
  * tokens changes nothing.
  *
- * Throws a ValueError if arguments or sets are invalid, and an {@link LlmError} if `resume` is of another training. If a loss, a
+ * In a group each process takes its rows of every batch, and all take the mean of the gradients by tokens. So the losses are those of one process,
+ * but for rounding. Process 0 writes the files, and any number of processes resumes from its checkpoint.
+ *
+ * Throws a ValueError if arguments or sets are invalid or differ between processes, and an {@link LlmError} if `resume` is of another training. If a loss, a
  * parameter or the optimizer's state is NaN or infinite, it throws one with code "training" before anything is saved. The parameters
  * are then those before the iteration with such a loss.
  *
@@ -281,12 +291,12 @@ async function runTraining(
   options: TrainOptions,
 ): Promise<Trained> {
   checkOptions("train", options, TRAIN_OPTIONS);
-  const { valDataset = [], loss = defaultLoss, resume, signal } = options;
+  const { valDataset = [], loss = defaultLoss, resume, signal, group = mx.distributed.init() } = options;
   const callback: TrainingCallback = options.callback ?? cellLossChart() ?? {};
   const args = checkArguments(options.args ?? {});
   const { batchSize, iters, maxSeqLength, gradAccumulationSteps, seed, adapterFile } = args;
   const random = new NumpyRandom(seed);
-  const batches = new Batches(trainDataset, batchSize, maxSeqLength, random);
+  const batches = new Batches(trainDataset, batchSize, maxSeqLength, random, group);
   const history: History = { train: [], valid: [] };
   const settings = {
     batchSize: `${batchSize}`,
@@ -308,14 +318,17 @@ async function runTraining(
     const found = restoreCheckpoint(resume, { model, optimizer, batches, random, history, settings });
     ({ gradients, ...counts } = found);
   }
+  checkEqualStart(group, model, { iteration: counts.iteration, iters, datasets: [trainDataset, valDataset] });
 
   using _ = args.gradCheckpoint ? checkpointLayers(model) : undefined;
-  using gradientsOf = compileGradients(model, loss);
-  using update = compileUpdate(model, optimizer);
+  using gradientsOf = compileGradients(model, loss, group);
+  using update = compileUpdate(model, optimizer, group);
   const save = (iteration: number): void => {
     checkFiniteArrays(iteration, { ...model.trainableParameters() }, "parameter");
     checkFiniteArrays(iteration, { ...optimizer.state }, "state of the optimizer");
     if (adapterFile === null) return;
+    gradients = gatherWaiting(group, gradients);
+    if (group.rank() !== 0) return;
     const files = [adapterFile, ...(iteration % args.stepsPerSave === 0 ? [numbered(adapterFile, iteration)] : [])];
     const training = { model, optimizer, batches, random, gradients, history, settings };
     saveCheckpoint(checkpointOf(adapterFile), training, counts);
@@ -331,6 +344,7 @@ async function runTraining(
       loss,
       random,
       signal,
+      group,
     });
     if (count === 0) return;
     const valLoss = sum / count;
@@ -341,7 +355,7 @@ async function runTraining(
 
   let seconds = 0, timed = 0;
   const first = counts.iteration;
-  for (let i = first + 1; i <= iters && !signal?.aborted; i++) {
+  for (let i = first + 1; i <= iters && !endsAnywhere(group, signal); i++) {
     const batch = batches.next();
     if (i === 1 || i % args.stepsPerEval === 0 || i === iters) await validate(i - 1);
     const start = performance.now();
@@ -399,47 +413,4 @@ async function runTraining(
   save(counts.iteration);
   const { iteration, trainedTokens, skipped } = counts;
   return { ...history, iteration, trainedTokens, skipped };
-}
-
-/** The compiled forward and backward pass: the loss of a batch, its tokens, and its gradients added to those of the batches before. */
-function compileGradients(
-  model: TrainableModel,
-  loss: Loss,
-): mx.Compiled<
-  [batch: readonly [Tensor, Tensor], before: nn.ModuleTree | null],
-  [value: Tensor, tokens: Tensor, gradients: nn.ModuleTree]
-> {
-  const lossAndGradients = nn.valueAndGrad(model, (tokens: Tensor, lengths: Tensor) => loss(model, tokens, lengths));
-  const state = [model.state, mx.random.state];
-  return mx.compile(
-    (batch, before) => {
-      const [[value, tokens], found] = lossAndGradients(...batch);
-      const sum = before === null
-        ? found
-        : mx.utils.treeMap((a: Tensor, b: Tensor) => mx.add(a, b), found, [before]) as nn.ModuleTree;
-      return [value, tokens, sum];
-    },
-    state,
-    state,
-  );
-}
-
-/**
- * The compiled update of the parameters by the mean of gradients of `count` batches. It is apart from {@link compileGradients}
- * because the host first looks at the loss. A loss that is not finite, or of no token, must not change parameters.
- */
-function compileUpdate(
-  model: TrainableModel,
-  optimizer: mx.optimizers.Optimizer,
-): mx.Compiled<[sum: nn.ModuleTree, count: number], []> {
-  const state = [model.state, optimizer.state];
-  return mx.compile(
-    (sum, count) => {
-      const mean = count === 1 ? sum : mx.utils.treeMap((g: Tensor) => mx.divide(g, count), sum) as nn.ModuleTree;
-      optimizer.update(model, mean);
-      return [];
-    },
-    state,
-    state,
-  );
 }
