@@ -12,6 +12,16 @@ export type { NamedWeights } from "./weights.ts";
 export { checkpoint, valueAndGrad } from "./value_and_grad.ts";
 export { averageGradients, type AverageGradientsOptions, clipGradNormSharded } from "./distributed/gradients.ts";
 export {
+  type Segments,
+  type Sharding,
+  type ShardingPredicate,
+  shardInplace,
+  type ShardOptions,
+} from "./distributed/shard.ts";
+export { AllToShardedLinear, ShardedToAllLinear } from "./distributed/sharded_linear.ts";
+export { QuantizedAllToShardedLinear, QuantizedShardedToAllLinear } from "./distributed/sharded_quantized.ts";
+export { type ShardedLinear, shardLinear } from "./distributed/shard_linear.ts";
+export {
   type Activation,
   CELU,
   ELU,

@@ -24,7 +24,14 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/mcp": ["mod.ts", "src/graph", "ffi", "ffi/file.ts"],
   "mod.ts": ["src/lm.ts", "src/nn", "src/plot", "src/notebook", "src/array"],
   "src/lm.ts": ["src/llm", "src/llm/host.ts", "src/notebook"],
-  "src/nn": ["src/array", "src/array/quantized", "src/array/fast", "src/array/tensor", "src/graph"],
+  "src/nn": [
+    "src/array",
+    "src/array/quantized",
+    "src/array/fast",
+    "src/array/files",
+    "src/array/tensor",
+    "src/graph",
+  ],
   "src/plot": ["src/display", "src/array/ops", "src/array/tensor", "src/graph", "ffi/file.ts"],
   "src/llm": [
     "src/llm/load.ts",
