@@ -68,6 +68,8 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
   { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   { files: /^tests\/distributed\/large_exchanges_test/, cpu: "full" },
+  { files: /^tests\/distributed\/(train|shard|tensor_parallel)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 3 },
+  { files: /^tests\/distributed\/faults_test/, cpu: "gate", shareOnCpu: 2 },
   { files: /^tests\/distributed\//, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },

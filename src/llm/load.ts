@@ -79,6 +79,18 @@ const LOAD_OPTIONS = {
   verify: true,
 } as const satisfies Record<keyof LoadOptions, OptionKind>;
 
+/** Options of {@link shardedLoad}. Adapters and draft heads are of whole models. */
+export interface ShardedLoadOptions extends Omit<LoadOptions, "adapterPath" | "draftHead"> {
+  /** The processes that each have a part. Default all processes. */
+  readonly tensorGroup?: mx.distributed.Group;
+}
+
+const { adapterPath: _adapter, draftHead: _head, ...SHARED_OPTIONS } = LOAD_OPTIONS;
+const SHARDED_LOAD_OPTIONS = { ...SHARED_OPTIONS, tensorGroup: true } as const satisfies Record<
+  keyof ShardedLoadOptions,
+  OptionKind
+>;
+
 /** A loaded model directory. */
 export interface Loaded {
   /** The model; free it with `model[Symbol.dispose]()` or `using`. */
@@ -125,6 +137,28 @@ export async function load(model: string | URL, options: LoadOptions = {}): Prom
   return await interruptible(options, (heeding) => loadModel(model, withBars(heeding)));
 }
 
+/**
+ * Loads this process's part of a model directory: some heads and a part of the feed-forward features of every layer, as `model.shard` leaves it.
+ * All processes of the group call it. Rows of matrices are read alone; those whose columns are divided are read whole, one after another.
+ *
+ * Throws an {@link LlmError} as {@link load} does, and if processes cannot divide the model.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.shardedLoad(mx.lm.EMBEDDED_MODEL); // mpirun -n 2 deno run -A program.ts
+ * const text = await mx.lm.generate(model, tokenizer, "Once upon a time", { maxTokens: 5 }); // the same on all processes
+ * ```
+ */
+export async function shardedLoad(model: string | URL, options: ShardedLoadOptions = {}): Promise<Loaded> {
+  checkOptions("shardedLoad", options, SHARDED_LOAD_OPTIONS);
+  const { tensorGroup: group = mx.distributed.init(), ...others } = options;
+  const loaded = await interruptible(others, (heeding) => loadModel(model, withBars(heeding), group));
+  mx.eval(mx.distributed.allSum(mx.array(1), { group })); // all are ready: the first exchange does not wait for a slow reader
+  return loaded;
+}
+
 /** With the progress bars of a notebook, if the caller shows no progress. */
 function withBars(options: LoadOptions): LoadOptions {
   const bar = host().progress("Downloading");
@@ -136,7 +170,7 @@ function withBars(options: LoadOptions): LoadOptions {
   };
 }
 
-async function loadModel(model: string | URL, options: LoadOptions): Promise<Loaded> {
+async function loadModel(model: string | URL, options: LoadOptions, group?: mx.distributed.Group): Promise<Loaded> {
   const { dtype } = options;
   if (dtype && dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
@@ -153,7 +187,7 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
   });
   const opening = mx.openAhead(options.device);
   try {
-    return await loadFrom(path, options, opening);
+    return await loadFrom(path, options, opening, group);
   } finally {
     await opening;
   }
@@ -167,8 +201,13 @@ export function describeFolder(path: string, sums: Checksums | undefined): Archi
   throw new LlmError("config", `${file} does not exist: ${path} is not a model directory`);
 }
 
-/** Loads a checkpoint; the tokenizer is read while the device opens. */
-async function loadFrom(path: string, options: LoadOptions, opening: Promise<void>): Promise<Loaded> {
+/** Loads a checkpoint, or this process's part of it; the tokenizer is read while the device opens. */
+async function loadFrom(
+  path: string,
+  options: LoadOptions,
+  opening: Promise<void>,
+  group?: mx.distributed.Group,
+): Promise<Loaded> {
   const checkpoint = openCheckpoint(path, options.verify, options.draftHead);
   const { fields, file } = checkpoint.readConfig();
   const architecture = describeModel(fields, file);
@@ -190,6 +229,7 @@ async function loadFrom(path: string, options: LoadOptions, opening: Promise<voi
     if (options.draftHead) checkDraftHead(checkpoint.path, weights, architecture);
     const model = architecture.build(weights, options.draftHead);
     weights.finish();
+    if (group) model.shard(group);
     mx.withDevice(options.device, () => checkMemory(checkpoint.path, model, weights, options));
     const note = checkpoint.note(exact);
     if (note !== undefined) options.onNote?.(note);

@@ -14,7 +14,7 @@
  * @module
  */
 
-export { load, type Loaded, type LoadOptions } from "./load.ts";
+export { load, type Loaded, type LoadOptions, shardedLoad, type ShardedLoadOptions } from "./load.ts";
 export {
   convert,
   type Converted,

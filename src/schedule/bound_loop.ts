@@ -6,8 +6,8 @@
  */
 
 import { IndexError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
+import type { Node } from "../graph/node.ts";
+import { formatShape, isContiguous, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compiled_function.ts";
 import { Executable, type ParameterSource, takeStorages } from "./execute.ts";
@@ -15,8 +15,9 @@ import { checkStatus, statusOf } from "./decoder/megakernel.ts";
 import { lower } from "./lower.ts";
 import type { Better } from "./plan/context.ts";
 import { options } from "./plan/options.ts";
-import { backendOf, realize } from "./realize.ts";
+import { realize } from "./realize.ts";
 import { SharedMemory, type Storage } from "./plan/storage.ts";
+import { describeArray, misfitOf, type StateSpec, type StepGraph } from "./step_graph.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
@@ -49,84 +50,81 @@ export function writeStateNode(node: Node, bytes: Uint8Array, start: number = 0)
   storage.changed();
 }
 
-/** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */
-export class LoweredStep implements Disposable {
+/** A step that was lowered, to be bound to the arrays of a state. */
+export interface LoopStep extends Disposable {
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly StateSpec[]): boolean;
+  /** Bytes of its Plans. */
+  readonly planBytes: number;
+  /** The step over a state, as a whole or to be submitted in parts. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
+  bind(state: readonly Node[], inParts?: boolean): Loop;
+  /** Whether {@link LoopStep.prepare} has nothing to do. */
+  readonly ready: boolean;
+  /** Does ahead what takes time when it is first bound. */
+  prepare(): Promise<void>;
+  /** Whether tracing again gives a faster step, where lowering left that open; beside other work. */
+  probe(): Promise<Better>;
+}
+
+/** A step that was bound to a state. After each run the same nodes hold the new values. */
+export interface Loop extends Disposable {
+  /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link Loop.done}. */
+  run(times?: number): number;
+  /** Submits a step, and one of another loop of the device after it; returns a ticket of each. */
+  runBefore(next: Loop): readonly [number, number];
+  /** How many parts {@link Loop.runPart} takes. */
+  readonly parts: number;
+  /** Submits a part of a step; parts are taken in their order, and the state is void until the last one is done. */
+  runPart(part: number): number;
+  /**
+   * Resolves when the steps up to a ticket are done; the default is all that were submitted. The event loop stays alive meanwhile. `soon`
+   * is that of {@link Backend.waitAsync}. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
+   */
+  done(ticket?: number, soon?: boolean): Promise<void>;
+  /** Leaves out the rest of the submission with a ticket, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean;
+  /** Share of the submission with a ticket that is done, from 0 to 1; undefined if the device does not tell. */
+  progress(ticket: number): number | undefined;
+}
+
+/** A step over state nodes that was lowered as one Plan. It may be bound to any nodes of the shapes and dtypes that it was traced for. */
+export class LoweredStep implements LoopStep {
   readonly #backend: Backend;
   readonly #executable: Executable;
   readonly #scratch: SharedMemory;
-  readonly #state: readonly Pick<Node, "shape" | "dtype">[];
+  readonly #state: readonly StateSpec[];
   readonly #stacks: readonly boolean[];
   readonly #parts: readonly ParameterSource[];
   /** The owner of the trace and the loops over it. */
   #users = 1;
 
-  /**
-   * Traces `step`, which gets a parameter per state node, several for one that is in `stacks`: its parts along the first axis. It
-   * returns the new values of all parameters in the same order, with the same shapes and dtypes. Loops take their intermediates from
-   * `scratch`, if they may meet other Plans of the device.
-   */
-  constructor(
-    state: readonly Node[],
-    step: (state: readonly (readonly Node[])[]) => readonly Node[],
-    scratch: SharedMemory = new SharedMemory(),
-    stacks: readonly boolean[] = [],
-  ) {
-    this.#state = state.map(({ shape, dtype }) => ({ shape, dtype }));
+  /** Lowers a graph, which stays its owner's. Loops take their intermediates from `scratch`, if they may meet other Plans of the device. */
+  constructor({ backend, state, stacks, parts, parameters, outputs }: StepGraph, scratch: SharedMemory) {
+    this.#backend = backend;
+    this.#state = state;
     this.#stacks = stacks;
+    this.#parts = parts;
     this.#scratch = scratch;
-    const parts = this.#parts = state.flatMap(({ shape }, node) =>
-      Array.from({ length: stacks[node] ? shape[0] : 1 }, (_, part) => ({ node, part }))
-    );
-    const parameters = parts.map(({ node }, index) => {
-      const { shape, dtype } = state[node];
-      return makeNode("parameter", [], stacks[node] ? shape.slice(1) : shape, dtype, { index });
-    });
-    for (const node of parameters) node.retain();
-    const outputs = step(state.map((_, node) => parameters.filter((_, i) => parts[i].node === node)));
-    for (const node of outputs) node.retain();
-    try {
-      if (outputs.length !== parameters.length) {
-        throw new ValueError(
-          `a loop's state keeps its ${parameters.length} arrays: the step returned ${outputs.length}`,
-        );
-      }
-      outputs.forEach((node, i) => {
-        if (sameShape(node.shape, parameters[i].shape) && node.dtype === parameters[i].dtype) return;
-        throw new ValueError(
-          `a loop's state keeps shape and dtype: ${describe(parameters[i])} became ${describe(node)}`,
-        );
-      });
-      // The arrays that the step captures say where it runs; state that was not evaluated follows them.
-      this.#backend = backendOf([...outputs, ...state]);
-      const lowered = lower(outputs, this.#backend, { ...options, reusable: true, writeBack: parameters });
-      this.#executable = new Executable(this.#backend, lowered, true);
-    } finally {
-      for (const node of [...outputs, ...parameters]) node.release();
-    }
+    const lowered = lower(outputs, backend, { ...options, reusable: true, writeBack: parameters });
+    this.#executable = new Executable(backend, lowered, true);
   }
 
-  /** Whether it was traced for a state of these shapes and dtypes. */
-  fits(state: readonly Node[]): boolean {
-    return state.length === this.#state.length && this.#misfit(state) < 0;
+  /** See {@link LoopStep.fits}. */
+  fits(state: readonly StateSpec[]): boolean {
+    return state.length === this.#state.length && misfitOf(this.#state, state) < 0;
   }
 
-  /** Bytes of its Plan. */
+  /** See {@link LoopStep.planBytes}. */
   get planBytes(): number {
     return this.#executable.lowered.words?.byteLength ?? 0;
   }
 
-  /** The first node of another shape or dtype than it was traced for; -1 if there is none. */
-  #misfit(state: readonly Node[]): number {
-    return this.#state.findIndex(({ shape, dtype }, i) =>
-      state[i].dtype !== dtype || !sameShape(state[i].shape, shape)
-    );
-  }
-
-  /** The step over a state, as a whole or to be submitted in parts. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
+  /** See {@link LoopStep.bind}. */
   bind(state: readonly Node[], inParts: boolean = false): BoundLoop {
-    const misfit = this.#misfit(state);
+    const misfit = misfitOf(this.#state, state);
     if (misfit >= 0) {
-      const [expected, found] = [this.#state[misfit], state[misfit]].map(describe);
+      const [expected, found] = [this.#state[misfit], state[misfit]].map(describeArray);
       throw new ValueError(`a loop was traced for ${expected}: found ${found}`);
     }
     realize(state, this.#backend);
@@ -173,12 +171,8 @@ export class LoweredStep implements Disposable {
   }
 }
 
-function describe({ shape, dtype }: Pick<Node, "shape" | "dtype">): string {
-  return `${formatShape(shape)} ${dtype.name}`;
-}
-
 /** A step bound to state nodes: {@link LoweredStep.bind}. After each run the same nodes hold the new values. */
-export class BoundLoop implements Disposable {
+export class BoundLoop implements Loop {
   readonly #backend: Backend;
   readonly #executable: Executable;
   readonly #state: readonly Node[];
@@ -211,7 +205,8 @@ export class BoundLoop implements Disposable {
   }
 
   /** Submits a step, and one of another loop of the device after it; returns a ticket of each. */
-  runBefore(next: BoundLoop): readonly [number, number] {
+  runBefore(next: Loop): readonly [number, number] {
+    if (!(next instanceof BoundLoop)) return [this.run(), next.run()];
     const [own, after] = this.#executable.submitBefore(this.#slots, next.#executable, next.#slots);
     return [this.#submitted(own), next.#submitted(after)];
   }

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type BoundLoop, LoweredStep, MAX_STEPS, readMappedNode, writeStateNode } from "../../schedule/bound_loop.ts";
+import { type Loop, type LoopStep, MAX_STEPS, readMappedNode, writeStateNode } from "../../schedule/bound_loop.ts";
+import { lowerStep } from "../../schedule/exchange_loop.ts";
 import { options } from "../../schedule/plan/options.ts";
 import { realize } from "../../schedule/realize.ts";
 import { SharedMemory } from "../../schedule/plan/storage.ts";
@@ -64,8 +65,8 @@ function dtypeOfValues(values: Int32Array | Uint32Array | Float32Array): Dtype {
 
 /** A step from state to state that was traced once; {@link DeviceLoop} runs it over a state. */
 export class TracedStep<S> implements Disposable {
-  readonly #make: () => LoweredStep;
-  #trace: LoweredStep;
+  readonly #make: () => LoopStep;
+  #trace: LoopStep;
   #improving: Promise<boolean> | undefined;
   #ended = false;
 
@@ -81,7 +82,7 @@ export class TracedStep<S> implements Disposable {
       });
     const nodes = arrays.map(nodeOf);
     const stacks = arrays.map((array) => stacked.has(array));
-    this.#make = () => new LoweredStep(nodes, trace, scratch, stacks);
+    this.#make = () => lowerStep(nodes, trace, stacks, scratch);
     this.#trace = this.#make();
   }
 
@@ -96,7 +97,7 @@ export class TracedStep<S> implements Disposable {
   }
 
   /** The traced step over the arrays of a state. */
-  bind(state: S, inParts?: boolean): BoundLoop {
+  bind(state: S, inParts?: boolean): Loop {
     return this.#trace.bind(tensorsOf(state).map(nodeOf), inParts);
   }
 
@@ -146,7 +147,7 @@ export class DeviceLoop<S> implements Disposable {
   readonly state: S;
   readonly #trace: TracedStep<S>;
   readonly #owned: boolean;
-  #loop: BoundLoop;
+  #loop: Loop;
   #ended = false;
 
   /**

@@ -194,6 +194,17 @@ export class Weights implements Disposable {
     return tensor;
   }
 
+  /** Puts the arrays of a layer in the places of others, which are freed unless it has them too. `matrix` says how they are quantized, if they are. */
+  exchange(before: readonly Tensor[], now: readonly Tensor[], matrix?: QuantizedArrays): void {
+    const gone = new Set(before).difference(new Set(now));
+    const keep = <T>(list: T[], isGone: (one: T) => boolean): T[] => list.splice(0).filter((one) => !isGone(one));
+    this.#owned.push(...keep(this.#owned, (tensor) => gone.has(tensor)));
+    this.matrices.push(...keep(this.matrices, ({ weight }) => gone.has(weight)));
+    if (matrix?.biases) this.matrices.push(matrix as AffineMatrix);
+    mx.dispose([...gone]); // their memory goes when the parts were computed
+    for (const tensor of now) if (!before.includes(tensor)) this.adopt(tensor);
+  }
+
   /** Leaves out all tensors of a module. */
   drop(path: string): void {
     for (const [name, tensor] of this.#stored) {

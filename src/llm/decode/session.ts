@@ -38,13 +38,15 @@ export class GenerationSession implements Disposable {
   readonly #reader: PromptReader;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens after it. The cache stays the caller's. */
-  constructor(model: LanguageModel, cache: KvCache, prompt: readonly number[], limit: number, options: DecodeOptions) {
+  constructor(model: LanguageModel, cache: KvCache, prompt: readonly number[], limit: number, given: DecodeOptions) {
+    const decoding = decodingModel(model);
+    const options = { ...given, group: decoding.group };
     const { sampler: { key }, contextSize, constraint } = options;
     const last = cache.offset + prompt.length - 1;
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     const sequence = new DecodedSequence({ last, limit, key, tokens, constraint });
-    const context = new DecodeContext(decodingModel(model), cache, options, sequence);
+    const context = new DecodeContext(decoding, cache, options, sequence);
     const stepOver: StepOver = (buffers) => {
       if (constraint) return this.#masked.forwardOver(buffers);
       const state = { ...context.scalars, ...buffers };
@@ -82,7 +84,9 @@ export class GenerationSession implements Disposable {
    * Failed steps are repeated, see {@link succeeded}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
-    const { cache, sequence, state } = this.#context;
+    const { cache, sequence, state, model } = this.#context;
+    // A recurrent state cannot go back, so nothing is computed that may not be taken. Processes with parts of a model differ in time.
+    const byOne = cache.hasState || model.group !== undefined;
     const flight: Submission[] = [];
     let submitted = 0;
     let finished = 0;
@@ -91,9 +95,9 @@ export class GenerationSession implements Disposable {
       while (!sequence.ended) {
         const most = sequence.limit;
         if (this.#steps.outgrown) await this.#steps.ahead;
-        // The end of the prompt sets another sizer. A recurrent state cannot go back, so nothing is computed that may not be taken.
+        // The end of the prompt sets another sizer.
         const wantsDraft = this.#drafted && (finished === 0 || this.#drafted.wanted); // the first token may have a match
-        const depth = (): number => sequence.constraint || cache.hasState || wantsDraft ? 1 : sizer.depth;
+        const depth = (): number => sequence.constraint || byOne || wantsDraft ? 1 : sizer.depth;
         // Where the context ends, what is on its way is yielded before the error.
         const goesOn = (): boolean => flight.length === 0 || cache.offset < cache.limit;
         while (flight.length < depth() && submitted < most && goesOn()) {
@@ -102,7 +106,7 @@ export class GenerationSession implements Disposable {
             : sequence.constraint
             ? await this.#masked.submit(submitted + 1 < most && !cache.hasState)
             : (wantsDraft && await this.#drafted?.submit()) ||
-              this.#steps.submit(Math.min(cache.hasState ? 1 : this.#fitting(sizer), most - submitted));
+              this.#steps.submit(Math.min(byOne ? 1 : this.#fitting(sizer), most - submitted));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;

@@ -29,6 +29,8 @@ export interface DecodeOptions {
   readonly logprobs?: number;
   /** The constraint on the tokens of the sequence, if there is one. */
   readonly constraint?: Constraint;
+  /** The processes that have parts of the model: the first one chooses for all. */
+  readonly group?: mx.distributed.Group | undefined;
   /** Drafts tokens, so that a step may choose several; not where there is a constraint. */
   readonly speculation?: Speculation;
   /** Once it is aborted, nothing more of a prompt is submitted, and work on its way is left out if the device can do that. */
@@ -179,7 +181,7 @@ export function decodeStep(model: LanguageModel, options: DecodeOptions, state: 
 
 /** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */
 export function choose(
-  { sampler, processors, logprobs: top = 0 }: DecodeOptions,
+  { sampler, processors, logprobs: top = 0, group }: DecodeOptions,
   { position, key, recent, weights, log, logprobs }: DecodeScalars,
   logits: Tensor,
   after: Tensor,
@@ -187,7 +189,8 @@ export function choose(
 ): DecodeScalars {
   const [rows] = logits.shape;
   const [stays, draw] = key ? splitKeys(key) : [undefined, position];
-  const { next, judged } = chooseRows({ sampler, processors }, { recent, weights, draw, mask }, logits);
+  const { next: chosen, judged } = chooseRows({ sampler, processors }, { recent, weights, draw, mask }, logits);
+  const next = group ? ofFirst(chosen, group) : chosen;
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
@@ -202,6 +205,11 @@ export function choose(
     log: put(log, next),
     logprobs: logprobs && put(logprobs, mx.fast.logprobs(judged.logits, next, top, judged.mask)),
   };
+}
+
+/** The tokens of the first process. What is exchanged depends on the tokens on all of them, so that it is in the same place of the step. */
+function ofFirst(tokens: Tensor, group: mx.distributed.Group): Tensor {
+  return mx.distributed.allSum(mx.multiply(tokens, group.rank() === 0 ? 1 : 0), { group });
 }
 
 /** Splits states of random numbers (B, 2) as MLX does its global one: the first halves stay, the second ones are for a draw. */

@@ -76,6 +76,12 @@ export class EngineCore implements AsyncDisposable {
 
   /** Takes no memory before the first request. */
   constructor(model: DecodingModel, { kvDtype, processors = [], pace, ...options }: CoreOptions) {
+    if (model.group) {
+      throw new LlmError(
+        "option",
+        "A model whose parts other processes have takes one request at a time: use generate()",
+      );
+    }
     const sizes = model.poolSizes();
     this.#model = model;
     this.#scheduler = new Scheduler({

@@ -5,7 +5,7 @@
  */
 
 import { LlmError } from "../error.ts";
-import type { LanguageModel } from "../models/mod.ts";
+import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { StepOptions } from "../sampling/options.ts";
 import type { Drafter } from "../speculation/drafter.ts";
 import { NgramDrafter } from "../speculation/ngrams.ts";
@@ -33,6 +33,10 @@ export function speculationOf(
   if (cache.hasState) {
     const why = "this model has recurrent layers, whose state cannot forget single tokens";
     throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
+  }
+  if (decodingModel(model).group) {
+    const why = "how much is drafted depends on time, in which processes with parts of a model differ";
+    throw new LlmError("option", `speculation takes a whole model: ${why}. Leave the option out`);
   }
   const { drafter = "ngrams" } = speculation;
   if (isDraftModel(drafter) && tokenizer) checkSameTokens(tokenizer, drafter.tokenizer);

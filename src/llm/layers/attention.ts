@@ -20,16 +20,17 @@ import { countAttention } from "../config/layer_kinds.ts";
 import type { Cache, KeysValues } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import type { Pass } from "./pass.ts";
+import { type Sharder, shardLayer } from "./shard.ts";
 import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 
 /** Attention of one layer, with or without biases and norms of queries and keys. */
 export class Attention extends Module {
-  readonly #config: DecoderConfig;
+  #config: DecoderConfig;
   readonly #names: ModuleNames;
   readonly #layer: number;
   /** Its place among the layers that have keys and values. */
   readonly #place: number;
-  readonly #attention: ReturnType<typeof attentionOf>;
+  #attention: ReturnType<typeof attentionOf>;
   /** Whether other layers read the keys and values of this one. */
   readonly #isShared: boolean;
   /** One more logit for each head, in families that have them: (heads,). */
@@ -116,6 +117,29 @@ export class Attention extends Module {
     });
     const result = y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim);
     return forwardInDtype(this[this.#names.output]!, gate ? mx.multiply(result, mx.sigmoid(gate)) : result);
+  }
+
+  /** Leaves this process its heads; `part` is the config with as many. */
+  shard(sharder: Sharder, part: DecoderConfig): void {
+    const { heads } = this.#config;
+    const { kvHeads, headDim } = this.#attention;
+    const ends = [heads * headDim, (heads + kvHeads) * headDim];
+    for (const name of ["qkv_proj", "q_proj", "k_proj", "v_proj"] as const) {
+      if (!this[name]) continue;
+      const segments = name === "qkv_proj" ? ends : 1;
+      shardLayer(sharder, this[name], "all-to-sharded", (layer) => this[name] = layer, segments);
+    }
+    const { output } = this.#names;
+    shardLayer(sharder, this[output]!, "sharded-to-all", (layer) => this[output] = layer);
+    sharder.changes.push(() => {
+      this.#config = part;
+      this.#attention = attentionOf(part, this.#layer);
+      const { sinks } = this;
+      if (!sinks) return;
+      const { group, weights } = sharder;
+      this.sinks = mx.contiguous(mx.split(sinks, group.size())[group.rank()]);
+      weights.exchange([sinks], [this.sinks]);
+    });
   }
 
   /** The keys and values that queries see, made of projections (B, T, kvHeads * D) or of the layer that this one shares them with. */

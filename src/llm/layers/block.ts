@@ -18,6 +18,7 @@ import { RoutedExperts, ScaledRouter } from "./experts_beside.ts";
 import { LatentAttention } from "./latent_attention.ts";
 import { Mlp } from "./mlp.ts";
 import type { Pass } from "./pass.ts";
+import type { Sharder } from "./shard.ts";
 import { ShortConv } from "./short_conv.ts";
 import { forwardInDtype, type Layer, linear, rmsNorm } from "./stored.ts";
 
@@ -153,6 +154,12 @@ export class Block extends Module {
     const y = this.#added(h, this.#normed(afterMlp, this.#withExperts(h, dense)));
     const z = input === undefined ? y : this.#withInput(y, input);
     return this.layer_scalar ? mx.multiply(z, this.layer_scalar.astype(z.dtype)) : z;
+  }
+
+  /** Leaves this process its heads and its part of the feed-forward features; `part` is the config with as many. */
+  shard(sharder: Sharder, part: DecoderConfig): void {
+    (this.self_attn as Attention).shard(sharder, part);
+    ((this.mlp ?? this.feed_forward) as Mlp).shard(sharder);
   }
 
   /** The result of the dense part and that of the experts beside it for h, if there are some. */

@@ -24,6 +24,7 @@ import type { DecodingModel, Draft } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
+import { partOfConfig, type Sharder } from "./shard.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 import { SwitchLinear } from "./switch_linear.ts";
 
@@ -39,6 +40,8 @@ export class DecoderModel extends Module implements DecodingModel {
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
   #device: DeviceFacts | undefined;
+  /** The config of this process's part, and the processes. */
+  #part: { readonly config: DecoderConfig; readonly group: mx.distributed.Group } | undefined;
   readonly #reached = new ReachedTensors(this);
   /** What caches depend on, for these parameters. */
   #cacheFacts: { readonly of: readonly Tensor[]; readonly model: CachedModel } | undefined;
@@ -74,6 +77,25 @@ export class DecoderModel extends Module implements DecodingModel {
   /** The device of the parameters: looked for once among hundreds of them. */
   get device(): DeviceFacts {
     return this.#device ??= deviceOf(this.#tensors);
+  }
+
+  /** See {@link DecodingModel.group}. */
+  get group(): mx.distributed.Group | undefined {
+    return this.#part?.group;
+  }
+
+  /** See {@link LanguageModel.shard}. */
+  shard(group: mx.distributed.Group = mx.distributed.init()): void {
+    this.#checkAlive();
+    if (group.size() === 1) return;
+    if (this.#part) throw new LlmError("option", "The model was sharded before: load it again");
+    if (this.mtp) throw new LlmError("option", "A model with a head that drafts tokens cannot be sharded");
+    const config = partOfConfig(this.#config, group.size());
+    const sharder: Sharder = { group, weights: this.#weights, changes: [] };
+    for (const block of this.model.layers) block.shard(sharder, config);
+    for (const change of sharder.changes) change();
+    this.#part = { config, group };
+    this.#cacheFacts = undefined;
   }
 
   /** See {@link DecodingModel.forward}. Throws an {@link LlmError} if the model was disposed or the cache has no room. */
@@ -150,7 +172,7 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.attendsInPages}. */
   get attendsInPages(): boolean {
-    return attendsInPages(this.#config);
+    return attendsInPages(this.#part?.config ?? this.#config);
   }
 
   /** See {@link DecodingModel.poolSizes}. */
@@ -163,7 +185,9 @@ export class DecoderModel extends Module implements DecodingModel {
     const tensors = this.#tensors;
     if (this.#cacheFacts?.of === tensors) return this.#cacheFacts.model;
     const device = deviceOf(tensors.slice(0, 1)); // one tells for all
-    const model = { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
+    const model = this.#part
+      ? { config: this.#part.config, device, dtype: this.#weights.dtype, formats: undefined } // no fused steps
+      : { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
     this.#cacheFacts = { of: tensors, model };
     return model;
   }

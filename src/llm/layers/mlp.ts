@@ -9,6 +9,7 @@ import type { Tensor } from "../../array/mod.ts";
 import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
 import { type DecoderConfig, type GateActivation, MODULE_NAMES, type ModuleNames } from "../config/decoder.ts";
 import type { Weights } from "../checkpoint/weights.ts";
+import { type Sharder, shardLayer } from "./shard.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 
 const ACTIVATIONS = {
@@ -49,6 +50,17 @@ export class Mlp extends Module {
     this[down] = linear(weights, `${path}.${down}`, intermediateSize, hiddenSize, mlpBias);
     if (!config.joinedProjections) this[up] = into(up, intermediateSize);
     this.#activation = ACTIVATIONS[activation];
+  }
+
+  /** Leaves this process its part of the features. */
+  shard(sharder: Sharder): void {
+    const { gate, up, down } = this.#names;
+    for (const name of ["gate_up_proj", gate, up] as const) {
+      if (!this[name]) continue;
+      const segments = name === "gate_up_proj" ? 2 : 1;
+      shardLayer(sharder, this[name], "all-to-sharded", (layer) => this[name] = layer, segments);
+    }
+    shardLayer(sharder, this[down]!, "sharded-to-all", (layer) => this[down] = layer);
   }
 
   /** (…, hidden) → (…, hidden) */

@@ -6,6 +6,7 @@
 
 import { TracedSteps } from "../../array/compile/loop.ts";
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
+import type * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
@@ -89,6 +90,23 @@ export interface LanguageModel extends Module, Disposable {
    * ```
    */
   makeCache(options?: CacheOptions | number): KvCache;
+  /**
+   * Leaves this process its part of the model: some heads, and a part of the feed-forward features, of each layer. All processes of the group
+   * (default all) call it, and then make the same calls of the model in the same order. In a group of one nothing happens. `mx.lm.shardedLoad` does
+   * it before the weights are read.
+   *
+   * Throws an {@link LlmError} if processes cannot divide the heads or the features, or if the model has layers of another kind.
+   *
+   * @example
+   * ```ts
+   * import * as mx from "@vkmx/vkmx";
+   *
+   * const { model } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+   * model.shard(); // mpirun -n 2 deno run -A program.ts
+   * model.forward(mx.array([[1, 2, 3]], mx.int32)).shape; // [1, 3, V] on all processes
+   * ```
+   */
+  shard(group?: mx.distributed.Group): void;
 }
 
 /** What the draft head makes of tokens. */
@@ -104,6 +122,8 @@ export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
   /** The device of the parameters. */
   readonly device: DeviceFacts;
+  /** The processes that have parts of the model; undefined where this one has all of it. All submit the same steps. */
+  readonly group: mx.distributed.Group | undefined;
   /** Whether attention reads pages where they are, so that one pass may read the prompts of many sequences. */
   readonly attendsInPages: boolean;
   /** Sizes of a pool of pages for many sequences, but for how many there are. */

@@ -7,6 +7,7 @@
 import { rowsOf } from "../../array/files/rows.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { scoped } from "../../array/tensor/scope.ts";
 import { quoted } from "../../graph/error.ts";
 import { formatShape } from "../../graph/shape.ts";
 import type { Module, ModuleTree } from "../module.ts";
@@ -72,7 +73,7 @@ function partOf(
     );
     begin = end;
   }
-  return mx.contiguous(parts.length === 1 ? parts[0] : mx.concatenate(parts, axis));
+  return parts.length > 1 ? mx.concatenate(parts, axis) : axis === 0 ? parts[0] : mx.contiguous(parts[0]);
 }
 
 /** A tree of parameters with the parts of this process. Throws a ValueError for a parameter that cannot be divided equally. */
@@ -86,7 +87,7 @@ export function shardParameters(
     const found = predicate(path, weight as Tensor);
     if (found === undefined) return weight;
     const [axis, segments] = typeof found === "number" ? [found, 1] : found;
-    return partOf(path, weight as Tensor, axis, segments, group);
+    return scoped(() => partOf(path, weight as Tensor, axis, segments, group)); // no view keeps the whole array
   }, parameters) as ModuleTree;
 }
 
