@@ -39,6 +39,38 @@ Deno.test(await needing("vkmx launch starts other programs as they are", "mpirun
   assertEquals([code, stdout], [0, "3\n3\n3\n"]);
 });
 
+Deno.test(await needing("vkmx doctor --distributed measures each pair and the sum", "mpirun"), async () => {
+  const doctor = [
+    "--",
+    Deno.execPath(),
+    "run",
+    "-A",
+    "--no-lock",
+    "--no-check",
+    CLI,
+    "doctor",
+    "--distributed",
+    "--json",
+  ];
+  const python = await Deno.makeTempFile();
+  const speed = (microseconds: number) => ({ microseconds, gigabytesPerSecond: 300 });
+  const printed = JSON.stringify({ pairs: [speed(8.25)], sum: speed(12) });
+  await Deno.writeTextFile(python, `#!/bin/sh\n[ "$3" = 0 ] && echo '${printed}'\nexit 0\n`); // stands for one that has torch
+  await Deno.chmod(python, 0o755);
+  const { code, stdout, stderr } = await launch(["-n", "2", ...doctor], { VKMX_PYTHON: python });
+  await Deno.remove(python);
+  assertEquals(code, 0, stderr);
+  const { ok, checks: [pair, sum, ...others] } = JSON.parse(stdout); // one line: the other process prints nothing
+  assertEquals([ok, pair.name, sum.name, others], [true, "ranks 0 and 1", "sum of 2", []]);
+  const found = /^\d+(\.\d)? us, [\d.e+-]+ GB\/s; NCCL (8\.3|12) us, 300 GB\/s/;
+  for (const { text } of [pair, sum]) assertMatch(text, found);
+  assertMatch(pair.text, /\(wasm on \S+, wasm on \S+\)$/);
+  const alone = await new Deno.Command(Deno.execPath(), { args: doctor.slice(2), env: ENVIRONMENT }).output();
+  const message = new TextDecoder().decode(alone.stderr);
+  assertMatch(message, /^error: Expected several processes: vkmx launch -n 2 -- vkmx doctor/);
+  assertEquals(alone.code, 2);
+});
+
 Deno.test("vkmx launch says which package has mpirun", async () => {
   const { code, stderr } = await launch(["-n", "2", "--", "true"], { PATH: "/nowhere" });
   assertEquals(code, 1);
