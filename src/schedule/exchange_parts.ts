@@ -9,18 +9,9 @@
 
 import { makeNode, type Node, type OpName } from "../graph/node.ts";
 import { sameShape } from "../graph/shape.ts";
+import { VIEWS } from "./plan/donation.ts";
 import { inputsFirst } from "./plan/order.ts";
 import { type StateSpec, StepGraph } from "./step_graph.ts";
-
-/** Ops whose result may share memory with their input. */
-const VIEWS: ReadonlySet<OpName> = new Set<OpName>([
-  "stopGradient",
-  "reshape",
-  "transpose",
-  "slice",
-  "broadcast",
-  "asStrided",
-]);
 
 /** Ops that may write into the memory of their first input. */
 const UPDATES: ReadonlySet<OpName> = new Set<OpName>([

@@ -1,9 +1,8 @@
 /** Models of which each process has a part: logits, tokens and memory beside those of whole models. */
 
-import { assert, assertEquals } from "@std/assert";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic/synthetic.ts";
 import { testDevices } from "../support/devices/devices.ts";
-import { mpirun } from "../support/distributed/mpirun.ts";
+import { runChecks } from "../support/distributed/mpirun.ts";
 import { needing } from "../support/needs.ts";
 
 const CHECKS = new URL("../support/distributed/tensor_parallel_checks.ts", import.meta.url);
@@ -32,14 +31,7 @@ for (const device of testDevices()) {
         const names = ["narrow", ...TRIED[ranks]];
         for (const name of names) await writeModel(`${folder}/${name}`, ...MODELS[name]);
         const args = names.map((name) => `${folder}/${name}`);
-        const { code, stdout, stderr } = await mpirun(ranks, CHECKS, { args, env: { VKMX_DEVICE: device } });
-        assertEquals([code, stderr], [0, ""]);
-        const results = stdout.trim().split("\n").map((line) => JSON.parse(line));
-        assertEquals(results.map(({ rank }) => rank).sort(), Array.from({ length: ranks }, (_, rank) => rank));
-        for (const { rank, size, checks, failures } of results) {
-          assertEquals({ rank, size, failures }, { rank, size: ranks, failures: [] });
-          assert(checks >= 5 * TRIED[ranks].length, `${checks} checks`);
-        }
+        await runChecks(ranks, CHECKS, device, 5 * TRIED[ranks].length, args);
       } finally {
         await Deno.remove(folder, { recursive: true });
       }

@@ -15,7 +15,7 @@ import type { Value } from "./value.ts";
 import type { Storage } from "./storage.ts";
 
 /** Ops whose result may lie in the memory of their input. */
-const VIEWS: ReadonlySet<OpName> = new Set<OpName>([
+export const VIEWS: ReadonlySet<OpName> = new Set<OpName>([
   "stopGradient",
   "reshape",
   "transpose",

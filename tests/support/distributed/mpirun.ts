@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assert, assertEquals } from "@std/assert";
 import { LIBRARY } from "../processes/programs.ts";
 
 /** The output of all ranks, and how `mpirun` ended. */
@@ -40,6 +41,24 @@ export async function mpirun(
   const decoder = new TextDecoder();
   const seconds = (performance.now() - began) / 1000;
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr), seconds };
+}
+
+/** Runs checks in some processes. Each prints its rank, how many processes and checks there are, and which checks failed; at least `least` are made. */
+export async function runChecks(
+  ranks: number,
+  module: URL,
+  device: string,
+  least: number,
+  args: readonly string[] = [],
+): Promise<void> {
+  const { code, stdout, stderr } = await mpirun(ranks, module, { args, env: { VKMX_DEVICE: device } });
+  assertEquals([code, stderr], [0, ""]);
+  const results = stdout.trim().split("\n").map((line) => JSON.parse(line));
+  assertEquals(results.map(({ rank }) => rank).sort(), Array.from({ length: ranks }, (_, rank) => rank));
+  for (const { rank, size, checks, failures } of results) {
+    assertEquals({ rank, size, failures }, { rank, size: ranks, failures: [] });
+    assert(checks >= least, `${checks} checks`);
+  }
 }
 
 /** Runs code of a module in some processes; it may import "mod.ts". */
