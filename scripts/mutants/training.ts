@@ -11,6 +11,27 @@ export const TRAINING = [
     tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],
   },
   {
+    name: "parts of a batch count alike, whatever their tokens",
+    file: "src/llm/tuner/processes.ts",
+    find: "mx.multiply(gradient, weight)",
+    replace: "mx.multiply(gradient, 1)",
+    tests: ["tests/distributed/train_test.ts"],
+  },
+  {
+    name: "the buffer of a carried value is lent while a part reads it",
+    file: "src/schedule/exchange_parts.ts",
+    find: "until < value.made",
+    replace: "until <= value.made",
+    tests: ["tests/distributed/exchange_loop_test.ts", "tests/distributed/tensor_parallel_test.ts"],
+  },
+  {
+    name: "a new value is written while a later part reads the old one",
+    file: "src/schedule/exchange_parts.ts",
+    find: "else if (at > part) return undefined;",
+    replace: "else if (at > part + 9) return undefined;",
+    tests: ["tests/distributed/exchange_loop_test.ts"],
+  },
+  {
     name: "the loss leaves out the token that follows an example",
     file: "src/llm/tuner/loss.ts",
     find: "mx.lessEqual(steps, last)",
