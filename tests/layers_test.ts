@@ -92,7 +92,7 @@ const OWNED = [
   },
   {
     name: "one file of a session writes its state and its cache",
-    code: /\bKvCache\.\w+\(|\bwriteState\((?!(mask|ids|keyStates),)|\bcache\.(trim|advance|reserve|keep|fill|reset)\(/,
+    code: /\bKvCache\.\w+\(|\bwriteState\((?!(mask|ids|keyStates|drafted),)|\bcache\.(trim|advance|reserve|keep|fill|reset)\(/,
     in: "src/llm/decode/",
     by: ["src/llm/decode/device_state.ts"],
   },

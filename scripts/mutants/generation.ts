@@ -6,8 +6,8 @@ export const GENERATION = [
   {
     name: "a token after a wrong draft counts",
     file: "src/llm/speculation/acceptance.ts",
-    find: "mx.cumprod(mx.equal(first, drafted).astype(mx.int32), 1)",
-    replace: "mx.equal(first, drafted).astype(mx.int32)",
+    find: "mx.cumprod(right.astype(mx.int32), 1)",
+    replace: "right.astype(mx.int32)",
     tests: ["tests/llm/speculation/drafts_test.ts", "tests/llm/speculation/speculation_test.ts"],
   },
   {

@@ -27,12 +27,12 @@ export const PREDICTION: Kind<Prediction> = mapped(
   ({ content }) => ({ text: content }),
 );
 
-/** The options of a request whose answer was predicted. A model whose layers cannot take drafts back has none. */
+/** The options of a request whose answer was predicted. */
 export function predicted(
   prediction: Prediction | undefined,
-  { engine, tokenizer }: Pick<Served, "engine" | "tokenizer">,
+  { tokenizer }: Pick<Served, "tokenizer">,
 ): Pick<lm.EngineRequest, "speculation"> {
-  if (!prediction?.text || !engine.canSpeculate) return {};
+  if (!prediction?.text) return {};
   // An answer goes on after its prompt, so it does not begin with the tokens that begin a text.
   prediction.ids ??= tokenizer.encode(prediction.text, { addSpecialTokens: false });
   return { speculation: { drafter: new lm.PredictionDrafter(prediction.ids) } };

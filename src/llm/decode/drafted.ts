@@ -36,7 +36,7 @@ interface DraftLoop {
   readonly loop: DeviceLoop<unknown>;
 }
 
-/** Drafts tokens of a session and verifies them. */
+/** Drafts tokens of a session and verifies them. With a grammar a draft ends before the first token that it forbids. */
 export class DraftedSteps {
   readonly #context: DecodeContext;
   readonly #submitter: PromptSubmitter;
@@ -101,22 +101,25 @@ export class DraftedSteps {
     const submitted = performance.now();
     const room = Math.min(cache.capacity, cache.limit) - cache.offset;
     const most = Math.min(room, sequence.limit - sequence.lastStep) - 1;
-    const drafted = await this.#speculation.draft(Math.min(most, this.#columns - 1, this.#speculation.most));
+    const count = Math.min(most, this.#columns - 1, this.#speculation.most);
+    const guessed = await this.#speculation.draft(count);
+    const drafted = await sequence.constraint?.draft(guessed, count) ?? guessed;
     const columns = COLUMNS.find((count) => count > drafted.length)!;
     if (drafted.length === 0 || columns > room) return undefined;
     const isFirst = !this.#loops.has(columns) || this.#capacity !== cache.capacity;
     const one = this.#loopOf(columns);
     if (!one) return undefined;
-    // The last token again where the draft has fewer than there are columns: any token is as right a guess.
+    // The last token again where the draft has fewer than there are columns: what follows it is not taken.
     const fed = Array.from({ length: columns - 1 }, (_, i) => drafted[Math.min(i, drafted.length - 1)]);
-    this.#write(one.inputs, [...sequence.tokens.slice(-1), ...fed]);
+    this.#write(one.inputs, [...sequence.tokens.slice(-1), ...fed], drafted.length);
+    await this.#allow(one.inputs);
     const ticket = one.loop.run(1);
     const submission = { count: 0, submitted, done: () => finish() };
     const finish = async (): Promise<void> => {
       await this.#submitter.done(one.loop, ticket, 0, true);
       const { scalars: { log }, state } = this.#context;
-      const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), fed);
-      this.#speculation.note(drafted.length, Math.min(accepted, drafted.length));
+      const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), drafted);
+      this.#speculation.note(drafted.length, accepted);
       const { acceptance: { misses } } = this.#speculation;
       const step = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst };
       this.#budget.noteDrafts(step, performance.now() - submitted);
@@ -129,12 +132,13 @@ export class DraftedSteps {
 
   /** The loop of some columns over the cache as it is now; `undefined` while its pipelines are being made. */
   #loopOf(columns: number): DraftLoop | undefined {
-    const { cache: { capacity }, scalars: { key }, model, options, state } = this.#context;
+    const { cache: { capacity }, scalars: { key }, model, options, sequence, state } = this.#context;
     if (this.#capacity !== capacity) this.#end();
     this.#capacity = capacity;
     const known = this.#loops.get(columns);
     if (known) return known;
-    const inputs = draftInputs(columns, key !== undefined);
+    const masked = sequence.constraint && model.config.vocabSize;
+    const inputs = draftInputs(columns, key !== undefined, masked);
     const all = { ...state.all, ...inputs };
     const traced = this.#context.traced("verify", all, (now) => verifyStep(model, options, now)) as Traced<unknown>;
     if (!this.#ahead.has(traced)) {
@@ -147,11 +151,28 @@ export class DraftedSteps {
     return loop;
   }
 
-  /** Writes the tokens of a step, and the states of its random numbers. */
-  #write({ ids, keyStates }: DraftInputs, tokens: readonly number[]): void {
+  /** Whether the next ordinary step is likely to be followed by a draft. */
+  get isLikely(): boolean {
+    const { acceptance: { misses }, matches } = this.#speculation;
+    return misses === 0 && matches;
+  }
+
+  /** Writes the tokens of a step, `count` of which are drafted, and the states of its random numbers. */
+  #write({ ids, drafted, keyStates }: DraftInputs, tokens: readonly number[], count: number): void {
     writeState(ids, Int32Array.from(tokens));
+    writeState(drafted, Int32Array.of(count));
     if (!keyStates) return;
     writeState(keyStates, Uint32Array.from(keysBefore(this.#keyNow(), tokens.length).flat()));
+  }
+
+  /** Writes what the tokens of a step may be, where a grammar says that; of places after the draft any. */
+  async #allow({ mask }: DraftInputs): Promise<void> {
+    const { sequence: { constraint } } = this.#context;
+    if (!constraint || !mask) return;
+    const [columns, words] = mask.shape;
+    const all = new Uint32Array(columns * words).fill(2 ** 32 - 1);
+    for (const [i, one] of (await constraint.masks()).entries()) all.set(one, i * words);
+    writeState(mask, all);
   }
 
   /** State of the random numbers after the tokens that were taken. */

@@ -70,10 +70,9 @@ export class DecodedSequence {
     return this.#lastStep >= this.limit;
   }
 
-  /** Tells the constraint what a step chose: it makes the next mask from now on. */
-  accept({ log }: DecodeScalars, step: number): void {
-    const [token] = fromLog(log, 0, this.last + step, 1);
-    if (token >= 0) this.constraint?.accept(token);
+  /** Tells the constraint what `count` steps chose, a draft and the token after it: it makes the next mask from now on. */
+  accept({ log }: DecodeScalars, step: number, count: number): void {
+    for (const token of fromLog(log, 0, this.last + step, count)) if (token >= 0) this.constraint?.accept(token);
   }
 
   /** The tokens of finished steps, one by one: the caller may end between two of them. */

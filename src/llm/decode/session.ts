@@ -60,7 +60,7 @@ export class GenerationSession implements Disposable {
     this.#steps = steps;
     this.#masked = masked;
     const { speculation } = options;
-    if (speculation && !constraint) this.#drafted = new DraftedSteps(context, submitter, steps, speculation);
+    if (speculation) this.#drafted = new DraftedSteps(context, submitter, steps, speculation);
     const parts = { context, submitter, steps, masked, forget: () => this.#forget() };
     this.#reader = new PromptReader(prompt, parts);
   }
@@ -103,10 +103,9 @@ export class GenerationSession implements Disposable {
         while (flight.length < depth() && submitted < most && goesOn()) {
           const submission = submitted === 0
             ? await this.#reader.open()
-            : sequence.constraint
-            ? await this.#masked.submit(submitted + 1 < most && !cache.hasState)
-            : (wantsDraft && await this.#drafted?.submit()) ||
-              this.#steps.submit(Math.min(byOne ? 1 : this.#fitting(sizer), most - submitted));
+            : (wantsDraft && await this.#submitDraft()) || (sequence.constraint
+              ? await this.#masked.submit(submitted + 1 < most && !cache.hasState && !this.#drafted?.isLikely)
+              : this.#steps.submit(Math.min(byOne ? 1 : this.#fitting(sizer), most - submitted)));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());
           submitted += submission.count;
@@ -134,7 +133,7 @@ export class GenerationSession implements Disposable {
         const time = sizer.note(finished > 0 && !isDrafted ? count : 0, submission.submitted, asked);
         if (finished > 0 && !isDrafted) this.#drafted?.note(count, time);
         if (finished > 0) this.#steps.note(sizer.perStep);
-        if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1);
+        if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1, count);
         yield sequence.take(this.#context.scalars, finished + 1, Math.min(finished += count, most));
         sizer.grow();
       }
@@ -144,6 +143,12 @@ export class GenerationSession implements Disposable {
       const { dropped } = this.#submitter;
       state.takeBack(dropped > 0 ? dropped + submitted - 1 : submitted - sequence.lastStep);
     }
+  }
+
+  /** Submits a step that verifies drafts, if there are some. Logits that were computed ahead for a mask are not used then. */
+  async #submitDraft(): Promise<Submission | undefined> {
+    await this.#masked.dropForward();
+    return await this.#drafted!.submit();
   }
 
   /** How many steps are submitted next. */

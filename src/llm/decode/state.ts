@@ -31,7 +31,7 @@ export interface DecodeOptions {
   readonly constraint?: Constraint;
   /** The processes that have parts of the model: the first one chooses for all. */
   readonly group?: mx.distributed.Group | undefined;
-  /** Drafts tokens, so that a step may choose several; not where there is a constraint. */
+  /** Drafts tokens, so that a step may choose several. */
   readonly speculation?: Speculation;
   /** Once it is aborted, nothing more of a prompt is submitted, and work on its way is left out if the device can do that. */
   readonly signal?: AbortSignal;
@@ -110,11 +110,12 @@ export function paddedLength(count: number, tile: number): number {
   return Math.ceil(count / rows) * rows;
 }
 
-/** The cache of a step, of whose tokens those up to `last` count. */
-export function cacheOf(now: PrefillState & Partial<PromptChunk>): StepCache | PagedCache {
+/** The cache of a step, of whose tokens those up to `last` count. With `drafts`, the step says at its end how many count. */
+export function cacheOf(now: PrefillState & Partial<PromptChunk>, drafts: boolean = false): StepCache | PagedCache {
   const { keys, values, states, table, position, last } = now;
-  if (table) return new PagedCache(now, position, table, { ...(last && { last }) });
-  return new StepCache(keys, values, position, { ...(states && { states }), ...(last && { last }) });
+  const options = { ...(last && { last }), drafts };
+  if (table) return new PagedCache(now, position, table, options);
+  return new StepCache(keys, values, position, { ...(states && { states }), ...options });
 }
 
 /** Reads tokens before the end of a prompt. */

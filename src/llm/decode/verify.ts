@@ -2,7 +2,7 @@
  * The step that verifies drafted tokens. It feeds the next token and the drafted ones after it, and chooses a token from the logits of each.
  * A place sees the tokens before it, also drafted ones: its random key, penalties and log probabilities are those that it has without
  * drafts. The choices up to the first one that is not the drafted token count. The position says how many those are, so the cache
- * forgets the rest.
+ * forgets the rest. Recurrent states are computed once more at the end, over the tokens that count.
  *
  * @module
  */
@@ -10,6 +10,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { hostVisible } from "../../array/compile/loop.ts";
+import { maskWords } from "../../graph/token_mask.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import { countAccepted } from "../speculation/acceptance.ts";
 import { cacheOf, chooseRows, type DecodeOptions, detach, splitKeys, type State } from "./state.ts";
@@ -20,13 +21,20 @@ export interface DraftInputs {
   readonly ids: Tensor;
   /** uint32 (n, 2): states of the random numbers before each choice, if there are any. */
   readonly keyStates: Tensor | undefined;
+  /** int32 (1,): how many tokens are drafted; further ones fill the columns. */
+  readonly drafted: Tensor;
+  /** uint32 (n, V / 32, rounded up): what each choice may be, where a grammar says that, as in {@link Masking.mask}. */
+  readonly mask: Tensor | undefined;
 }
 
-/** Inputs of `columns` columns. */
-export function draftInputs(columns: number, hasKey: boolean): DraftInputs {
+/** Inputs of `columns` columns; `masked` is the vocabulary where there are masks. */
+export function draftInputs(columns: number, hasKey: boolean, masked: number | undefined): DraftInputs {
+  const words = masked === undefined ? 0 : maskWords(masked);
   return {
     ids: detach(hostVisible(new Int32Array(columns), [1, columns])),
     keyStates: hasKey ? detach(hostVisible(new Uint32Array(2 * columns), [columns, 2])) : undefined,
+    drafted: detach(hostVisible(new Int32Array(1))),
+    mask: words > 0 ? detach(hostVisible(new Uint32Array(columns * words), [columns, words])) : undefined,
   };
 }
 
@@ -36,9 +44,9 @@ export function verifyStep(
   options: DecodeOptions,
   now: State & DraftInputs,
 ): State & DraftInputs {
-  const { ids, keyStates, position, recent, weights, log, logprobs } = now;
+  const { ids, keyStates, mask, position, recent, weights, log, logprobs } = now;
   const columns = ids.shape[1];
-  const cache = cacheOf(now);
+  const cache = cacheOf(now, true);
   const logits = model.forward(ids, cache).reshape([columns, -1]);
   const [stays, draw] = keyStates ? splitKeys(keyStates) : [undefined, position];
   const drafted = ids.index(mx.Slice(null), mx.Slice(1, columns));
@@ -49,10 +57,11 @@ export function verifyStep(
     recent: recent && ringAfter(recent, drafted, first, before),
     weights: weights && ringAfter(weights, onesLike(drafted), first, before),
   };
-  const { next, judged } = chooseRows(options, { ...rows, draw }, logits);
+  const { next, judged } = chooseRows(options, { ...rows, draw, mask }, logits);
   const chosen = next.reshape([1, columns]);
-  const accepted = countAccepted(chosen, drafted);
+  const accepted = countAccepted(chosen, drafted, now.drafted);
   const counted = mx.add(accepted, 1);
+  cache.settle(counted);
   const at = mx.remainder(mx.add(first, places), log.shape[1]).reshape([1, columns]);
   return {
     ...now,

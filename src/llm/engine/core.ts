@@ -97,6 +97,7 @@ export class EngineCore implements AsyncDisposable {
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
     this.#drafts = new EngineDrafts({
       speculationOf: (sequence) => this.#jobOf(sequence)?.speculation,
+      allowed: (sequence, drafted, most) => this.#jobOf(sequence).allowed(drafted, most),
       fail: (sequence, error) => this.end(this.#jobOf(sequence), error),
       isReady: (sequences, columns) => this.#runner.canVerify(sequences, columns),
       tiled: model.device.tiled,

@@ -15,6 +15,7 @@ import type { LayerPlace } from "../kv/page_groups.ts";
 import { PagedCache } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
+import { countAccepted } from "../speculation/acceptance.ts";
 import { type ChoiceKind, chooseRows } from "./choice.ts";
 import type { RowState, VerifyState } from "./rows.ts";
 
@@ -95,28 +96,21 @@ export function forwardStep(model: DecodingModel, now: RowState & Buffers): RowS
   return { ...now, ...feed(model, now) };
 }
 
-/** Feeds the columns of each sequence: the logits after each, and the pages. */
-function feedColumns(model: DecodingModel, now: VerifyState & Buffers): Buffers & { readonly logits: Tensor } {
-  const { token, starts, tables, slots } = now;
-  const cache = new PagedCache(now, starts, tables, { slots, layers: placesOf(model) });
-  const logits = model.forward(token.reshape([starts.size, -1]), cache).reshape([token.size, -1]);
-  return { logits, ...cache.buffers };
-}
-
-/** Feeds the columns of each sequence and chooses a token after each. */
+/** Feeds the columns of each sequence and chooses a token after each, by masks where there are some. States are those after the tokens that count. */
 export function verifyStep(
   model: DecodingModel,
   kind: ChoiceKind,
   now: VerifyState & Buffers,
   processors: readonly LogitsProcessor[],
 ): VerifyState & Buffers {
-  const { logits, ...buffers } = feedColumns(model, now);
-  return { ...now, ...chooseRows(kind, now, logits, processors), ...buffers };
-}
-
-/** Feeds the columns of each sequence and leaves the logits. */
-export function forwardColumnsStep(model: DecodingModel, now: VerifyState & Buffers): VerifyState & Buffers {
-  return { ...now, ...feedColumns(model, now) };
+  const { token, starts, tables, slots, drafted, mask } = now;
+  const cache = new PagedCache(now, starts, tables, { slots, layers: placesOf(model), drafts: true });
+  const fed = token.reshape([starts.size, -1]);
+  const logits = model.forward(fed, cache).reshape([token.size, -1]);
+  const chosen = chooseRows(kind, now, logits, processors, mask);
+  const guessed = fed.index(mx.Slice(null), mx.Slice(1, fed.shape[1]));
+  cache.settle(mx.add(countAccepted(chosen.token.reshape(fed.shape), guessed, drafted), 1));
+  return { ...now, ...chosen, ...cache.buffers };
 }
 
 /** Chooses tokens from logits, by masks where there are some. */

@@ -27,6 +27,8 @@ const MOST_PATIENCE = 1024;
 export interface DraftSource {
   /** Drafts of a sequence; undefined where it has none. */
   readonly speculationOf: (sequence: Sequence) => Speculation | undefined;
+  /** Drafted tokens of a sequence as far as its grammar allows them, and those that it demands, `most` in all. */
+  readonly allowed: (sequence: Sequence, drafted: readonly number[], most: number) => Promise<readonly number[]>;
   /** Ends a request whose drafter failed. */
   readonly fail: (sequence: Sequence, error: unknown) => void;
   /** Whether a step over sequences has its pipelines. */
@@ -102,7 +104,8 @@ export class EngineDrafts {
       const speculation = this.#source.speculationOf(sequence);
       try {
         if (!speculation?.matches) return;
-        const drafted = await speculation.draft(Math.min(columns - 1, mostFor(sequence, speculation)));
+        const most = Math.min(columns - 1, mostFor(sequence, speculation));
+        const drafted = await this.#source.allowed(sequence, await speculation.draft(most), most);
         if (drafted.length > 0) tokens.set(sequence, drafted);
       } catch (error) {
         this.#source.fail(sequence, error);

@@ -79,11 +79,6 @@ export class Engine implements AsyncDisposable {
     return this.#sizes.contextSize;
   }
 
-  /** Whether its requests may have drafts: layers with recurrent states cannot forget tokens that were drafted wrong. */
-  get canSpeculate(): boolean {
-    return this.#speculations.isPossible;
-  }
-
   /** The error of a step that ended all requests, such as that of a lost device; undefined if there is none. The engine takes no others. */
   get failure(): unknown {
     return this.#core.failure;

@@ -58,7 +58,7 @@ export class Job implements RunnerSequence {
   readonly #name: string;
   readonly #onEnd: () => void;
   #constraint: Constraint | undefined;
-  /** Whether the mask of a step is being made: the constraint stays until it is there. */
+  /** Whether masks of a step are being made: the constraint stays until it is there. */
   #masking = false;
   #key: Key | undefined;
   /** Tokens of the answer, where later ones may be drafted by them. */
@@ -93,9 +93,9 @@ export class Job implements RunnerSequence {
     return this.#constraint !== undefined;
   }
 
-  /** What drafts its tokens; undefined where nothing does. A mask depends on the token before, so a grammar has no drafts. */
+  /** What drafts its tokens; undefined where nothing does. */
   get speculation(): Speculation | undefined {
-    return this.#constraint ? undefined : this.#speculation;
+    return this.#speculation;
   }
 
   /** Takes over what its tokens may be. Returns false, with that disposed, where it has ended. */
@@ -106,12 +106,28 @@ export class Job implements RunnerSequence {
   }
 
   /** See {@link RunnerSequence.mask}. */
-  async mask(): Promise<Int32Array | undefined> {
+  mask(): Promise<Int32Array | undefined> {
+    return this.#constrained((constraint) => constraint.mask());
+  }
+
+  /** See {@link RunnerSequence.masks}. */
+  async masks(): Promise<readonly Int32Array[]> {
+    return await this.#constrained((constraint) => constraint.masks()) ?? [];
+  }
+
+  /** Drafted tokens as far as its grammar allows them, and after them those that it demands, `most` in all; all where there is no grammar. */
+  async allowed(drafted: readonly number[], most: number): Promise<readonly number[]> {
+    if (!this.#constraint) return drafted;
+    return await this.#constrained((constraint) => constraint.draft(drafted, most)) ?? [];
+  }
+
+  /** What the constraint gives, which stays meanwhile; undefined without one, and where it fails and ends the request. */
+  async #constrained<T>(ask: (constraint: Constraint) => Promise<T>): Promise<T | undefined> {
     const constraint = this.#constraint;
     if (!constraint) return undefined;
     this.#masking = true;
     try {
-      return await constraint.mask();
+      return await ask(constraint);
     } catch (error) {
       this.end(error);
       return undefined;

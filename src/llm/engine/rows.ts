@@ -60,6 +60,8 @@ export interface RowState extends DecodeScalars, ChoiceArrays {
 export interface VerifyState extends RowState {
   /** int32 (B,): the position of the first column of each sequence. */
   readonly starts: Tensor;
+  /** int32 (B,): how many tokens of each are drafted; further columns are filled. */
+  readonly drafted: Tensor;
 }
 
 /** Rows on the device. */

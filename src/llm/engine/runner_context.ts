@@ -23,6 +23,8 @@ export interface RunnerSequence {
   readonly constrained: boolean;
   /** What its next token may be; undefined where it may be any, or none is wanted because it has ended meanwhile. */
   mask(): Promise<Int32Array | undefined>;
+  /** The same of its next token and after each of its drafted ones; none where they may be any. */
+  masks(): Promise<readonly Int32Array[]>;
   /** State of its random numbers before the next token that the host does not know. */
   readonly key: Key | undefined;
 }

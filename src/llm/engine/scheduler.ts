@@ -342,7 +342,7 @@ export class Scheduler {
 
   /** Verifies drafts of the sequences that decode; undefined where none has one that fits. */
   #verify(drafts: Drafts | undefined): VerifyStep | undefined {
-    if (!drafts || this.#steps.length > 0 || this.#pages.hasStates) return undefined;
+    if (!drafts || this.#steps.length > 0) return undefined;
     const rows = this.decoding.map((sequence) => {
       const { computed: from, limit } = sequence;
       const drafted = drafts.tokens.get(sequence)?.slice(0, limit - from - 2) ?? [];

@@ -27,17 +27,18 @@ const BEFORE = 4;
 /** What drafts the requests of an engine. */
 export class Speculations implements AsyncDisposable {
   readonly #model: DecodingModel;
+  readonly #tokenizer: Tokenizer;
   readonly #options: EngineSpeculation | undefined;
   readonly #pool = new NgramPool();
   readonly #draft: DraftEngine | undefined;
 
-  /** Throws an {@link LlmError} where drafts cannot be taken back, or come from a model of another vocabulary. */
+  /** Throws an {@link LlmError} if drafts come from a model of another vocabulary. */
   constructor(model: DecodingModel, tokenizer: Tokenizer, sizes: EngineSizes, options: EngineSpeculation | undefined) {
     this.#model = model;
+    this.#tokenizer = tokenizer;
     this.#options = options;
     if (!options) return;
     checkEngineSpeculation(options);
-    this.#checkStates();
     const { drafter } = options;
     if (!isDraftModel(drafter)) return;
     checkSameTokens(tokenizer, drafter.tokenizer);
@@ -54,7 +55,6 @@ export class Speculations implements AsyncDisposable {
     if (wanted === false || (wanted === undefined && !this.#options)) return undefined;
     const own = wanted ?? {};
     checkSpeculation(own);
-    this.#checkStates();
     if (isDraftModel(own.drafter)) {
       throw new LlmError(
         "option",
@@ -62,8 +62,12 @@ export class Speculations implements AsyncDisposable {
       );
     }
     const { drafter: _, ...shared } = this.#options ?? {};
-    const { vocabSize } = this.#model.config;
-    return new Speculation(this.#drafterFor(own.drafter, request), { ...shared, ...own }, vocabSize);
+    const facts = {
+      vocabulary: this.#model.config.vocabSize,
+      ends: this.#tokenizer.eosTokenIds,
+      bounded: typeof own.drafter === "object",
+    };
+    return new Speculation(this.#drafterFor(own.drafter, request), { ...shared, ...own }, facts);
   }
 
   #drafterFor(drafter: RequestSpeculation["drafter"], request: DraftedRequest): Drafter {
@@ -75,17 +79,6 @@ export class Speculations implements AsyncDisposable {
   /** Lets later requests draft by what a request with drafts gave. */
   keep(prompt: readonly number[], answer: readonly number[]): void {
     if (!this.#draft && answer.length > 0) this.#pool.add([...prompt.slice(-BEFORE), ...answer]);
-  }
-
-  /** Whether the model's layers can take drafts back. */
-  get isPossible(): boolean {
-    return !this.#model.poolSizes().states?.length;
-  }
-
-  #checkStates(): void {
-    if (this.isPossible) return;
-    const why = "this model has recurrent layers, whose state cannot forget single tokens";
-    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
   }
 
   /** Frees what drafts. */

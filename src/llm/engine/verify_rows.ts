@@ -42,6 +42,7 @@ export class VerifyRows implements Disposable {
     this.state = {
       ...rows.state,
       starts: ints([sequences]),
+      drafted: ints([sequences]),
       slots: ints([sequences]),
       tables: Array.from({ length: tables }, () => ints([sequences, pages])),
     };
@@ -74,7 +75,14 @@ export class VerifyRows implements Disposable {
     writeState(state.token, tokens);
     writeState(state.position, positions);
     if (state.key) writeState(state.key, keys);
+    const counts = Int32Array.from({ length: this.#held.length }, (_, i) => all[i]?.drafted.length ?? 0);
+    writeState(state.drafted, counts);
     this.#name(all, positions);
+  }
+
+  /** Writes what the tokens of sequence number `i` may be: `masks` of its first places, and `any` of the others. */
+  allow(i: number, masks: readonly Int32Array[], any: Int32Array): void {
+    for (let j = 0; j < this.columns; j++) this.rows.allow(i * this.columns + j, masks[j] ?? any);
   }
 
   /** Writes the settings of a sequence into its rows. */
@@ -84,10 +92,11 @@ export class VerifyRows implements Disposable {
     }
   }
 
-  /** Writes where the pages of each sequence are. */
+  /** Writes where the pages and states of each sequence are. */
   #name(all: readonly VerifyRow[], positions: Int32Array): void {
     const { state, columns } = this;
     const sequences = this.#held.length;
+    writeState(state.slots, Int32Array.from({ length: sequences }, (_, i) => all[i]?.sequence.slot ?? 0));
     writeState(state.starts, Int32Array.from({ length: sequences }, (_, i) => positions[i * columns]));
     for (const [group, table] of state.tables.entries()) {
       const entries = new Int32Array(sequences * this.#pages);
@@ -98,8 +107,8 @@ export class VerifyRows implements Disposable {
 
   /** Frees the arrays. */
   [Symbol.dispose](): void {
-    const { starts, slots, tables } = this.state;
-    mx.dispose({ starts, slots, tables });
+    const { starts, drafted, slots, tables } = this.state;
+    mx.dispose({ starts, drafted, slots, tables });
     this.rows[Symbol.dispose]();
   }
 }

@@ -12,8 +12,8 @@ import * as mx from "../../array/mod.ts";
 import type { Buffers } from "../kv/cache.ts";
 import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
-import { forwardColumnsStep, verifyStep } from "./device_steps.ts";
-import type { RowState, VerifyState } from "./rows.ts";
+import { verifyStep } from "./device_steps.ts";
+import type { VerifyState } from "./rows.ts";
 import { columnsFor, type NeededRows, type RunnerContext, serves } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { Submitted, VerifyStep } from "./step.ts";
@@ -28,8 +28,6 @@ interface Columns {
   /** What the rows were made for: sequences, and pages of each. */
   readonly sizes: VerifyRows["rows"]["sizes"];
   readonly loop: DeviceLoop<VerifyState & Buffers>;
-  /** Chooses by masks. */
-  chooser: DeviceLoop<RowState> | undefined;
   steps: number;
 }
 
@@ -66,27 +64,20 @@ export class VerifyRunner implements Disposable {
     const { rows: verified, loop } = columns;
     const { rows } = verified;
     verified.place(step.rows, this.#context.of);
-    const submitted = performance.now();
-    let ticket = loop.run(1);
     if (rows.sizes.masked !== undefined) {
       for (const [i, sequence] of sequences.entries()) {
-        rows.allow(i * step.columns, await this.#context.maskOf(sequence));
-        for (let j = 1; j < step.columns; j++) rows.allow(i * step.columns + j, this.#context.everyToken);
+        verified.allow(i, await this.#context.of(sequence).masks(), this.#context.everyToken);
       }
-      columns.chooser ??= await this.#context.choosing(rows, rows.state);
-      ticket = columns.chooser.run(1);
     }
-    const { chooser } = columns;
+    const submitted = performance.now();
+    const ticket = loop.run(1);
     if (++columns.steps === IMPROVE_AFTER) this.#context.model.traces.improve(loop);
     return {
       step,
       isFirst: columns.steps === 1,
       submitted,
-      done: async () => {
-        await (chooser ?? loop).done(ticket, true);
-        if (chooser) await loop.done(ticket);
-      },
-      drop: () => void (chooser ?? loop).drop(ticket),
+      done: () => loop.done(ticket, true),
+      drop: () => void loop.drop(ticket),
       tokens: (i) => {
         const { from, drafted } = step.rows[i];
         const places = Int32Array.from({ length: drafted.length + 1 }, (_, j) => i * step.columns + j);
@@ -133,12 +124,9 @@ export class VerifyRunner implements Disposable {
       return new VerifyRows(own, columns, pages, tables);
     });
     const all = { ...rows.state, ...pool.buffers };
-    const isMasked = masked !== undefined;
-    const name = isMasked ? "engine forward columns" : `engine verify ${this.#context.nameOf(kind)}`;
-    const step = (now: VerifyState & Buffers): VerifyState & Buffers =>
-      isMasked ? forwardColumnsStep(model, now) : verifyStep(model, kind, now, processors);
-    const keeps = isMasked || this.#context.keepsChoices;
-    const traced = keeps ? model.traces.trace(name, all, step) as TracedStep<unknown> : step;
+    const name = `engine verify ${this.#context.nameOf(kind)}`;
+    const step = (now: VerifyState & Buffers): VerifyState & Buffers => verifyStep(model, kind, now, processors);
+    const traced = this.#context.keepsChoices ? model.traces.trace(name, all, step) as TracedStep<unknown> : step;
     return { rows, sizes: { ...rows.rows.sizes, rows: sequences, columns: pages }, traced };
   }
 
@@ -146,7 +134,7 @@ export class VerifyRunner implements Disposable {
     this.#release(columns);
     const state = { ...rows.state, ...this.#context.pool.buffers };
     const loop = new DeviceLoop(state, traced as TracedStep<VerifyState & Buffers>);
-    const made: Columns = { rows, sizes, loop, chooser: undefined, steps: 0 };
+    const made: Columns = { rows, sizes, loop, steps: 0 };
     this.#all.set(columns, made);
     return made;
   }
@@ -156,7 +144,6 @@ export class VerifyRunner implements Disposable {
     if (!known) return;
     this.#all.delete(columns);
     known.loop[Symbol.dispose]();
-    known.chooser?.[Symbol.dispose]();
     this.#ended(known.rows);
   }
 

@@ -19,8 +19,8 @@ export interface AnswerDrafts extends Disposable {
 }
 
 /**
- * What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} where drafts cannot be taken back, or come from a model
- * of another vocabulary than that of `tokenizer`.
+ * What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} if they come from a model of another vocabulary than that
+ * of `tokenizer`.
  */
 export function speculationOf(
   { speculation, cache, sampler, processors, contextSize }: Omit<StepOptions, "maxTokens" | "prefillStepSize">,
@@ -30,10 +30,6 @@ export function speculationOf(
 ): AnswerDrafts | undefined {
   if (!speculation) return undefined;
   checkSpeculation(speculation);
-  if (cache.hasState) {
-    const why = "this model has recurrent layers, whose state cannot forget single tokens";
-    throw new LlmError("option", `speculation takes back tokens that were drafted wrong: ${why}. Leave the option out`);
-  }
   if (decodingModel(model).group) {
     const why = "how much is drafted depends on time, in which processes with parts of a model differ";
     throw new LlmError("option", `speculation takes a whole model: ${why}. Leave the option out`);
@@ -44,7 +40,11 @@ export function speculationOf(
     ? new ModelDrafter(drafter.model, { sampler, processors, contextSize })
     : undefined;
   const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter);
-  const drafts = new Speculation(used, speculation, model.config.vocabSize);
+  const drafts = new Speculation(used, speculation, {
+    vocabulary: model.config.vocabSize,
+    ...(tokenizer && { ends: tokenizer.eosTokenIds }),
+    bounded: owned === undefined,
+  });
   drafts.extend([...cache.tokens, ...prompt]);
   return { drafts, [Symbol.dispose]: () => owned?.[Symbol.dispose]() };
 }

@@ -17,8 +17,8 @@ import { inSameMemory, uninitialised, writeRows } from "../../array/devices/kv_m
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes, type LayerHeads } from "./buffers.ts";
 import type { LayerGroups, LayerPlace } from "./page_groups.ts";
-import type { Buffers, Cache, KeysValues } from "./pass.ts";
-import { buffersOf, countUpTo } from "./step_cache.ts";
+import type { Buffers, Cache, KeysValues, StateAfter } from "./pass.ts";
+import { buffersOf, countUpTo, LateStates } from "./step_cache.ts";
 import { type KvHeads, sidesOf, valuesOfPosition } from "./heads.ts";
 import { RingMask, ringPositions } from "./ring.ts";
 import { stateBytes, type StateShape } from "./states.ts";
@@ -186,11 +186,13 @@ export class PagedCache implements Cache {
   #ring: RingMask | undefined;
   #lengths: Tensor | undefined;
   #counted: Tensor | undefined;
+  readonly #late: LateStates | undefined;
 
   /**
    * `position` is int32 (B,): the positions that each sequence has before the pass. `tables` are int32 (B, P): the pages of each, with
    * room for the pass. One table serves all layers, or `layers` has the table of each and its place among the layers of that. With `buffers.ring` they are a ring, see ring.ts. `slots` is int32 (B,): where the states of each are, if layers
    * have some; without it the states are those of the sequences. `last` is the index of the last token of the pass that is no padding, uint32 (1,).
+   * With `drafts`, {@link PagedCache.settle} says at the end how many tokens of each sequence count.
    *
    * With `tile`, tokens are (1, B * tile), and B counts tiles of so many tokens that follow each other. Several may be of one sequence: they
    * have its pages and positions of their own. Each sees what all of the pass have written before its positions.
@@ -199,11 +201,12 @@ export class PagedCache implements Cache {
     buffers: Buffers,
     position: Tensor,
     tables: Tensor | readonly Tensor[],
-    { slots, last, tile, layers }: {
+    { slots, last, tile, layers, drafts = false }: {
       readonly slots?: Tensor;
       readonly last?: Tensor;
       readonly tile?: number;
       readonly layers?: readonly LayerPlace[] | undefined;
+      readonly drafts?: boolean;
     } = {},
   ) {
     this.keys = unstacked(buffers.keys);
@@ -217,6 +220,7 @@ export class PagedCache implements Cache {
     this.#last = last;
     this.tile = tile;
     this.#sizes = buffers.ring;
+    this.#late = drafts ? new LateStates() : undefined;
   }
 
   /** Pages and slots as the pass left them. */
@@ -242,10 +246,19 @@ export class PagedCache implements Cache {
   }
 
   /** See {@link Cache.writeState}. */
-  writeState(index: number, state: Tensor): void {
-    this.states[index] = this.#slots
-      ? writeRows(this.states[index], state, this.#slots)
-      : state.astype(this.states[index].dtype);
+  writeState(index: number, state: Tensor, after: StateAfter): void {
+    const write = (value: Tensor): void => {
+      this.states[index] = this.#slots
+        ? writeRows(this.states[index], value, this.#slots)
+        : value.astype(this.states[index].dtype);
+    };
+    if (this.#late) this.#late.add(after, write);
+    else write(state);
+  }
+
+  /** See {@link StepCache.settle}. */
+  settle(counted: Tensor): void {
+    this.#late?.settle(counted);
   }
 
   /** See {@link Cache.begin}. */

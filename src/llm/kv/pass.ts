@@ -20,6 +20,9 @@ export interface KeysValues {
   readonly ring?: RingMask;
 }
 
+/** A state array after the first tokens of a pass, as many as `counted` (B,) says. */
+export type StateAfter = (counted: Tensor) => Tensor;
+
 /** Where a forward pass leaves its keys and values. */
 export interface Cache {
   /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,), of each tile if there are tiles. */
@@ -28,8 +31,11 @@ export interface Cache {
   update(layer: number, keys: Tensor, values: Tensor): KeysValues;
   /** State array number `index` (B, …) as the tokens before the pass left it: zeros before the first one. */
   readState(index: number): Tensor;
-  /** Leaves a state array for the next pass. */
-  writeState(index: number, state: Tensor): void;
+  /**
+   * Leaves a state array for the next pass. `after` gives the one after the first tokens of the pass, for numbers int32 (B,) of them. A pass
+   * over drafted tokens knows those numbers at its end.
+   */
+  writeState(index: number, state: Tensor, after: StateAfter): void;
   /** Where a pass has tokens of several sequences in one row, (1, n * tile): how many follow each other. Absent where each has a row. */
   readonly tile?: number | undefined;
   /** How many tokens of the pass are no padding, int32 (1,); `undefined` if all are. States are those after the last of them. */

@@ -8,7 +8,7 @@ import * as mx from "../../array/mod.ts";
 import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type StackedTensors, unstacked } from "../../array/devices/stack.ts";
-import type { Buffers, Cache, KeysValues } from "./pass.ts";
+import type { Buffers, Cache, KeysValues, StateAfter } from "./pass.ts";
 
 /** One pass over buffers that somebody else owns, at positions that the device knows. The buffers must have room for all of it. */
 export class StepCache implements Cache {
@@ -23,16 +23,22 @@ export class StepCache implements Cache {
   readonly #last: Tensor | undefined;
   #lengths: Tensor | undefined;
   #counted: Tensor | undefined;
+  readonly #late: LateStates | undefined;
 
   /**
    * `position` is int32 (B,): the number of positions that are valid before the pass, of each sequence. `states` are the state arrays. `last`
-   * is the index of the last token of the pass that is no padding, uint32 (1,).
+   * is the index of the last token of the pass that is no padding, uint32 (1,). With `drafts`, {@link StepCache.settle} says at the end how many
+   * tokens count.
    */
   constructor(
     keys: readonly (Tensor | StackedTensors)[],
     values: readonly (Tensor | StackedTensors)[],
     position: Tensor,
-    { states = [], last }: { readonly states?: readonly Tensor[]; readonly last?: Tensor } = {},
+    { states = [], last, drafts = false }: {
+      readonly states?: readonly Tensor[];
+      readonly last?: Tensor;
+      readonly drafts?: boolean;
+    } = {},
   ) {
     this.keys = unstacked(keys);
     this.values = unstacked(values);
@@ -40,6 +46,7 @@ export class StepCache implements Cache {
     this.#position = position;
     this.#start = position.reshape([-1, 1]);
     this.#last = last;
+    this.#late = drafts ? new LateStates() : undefined;
   }
 
   /** Keys, values and states as the pass left them. */
@@ -64,14 +71,36 @@ export class StepCache implements Cache {
   }
 
   /** See {@link Cache.writeState}. */
-  writeState(index: number, state: Tensor): void {
-    this.states[index] = state.astype(this.states[index].dtype);
+  writeState(index: number, state: Tensor, after: StateAfter): void {
+    const write = (value: Tensor): void => void (this.states[index] = value.astype(this.states[index].dtype));
+    if (this.#late) this.#late.add(after, write);
+    else write(state);
+  }
+
+  /** Leaves the states after the first tokens of a pass over drafted ones, as many as `counted` (B,) says. */
+  settle(counted: Tensor): void {
+    this.#late?.settle(counted);
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
     this.keys[layer] = appendPositions(this.keys[layer], keys, this.#start);
     this.values[layer] = appendPositions(this.values[layer], values, this.#start);
     return { keys: positionsOf(this.keys[layer]), values: positionsOf(this.values[layer]), lengths: this.#lengths };
+  }
+}
+
+/** State arrays of a pass that learns at its end how many of its tokens count. */
+export class LateStates {
+  readonly #all: { readonly after: StateAfter; readonly write: (state: Tensor) => void }[] = [];
+
+  /** Has `write` take what `after` gives, once the number of tokens is known. */
+  add(after: StateAfter, write: (state: Tensor) => void): void {
+    this.#all.push({ after, write });
+  }
+
+  /** Computes the arrays after as many tokens as `counted` (B,) says. */
+  settle(counted: Tensor): void {
+    for (const { after, write } of this.#all.splice(0)) write(after(counted));
   }
 }
 

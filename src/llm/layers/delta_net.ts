@@ -91,17 +91,21 @@ export class DeltaNet extends Module {
     const { mixed, gate, rate, step } = this.#projected(x);
     const convolved = this.conv1d.forward(mixed, cache, { silu: true });
     const [q, k, v] = mx.split(convolved, [keyHeads * keyDim, 2 * keyHeads * keyDim], -1);
-    const counted = cache?.counted;
-    const [outputs, state] = normalizedDeltaUpdate({
+    const given = {
       q: q.reshape(B, T, keyHeads, keyDim),
       k: k.reshape(B, T, keyHeads, keyDim),
       v: v.reshape(B, T, valueHeads, valueDim),
       gamma: mx.exp(this.#logDecay(step)),
       beta: mx.sigmoid(rate.astype(mx.float32)),
       state: cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
-      mask: counted && mx.broadcastTo(mx.less(mx.arange(0, T, 1, mx.int32), counted), [B, T]),
-    }, EPS);
-    cache?.writeState(this.#state + 1, state);
+    };
+    const update = (counted: Tensor | undefined): [Tensor, Tensor] => {
+      const tokens = mx.arange(0, T, 1, mx.int32);
+      const mask = counted && mx.broadcastTo(mx.less(tokens, counted.reshape([-1, 1])), [B, T]);
+      return normalizedDeltaUpdate({ ...given, ...(mask && { mask }) }, EPS);
+    };
+    const [outputs, state] = update(cache?.counted);
+    cache?.writeState(this.#state + 1, state, (counted) => update(counted)[1]);
     const y = outputs.astype(x.dtype);
     const gated = mx.multiply(forwardInDtype(this.norm, y).astype(mx.float32), silu(gate.astype(mx.float32)));
     return forwardInDtype(this.out_proj, gated.astype(x.dtype).reshape(B, T, valueHeads * valueDim));

@@ -18,9 +18,11 @@ export function acceptedOf(chosen: ArrayLike<number>, drafted: readonly number[]
   return wrong < 0 ? drafted.length : wrong;
 }
 
-/** The same on the device: of choices (B, n) and drafted tokens (B, n - 1), int32 (B,). */
-export function countAccepted(chosen: Tensor, drafted: Tensor): Tensor {
+/** The same on the device: of choices (B, n) and the first `lengths` (B,) of drafted tokens (B, n - 1), int32 (B,). */
+export function countAccepted(chosen: Tensor, drafted: Tensor, lengths: Tensor): Tensor {
   const [rows, places] = drafted.shape;
   const first = chosen.index(mx.Slice(null), mx.Slice(0, places));
-  return mx.sum(mx.cumprod(mx.equal(first, drafted).astype(mx.int32), 1), 1).astype(mx.int32).reshape([rows]);
+  const isDrafted = mx.less(mx.arange(0, places, 1, mx.int32).reshape([1, places]), lengths.reshape([rows, 1]));
+  const right = mx.logicalAnd(mx.equal(first, drafted), isDrafted);
+  return mx.sum(mx.cumprod(right.astype(mx.int32), 1), 1).astype(mx.int32).reshape([rows]);
 }

@@ -23,7 +23,10 @@
 export interface Drafter {
   /** Takes the next tokens of the sequence: first those of the prompt, then those that were generated. */
   extend(tokens: readonly number[]): void;
-  /** Up to `count` token ids that may follow; none where it has no guess. */
+  /**
+   * Up to `count` token ids that may follow; none where it has no guess. An answer does not wait for a promise for more than a second. It
+   * goes on without drafts until that resolves. The tokens that came meanwhile follow then.
+   */
   draft(count: number): readonly number[] | Promise<readonly number[]>;
   /** Whether {@link Drafter.draft} would give some now. It is called often, so it must be fast. Default: it always would. */
   matches?(): boolean;

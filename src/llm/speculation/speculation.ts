@@ -90,6 +90,19 @@ export function checkEngineSpeculation(options: EngineSpeculation): void {
   throw optionError("speculation.drafter", drafter, expected);
 }
 
+/** Milliseconds that a drafter of the program may take for a draft. */
+const LATE_MS = 1000;
+
+/** What {@link Speculation} depends on beside its options. */
+export interface SpeculationFacts {
+  /** Drafted tokens are below it. */
+  readonly vocabulary: number;
+  /** Tokens that end an answer: nothing is drafted from one on. Default none. */
+  readonly ends?: ReadonlySet<number>;
+  /** Whether the program drafts, so that drafts may never come. Default false. */
+  readonly bounded?: boolean;
+}
+
 /** Drafts of a sequence, and what came of them. */
 export class Speculation {
   /** How often they are right. */
@@ -99,24 +112,26 @@ export class Speculation {
   /** Whether there are fewer, or none, while they save no time. */
   readonly adaptive: boolean;
   readonly #drafter: Drafter;
-  readonly #vocabulary: number;
-  /** Tokens that the drafter has. */
+  readonly #facts: SpeculationFacts;
+  /** Tokens that the drafter has, or gets when it is not late any more. */
   #known = 0;
+  /** Tokens that came while a draft was late; undefined if none is. */
+  #missed: number[] | undefined;
   #drafted = 0;
   #accepted = 0;
   /** Drafted tokens that were right and that the answer does not have yet. */
   #coming = 0;
 
-  /** For a sequence of tokens below `vocabulary`. Options are those that {@link checkSpeculation} passed. */
+  /** Options are those that {@link checkSpeculation} passed. */
   constructor(
     drafter: Drafter,
     { numDraftTokens = MAX_DRAFT, adaptive = true }: SpeculationOptions,
-    vocabulary: number,
+    facts: SpeculationFacts,
   ) {
     this.#drafter = drafter;
     this.most = numDraftTokens;
     this.adaptive = adaptive;
-    this.#vocabulary = vocabulary;
+    this.#facts = facts;
   }
 
   /** Tokens that were drafted and verified. */
@@ -132,7 +147,8 @@ export class Speculation {
   /** Takes the tokens of the prompt, and later those that were generated. */
   extend(tokens: readonly number[]): void {
     this.#known += tokens.length;
-    if (tokens.length > 0) this.#drafter.extend(tokens);
+    if (this.#missed) this.#missed.push(...tokens);
+    else if (tokens.length > 0) this.#drafter.extend(tokens);
   }
 
   /** Takes what is new of all tokens of the sequence, of which the prompt comes first and by itself. */
@@ -143,18 +159,40 @@ export class Speculation {
 
   /** Whether a draft would have tokens now. */
   get matches(): boolean {
-    return this.#drafter.matches?.() ?? true;
+    return this.#missed === undefined && (this.#drafter.matches?.() ?? true);
   }
 
   /** Tokens that may follow, at most `count`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
   async draft(count: number): Promise<readonly number[]> {
-    if (count < 1) return [];
-    const given: unknown = await this.#drafter.draft(count);
+    if (count < 1 || this.#missed) return [];
+    const { vocabulary, ends, bounded } = this.#facts;
+    const drafting = this.#drafter.draft(count);
+    const given: unknown = bounded && !Array.isArray(drafting) ? await this.#inTime(drafting) : await drafting;
     if (!Array.isArray(given)) throw draftError(given, "a list of token ids");
     const drafted = given.slice(0, count);
-    const wrong = drafted.find((id) => !Number.isInteger(id) || id < 0 || id >= this.#vocabulary);
-    if (wrong !== undefined) throw draftError(wrong, `token ids below ${this.#vocabulary}`);
-    return drafted;
+    const wrong = drafted.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabulary);
+    if (wrong !== undefined) throw draftError(wrong, `token ids below ${vocabulary}`);
+    const end = ends ? drafted.findIndex((id) => ends.has(id)) : -1;
+    return end < 0 ? drafted : drafted.slice(0, end);
+  }
+
+  /** A draft; none if it is late. The drafter then gets the next tokens, and is asked again, once it has come. */
+  async #inTime(drafting: unknown): Promise<unknown> {
+    const { promise, resolve } = Promise.withResolvers<readonly number[]>();
+    const timer = setTimeout(() => {
+      this.#missed = [];
+      resolve([]);
+    }, LATE_MS);
+    const settled = (): void => {
+      clearTimeout(timer);
+      const missed = this.#missed ?? [];
+      this.#missed = undefined;
+      if (missed.length > 0) this.#drafter.extend(missed);
+    };
+    // A late draft that fails is none.
+    const coming = Promise.resolve(drafting).finally(settled);
+    coming.catch(() => {});
+    return await Promise.race([coming, promise]);
   }
 
   /** Notes drafted tokens that were verified, the first `accepted` of which the model chose too. */

@@ -14,8 +14,10 @@ import {
   ANSWER,
   ANSWERED,
   ASKED,
+  BACK,
   type GrammarSource,
   MASK,
+  NO_TOKEN,
   POSTED,
   readReply,
   type Reply,
@@ -65,10 +67,14 @@ export class Matcher implements Disposable {
     return this.#ended;
   }
 
-  /** Begins to make the mask after a token. {@link Matcher.mask} must have been awaited. */
-  accept(token: number): void {
-    if (this.#ended) return;
+  /**
+   * Takes the last `back` tokens back, and begins to make the mask after `token`; default the one after those that are left. {@link Matcher.mask}
+   * must have been awaited.
+   */
+  accept(token: number = NO_TOKEN, back: number = 0): void {
+    if (this.#ended && back === 0) return;
     this.#shared[TOKEN] = token;
+    this.#shared[BACK] = back;
     Atomics.add(this.#shared, ASKED, 1);
     this.#signal();
   }

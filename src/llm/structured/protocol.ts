@@ -108,8 +108,14 @@ export const ANSWERED = 1;
 export const TOKEN = 2;
 /** One of {@link STATUS}. */
 export const ANSWER = 3;
+/** How many tokens to take back before that. */
+export const BACK = 4;
 /** The first word of the mask: bit i % 32 of word i / 32 allows token i. */
-export const MASK = 4;
+export const MASK = 5;
+/** The token that is none: nothing is accepted. */
+export const NO_TOKEN = -1;
+/** Tokens that may be taken back: more than a draft has. */
+export const MAX_BACK = 16;
 
 /** Answers to a token. */
 export const STATUS = { goesOn: 0, ended: 1, refused: 2, failed: 3 } as const;

@@ -17,9 +17,12 @@ import {
   ANSWER,
   ANSWERED,
   ASKED,
+  BACK,
   type GrammarSource,
   MASK,
+  MAX_BACK,
   type Message,
+  NO_TOKEN,
   POSTED,
   type Reply,
   type Request,
@@ -54,6 +57,8 @@ interface Open {
   readonly compiled: Compiled;
   readonly shared: Int32Array;
   state: State;
+  /** The states before the last tokens, the oldest first. */
+  readonly past: State[];
 }
 
 /** Serves until the thread ends. */
@@ -112,7 +117,7 @@ class Server {
     shared.set(compiled.masks.mask(compiled.start), MASK);
     this.#compiled.delete(key);
     this.#compiled.set(key, compiled);
-    this.#open.set(id, { compiled, shared, state: compiled.start });
+    this.#open.set(id, { compiled, shared, state: compiled.start, past: [] });
     compiled.users++;
     this.#forget();
   }
@@ -149,6 +154,7 @@ class Server {
       const asked = Atomics.load(shared, ASKED);
       if (asked === shared[ANSWERED]) continue;
       try {
+        this.#goBack(open, shared[BACK]);
         shared[ANSWER] = this.#accept(open, shared[TOKEN]);
       } catch {
         shared[ANSWER] = STATUS.failed;
@@ -158,12 +164,21 @@ class Server {
     }
   }
 
+  /** Takes the last tokens back, at most {@link MAX_BACK}. */
+  #goBack(open: Open, count: number): void {
+    if (count > 0) [open.state] = open.past.splice(-count);
+  }
+
   #accept(open: Open, token: number): number {
     const { masks } = open.compiled;
-    if (this.#vocabulary.stop.includes(token)) return open.state.ends ? STATUS.ended : STATUS.refused;
-    const state = masks.accept(open.state, token);
+    const ends = this.#vocabulary.stop.includes(token);
+    if (ends && !open.state.ends) return STATUS.refused;
+    const state = ends || token === NO_TOKEN ? open.state : masks.accept(open.state, token);
     if (!state) return STATUS.refused;
+    if (token !== NO_TOKEN) open.past.push(open.state);
+    if (open.past.length > MAX_BACK) open.past.shift();
     open.state = state;
+    if (ends) return STATUS.ended;
     open.shared.set(masks.mask(state), MASK);
     return STATUS.goesOn;
   }

@@ -289,23 +289,47 @@ Deno.test("drafted requests are aborted and left at any time, and no memory stay
   assertEquals(mx.getActiveMemory(), before);
 });
 
-Deno.test("models with recurrent layers are refused, by the engine and for a request", async () => {
-  const folder = await Deno.makeTempDir();
-  try {
-    await writeCheckpoint(folder, checkpointOf("LFM2, 4 bits"));
-    const recurrent = await mx.lm.load(folder, { device });
-    using _model = recurrent.model;
-    const make = (options: mx.lm.EngineOptions): mx.lm.Engine =>
-      new Engine(recurrent.model, recurrent.tokenizer, options);
-    const why = "option: speculation takes back tokens that were drafted wrong: this model has recurrent layers";
-    assert((await errorOf(() => make({ speculation: {} }))).startsWith(why));
-    await using engine = make({ kvBytes: 2 ** 24 });
-    assert((await errorOf(() => engine.add({ prompt: [1, 2], speculation: {} }))).startsWith(why));
-    assertEquals((await take(engine.add({ prompt: [1, 2], maxTokens: 3 }))).length, 3);
-    await recurrent.model.traces.idle();
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
+for (const checkpoint of ["LFM2, bfloat16", "Qwen3.5, bfloat16"]) {
+  Deno.test(`recurrent layers take drafts back: ${checkpoint}`, async () => {
+    const folder = await Deno.makeTempDir();
+    try {
+      await writeCheckpoint(folder, checkpointOf(checkpoint));
+      const recurrent = await mx.lm.load(folder, { device, dtype: mx.float32 });
+      using _model = recurrent.model;
+      const prompt = (seed: number): number[] => Array.from({ length: 70 }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
+      const requests: mx.lm.EngineRequest[] = [
+        { prompt: prompt(1), maxTokens: 24 },
+        { prompt: prompt(2), maxTokens: 20, temp: 1, seed: 4 },
+        { prompt: prompt(3), maxTokens: 16, responseFormat: { type: "regex", regex: "[a-z]{60}" } },
+      ];
+      await using engine = new Engine(recurrent.model, recurrent.tokenizer, { contextSize: 256, maxSequences: 3 });
+      for (const right of [7, 2, 0]) {
+        const all = await drafted(recurrent, requests, right);
+        const { acceptedTokens: before } = engine.metrics;
+        await assertServes(engine, all, `${right} right`);
+        const accepted = engine.metrics.acceptedTokens - before;
+        assert(right === 0 ? accepted === 0 : accepted > 8, `${accepted} accepted`);
+      }
+      await recurrent.model.traces.idle();
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  });
+}
+
+Deno.test("a draft that never comes leaves its request and others without drafts", async () => {
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const request = { prompt: "Once upon a time", maxTokens: 16 };
+  const never = { extend: () => {}, draft: () => new Promise<number[]>(() => {}) };
+  const [stuck, beside] = await Promise.all([
+    take(engine.add({ ...request, speculation: { drafter: never, ...ALWAYS } })),
+    take(engine.add({ ...request, speculation: { drafter: replay(GOLDEN[0].greedy, 7), ...ALWAYS } })),
+  ]);
+  const alone = await takeAlone(loaded, request);
+  assertAlike(stuck, alone, "without drafts");
+  assertAlike(beside, alone, "beside it");
+  assertEquals(stuck.at(-1)!.draftedTokens, 0);
+  assert(beside.at(-1)!.acceptedTokens! > 5);
 });
 
 Deno.test("a pool of n-grams drafts what followed in an earlier answer, within its bytes", () => {

@@ -150,9 +150,13 @@ export class FakeRunner {
     return this.#generate(row, step.kind === "decode" ? step.steps : 0);
   }
 
-  /** Tokens after the last one and after drafted ones, up to the first one that was not drafted. It writes all columns. */
+  /**
+   * Tokens after the last one and after drafted ones, up to the first one that was not drafted. It writes all columns. The state is that after the
+   * fed tokens that count.
+   */
   #verify({ sequence, from, drafted }: VerifyRow, columns: number): number[] {
     const fed = [sequence.tokens.at(-1)!, ...drafted];
+    const before = this.#states[sequence.slot];
     const chosen = Array.from(
       { length: columns },
       (_, i) => tokenAfter(this.#write(sequence, from + i, fed[i] ?? fed.at(-1)!)),
@@ -160,6 +164,8 @@ export class FakeRunner {
     const wrong = drafted.findIndex((token, i) => token !== chosen[i]);
     const tokens = chosen.slice(0, (wrong < 0 ? drafted.length : wrong) + 1);
     this.#last.set(sequence, tokens.at(-1)!);
+    const counted = fed.slice(0, tokens.length);
+    this.#states[sequence.slot] = counted.reduce((state, token) => stateAfter(token, state), before);
     return tokens;
   }
 

@@ -394,7 +394,7 @@ Deno.test("drafts are cut at the limit, and left out where pages are missing or 
   const recurrent = sequenceOf(1, 2);
   addAll(states, recurrent);
   run(states, 1);
-  assertEquals(brief(states.schedule(1, false, draftsOf(recurrent))), "decode 1 x1");
+  assertEquals(brief(states.schedule(1, false, draftsOf(recurrent))), "verify 1+3");
   commit(scheduler, read);
   const { scheduler: filled, first } = twoThatFill();
   assertEquals(brief(filled.schedule(1, false, draftsOf(first))), "decode 1 2 x1"); // another page would be needed

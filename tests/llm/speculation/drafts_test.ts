@@ -94,11 +94,14 @@ Deno.test("PredictionDrafter follows the prediction, and finds it again after a 
 });
 
 Deno.test("choices count up to the first one that is not the draft, on the device as on the host", () => {
-  const drafted = [[5, 6, 7], [5, 6, 7], [5, 6, 7], [5, 6, 7], [9, 9, 9]];
+  const drafted = [[5, 6, 7], [5, 6, 7], [5, 6, 7], [5, 6, 7], [9, 9, 9], [5, 6, 6], [5, 5, 5], [5, 6, 7]];
   const chosen = [[5, 6, 7, 1], [5, 6, 8, 1], [5, 1, 7, 1], [4, 6, 7, 1], [9, 9, -1, 9]];
-  const expected = [3, 2, 1, 0, 2];
-  assertEquals(drafted.map((row, i) => acceptedOf(chosen[i], row)), expected);
-  using counts = mx.tidy(() => countAccepted(mx.array(chosen, mx.int32), mx.array(drafted, mx.int32)));
+  chosen.push([5, 6, 6, 1], [5, 5, 5, 1], [5, 6, 7, 1]); // what fills the columns is no draft
+  const lengths = [3, 3, 3, 3, 3, 2, 1, 0];
+  const expected = [3, 2, 1, 0, 2, 2, 1, 0];
+  assertEquals(drafted.map((row, i) => acceptedOf(chosen[i], row.slice(0, lengths[i]))), expected);
+  const ints = (values: number[] | number[][]): mx.Tensor => mx.array(values, mx.int32);
+  using counts = mx.tidy(() => countAccepted(ints(chosen), ints(drafted), ints(lengths)));
   assertEquals([counts.dtype, counts.tolist()], [mx.int32, expected]);
 });
 
@@ -125,7 +128,8 @@ for (const [name, [options, weights]] of Object.entries(SAMPLERS)) {
       const keys = mx.random.split(mx.random.key(11), 3 * DRAWS);
       const chosen = sampler(logits, keys).astype(mx.int32).reshape([DRAWS, 3]);
       const drafted = mx.array(Array.from({ length: DRAWS }, (_, row) => draft(row)), mx.int32);
-      return { chosen: chosen.tolist() as number[][], accepted: countAccepted(chosen, drafted).tolist() as number[] };
+      const accepted = countAccepted(chosen, drafted, mx.full([DRAWS], 2, mx.int32));
+      return { chosen: chosen.tolist() as number[][], accepted: accepted.tolist() as number[] };
     });
     // By place: the tokens there of all rows that got so far.
     const counts = [0, 1, 2].map(() => [0, 0, 0, 0]);

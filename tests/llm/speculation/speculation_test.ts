@@ -185,12 +185,47 @@ function eosBias(): Record<number, number> {
   return Object.fromEntries([...tokenizer.eosTokenIds].map((id) => [id, -Infinity]));
 }
 
-Deno.test("answers of a format are generated without drafts", async () => {
-  const responseFormat = { type: "json_object" } as const;
-  const plain = await collect(loaded, { maxTokens: 12, responseFormat });
-  const drafted = await collect(loaded, { maxTokens: 12, responseFormat, speculation: { adaptive: false } });
-  assertEquals([tokensOf(drafted), drafted.at(-1)!.draftedTokens], [tokensOf(plain), 0]);
+Deno.test("drafts of an answer with a grammar are those that it allows, and it has the tokens that come without", async () => {
+  const formats: mx.lm.ResponseFormat[] = [
+    { type: "json_object" },
+    { type: "regex", regex: "[a-z ]{30}\\." },
+    { type: "json_schema", schema: { type: "object", properties: { name: { type: "string" } }, required: ["name"] } },
+  ];
+  for (const responseFormat of formats) {
+    for (const sampling of [{}, { temp: 1, seed: 7 }]) {
+      const options = { maxTokens: 24, responseFormat, ...sampling };
+      const plain = await collect(loaded, options);
+      const answer = tokensOf(plain);
+      for (const right of [7, 1, 0]) {
+        await collect(loaded, { ...options, speculation: replayed(answer, right, 3) });
+        await model.traces.idle();
+        const drafter = replay(answer, right, true);
+        const drafted = await collect(loaded, { ...options, speculation: { ...replayed(answer, right, 3), drafter } });
+        assertAlike(drafted, plain, `${JSON.stringify(options)}, ${right} right`);
+        const { acceptedTokens, draftedTokens } = drafted.at(-1)!;
+        assert(right < 7 || acceptedTokens === draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
+        assert(right === 0 || acceptedTokens! > 0, `${acceptedTokens} of ${draftedTokens}`);
+      }
+    }
+  }
+});
+
+Deno.test("a grammar drafts the tokens that it demands", async () => {
+  const text = "ᚠᛇᚻ᛫ᛒᛦᚦ";
+  const options = { maxTokens: 40, responseFormat: { type: "grammar", grammar: `root ::= "${text}"` } } as const;
+  const plain = await collect(loaded, options);
+  const nothing = (): mx.lm.SpeculationOptions => ({
+    drafter: { extend: () => {}, draft: () => [] },
+    adaptive: false,
+  });
+  await collect(loaded, { ...options, speculation: nothing() });
   await model.traces.idle();
+  const drafted = await collect(loaded, { ...options, speculation: nothing() });
+  assertEquals(drafted.map(({ text }) => text).join(""), text);
+  assertEquals(tokensOf(drafted), tokensOf(plain));
+  const { acceptedTokens, draftedTokens } = drafted.at(-1)!;
+  assertEquals(acceptedTokens, draftedTokens);
+  assert(acceptedTokens! > 10, `${acceptedTokens} of ${tokensOf(plain).length}`);
 });
 
 Deno.test("a drafter may wait, and is refused where it gives no token ids", async () => {
