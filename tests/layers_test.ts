@@ -88,11 +88,12 @@ const OWNED = [
   {
     name: "the passes of steps are no part of mx.lm",
     code: /\bStepCache\b/,
-    by: ["src/llm/decode/state.ts", "src/llm/kv/step_cache.ts"],
+    by: ["src/llm/decode/head.ts", "src/llm/decode/state.ts", "src/llm/kv/step_cache.ts"],
   },
   {
     name: "one file of a session writes its state and its cache",
-    code: /\bKvCache\.\w+\(|\bwriteState\((?!(mask|ids|keyStates|drafted),)|\bcache\.(trim|advance|reserve|keep|fill|reset)\(/,
+    code:
+      /\bKvCache\.\w+\(|\bwriteState\((?!(mask|ids|keyStates|drafted),)|\bcache\.(trim|advance|reserve|keep|fill|reset)\(/,
     in: "src/llm/decode/",
     by: ["src/llm/decode/device_state.ts"],
   },

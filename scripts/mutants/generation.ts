@@ -86,7 +86,7 @@ export const GENERATION = [
   },
   {
     name: "penalties lose the newest token of a prompt, not the oldest",
-    file: "src/llm/decode/state.ts",
+    file: "src/llm/decode/rings.ts",
     find: "slots[(((last - back) % size) + size) % size]",
     replace: "slots[(((last - back + 1) % size) + size) % size]",
     tests: [

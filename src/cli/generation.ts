@@ -9,7 +9,15 @@ import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
-import { ADAPTER_FLAG, checkDrafter, DRAFT_MODEL_FLAG, generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
+import {
+  ADAPTER_FLAG,
+  checkDrafter,
+  DRAFT_MODEL_FLAG,
+  draftHeadOf,
+  generateOptions,
+  MODEL_FLAGS,
+  tellEnd,
+} from "./model_flags.ts";
 import { hasPipedInput, note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
 import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
@@ -107,7 +115,11 @@ export class Generation {
     this.#verbose = readBool("--verbose", values.verbose ?? "true");
     this.model = model;
     const adapterPath = values["adapter-path"];
-    this.loading = { ...loadOptions(values.device, onInterrupt()), ...(adapterPath !== undefined && { adapterPath }) };
+    this.loading = {
+      ...loadOptions(values.device, onInterrupt()),
+      ...(adapterPath !== undefined && { adapterPath }),
+      ...draftHeadOf(values),
+    };
   }
 
   /** Checks the command line, reads the prompt and readies the device. */
@@ -132,7 +144,7 @@ export class Generation {
   async loadDraft(): Promise<mx.lm.Loaded | undefined> {
     const { "draft-model": draft } = this.#values;
     if (draft === undefined) return undefined;
-    const { adapterPath: _, ...loading } = this.loading;
+    const { adapterPath: _, draftHead: _head, ...loading } = this.loading;
     return await mx.lm.load(draft, loading);
   }
 

@@ -52,7 +52,7 @@ export function kvBitsOf({ "kv-bits": bits }: Values<typeof KV_BITS_FLAG>): { kv
   return { kvBits: 8 };
 }
 
-/** Flags of speculation. */
+/** Flags of speculation in an engine. */
 export const SPECULATION_FLAGS = {
   "speculate": {
     value: "HOW",
@@ -157,24 +157,46 @@ export const MODEL_FLAGS = {
     meant: ["b", "batch-size", "ub", "ubatch-size"],
   },
   ...SPECULATION_FLAGS,
+  "speculate": {
+    ...SPECULATION_FLAGS.speculate,
+    help: "ngrams drafts what followed before, mtp the head of the model; answers stay the same",
+  },
   ...KV_BITS_FLAG,
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
-/** What the flags of speculation say, with a draft model if there is one. Throws a {@link UsageError} for flags that do not fit. */
-export function speculationOf(
+/** What drafts where no model does: in an engine, and for one answer. */
+export const DRAFTERS = { engine: ["ngrams"], answer: ["ngrams", "mtp"] } as const;
+
+/** What the flags of speculation say. */
+interface FlaggedSpeculation<D> {
+  readonly speculation?: { readonly drafter: D | lm.DraftModel; readonly numDraftTokens?: number };
+}
+
+/**
+ * What the flags of speculation say, with a draft model if there is one; else one of `drafters` drafts. Throws a {@link UsageError} for flags that
+ * do not fit.
+ */
+export function speculationOf<D extends string>(
   { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof SPECULATION_FLAGS>,
   draft: lm.DraftModel | undefined,
-): { readonly speculation?: lm.EngineSpeculation } {
-  if (speculate !== undefined && speculate !== "ngrams") {
-    throw new UsageError(`--speculate is ${quoted(speculate)}, expected ngrams`);
+  drafters: readonly D[],
+): FlaggedSpeculation<D> {
+  const named = drafters.find((name) => name === speculate);
+  if (speculate !== undefined && named === undefined) {
+    throw new UsageError(`--speculate is ${quoted(speculate)}, expected ${drafters.join(" or ")}`);
   }
-  const drafter = draft ?? (speculate === undefined ? undefined : "ngrams" as const);
+  const drafter = draft ?? named;
   if (drafter) return { speculation: { drafter, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
   if (numDraftTokens !== undefined) {
-    throw new UsageError("--num-draft-tokens needs --speculate ngrams or a draft model");
+    throw new UsageError(`--num-draft-tokens needs --speculate ${drafters.join(" or ")}, or a draft model`);
   }
   return {};
+}
+
+/** Whether the flags have the head of the model draft, which is loaded for that. */
+export function draftHeadOf({ speculate }: Values<typeof SPECULATION_FLAGS>): { readonly draftHead?: true } {
+  return speculate === "mtp" ? { draftHead: true } : {};
 }
 
 /** Generation options from {@link MODEL_FLAGS}; missing flags take the model's defaults. */
@@ -195,7 +217,7 @@ export function generateOptions(
     stop: values.stop ?? [],
     seed: values.seed,
     enableThinking: !values["no-think"],
-    ...speculationOf(values, draft),
+    ...speculationOf(values, draft, DRAFTERS.answer),
     ...(values["prefill-step-size"] !== undefined && { prefillStepSize: values["prefill-step-size"] }),
   };
 }

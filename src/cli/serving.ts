@@ -21,6 +21,7 @@ import {
   checkDrafter,
   DEVICE_FLAG,
   DRAFT_MODEL_FLAG,
+  DRAFTERS,
   KV_BITS_FLAG,
   kvBitsOf,
   MODEL_FLAG,
@@ -137,8 +138,8 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   }
   checkDrafter(values);
   const draft = values["draft-model"];
-  const speculation = (loaded: lm.DraftModel | undefined): ReturnType<typeof speculationOf> =>
-    speculationOf(values, loaded);
+  const speculation = (loaded: lm.DraftModel | undefined): Pick<lm.EngineOptions, "speculation"> =>
+    speculationOf(values, loaded, DRAFTERS.engine);
   if (draft === undefined) speculation(undefined); // says now what does not fit
   const engine = engineOptions(values);
   const { "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;

@@ -124,7 +124,7 @@ testTable("serve", [
   {
     args: ["serve", "--num-draft-tokens", "3"],
     code: 2,
-    stderr: "error: --num-draft-tokens needs --speculate ngrams or a draft model\n",
+    stderr: "error: --num-draft-tokens needs --speculate ngrams, or a draft model\n",
   },
   {
     args: ["serve", "--speculate", "ngrams", "--draft-model", "x"],

@@ -197,12 +197,17 @@ testTable("generate", [
   {
     args: greedy("--speculate", "draft"),
     code: 2,
-    stderr: 'error: --speculate is "draft", expected ngrams\n',
+    stderr: 'error: --speculate is "draft", expected ngrams or mtp\n',
   },
   {
     args: greedy("--num-draft-tokens", "3"),
     code: 2,
-    stderr: "error: --num-draft-tokens needs --speculate ngrams or a draft model\n",
+    stderr: "error: --num-draft-tokens needs --speculate ngrams or mtp, or a draft model\n",
+  },
+  {
+    args: greedy("--speculate", "mtp", "--model", TINY_DIR.pathname, "Once upon a time"),
+    code: 1,
+    stderr: 'error: {text} has no head that drafts tokens: models of type "qwen3" have none here\n',
   },
   {
     args: greedy(...SHORT, "--model", TINY_DIR.pathname, "--ignore-chat-template", "Once upon a time"),

@@ -22,6 +22,8 @@ export interface ChatOptions {
   readonly adapterPath: string | undefined;
   /** Bits of keys and values of each model's cache. */
   readonly kvBits?: 8;
+  /** Whether heads that draft are loaded with models. */
+  readonly draftHead?: true;
   readonly system: string | undefined;
   /** Servers whose tools the model may call. */
   readonly mcp?: McpHost | undefined;
@@ -82,9 +84,9 @@ export class Chat {
 
   /** Loads a model to where the conversation is, the first one with its adapters. */
   load(name: string): Promise<LoadedModel> {
-    const { device, adapterPath, kvBits } = this.#options;
+    const { device, adapterPath, kvBits, draftHead } = this.#options;
     const own = name === this.#first && { adapterPath };
-    return loadModel(name, { device, signal: this.input.signal, kvBits, ...own });
+    return loadModel(name, { device, signal: this.input.signal, kvBits, draftHead, ...own });
   }
 
   /** The settings that were asked for, else those of the model's makers. */

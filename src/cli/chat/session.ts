@@ -32,13 +32,15 @@ export interface LoadModelOptions {
   readonly adapterPath?: string | undefined;
   /** Bits of keys and values. */
   readonly kvBits?: 8 | undefined;
+  /** Whether the head that drafts is loaded too. */
+  readonly draftHead?: true | undefined;
 }
 
 /** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
 export async function loadModel(name: string, options: LoadModelOptions): Promise<LoadedModel> {
-  const { device, signal, adapterPath, kvBits } = options;
+  const { device, signal, adapterPath, kvBits, draftHead } = options;
   const adapters = adapterPath === undefined ? {} : { adapterPath };
-  const loading = { ...loadOptions(device, signal), ...adapters };
+  const loading = { ...loadOptions(device, signal), ...adapters, ...(draftHead && { draftHead }) };
   const { onDownload } = loading;
   const place = name === EMBEDDED
     ? mx.lm.EMBEDDED_MODEL

@@ -12,7 +12,15 @@ import type { KvCache } from "../kv/cache.ts";
 import type { DecodingModel } from "../models/mod.ts";
 
 /** Steps by what they compute. */
-export type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward" | "choose" | "verify";
+export type StepKind =
+  | "read"
+  | "prompt"
+  | "step"
+  | "forward prompt"
+  | "forward"
+  | "choose"
+  | "verify"
+  | `draft ${number}`;
 
 /** A step over a state, or its trace where that is kept. */
 export type Traced<S> = TracedStep<S> | ((state: S) => S);
@@ -37,7 +45,7 @@ export class DecodeContext implements Disposable {
     this.sequence = sequence;
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize, logprobs].join(" ");
-    this.state = new DeviceState(cache, options, sequence);
+    this.state = new DeviceState(model, cache, options, sequence);
   }
 
   /** The state but for the cache, to be read. */

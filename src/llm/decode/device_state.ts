@@ -9,18 +9,12 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { keyAfter } from "../../array/random/keys.ts";
 import { hostVisible, writeState } from "../../array/compile/loop.ts";
-import type { KvCache } from "../kv/cache.ts";
+import type { Buffers, KvCache } from "../kv/cache.ts";
+import type { LanguageModel } from "../models/mod.ts";
 import type { DecodedSequence } from "./sequence.ts";
-import {
-  type DecodeOptions,
-  type DecodeScalars,
-  detach,
-  logprobsLog,
-  ring,
-  ringWeights,
-  type State,
-  tokenLog,
-} from "./state.ts";
+import type { HeadState } from "./head.ts";
+import { ring, ringWeights } from "./rings.ts";
+import { type DecodeOptions, type DecodeScalars, detach, logprobsLog, type State, tokenLog } from "./state.ts";
 
 /** The part of the cache that a session reads. */
 export type HeldCache = Pick<KvCache, "buffers" | "capacity" | "fused" | "hasState" | "limit" | "offset" | "outgrown">;
@@ -30,19 +24,24 @@ export class DeviceState implements Disposable {
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
   readonly #sequence: DecodedSequence;
+  /** The cache of the head, if that drafts. It has as many positions as the model's, and `start` is the position of its first token. */
+  readonly #head:
+    | { readonly cache: KvCache; readonly start: number; readonly hidden: Pick<Tensor, "shape" | "dtype"> }
+    | undefined;
+  /** The cache, to be read; with the keys and values of the head. */
+  readonly cache: HeldCache;
   #scalars: DecodeScalars;
 
   /** Before what the prompt has after the cache, which stays its owner's. */
-  constructor(cache: KvCache, options: DecodeOptions, sequence: DecodedSequence) {
+  constructor(model: LanguageModel, cache: KvCache, options: DecodeOptions, sequence: DecodedSequence) {
     this.#cache = cache;
     this.#options = options;
     this.#sequence = sequence;
+    if (options.speculation?.byHead) {
+      this.#head = { cache: model.makeDraftCache(), start: cache.offset, hidden: hiddenOf(model) };
+    }
+    this.cache = this.#head ? new HeadedCache(cache, this.#head.cache) : cache;
     this.#scalars = this.#unread();
-  }
-
-  /** The cache, to be read. */
-  get cache(): HeldCache {
-    return this.#cache;
   }
 
   /** The state but for the cache. */
@@ -52,12 +51,13 @@ export class DeviceState implements Disposable {
 
   /** The whole state. */
   get all(): State {
-    return { ...this.#scalars, ...this.#cache.buffers };
+    return { ...this.#scalars, ...this.cache.buffers };
   }
 
   /** Makes room in the cache, see {@link KvCache.reserve}. */
   reserve(count: number, rows?: number): void {
     this.#cache.reserve(count, rows);
+    this.#head?.cache.reserve(0, this.#cache.capacity);
   }
 
   /** Counts tokens that a step which is submitted now feeds. */
@@ -110,12 +110,25 @@ export class DeviceState implements Disposable {
       weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
       log: tokenLog(1),
       logprobs: logprobsLog(logprobs, 1),
+      head: this.#headState,
     };
   }
 
-  /** Lets the state go; the cache stays. */
+  /** What the head begins with: nothing. */
+  get #headState(): HeadState | undefined {
+    if (!this.#head) return undefined;
+    const { start, hidden: { shape, dtype } } = this.#head;
+    return { start: detach(mx.array([start], mx.int32)), hidden: detach(mx.zeros(shape, dtype)) };
+  }
+
+  /** Lets the state go; the caches stay. */
   [Symbol.dispose](): void {
     mx.dispose(this.#scalars);
+  }
+
+  /** Frees the cache of the head. */
+  end(): void {
+    this.#head?.cache.dispose();
   }
 
   /** The state before the rest of the prompt. */
@@ -131,6 +144,7 @@ export class DeviceState implements Disposable {
       weights: weights && detach(mx.array([weights], mx.float32)),
       log: tokenLog(1),
       logprobs: logprobsLog(this.#options.logprobs, 1),
+      head: this.#headState,
     };
   }
 
@@ -147,4 +161,56 @@ export class DeviceState implements Disposable {
     const { processors, contextSize } = this.#options;
     return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
   }
+}
+
+/** What a hidden state of one token is. */
+function hiddenOf(model: LanguageModel): Pick<Tensor, "shape" | "dtype"> {
+  return mx.tidy(() => {
+    const { shape, dtype } = model.hidden(mx.zeros([1, 1], mx.int32));
+    return { shape, dtype };
+  });
+}
+
+/** A cache with the keys and values of a head beside its own. */
+class HeadedCache implements HeldCache {
+  readonly #cache: KvCache;
+  readonly #head: KvCache;
+  /** Short prompts are no steps of decoding, which would give the head what they chose. */
+  readonly fused = false;
+
+  constructor(cache: KvCache, head: KvCache) {
+    this.#cache = cache;
+    this.#head = head;
+  }
+
+  get buffers(): Buffers {
+    return withHead(this.#cache.buffers, this.#head.buffers);
+  }
+
+  get capacity(): number {
+    return this.#cache.capacity;
+  }
+
+  get hasState(): boolean {
+    return this.#cache.hasState;
+  }
+
+  get limit(): number {
+    return this.#cache.limit;
+  }
+
+  get offset(): number {
+    return this.#cache.offset;
+  }
+
+  outgrown(): Buffers | undefined {
+    const [own, head] = [this.#cache.outgrown(), this.#head.outgrown()];
+    if (own && head) return withHead(own, head);
+    mx.dispose(own ?? [], head ?? []);
+    return undefined;
+  }
+}
+
+function withHead(own: Buffers, { keys, values }: Buffers): Buffers {
+  return { ...own, draftKeys: keys, draftValues: values };
 }

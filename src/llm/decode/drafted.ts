@@ -12,6 +12,7 @@ import { acceptedOf } from "../speculation/acceptance.ts";
 import { COLUMNS, DraftBudget, DraftCosts, type StepTime } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { DecodeContext, Traced } from "./context.ts";
+import { HeadDrafter } from "./head_drafter.ts";
 import { PipelinesAhead } from "./pipelines_ahead.ts";
 import { type DraftInputs, draftInputs, verifyStep } from "./verify.ts";
 import { fromLog } from "./state.ts";
@@ -37,7 +38,7 @@ interface DraftLoop {
 }
 
 /** Drafts tokens of a session and verifies them. With a grammar a draft ends before the first token that it forbids. */
-export class DraftedSteps {
+export class DraftedSteps implements Disposable {
   readonly #context: DecodeContext;
   readonly #submitter: PromptSubmitter;
   readonly #steps: StepLoop;
@@ -47,6 +48,8 @@ export class DraftedSteps {
   #columns = 1;
   readonly #loops = new Map<number, DraftLoop>();
   readonly #ahead: PipelinesAhead;
+  /** The head, if that drafts. */
+  readonly #head: HeadDrafter | undefined;
   /** Capacity of the cache that the loops are for. */
   #capacity = 0;
   /** Tokens of the sequence that the drafter has. */
@@ -63,6 +66,9 @@ export class DraftedSteps {
     this.#speculation = speculation;
     this.#ahead = new PipelinesAhead(context.model.traces);
     this.#budget = new DraftBudget(costsOf(context.model));
+    if (!speculation.byHead) return;
+    this.#head = new HeadDrafter(context, submitter);
+    speculation.draftBy(this.#head);
   }
 
   /** Whether a draft is worth verifying next. */
@@ -198,5 +204,12 @@ export class DraftedSteps {
       mx.dispose(inputs);
     }
     this.#loops.clear();
+    this.#head?.release();
+  }
+
+  /** Frees all. */
+  [Symbol.dispose](): void {
+    this.release();
+    this.#head?.[Symbol.dispose]();
   }
 }

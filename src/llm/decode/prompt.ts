@@ -9,11 +9,11 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
 import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
+import { paddedLength } from "./padding.ts";
 import {
   decodeStep,
   detach,
   forwardPromptStep,
-  paddedLength,
   type PrefillState,
   type PromptChunk,
   promptStep,
@@ -72,8 +72,8 @@ export class PromptReader {
   async read(count: number): Promise<void> {
     const chunk = this.#chunk(count);
     try {
-      const { position } = this.#context.scalars;
-      const state: PrefillState & PromptChunk = { ...chunk, position, ...this.#context.cache.buffers };
+      const { position, head } = this.#context.scalars;
+      const state: PrefillState & PromptChunk = { ...chunk, position, head, ...this.#context.cache.buffers };
       const traced = this.#context.traced("read", state, (now) => readStep(this.#context.model, now));
       using loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
       await this.#submitter.heedAbort();
@@ -170,7 +170,12 @@ export class PromptReader {
     if (this.#context.options.signal) this.#context.state.checkpoint(); // an abort may leave out the chunk
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
-    const chunk = { ids: detach(hostVisible(padded)), last: detach(hostVisible(Uint32Array.of(count - 1))) };
+    const next = this.#context.options.speculation?.byHead && Int32Array.of(this.#prompt[0] ?? 0);
+    const chunk = {
+      ids: detach(hostVisible(padded)),
+      last: detach(hostVisible(Uint32Array.of(count - 1))),
+      ...(next && { next: detach(hostVisible(next)) }),
+    };
     this.#context.ended.push({ [Symbol.dispose]: () => mx.dispose(chunk) }); // also where the device has no room for what follows
     return chunk;
   }

@@ -172,6 +172,8 @@ export class GenerationSession implements Disposable {
   [Symbol.dispose](): void {
     this.#context[Symbol.dispose]();
     this.#release();
+    this.#drafted?.[Symbol.dispose]();
+    this.#context.state.end();
   }
 
   #release(): void {

@@ -10,6 +10,7 @@ import { hostVisible, MAX_STEPS, readMapped, readMappedFloats } from "../../arra
 import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { maskWords } from "../../graph/token_mask.ts";
+import { feedHead, type HeadState, tokensAfter } from "./head.ts";
 import type { Buffers } from "../kv/cache.ts";
 import { PagedCache } from "../kv/paged.ts";
 import { StepCache } from "../kv/step_cache.ts";
@@ -60,6 +61,10 @@ export interface State {
   readonly states?: Buffers["states"];
   readonly table?: Buffers["table"];
   readonly ring?: Buffers["ring"];
+  /** Of the head that drafts, if one does. */
+  readonly head?: HeadState | undefined;
+  readonly draftKeys?: Buffers["draftKeys"];
+  readonly draftValues?: Buffers["draftValues"];
 }
 
 /** Further inputs of a step that reads tokens of a prompt. */
@@ -68,10 +73,15 @@ export interface PromptChunk {
   readonly ids: Tensor;
   /** uint32 (1,): index of the last token. */
   readonly last: Tensor;
+  /** int32 (1,): the token after that, where a head drafts and the prompt has one. */
+  readonly next?: Tensor;
 }
 
 /** The state but for the cache. */
-export type DecodeScalars = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
+export type DecodeScalars = Pick<
+  State,
+  "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs" | "head"
+>;
 
 /**
  * Further inputs of a step that chooses tokens by a mask. The mask is made while the logits are, so a step is two, {@link forwardStep} and
@@ -82,34 +92,20 @@ export interface Masking {
   readonly logits: Tensor;
   /** uint32 (B, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be chosen. */
   readonly mask: Tensor;
+  /** (1, 1, H): the hidden state that the logits came of, where a head drafts. */
+  readonly hidden?: Tensor | undefined;
 }
 
 /** The state that a step reads and writes to compute logits. `position` is that of the token that they follow. */
-export type ForwardState = Pick<State, "token" | "position" | keyof Buffers> & Pick<Masking, "logits">;
+export type ForwardState =
+  & Pick<State, "token" | "position" | "head" | keyof Buffers>
+  & Pick<Masking, "logits" | "hidden">;
 
 /** A part of the state that a step of the prompt before its end changes. */
-export type PrefillState = Pick<State, "position" | keyof Buffers>;
+export type PrefillState = Pick<State, "position" | "head" | keyof Buffers>;
 
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
-/**
- * Tiles of a traced prompt by its tokens. The prompt's rows are a multiple of its tile, or of the device's least tile if that is larger. The
- * first entry whose `upTo` is not passed counts. Kernels work in such tiles.
- */
-const TILES: readonly { readonly upTo: number; readonly multiple: number }[] = [
-  { upTo: 16, multiple: 1 },
-  { upTo: 256, multiple: 32 },
-  { upTo: 1024, multiple: 64 },
-  { upTo: Infinity, multiple: 128 },
-];
-
-/** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
-export function paddedLength(count: number, tile: number): number {
-  if (tile === 1) return count;
-  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.multiple);
-  return Math.ceil(count / rows) * rows;
-}
-
 /** The cache of a step, of whose tokens those up to `last` count. With `drafts`, the step says at its end how many count. */
 export function cacheOf(now: PrefillState & Partial<PromptChunk>, drafts: boolean = false): StepCache | PagedCache {
   const { keys, values, states, table, position, last } = now;
@@ -121,8 +117,10 @@ export function cacheOf(now: PrefillState & Partial<PromptChunk>, drafts: boolea
 /** Reads tokens before the end of a prompt. */
 export function readStep(model: LanguageModel, now: PrefillState & PromptChunk): PrefillState & PromptChunk {
   const cache = cacheOf(now);
-  model.forward(now.ids.reshape([1, -1]), cache, now.last);
-  return { ...now, position: nextPosition(now), ...cache.buffers };
+  const { ids, last, next } = now;
+  const hidden = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
+  const head = now.head && feedHead(model, now, { hidden, after: tokensAfter(ids, last, next!), last });
+  return { ...now, position: nextPosition(now), ...cache.buffers, ...head };
 }
 
 /** Reads the end of a prompt and chooses the first token. */
@@ -132,8 +130,13 @@ export function promptStep(
   now: State & PromptChunk,
 ): State & PromptChunk {
   const cache = cacheOf(now);
-  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  return { ...now, ...choose(options, now, logits, nextPosition(now)), ...cache.buffers };
+  const { ids, last } = now;
+  const hidden = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
+  const logits = model.logits(now.head ? mx.take(hidden, last, 1) : hidden).reshape([1, -1]);
+  const chosen = choose(options, now, logits, nextPosition(now));
+  const after = (): Tensor => tokensAfter(ids, last, chosen.token.reshape([1]));
+  const head = now.head && feedHead(model, now, { hidden, after: after(), last });
+  return { ...now, ...chosen, ...cache.buffers, ...head };
 }
 
 /** Reads the end of a prompt: the logits after it. */
@@ -142,27 +145,38 @@ export function forwardPromptStep(
   now: ForwardState & PromptChunk,
 ): ForwardState & PromptChunk {
   const cache = cacheOf(now);
-  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  return { ...now, position: mx.subtract(nextPosition(now), 1), logits, ...cache.buffers };
+  const { ids, last, next } = now;
+  const all = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
+  // The token after the last one is not chosen yet: the head takes it then.
+  const head = now.head && feedHead(model, now, { hidden: all, after: tokensAfter(ids, last, next!), last });
+  const hidden = now.head ? mx.take(all, last, 1) : all;
+  const position = mx.subtract(nextPosition(now), 1);
+  return { ...now, position, ...leftOf(model, now, hidden), ...cache.buffers, ...head };
 }
 
 /** Feeds a token of each sequence: the logits after them. */
 export function forwardStep(model: LanguageModel, now: ForwardState): ForwardState {
   const cache = cacheOf(now);
-  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
-  return { ...now, logits, ...cache.buffers };
+  const hidden = model.hidden(now.token, cache);
+  return { ...now, ...leftOf(model, now, hidden), ...cache.buffers };
+}
+
+/** What a step leaves of the last hidden states (B, 1, H): logits, and those themselves where a head takes them. */
+function leftOf(model: LanguageModel, now: ForwardState, hidden: Tensor): Pick<Masking, "logits" | "hidden"> {
+  return { logits: model.logits(hidden).reshape([hidden.shape[0], -1]), hidden: now.hidden && hidden };
 }
 
 /** Chooses the next tokens from logits, of those that the mask allows. */
-export function chooseStep(options: DecodeOptions, now: DecodeScalars & Masking): DecodeScalars & Masking {
+export function chooseStep<S extends DecodeScalars & Masking>(options: DecodeOptions, now: S): S {
   return { ...now, ...choose(options, now, now.logits, mx.add(now.position, 1), now.mask) };
 }
 
-/** Masking for one sequence. */
-export function maskingOf(model: LanguageModel): Masking {
+/** Masking for one sequence; for a head too if it has one. */
+export function maskingOf(model: LanguageModel, head: HeadState | undefined): Masking {
   const { vocabSize } = model.config;
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
+    hidden: head && detach(mx.zeros(head.hidden.shape, head.hidden.dtype)),
     logits: detach(mx.zeros([1, vocabSize], dtype)),
     mask: detach(hostVisible(new Uint32Array(maskWords(vocabSize)), [1, maskWords(vocabSize)])),
   };
@@ -176,8 +190,12 @@ export function nextPosition({ position, ids, last }: Pick<State, "position"> & 
 /** Feeds a token of each sequence and chooses the next ones. */
 export function decodeStep(model: LanguageModel, options: DecodeOptions, state: State): State {
   const cache = cacheOf(state);
-  const logits = model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
-  return { ...choose(options, state, logits, mx.add(state.position, 1)), ...cache.buffers };
+  const hidden = model.hidden(state.token, cache);
+  const logits = model.logits(hidden).reshape([state.token.shape[0], -1]);
+  const chosen = choose(options, state, logits, mx.add(state.position, 1));
+  const last = mx.array([0], mx.int32);
+  const head = state.head && feedHead(model, state, { hidden, after: chosen.token, last });
+  return { ...state, ...chosen, ...cache.buffers, ...head };
 }
 
 /** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */
@@ -277,22 +295,4 @@ export function fromLog(log: Tensor, row: number, position: number, count: numbe
   tokens.set(readMapped(log, row * LOG + at, until));
   if (until < count) tokens.set(readMapped(log, row * LOG, count - until), until);
   return tokens;
-}
-
-/** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */
-export function ring(prompt: readonly number[], last: number, size: number): number[] {
-  return inRing(prompt, last, size, prompt[prompt.length - 1]);
-}
-
-/** 1 where {@link ring} has a token, 0 if no token reached. */
-export function ringWeights(prompt: readonly number[], last: number, size: number): number[] {
-  return inRing(prompt.map(() => 1), last, size, 0);
-}
-
-function inRing(values: readonly number[], last: number, size: number, rest: number): number[] {
-  const slots = new Array<number>(size).fill(rest);
-  for (let back = Math.min(size, values.length) - 1; back >= 0; back--) {
-    slots[(((last - back) % size) + size) % size] = values[values.length - 1 - back];
-  }
-  return slots;
 }

@@ -13,6 +13,7 @@ import { hostVisible } from "../../array/compile/loop.ts";
 import { maskWords } from "../../graph/token_mask.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import { countAccepted } from "../speculation/acceptance.ts";
+import { feedHead } from "./head.ts";
 import { cacheOf, chooseRows, type DecodeOptions, detach, splitKeys, type State } from "./state.ts";
 
 /** Further inputs of a step that verifies drafts; n columns. The host writes them before each step. */
@@ -47,7 +48,8 @@ export function verifyStep(
   const { ids, keyStates, mask, position, recent, weights, log, logprobs } = now;
   const columns = ids.shape[1];
   const cache = cacheOf(now, true);
-  const logits = model.forward(ids, cache).reshape([columns, -1]);
+  const hidden = model.hidden(ids, cache);
+  const logits = model.logits(hidden).reshape([columns, -1]);
   const [stays, draw] = keyStates ? splitKeys(keyStates) : [undefined, position];
   const drafted = ids.index(mx.Slice(null), mx.Slice(1, columns));
   const places = mx.arange(0, columns, 1, mx.int32);
@@ -74,6 +76,7 @@ export function verifyStep(
     logprobs: logprobs &&
       putRows(logprobs, at, mx.fast.logprobs(judged.logits, next, options.logprobs ?? 0, judged.mask)),
     ...cache.buffers,
+    ...(now.head && feedHead(model, now, { hidden, after: chosen, last: accepted })),
   };
 }
 

@@ -12,7 +12,7 @@
  */
 
 import { PAGE } from "../../graph/kv_layout.ts";
-import { paddedLength } from "../decode/state.ts";
+import { paddedLength } from "../decode/padding.ts";
 import { powerOfTwo } from "./choice.ts";
 import { bucketOf, columnsFor } from "./runner_context.ts";
 import type { PrefillRow } from "./step.ts";

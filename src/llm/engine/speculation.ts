@@ -55,6 +55,9 @@ export class Speculations implements AsyncDisposable {
     if (wanted === false || (wanted === undefined && !this.#options)) return undefined;
     const own = wanted ?? {};
     checkSpeculation(own);
+    if ((own.drafter as unknown) === "mtp") {
+      throw new LlmError("option", 'speculation.drafter of a request is "mtp", which drafts in streamGenerate() alone');
+    }
     if (isDraftModel(own.drafter)) {
       throw new LlmError(
         "option",

@@ -5,6 +5,7 @@
  */
 
 import { LlmError } from "../error.ts";
+import type { KvCache } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { StepOptions } from "../sampling/options.ts";
 import type { Drafter } from "../speculation/drafter.ts";
@@ -12,6 +13,13 @@ import { NgramDrafter } from "../speculation/ngrams.ts";
 import { checkSpeculation, isDraftModel, Speculation } from "../speculation/speculation.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { checkSameTokens, ModelDrafter } from "./model_drafter.ts";
+
+/** Throws an {@link LlmError} unless the head of a model can draft over a cache. */
+function checkHead(model: LanguageModel, cache: KvCache): void {
+  model.makeDraftCache().dispose(); // throws where the model has no head
+  if (!cache.ring) return;
+  throw new LlmError("option", 'speculation.drafter "mtp" keeps all positions: leave maxKvSize out');
+}
 
 /** The drafts of an answer, and what they hold. */
 export interface AnswerDrafts extends Disposable {
@@ -39,11 +47,12 @@ export function speculationOf(
   const owned = isDraftModel(drafter)
     ? new ModelDrafter(drafter.model, { sampler, processors, contextSize })
     : undefined;
-  const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter);
+  if (drafter === "mtp") checkHead(model, cache);
+  const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter | "mtp");
   const drafts = new Speculation(used, speculation, {
     vocabulary: model.config.vocabSize,
     ...(tokenizer && { ends: tokenizer.eosTokenIds }),
-    bounded: owned === undefined,
+    bounded: typeof used === "object" && !owned && drafter !== "ngrams",
   });
   drafts.extend([...cache.tokens, ...prompt]);
   return { drafts, [Symbol.dispose]: () => owned?.[Symbol.dispose]() };

@@ -50,6 +50,9 @@ export interface Buffers {
   readonly states?: readonly Tensor[];
   /** int32 (B, P): the pages of each sequence, where keys and values are in pages. */
   readonly table?: Tensor;
+  /** Keys and values of the head that drafts, in a loop that has one. */
+  readonly draftKeys?: readonly (Tensor | StackedTensors)[];
+  readonly draftValues?: readonly (Tensor | StackedTensors)[];
   /** int32 (2,): how many first and last positions tokens see, where the pages are a ring. */
   readonly ring?: Tensor;
 }

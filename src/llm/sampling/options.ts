@@ -111,7 +111,7 @@ export interface GenerateOptions extends SamplerOptions {
   readonly prefillStepSize?: number;
   /**
    * Drafts tokens and verifies several in one step, which is faster where drafts are often right. The tokens are those that come without it.
-   * Answers of a `responseFormat` are generated without drafts. Default none.
+   * Default none.
    */
   readonly speculation?: SpeculationOptions;
   /**

@@ -22,11 +22,11 @@ export interface DraftModel {
 /** Options of speculation. */
 export interface SpeculationOptions {
   /**
-   * "ngrams" drafts what followed the last tokens where they occurred before. A smaller model drafts what it would generate, and an object of the
-   * program whatever it likes. Default "ngrams".
+   * "ngrams" drafts what followed the last tokens where they occurred before. "mtp" has the head of the model draft that `draftHead: true` of `load`
+   * gave it. A smaller model drafts what it would generate, and an object of the program whatever it likes. Default "ngrams".
    */
-  readonly drafter?: "ngrams" | DraftModel | Drafter;
-  /** Most tokens that a step verifies beside the next one, from 1 to 7. Default 7. */
+  readonly drafter?: "ngrams" | "mtp" | DraftModel | Drafter;
+  /** Most tokens that a step verifies beside the next one, from 1 to 7. Default 7, of "mtp" 3. */
   readonly numDraftTokens?: number;
   /**
    * Whether drafts are shorter, or left out, while they save no time. Otherwise each has `numDraftTokens` tokens, which measurements want.
@@ -45,8 +45,8 @@ export function checkSpeculation(options: SpeculationOptions): void {
   if (typeof options !== "object" || options === null) throw optionError("speculation", options, "an object");
   checkOptions("speculation", options, SPECULATION_OPTIONS, (message) => new LlmError("option", message));
   const { drafter = "ngrams", numDraftTokens = MAX_DRAFT, adaptive = true } = options;
-  if (drafter !== "ngrams" && !isDraftModel(drafter) && !isDrafter(drafter)) {
-    const expected = '"ngrams", what load() returns or an object with extend() and draft()';
+  if (drafter !== "ngrams" && drafter !== "mtp" && !isDraftModel(drafter) && !isDrafter(drafter)) {
+    const expected = '"ngrams", "mtp", what load() returns or an object with extend() and draft()';
     throw optionError("speculation.drafter", drafter, expected);
   }
   if (!Number.isSafeInteger(numDraftTokens) || numDraftTokens < 1 || numDraftTokens > MAX_DRAFT) {
@@ -90,6 +90,8 @@ export function checkEngineSpeculation(options: EngineSpeculation): void {
   throw optionError("speculation.drafter", drafter, expected);
 }
 
+/** Most tokens that a head drafts by default: each further one is right less often. */
+const MTP_DRAFT = 3;
 /** Milliseconds that a drafter of the program may take for a draft. */
 const LATE_MS = 1000;
 
@@ -111,7 +113,10 @@ export class Speculation {
   readonly most: number;
   /** Whether there are fewer, or none, while they save no time. */
   readonly adaptive: boolean;
-  readonly #drafter: Drafter;
+  /** Undefined while a head drafts that a session has not made yet. */
+  #drafter: Drafter | undefined;
+  /** Whether the head of the model drafts. */
+  readonly byHead: boolean;
   readonly #facts: SpeculationFacts;
   /** Tokens that the drafter has, or gets when it is not late any more. */
   #known = 0;
@@ -124,14 +129,20 @@ export class Speculation {
 
   /** Options are those that {@link checkSpeculation} passed. */
   constructor(
-    drafter: Drafter,
-    { numDraftTokens = MAX_DRAFT, adaptive = true }: SpeculationOptions,
+    drafter: Drafter | "mtp",
+    { numDraftTokens = drafter === "mtp" ? MTP_DRAFT : MAX_DRAFT, adaptive = true }: SpeculationOptions,
     facts: SpeculationFacts,
   ) {
-    this.#drafter = drafter;
+    this.byHead = drafter === "mtp";
+    this.#drafter = drafter === "mtp" ? undefined : drafter;
     this.most = numDraftTokens;
     this.adaptive = adaptive;
     this.#facts = facts;
+  }
+
+  /** Has the head of the model draft, which is a part of the session that decodes. */
+  draftBy(head: Drafter): void {
+    this.#drafter = head;
   }
 
   /** Tokens that were drafted and verified. */
@@ -148,7 +159,7 @@ export class Speculation {
   extend(tokens: readonly number[]): void {
     this.#known += tokens.length;
     if (this.#missed) this.#missed.push(...tokens);
-    else if (tokens.length > 0) this.#drafter.extend(tokens);
+    else if (tokens.length > 0) this.#drafter?.extend(tokens);
   }
 
   /** Takes what is new of all tokens of the sequence, of which the prompt comes first and by itself. */
@@ -159,12 +170,12 @@ export class Speculation {
 
   /** Whether a draft would have tokens now. */
   get matches(): boolean {
-    return this.#missed === undefined && (this.#drafter.matches?.() ?? true);
+    return this.#missed === undefined && (this.#drafter?.matches?.() ?? true);
   }
 
   /** Tokens that may follow, at most `count`; none where there is no guess. Throws an {@link LlmError} if a drafter gives no token ids. */
   async draft(count: number): Promise<readonly number[]> {
-    if (count < 1 || this.#missed) return [];
+    if (count < 1 || this.#missed || !this.#drafter) return [];
     const { vocabulary, ends, bounded } = this.#facts;
     const drafting = this.#drafter.draft(count);
     const given: unknown = bounded && !Array.isArray(drafting) ? await this.#inTime(drafting) : await drafting;
@@ -187,7 +198,7 @@ export class Speculation {
       clearTimeout(timer);
       const missed = this.#missed ?? [];
       this.#missed = undefined;
-      if (missed.length > 0) this.#drafter.extend(missed);
+      if (missed.length > 0) this.#drafter?.extend(missed);
     };
     // A late draft that fails is none.
     const coming = Promise.resolve(drafting).finally(settled);

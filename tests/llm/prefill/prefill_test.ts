@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
-import { paddedLength } from "../../../src/llm/decode/state.ts";
+import { paddedLength } from "../../../src/llm/decode/padding.ts";
 import type { KvCache } from "../../../src/llm/kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../../../src/llm/models/mod.ts";
 import { testDevices } from "../../support/devices/devices.ts";

@@ -1,0 +1,221 @@
+/**
+ * Drafts by the head of the model itself. Tokens are those that come without drafts. A head that was built to be right has its drafts accepted.
+ * What another one drafts is what `model.draft` gives without a cache, which draft_head_test.ts holds to a reference.
+ */
+
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { namedLeaves } from "../../../src/nn/tree.ts";
+import { anyDevice } from "../../support/devices/devices.ts";
+import { DRAFT_CASES, writeWithHead } from "../../support/models/draft_heads.ts";
+import { assertAlike } from "../../support/models/engine_requests.ts";
+
+const { load, streamGenerate, LlmError } = mx.lm;
+const device = anyDevice();
+mx.setDefaultDevice(device);
+const dir = await Deno.makeTempDir();
+await writeWithHead(dir, DRAFT_CASES[0]);
+
+const idsOf = (count: number, seed: number): number[] =>
+  Array.from({ length: count }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
+
+/** What adds to the residual stream: with 0 of it tokens depend on the last one alone. */
+const ADDING = /(out_proj|o_proj|down_proj)\.(weight|bias)$/;
+
+/**
+ * The model, with layers of which `share` counts. The head takes the vector of the token and no hidden state, and its layer counts as much. So with 0
+ * it gives the model's logits.
+ */
+async function loadWith(share: number): Promise<mx.lm.Loaded> {
+  const loaded = await load(dir, { device, dtype: mx.float32, draftHead: true });
+  const { model } = loaded;
+  const changed: [string, mx.Tensor][] = [];
+  for (const [name, leaf] of namedLeaves(model.parameters())) {
+    const weight = leaf as mx.Tensor;
+    if (ADDING.test(name)) changed.push([name, mx.multiply(weight, share)]);
+    if (name === "mtp.fc.weight") {
+      const [H] = weight.shape;
+      changed.push([
+        name,
+        mx.concatenate([mx.eye(H), mx.multiply(weight.index(mx.Slice(null), mx.Slice(H, 2 * H)), share)], 1),
+      ]);
+    }
+    if (name === "mtp.pre_fc_norm_embedding.weight") changed.push([name, mx.onesLike(weight)]);
+    if (name === "model.norm.weight") changed.push(["mtp.norm.weight", mx.add(weight, 0)]);
+  }
+  model.loadWeights(changed, false);
+  return loaded;
+}
+
+interface Answer {
+  readonly responses: mx.lm.GenerationResponse[];
+  readonly tokens: number[];
+  readonly drafted: number;
+  readonly accepted: number;
+}
+
+/** An answer with `numDraftTokens` in each draft; without drafts if that is 0. Pipelines are made before. */
+async function answer(
+  { model, tokenizer }: mx.lm.Loaded,
+  prompt: readonly number[],
+  options: mx.lm.GenerateOptions,
+  numDraftTokens: number,
+): Promise<Answer> {
+  const speculation = { drafter: "mtp", numDraftTokens, adaptive: false } as const;
+  const all = { ...options, ...(numDraftTokens > 0 && { speculation }) };
+  const run = (): Promise<mx.lm.GenerationResponse[]> => Array.fromAsync(streamGenerate(model, tokenizer, prompt, all));
+  await run();
+  await model.traces.idle();
+  const responses = await run();
+  const { draftedTokens: drafted = 0, acceptedTokens: accepted = 0 } = responses.at(-1)!;
+  return { responses, tokens: responses.map(({ token }) => token), drafted, accepted };
+}
+
+const SETTINGS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
+  "greedy": {},
+  "sampled": { temp: 1, topP: 0.9, seed: 3, logprobs: 2 },
+  "in chunks of a prompt": { prefillStepSize: 7 },
+  "in a cache that grows": { maxTokens: 230 },
+  "in a cache of 8 bits": { kvBits: 8 },
+};
+
+for (const [name, options] of Object.entries(SETTINGS)) {
+  Deno.test(`a head that is right has its drafts accepted: ${name}`, async () => {
+    const loaded = await loadWith(0);
+    using model = loaded.model;
+    const all = { maxTokens: 24, ...options };
+    const plain = await answer(loaded, idsOf(40, 1), all, 0);
+    for (const count of name === "greedy" ? [1, 3] : [3]) {
+      const found = await answer(loaded, idsOf(40, 1), all, count);
+      assertAlike(found.responses, plain.responses, name);
+      assert(found.drafted > 8 && found.accepted >= 0.95 * found.drafted, `${found.accepted} of ${found.drafted}`);
+      // Each step has all of its drafts, but for the last one.
+      assert(found.accepted >= (plain.tokens.length - 2) * count / (count + 1) - count, `${found.accepted}`);
+    }
+    await model.traces.idle();
+  });
+}
+
+/** How many tokens are drafted and accepted for an answer, by `model.draft` over all tokens and without a cache. */
+function expectedCounts(
+  { model, tokenizer }: mx.lm.Loaded,
+  prompt: readonly number[],
+  answer: readonly number[],
+  { most, maxTokens }: { readonly most: number; readonly maxTokens: number },
+): { readonly drafted: number; readonly accepted: number } {
+  const tokens = [...prompt, ...answer];
+  const ints = (values: readonly number[]): mx.Tensor => mx.array([[...values]], mx.int32);
+  return mx.tidy(() => {
+    const all = model.hidden(ints(tokens));
+    let [drafted, accepted] = [0, 0];
+    for (let at = prompt.length; at < tokens.length - 1;) {
+      const count = Math.min(most, prompt.length + maxTokens - at - 2);
+      let hidden = all.index(mx.Slice(null), mx.Slice(0, at));
+      const guesses: number[] = [];
+      while (guesses.length < count) {
+        // Padding, which no token before it sees, so that one shape serves all.
+        const fed = [...tokens.slice(1, at + 1), ...guesses];
+        const missing = all.shape[1] + most - fed.length;
+        const padded = mx.pad(hidden, [[0, 0], [0, missing], [0, 0]]);
+        const made = model.draft(padded, ints([...fed, ...Array<number>(missing).fill(0)]));
+        const last = made.hidden.index(mx.Slice(null), mx.Slice(fed.length - 1, fed.length));
+        guesses.push(Number(mx.argmax(model.logits(last).reshape([-1])).item()));
+        hidden = mx.concatenate([hidden, last], 1);
+      }
+      const end = guesses.findIndex((token) => tokenizer.eosTokenIds.has(token));
+      if (end >= 0) guesses.splice(end);
+      const wrong = guesses.findIndex((token, i) => token !== tokens[at + 1 + i]);
+      const right = wrong < 0 ? guesses.length : wrong;
+      drafted += guesses.length;
+      accepted += right;
+      at += right + 1;
+    }
+    return { drafted, accepted };
+  });
+}
+
+Deno.test("a head drafts what it gives without a cache, whichever drafts were right before", async () => {
+  const loaded = await loadWith(0.15);
+  using model = loaded.model;
+  for (const _ of [0, 1]) await answer(loaded, idsOf(9, 1), { maxTokens: 6 }, 1); // has the steps of short drafts made
+  const prompt = idsOf(21, 1);
+  const all = { maxTokens: 30, prefillStepSize: 9 };
+  const plain = await answer(loaded, prompt, all, 0);
+  const found = await answer(loaded, prompt, all, 3);
+  assertEquals(found.tokens, plain.tokens);
+  const { drafted, accepted } = expectedCounts(loaded, prompt, plain.tokens, { most: 3, maxTokens: 30 });
+  assertEquals([found.drafted, found.accepted], [drafted, accepted]);
+  assert(accepted > 3 && accepted < 0.9 * drafted, `${accepted} of ${drafted}: drafts of both kinds are wanted`);
+  await model.traces.idle();
+});
+
+Deno.test("a head drafts for a grammar, as far as that allows it", async () => {
+  const loaded = await loadWith(0);
+  using model = loaded.model;
+  const responseFormat = { type: "regex", regex: "[a-zA-Z0-9 ]{40}" } as const;
+  for (const sampling of [{}, { temp: 0.7, seed: 1 }]) {
+    const options = { maxTokens: 16, responseFormat, ...sampling };
+    const plain = await answer(loaded, idsOf(12, 4), options, 0);
+    const found = await answer(loaded, idsOf(12, 4), options, 3);
+    assertAlike(found.responses, plain.responses, JSON.stringify(sampling));
+    assert(found.drafted > 0, `${found.accepted} of ${found.drafted}`);
+  }
+  await model.traces.idle();
+});
+
+Deno.test("the account drafts with a head by itself", async () => {
+  const loaded = await loadWith(0);
+  using model = loaded.model;
+  const prompt = idsOf(12, 5);
+  const plain = await answer(loaded, prompt, { maxTokens: 60 }, 0);
+  const { tokenizer } = loaded;
+  const stream = streamGenerate(model, tokenizer, prompt, { maxTokens: 60, speculation: { drafter: "mtp" } });
+  const responses = await Array.fromAsync(stream);
+  assertEquals(responses.map(({ token }) => token), plain.tokens);
+  assert(responses.at(-1)!.draftedTokens! >= responses.at(-1)!.acceptedTokens!);
+  await model.traces.idle();
+});
+
+Deno.test("drafts by a head go on in a conversation, after an answer that was left and after an abort, and leave no memory", async () => {
+  const loaded = await loadWith(0);
+  using model = loaded.model;
+  const { tokenizer } = loaded;
+  const speculation = { drafter: "mtp", adaptive: false } as const;
+  const run = async (): Promise<void> => {
+    const prompt = idsOf(20, 6);
+    const all = { maxTokens: 20, speculation };
+    const whole = (await answer(loaded, prompt, { maxTokens: 20 }, 0)).tokens;
+    using cache = model.makeCache();
+    let taken = 0;
+    for await (const { token } of streamGenerate(model, tokenizer, prompt, { ...all, cache })) {
+      assertEquals(token, whole[taken]);
+      if (++taken === 6) break;
+    }
+    const begun = [...prompt, ...whole.slice(0, 6)];
+    const more = streamGenerate(model, tokenizer, begun, { ...all, maxTokens: 10, cache, cachePrompt: true });
+    const rest = await Array.fromAsync(more);
+    assertEquals(rest.map(({ token }) => token), whole.slice(6, 16));
+    assert(rest.at(-1)!.acceptedTokens! > 3, `${rest.at(-1)!.acceptedTokens}`);
+    const aborted = streamGenerate(model, tokenizer, prompt, { ...all, signal: AbortSignal.abort() });
+    await assertRejects(() => Array.fromAsync(aborted), DOMException);
+    await model.traces.idle();
+  };
+  await run();
+  const before = mx.getActiveMemory();
+  await run();
+  assertEquals(mx.getActiveMemory(), before);
+});
+
+Deno.test("a model without a head, and a cache that forgets positions, are refused", async () => {
+  const { model, tokenizer } = await load(dir, { device });
+  using _model = model;
+  const speculation = { drafter: "mtp" } as const;
+  const ask = (of: mx.lm.LanguageModel, options: mx.lm.GenerateOptions): Promise<unknown> =>
+    Array.fromAsync(streamGenerate(of, tokenizer, [1, 2, 3], { ...options, speculation }));
+  await assertRejects(() => ask(model, {}), LlmError, "The model has no head that drafts tokens");
+  const { model: headed } = await loadWith(1);
+  using _headed = headed;
+  await assertRejects(() => ask(headed, { maxKvSize: 64 }), LlmError, '"mtp" keeps all positions: leave maxKvSize out');
+});
+
+Deno.test("the folder of these tests is removed", () => Deno.remove(dir, { recursive: true }));
