@@ -76,7 +76,7 @@ export class HeadDrafter implements Drafter, Disposable {
   }
 
   /** See {@link Drafter.extend}: the steps of the session give the head its tokens. */
-  extend(): void {}
+  extend(_tokens: readonly number[]): void {}
 
   /** See {@link Drafter.draft}. No step may be on its way. None while pipelines are being made. */
   async draft(count: number): Promise<readonly number[]> {

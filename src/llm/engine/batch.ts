@@ -15,6 +15,7 @@ import { type GenerationResponse, perSecond } from "../sampling/response.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import type { Prompt } from "../generation/prompt.ts";
 import { grammarOf, type ResponseFormat } from "../structured/response_format.ts";
+import { checkBatchSpeculation } from "../speculation/speculation.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { type BatchRequest, type BatchToken, streamRequests } from "./batch_stream.ts";
 
@@ -38,6 +39,9 @@ export interface BatchResponse {
   readonly generationTokens: number;
   /** Tokens per second after the last prompt was read. */
   readonly generationTps: number;
+  /** Drafted tokens that were verified, and those of them that the answers have; absent without speculation. */
+  readonly draftedTokens?: number;
+  readonly acceptedTokens?: number;
   /** Highest use of device memory so far in GB. */
   readonly peakMemory: number;
 }
@@ -80,7 +84,8 @@ function batchRequestsOf(
   prompts: readonly Prompt[],
   options: BatchGenerateOptions,
 ): readonly BatchRequest[] {
-  const { maxTokens, seed, responseFormat, onPrompt: _, ...shared } = options;
+  const { maxTokens, seed, responseFormat, onPrompt: _, speculation, ...shared } = options;
+  if (speculation) checkBatchSpeculation(speculation);
   checkPrompts(prompts);
   const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
   const seeds = perPrompt("seed", seed, prompts, (value, i) => value + i);
@@ -126,6 +131,7 @@ async function generateAll(
   /** When the last prompt was read, and the tokens that there were then. */
   let read = { at: started, count: 0 };
   let count = 0;
+  let [drafted, accepted] = [0, 0];
   for await (const response of streamRequests(model, tokenizer, requests, options)) {
     count++;
     if (response.generationTokens === 1) read = { at: performance.now(), count };
@@ -133,7 +139,10 @@ async function generateAll(
     reasonings[response.sequence] += response.reasoning;
     toolCalls[response.sequence].push(...response.toolCalls);
     tokens[response.sequence].push(response.token);
-    if (response.finishReason !== null) finishReasons[response.sequence] = response.finishReason;
+    if (response.finishReason === null) continue;
+    finishReasons[response.sequence] = response.finishReason;
+    drafted += response.draftedTokens ?? 0;
+    accepted += response.acceptedTokens ?? 0;
   }
   return {
     texts,
@@ -145,6 +154,7 @@ async function generateAll(
     promptTps: perSecond(promptTokens, read.at - started),
     generationTokens: count,
     generationTps: perSecond(count - read.count, performance.now() - read.at),
+    ...(options.speculation && { draftedTokens: drafted, acceptedTokens: accepted }),
     peakMemory: mx.getPeakMemory() / 1e9,
   };
 }

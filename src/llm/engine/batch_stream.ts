@@ -9,6 +9,8 @@ import type { GenerationRequest } from "../generation/request.ts";
 import { type DecodingModel, decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { BatchGenerateOptions } from "../sampling/options.ts";
 import type { GenerationResponse } from "../sampling/response.ts";
+import { NgramPool, PoolDrafter } from "../speculation/ngram_pool.ts";
+import { Speculation, type SpeculationFacts } from "../speculation/speculation.ts";
 import { Constraint } from "../structured/constraint.ts";
 import type { GrammarSource } from "../structured/protocol.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
@@ -22,7 +24,16 @@ import type { EngineResponse } from "./request.ts";
 export interface BatchToken extends
   Pick<
     GenerationResponse,
-    "text" | "reasoning" | "toolCalls" | "raw" | "token" | "logprobs" | "generationTokens" | "finishReason"
+    | "text"
+    | "reasoning"
+    | "toolCalls"
+    | "raw"
+    | "token"
+    | "logprobs"
+    | "generationTokens"
+    | "finishReason"
+    | "draftedTokens"
+    | "acceptedTokens"
   > {
   /** Number of the prompt. */
   readonly sequence: number;
@@ -50,7 +61,7 @@ export async function* streamRequests(
     constraint?.begin(ids, thinking);
     constraints.push(constraint);
   }
-  const batch = new Batch(decodingModel(model), requests, constraints, options);
+  const batch = new Batch(decodingModel(model), requests, constraints, { ...options, ends: tokenizer.eosTokenIds });
   opened.move(); // they are the batch's now
   let count = 0;
   try {
@@ -72,6 +83,8 @@ class Batch implements AsyncDisposable {
   readonly #core: EngineCore;
   readonly #jobs: readonly Job[];
   readonly #options: BatchGenerateOptions;
+  /** Answers that ended, by which others are drafted. */
+  readonly #pool = new NgramPool();
   /** Prompts that were read, and sequences that have not ended. */
   #read = 0;
   #left: number;
@@ -81,7 +94,7 @@ class Batch implements AsyncDisposable {
     model: DecodingModel,
     requests: readonly BatchRequest[],
     constraints: readonly (Constraint | undefined)[],
-    options: BatchGenerateOptions,
+    options: BatchGenerateOptions & Pick<SpeculationFacts, "ends">,
   ) {
     this.#options = options;
     this.#left = requests.length;
@@ -94,7 +107,8 @@ class Batch implements AsyncDisposable {
       processors: requests[0].settings.processors, // with bias and penalties, which all have in common
       pace: () => this.responses.drained(),
     });
-    const { temp, topP, topK, minP, logprobs } = options;
+    const { temp, topP, topK, minP, logprobs, speculation, ends } = options;
+    const facts = { vocabulary: model.config.vocabSize, ...(ends && { ends }) };
     const choice = { temp, topP, topK, minP, logprobs };
     this.#jobs = requests.map((request, sequence) => {
       const output = {
@@ -102,7 +116,9 @@ class Batch implements AsyncDisposable {
         end: (error?: unknown): void => this.#end(error),
       };
       const name = requests.length > 1 ? ` of sequence ${sequence}` : "";
-      const job = new Job({ id: sequence, request, choice, output, name });
+      const drafts = speculation && new Speculation(new PoolDrafter(this.#pool), speculation, facts);
+      const onEnd = (): void => drafts && this.#pool.addAnswer(job.ids, job.answer);
+      const job: Job = new Job({ id: sequence, request, choice, output, name, speculation: drafts, onEnd });
       const constraint = constraints[sequence];
       if (constraint) job.constrain(constraint);
       return job;

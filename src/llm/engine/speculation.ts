@@ -21,9 +21,6 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { type DraftedRequest, DraftEngine } from "./draft_engine.ts";
 import type { EngineSizes } from "./options.ts";
 
-/** Tokens before an answer that n-grams at its begin have. */
-const BEFORE = 4;
-
 /** What drafts the requests of an engine. */
 export class Speculations implements AsyncDisposable {
   readonly #model: DecodingModel;
@@ -81,7 +78,7 @@ export class Speculations implements AsyncDisposable {
 
   /** Lets later requests draft by what a request with drafts gave. */
   keep(prompt: readonly number[], answer: readonly number[]): void {
-    if (!this.#draft && answer.length > 0) this.#pool.add([...prompt.slice(-BEFORE), ...answer]);
+    if (!this.#draft) this.#pool.addAnswer(prompt, answer);
   }
 
   /** Frees what drafts. */

@@ -9,7 +9,7 @@ import type { OptionKind } from "../arguments.ts";
 import type { ChatOptions } from "../chat/template.ts";
 import type { KvCache } from "../kv/cache.ts";
 import type { CacheOptions } from "../kv/make_cache.ts";
-import type { SpeculationOptions } from "../speculation/speculation.ts";
+import type { BatchSpeculation, SpeculationOptions } from "../speculation/speculation.ts";
 import type { ResponseFormat } from "../structured/response_format.ts";
 
 /** How to choose tokens. */
@@ -166,6 +166,8 @@ export interface BatchGenerateOptions extends
   readonly seed?: number | readonly number[];
   /** The format of the answers: all the same, or one format a prompt. */
   readonly responseFormat?: ResponseFormat | readonly ResponseFormat[];
+  /** Drafts tokens, see {@link GenerateOptions.speculation}, where at most eight prompts are generated together. Default none. */
+  readonly speculation?: BatchSpeculation;
   /** Called when a prompt has been read. */
   readonly onPrompt?: (done: number, total: number) => void;
 }
@@ -186,6 +188,7 @@ export const BATCH_OPTIONS = {
   repetitionContextSize: "number",
   presencePenalty: "number",
   frequencyPenalty: "number",
+  speculation: true,
   logitsProcessors: "functions",
   enableThinking: "boolean",
   tools: "list",
@@ -205,7 +208,6 @@ export const GENERATE_OPTIONS = {
   cachePrompt: "boolean",
   kvBits: "number",
   maxKvSize: "number",
-  speculation: true,
 } as const satisfies Record<keyof GenerateOptions, OptionKind>;
 
 /** Kinds of what only chooses tokens: it takes the options of a generation and of a batch. */

@@ -38,6 +38,11 @@ export class NgramPool {
     return this.#tokens.byteLength + this.#after.byteLength;
   }
 
+  /** Keeps an answer with the end of its prompt, after which n-grams find its begin. */
+  addAnswer(prompt: readonly number[], answer: readonly number[]): void {
+    if (answer.length > 0) this.add([...prompt.slice(-LENGTH), ...answer]);
+  }
+
   /** Adds an answer, with the last tokens of its prompt before it. */
   add(tokens: readonly number[]): void {
     if (this.#tokens.length === 0) {

@@ -81,6 +81,19 @@ export interface RequestSpeculation extends Pick<SpeculationOptions, "numDraftTo
   readonly drafter?: "ngrams" | Drafter;
 }
 
+/** Speculation of all prompts of a batch. */
+export interface BatchSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
+  /** "ngrams" drafts what followed the last tokens where they occurred before: in the prompt, or in answers of the batch that ended. Default "ngrams". */
+  readonly drafter?: "ngrams";
+}
+
+/** Throws an {@link LlmError} unless a batch can draft so. */
+export function checkBatchSpeculation(options: BatchSpeculation): void {
+  checkSpeculation(options);
+  const { drafter = "ngrams" } = options;
+  if (drafter !== "ngrams") throw optionError("speculation.drafter", drafter, '"ngrams": an engine takes draft models');
+}
+
 /** Throws an {@link LlmError} unless an engine can draft so. */
 export function checkEngineSpeculation(options: EngineSpeculation): void {
   checkSpeculation(options);

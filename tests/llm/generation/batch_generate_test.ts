@@ -439,6 +439,26 @@ test("a batch computes no further than its caller reads", async () => {
   }
 });
 
+test("a batch drafts by n-grams of its prompts and of answers that ended", async () => {
+  const prompts = ["Once upon a time", "The sea was", "Once upon a time"];
+  const format = { type: "regex", regex: "[a-z ]{9}" } as const;
+  for (const more of [{ logitBias: { 300: 100 } }, { maxTokens: [9, 30, 30] }, { responseFormat: format }]) {
+    const options = { maxTokens: 24, temp: 0.8, seed: [1, 2, 1], ...more };
+    const plain = await batchGenerate(model, tokenizer, prompts, options);
+    const speculation = { adaptive: false } as const;
+    for (const round of [0, 1]) { // pipelines are made meanwhile
+      const drafted = await batchGenerate(model, tokenizer, prompts, { ...options, speculation });
+      assertEquals([drafted.tokens, drafted.texts], [plain.tokens, plain.texts]);
+      await model.traces.idle();
+      const { draftedTokens, acceptedTokens } = drafted;
+      const isRepetitive = "logitBias" in more && round > 0;
+      assert(acceptedTokens! >= (isRepetitive ? 5 : 0), `${acceptedTokens} of ${draftedTokens}`);
+      assert(draftedTokens! >= acceptedTokens!, `${acceptedTokens} of ${draftedTokens}`);
+    }
+    assertEquals(plain.draftedTokens, undefined);
+  }
+});
+
 test("batchGenerate() takes no prompts and refuses lists of another length", async () => {
   assertEquals((await batchGenerate(model, tokenizer, [])).texts, []);
   const wrong = batchGenerate(model, tokenizer, PROMPTS, { maxTokens: [1, 2] });
@@ -451,6 +471,10 @@ test("batchGenerate() takes no prompts and refuses lists of another length", asy
       [{ stop: [5] }, "stop is [5], expected a text"],
       [{ maxTokens: null }, "maxTokens is null, expected a number or a list of numbers"],
       [{ seed: "x", temp: 1 }, 'seed is "x", expected a number or a list of numbers'],
+      [
+        { speculation: { drafter: "mtp" } },
+        'speculation.drafter is "mtp", expected "ngrams": an engine takes draft models',
+      ],
       [{ logitsProcessors: 5 }, "logitsProcessors is 5, expected a list of functions"],
     ] as const
   ) {
