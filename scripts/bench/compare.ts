@@ -38,6 +38,10 @@ export interface Case {
   readonly sampled?: boolean;
   /** Drafts the answer that comes, with so large a share of its tokens as they are. Default: nothing is drafted. Of vkmx only. */
   readonly drafted?: number;
+  /** The model's head drafts too, whose tokens give way to those. */
+  readonly head?: boolean;
+  /** N-grams draft the answer, which the drafter has from the beginning. Of vkmx only. */
+  readonly copied?: boolean;
   /** Runs that are not counted. */
   readonly warmUps: number;
   readonly repeats: number;

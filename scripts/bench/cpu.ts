@@ -44,6 +44,8 @@ const TINY = "examples/models/tiny-qwen3";
 const CASES: readonly Case[] = [
   { name: "prefill128", kind: "prefill", prompt: 128, warmUps: 1, repeats: 5 },
   { name: "decode@16", kind: "decode", prompt: 12, tokens: 32, window: 8, warmUps: 0, repeats: 1 },
+  { name: "answer@128", kind: "decode", prompt: 128, tokens: 96, warmUps: 0, repeats: 1 },
+  { name: "copied answer@128", kind: "decode", prompt: 128, tokens: 96, copied: true, warmUps: 1, repeats: 2 },
   { name: "decode@1024", kind: "decode", prompt: 1010, tokens: 16, window: 8, warmUps: 0, repeats: 1 },
 ];
 /** The rows of one number of threads. */
@@ -90,7 +92,7 @@ await runMain(PROGRAM, async (values) => {
     for (let round = 0; round < (values.rounds ?? 2); round++) {
       own.push(await runSide(dir, { device: "wasm", cases: CASES }, { VKMX_THREADS: String(threads) }));
       for (const [peer, folder] of folders) {
-        const cases = CASES.filter(({ prompt }) => prompt <= peer.longest);
+        const cases = CASES.filter(({ prompt, copied }) => prompt <= peer.longest && !copied);
         const answer = await runPeer(folder, gguf, { gpu: false, threads, batch: 512, cases }, peer);
         if (answer) others.get(peer)!.push(answer);
       }

@@ -34,7 +34,7 @@ const FLAGS = {
     help: `synthetic models, separated by commas: 0.6b, 1.7b, 4b, 8b of Qwen3, tiny …, or 8b:16 in so many bits (0.6b)`,
   },
   "model": { value: "DIR", help: "a model directory instead" },
-  "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where)` },
+  "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where and mtp)` },
   "dtype": {
     value: "NAME",
     help: "vkmx's activations and cache: float16, bfloat16 or float32 (that of mx.lm.load); rows name it",

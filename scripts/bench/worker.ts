@@ -21,6 +21,7 @@ import {
 import { matrixRate } from "./matrix_rate.ts";
 import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
+import { HeadDrafter } from "../../src/llm/decode/head_drafter.ts";
 import { promptOf, stepsOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 import { roomFor } from "../../src/llm/generation/generate.ts";
 import { withOptions } from "../support/options.ts";
@@ -45,7 +46,11 @@ const settings: SideSettings = JSON.parse(text);
 const { device = mx.defaultDevice(), dtype, cases } = settings;
 const started = performance.now();
 mx.setDefaultDevice(device);
-const { model, tokenizer } = await mx.lm.load(dir, { device, ...(dtype && { dtype: mx[dtype] }) });
+const { model, tokenizer } = await mx.lm.load(dir, {
+  device,
+  ...(dtype && { dtype: mx[dtype] }),
+  draftHead: cases.some(({ head }) => head),
+});
 const loaded = performance.now();
 
 function say(line: Line): void {
@@ -109,10 +114,12 @@ async function answerOf({ prompt }: Case, tokens: number): Promise<readonly numb
 async function timeDrafted(c: Case, tokens: number, share: number): Promise<number> {
   const answer = await answerOf(c, tokens + 1);
   let at = -1;
-  const drafter: mx.lm.Drafter = {
-    extend: (more) => void (at = at < 0 ? 0 : at + more.length),
-    draft: (count) => answer.slice(at, at + count).map((id, i) => (at + i) * GOLDEN % 1 < share ? id : id ^ 1),
+  const replay = {
+    extend: (more: readonly number[]) => void (at = at < 0 ? 0 : at + more.length),
+    draft: (count: number) => answer.slice(at, at + count).map((id, i) => (at + i) * GOLDEN % 1 < share ? id : id ^ 1),
   };
+  using _head = c.head ? headReplaying(replay) : undefined;
+  const drafter = c.head ? "mtp" as const : c.copied ? copying(answer) : replay;
   const cache = await filledWith(c.prompt - 1, ids(1), tokens + 1);
   const times: number[] = [];
   for await (const token of stepsOf(model, cache, ids(1), tokens + 1, { speculation: { drafter } })) {
@@ -122,11 +129,30 @@ async function timeDrafted(c: Case, tokens: number, share: number): Promise<numb
   return (times.at(-1)! - times[0]) / tokens;
 }
 
+/** Has the head of the model draft in sessions until it is disposed, and `replay` say what the drafted tokens are. */
+function headReplaying({ extend, draft }: Pick<mx.lm.Drafter, "extend" | "draft">): Disposable {
+  const { draft: own, extend: none } = HeadDrafter.prototype;
+  extend([]); // a session gives a head no prompt
+  HeadDrafter.prototype.extend = extend;
+  HeadDrafter.prototype.draft = async function (count): Promise<readonly number[]> {
+    const { length } = await own.call(this, count);
+    return (await draft(count)).slice(0, length);
+  };
+  return { [Symbol.dispose]: () => Object.assign(HeadDrafter.prototype, { draft: own, extend: none }) };
+}
+
+/** N-grams of a sequence that begins with its answer. */
+function copying(answer: readonly number[]): mx.lm.Drafter {
+  const ngrams = new mx.lm.NgramDrafter();
+  ngrams.extend(answer);
+  return ngrams;
+}
+
 /** Milliseconds of a prompt or of a token. */
 async function time(c: Case, tokens: number = c.tokens ?? 1): Promise<number> {
   const { kind, prompt, window = tokens, sampled, rows = 1, behind = 0 } = c;
   if (rows > 1) return await timeRows(prompt, tokens, rows);
-  if (c.drafted !== undefined) return await timeDrafted(c, tokens, c.drafted);
+  if (c.drafted !== undefined || c.copied) return await timeDrafted(c, tokens, c.drafted ?? 1);
   if (kind === "decode") {
     const cache = await filledWith(prompt - 1, ids(1), tokens + 1);
     const times = await generate(cache, ids(1), tokens + 1, sampled);

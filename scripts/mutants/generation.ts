@@ -46,6 +46,27 @@ export const GENERATION = [
     tests: ["tests/llm/speculation/drafts_test.ts"],
   },
   {
+    name: "recurrent states have tokens that were drafted wrong",
+    file: "src/llm/decode/verify.ts",
+    find: "cache.settle(counted);",
+    replace: "cache.settle(mx.full([1], columns, mx.int32));",
+    tests: ["tests/llm/kv/states_test.ts"],
+  },
+  {
+    name: "a head takes the drafted tokens in place of those that were chosen",
+    file: "src/llm/decode/verify.ts",
+    find: "feedHead(model, now, { hidden, after: chosen, last: accepted })",
+    replace: "feedHead(model, now, { hidden, after: ids, last: accepted })",
+    tests: ["tests/llm/speculation/mtp_test.ts"],
+  },
+  {
+    name: "a grammar keeps tokens that were drafted wrong",
+    file: "src/llm/structured/worker.ts",
+    find: "if (count > 0) [open.state] = open.past.splice(-count);",
+    replace: "if (count > 0) open.past.splice(-count);",
+    tests: ["tests/llm/speculation/speculation_test.ts"],
+  },
+  {
     name: "positions of tokens that were drafted wrong count",
     file: "src/llm/engine/scheduler.ts",
     find: "sequence.computed = from + tokens.length;",

@@ -152,7 +152,7 @@ function describePublished(
   fields: PublishedConfig,
   format: ModelFormat,
 ): { readonly rows: readonly MatrixRow[]; readonly quantization: Readonly<Record<string, unknown>> | undefined } {
-  const { bits = 4, groupSize = 128 } = format;
+  const { bits = 4, groupSize = 128, draftHead = false } = format;
   const architecture = describeModel(new Fields(fields, "the model"), "the model");
   const list = new TensorList(format);
   const wide: Record<string, unknown> = {};
@@ -163,7 +163,7 @@ function describePublished(
     if (isWide) wide[path] = { group_size: own.groupSize, bits: own.bits };
     return own;
   };
-  for (const module of architecture.modules({ head: fields.tie_word_embeddings === false, draftHead: false })) {
+  for (const module of architecture.modules({ head: fields.tie_word_embeddings === false, draftHead })) {
     const { path, shape, bias, isArray } = module;
     if (isArray) list.floats(path, shape, -0.5, 0.5);
     else if (shape.length === 1) list.floats(`${path}.weight`, shape, 0.9, 1.1);

@@ -15,6 +15,7 @@ export const GROUPS = {
   prompt: "prompts to their first token",
   columns: "few tokens of one sequence after others, read as a prompt: with the logits of the last one only",
   speculation: "tokens of one sequence whose answer is drafted, with some shares of right tokens",
+  mtp: "the same, of a model with a head that drafts: synth --draft-head writes one",
   host: "what the host does for a token and a prompt",
   code: "machine code of the kernels of a layer",
   where: "the time by region, op and kernel: text after the table",
@@ -23,8 +24,9 @@ export const GROUPS = {
 /** One of the groups. */
 export type Group = keyof typeof GROUPS;
 
-/** The groups that are measured by default. */
-export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[]).filter((group) => group !== "where");
+/** The groups that are measured by default: those that any model has. */
+export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[])
+  .filter((group) => group !== "where" && group !== "mtp");
 
 /** How much of each. */
 export interface Effort {
@@ -59,6 +61,8 @@ export const FULL: Effort = {
 const BEHIND = 128;
 /** Shares of drafted tokens that are right: none, some and all. */
 const RIGHT = [0, 0.6, 0.7, 1];
+/** The same where a head drafts. */
+const MTP_RIGHT = [0, 0.7, 1];
 /** Most tokens of a prompt whose row shows its time and not its rate. */
 const SHORT = 256;
 
@@ -122,6 +126,15 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
     decode(at, `no drafts @${at}`, { group: "speculation", variant: undefined }),
     ...RIGHT.map((drafted) =>
       decode(at, `drafts @${at}, ${100 * drafted} % right`, { group: "speculation", variant: undefined, drafted })
+    ),
+    decode(at, `no drafts of a head @${at}`, { group: "mtp", variant: undefined }),
+    ...MTP_RIGHT.map((drafted) =>
+      decode(at, `drafts of a head @${at}, ${100 * drafted} % right`, {
+        group: "mtp",
+        variant: undefined,
+        drafted,
+        head: true,
+      })
     ),
     ...VARIANTS.one.flatMap((variant) => single.map((c) => inVariant(c, variant))),
     ...(variants ? VARIANTS.several.flatMap((variant) => several.map((c) => inVariant(c, variant))) : []),

@@ -198,7 +198,7 @@ class ShapeRun {
   async #peerRound({ folder, gguf }: { readonly folder: string; readonly gguf: string }): Promise<void> {
     const cases = this.#cases
       .filter(({ variant, behind, rows = 1, group }) =>
-        (variant ?? "any") === "any" && !behind && rows <= PEER_ROWS && group !== "speculation"
+        (variant ?? "any") === "any" && !behind && rows <= PEER_ROWS && group !== "speculation" && group !== "mtp"
       )
       .map((c): Case => ({ ...c, name: c.title, warmUps: 1, repeats: 1 })); // its figures hardly move
     const answer = await runPeer(folder, gguf, { gpu: true, batch: PEER_BATCH, cases });
@@ -295,7 +295,7 @@ class ShapeRun {
 
   /** How much faster drafts make the tokens of a case. */
   #gainOf(c: GpuCase, own: Times): string | undefined {
-    const plain = this.#cases.find(({ group, drafted }) => group === "speculation" && drafted === undefined);
+    const plain = this.#cases.find(({ group, drafted }) => group === c.group && drafted === undefined);
     if (c.drafted === undefined || !plain) return undefined;
     const gain = ratioOf(this.#value(c, own, c.name), this.#value(plain, own, plain.name), c.unit);
     return gain === null ? undefined : `${gain.toFixed(2)} × without drafts`;
