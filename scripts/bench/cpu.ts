@@ -44,7 +44,7 @@ const TINY = "examples/models/tiny-qwen3";
 const CASES: readonly Case[] = [
   { name: "prefill128", kind: "prefill", prompt: 128, warmUps: 1, repeats: 5 },
   { name: "decode@16", kind: "decode", prompt: 12, tokens: 32, window: 8, warmUps: 0, repeats: 1 },
-  { name: "answer@128", kind: "decode", prompt: 128, tokens: 96, warmUps: 0, repeats: 1 },
+  { name: "answer@128", kind: "decode", prompt: 128, tokens: 96, warmUps: 0, repeats: 2 },
   { name: "copied answer@128", kind: "decode", prompt: 128, tokens: 96, copied: true, warmUps: 1, repeats: 2 },
   { name: "decode@1024", kind: "decode", prompt: 1010, tokens: 16, window: 8, warmUps: 0, repeats: 1 },
 ];

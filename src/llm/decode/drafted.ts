@@ -22,12 +22,13 @@ import type { PromptSubmitter } from "./submit.ts";
 
 /** A number of steps that no submission has. */
 const MOST_PATIENCE = 1024;
-/** What steps of a model's sessions cost. */
-const costs = new WeakMap<object, DraftCosts>();
+/** What steps of a model's sessions cost, of those that its head drafts for and of others. */
+const costs = { head: new WeakMap<object, DraftCosts>(), others: new WeakMap<object, DraftCosts>() };
 
-function costsOf(model: object): DraftCosts {
-  const known = costs.get(model) ?? new DraftCosts();
-  costs.set(model, known);
+function costsOf(model: object, { byHead }: Speculation): DraftCosts {
+  const all = byHead ? costs.head : costs.others;
+  const known = all.get(model) ?? new DraftCosts();
+  all.set(model, known);
   return known;
 }
 
@@ -65,7 +66,7 @@ export class DraftedSteps implements Disposable {
     this.#steps = steps;
     this.#speculation = speculation;
     this.#ahead = new PipelinesAhead(context.model.traces);
-    this.#budget = new DraftBudget(costsOf(context.model));
+    this.#budget = new DraftBudget(costsOf(context.model, speculation));
     if (!speculation.byHead) return;
     this.#head = new HeadDrafter(context, submitter);
     speculation.draftBy(this.#head);

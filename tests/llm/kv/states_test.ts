@@ -270,6 +270,23 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     }
   });
 
+  test("a model with states drafts for itself, and is always right", async (loaded) => {
+    const { model, tokenizer } = loaded;
+    for (const sampling of [{ temp: 0 }, { temp: 1, seed: 5 }]) {
+      const options = { maxTokens: 16, ...sampling };
+      const run = (speculation?: mx.lm.SpeculationOptions) =>
+        Array.fromAsync(mx.lm.streamGenerate(model, tokenizer, idsOf(12, 9), { ...options, speculation }));
+      const plain = await run();
+      const speculation = { drafter: loaded, numDraftTokens: 3, adaptive: false };
+      await run(speculation);
+      await model.traces.idle();
+      const drafted = await run(speculation);
+      assertEquals(drafted.map(({ token }) => token), plain.map(({ token }) => token));
+      const { acceptedTokens, draftedTokens } = drafted.at(-1)!;
+      assert(draftedTokens! > 6 && acceptedTokens === draftedTokens, `${acceptedTokens} of ${draftedTokens}`);
+    }
+  });
+
   test("a cache goes back to the prompt if an answer is left within a draft", async ({ model, tokenizer }) => {
     const prompt = idsOf(12, 8);
     const options = { temp: 0, maxTokens: 14 };

@@ -47,6 +47,9 @@ async function loadWith(share: number): Promise<mx.lm.Loaded> {
   return loaded;
 }
 
+/** The model whose head is right. */
+const exact = await loadWith(0);
+
 interface Answer {
   readonly responses: mx.lm.GenerationResponse[];
   readonly tokens: number[];
@@ -81,8 +84,8 @@ const SETTINGS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
 
 for (const [name, options] of Object.entries(SETTINGS)) {
   Deno.test(`a head that is right has its drafts accepted: ${name}`, async () => {
-    const loaded = await loadWith(0);
-    using model = loaded.model;
+    const loaded = exact;
+    const { model } = loaded;
     const all = { maxTokens: 24, ...options };
     const plain = await answer(loaded, idsOf(40, 1), all, 0);
     for (const count of name === "greedy" ? [1, 3] : [3]) {
@@ -150,8 +153,8 @@ Deno.test("a head drafts what it gives without a cache, whichever drafts were ri
 });
 
 Deno.test("a head drafts for a grammar, as far as that allows it", async () => {
-  const loaded = await loadWith(0);
-  using model = loaded.model;
+  const loaded = exact;
+  const { model } = loaded;
   const responseFormat = { type: "regex", regex: "[a-zA-Z0-9 ]{40}" } as const;
   for (const sampling of [{}, { temp: 0.7, seed: 1 }]) {
     const options = { maxTokens: 16, responseFormat, ...sampling };
@@ -164,8 +167,8 @@ Deno.test("a head drafts for a grammar, as far as that allows it", async () => {
 });
 
 Deno.test("the account drafts with a head by itself", async () => {
-  const loaded = await loadWith(0);
-  using model = loaded.model;
+  const loaded = exact;
+  const { model } = loaded;
   const prompt = idsOf(12, 5);
   const plain = await answer(loaded, prompt, { maxTokens: 60 }, 0);
   const { tokenizer } = loaded;
@@ -177,8 +180,8 @@ Deno.test("the account drafts with a head by itself", async () => {
 });
 
 Deno.test("drafts by a head go on in a conversation, after an answer that was left and after an abort, and leave no memory", async () => {
-  const loaded = await loadWith(0);
-  using model = loaded.model;
+  const loaded = exact;
+  const { model } = loaded;
   const { tokenizer } = loaded;
   const speculation = { drafter: "mtp", adaptive: false } as const;
   const run = async (): Promise<void> => {
@@ -218,4 +221,8 @@ Deno.test("a model without a head, and a cache that forgets positions, are refus
   await assertRejects(() => ask(headed, { maxKvSize: 64 }), LlmError, '"mtp" keeps all positions: leave maxKvSize out');
 });
 
-Deno.test("the folder of these tests is removed", () => Deno.remove(dir, { recursive: true }));
+Deno.test("the model of these tests is freed, and its folder removed", async () => {
+  await exact.model.traces.idle();
+  exact.model[Symbol.dispose]();
+  await Deno.remove(dir, { recursive: true });
+});
