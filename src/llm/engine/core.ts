@@ -97,8 +97,12 @@ export class EngineCore implements AsyncDisposable {
     this.#runner = new Runner(model, this.#pool, (sequence) => this.#jobOf(sequence), processors);
     this.#drafts = new EngineDrafts({
       speculationOf: (sequence) => this.#jobOf(sequence)?.speculation,
-      allowed: (sequence, drafted, most) => this.#jobOf(sequence).allowed(drafted, most),
-      fail: (sequence, error) => this.end(this.#jobOf(sequence), error),
+      // A request that is aborted while it drafts is gone then.
+      allowed: async (sequence, drafted, most) => await this.#jobs.get(sequence.id)?.allowed(drafted, most) ?? [],
+      fail: (sequence, error) => {
+        const job = this.#jobs.get(sequence.id);
+        if (job) this.end(job, error);
+      },
       isReady: (sequences, columns) => this.#runner.canVerify(sequences, columns),
       tiled: model.device.tiled,
     });

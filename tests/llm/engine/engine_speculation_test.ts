@@ -332,6 +332,15 @@ Deno.test("a draft that never comes leaves its request and others without drafts
   assert(beside.at(-1)!.acceptedTokens! > 5);
 });
 
+Deno.test("the head of a model drafts no requests of an engine", async () => {
+  const speculation = { drafter: "mtp" } as unknown as mx.lm.RequestSpeculation;
+  await using engine = new Engine(model, tokenizer, { kvBytes });
+  const error = await errorOf(() => engine.add({ prompt: "Hi", speculation }));
+  assertEquals(error, 'option: speculation.drafter of a request is "mtp", which drafts in streamGenerate() alone');
+  const make = (): mx.lm.Engine => new Engine(model, tokenizer, { kvBytes, speculation } as mx.lm.EngineOptions);
+  assert((await errorOf(make)).startsWith('option: speculation.drafter is "mtp", expected "ngrams" or'));
+});
+
 Deno.test("a pool of n-grams drafts what followed in an earlier answer, within its bytes", () => {
   const pool = new NgramPool(1024);
   assertEquals([pool.bytes, pool.draft([1, 2, 3, 4], 2)], [0, []]);

@@ -326,9 +326,12 @@ Deno.test("options of speculation out of range are refused by name", () => {
     [{ draftTokens: 3 }, "draftTokens"],
     [
       { drafter: "suffix" },
-      'speculation.drafter is "suffix", expected "ngrams", what load() returns or an object with extend() and draft()',
+      'speculation.drafter is "suffix", expected "ngrams", "mtp", what load() returns or an object with extend() and draft()',
     ],
-    [{ drafter: { draft: () => [] } }, 'expected "ngrams", what load() returns or an object with extend() and draft()'],
+    [
+      { drafter: { draft: () => [] } },
+      'expected "ngrams", "mtp", what load() returns or an object with extend() and draft()',
+    ],
     [{ numDraftTokens: 0 }, "speculation.numDraftTokens is 0, expected an integer from 1 to 7"],
     [{ numDraftTokens: 8 }, "speculation.numDraftTokens is 8"],
     [{ adaptive: 1 }, "speculation.adaptive is 1, expected true or false"],
