@@ -5,6 +5,7 @@
 import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import type * as ClientSdk from "@modelcontextprotocol/client";
 import type * as StdioSdk from "@modelcontextprotocol/client/stdio";
+import { withOptions } from "../../scripts/support/options.ts";
 import { type McpConfig, readMcpConfig } from "../../src/mcp/config.ts";
 import { Consent } from "../../src/mcp/consent.ts";
 import { McpError } from "../../src/mcp/error.ts";
@@ -87,12 +88,11 @@ test("servers over stdio and HTTP: tools of all pages under names of their own, 
 
 test("a program gets its folder and variables, and none of the other variables of vkmx", async () => {
   const cwd = await Deno.realPath(await Deno.makeTempDir());
-  Deno.env.set("MCP_SECRET", "secret");
   try {
+    using _options = withOptions({ env: { MCP_SECRET: "secret" } });
     await using tools = await McpTools.open([{ ...stdio("s"), env: { MCP_WORD: "hello" }, cwd } as McpConfig]);
     assertEquals(await call(tools, "s__where"), `${cwd} hello no secret`);
   } finally {
-    Deno.env.delete("MCP_SECRET");
     await Deno.remove(cwd);
   }
 });
