@@ -1,6 +1,7 @@
 /** A training of several processes has the losses of one process with the same batches, and resumes with any number of processes. */
 
 import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
 import { type TrainCase, trainCase, type TrainOutcome } from "../support/distributed/train_checks.ts";
 import { ENVIRONMENT, mpirun } from "../support/distributed/mpirun.ts";
 import { needing } from "../support/needs.ts";
@@ -8,6 +9,8 @@ import { needing } from "../support/needs.ts";
 const CHECKS = new URL("../support/distributed/train_checks.ts", import.meta.url);
 const CLI = new URL("../../src/cli/mod.ts", import.meta.url).pathname;
 const DATA = new URL("../../examples/data", import.meta.url).pathname;
+
+mx.devices(); // opens the library outside of the tests, which count resources
 
 /** Rounding of float32, over steps that carry it on. */
 const TOLERANCE = 1e-4;
