@@ -60,7 +60,7 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
   // Its tests take a quarter of the documents by the seed, so 4 and the share have no common divisor.
   { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 5 },
-  { files: /^tests\/cli\/(generate|tools)_test/, cpu: "gate", oneThread: true, shareOnCpu: 2 },
+  { files: /^tests\/cli\/(generate|mcp|tools)_test/, cpu: "gate", oneThread: true, shareOnCpu: 2 },
   { files: /^tests\/cli\//, cpu: "gate", oneThread: true },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
   { files: /^tests\/notebook\//, cpu: "gate", shareOnCpu: 2 },
@@ -115,6 +115,7 @@ const ENTRIES: readonly Entry[] = [
     share: 10,
     turns: 3,
   },
+  { files: /^tests\/llm\/speculation\/mtp_test/, cpu: "gate", vulkan: "gate", shareOnCpu: 2, share: 5, turns: 3 },
   { files: /^tests\/llm\/kv\/pages_test/, cpu: "quick", vulkan: "gate", share: 2 },
   {
     files:
