@@ -58,7 +58,8 @@ export class Connection implements AsyncDisposable {
     given: Record<string, unknown>,
     { timeout = START_MS, signal }: RequestOptions,
   ): Promise<CallResult> {
-    const { client } = await this.#connected(signal ? { signal } : {});
+    const link = this.#connected(signal ? { signal } : {});
+    const { client } = await link;
     try {
       return await client.callTool({ name, arguments: given }, { timeout, ...(signal && { signal }) });
     } catch (cause) {
@@ -68,21 +69,25 @@ export class Connection implements AsyncDisposable {
         throw new McpError("call", `${this.config.name} did not answer within ${timeout / 1000} s`, { cause });
       }
       // JSON-RPC errors have a number: the connection is well. After others, such as those of HTTP, the next call connects anew.
-      if (typeof code !== "number") await this.#drop();
+      if (typeof code !== "number") await this.#drop(link);
       throw new McpError("call", `${this.config.name}: ${message}${this.#lastWords}`, { cause });
     }
   }
 
   #connected(options: RequestOptions): Promise<Link> {
     if (this.#closed) throw new McpError("call", `${this.config.name} has been closed`);
-    this.#link ??= this.#connect(options).catch((error) => {
-      this.#link = undefined;
-      throw error;
-    });
-    return this.#link;
+    if (this.#link) return this.#link;
+    const link: Promise<Link> = this.#connect(options, () => this.#forget(link));
+    link.catch(() => this.#forget(link));
+    return this.#link = link;
   }
 
-  async #connect(options: RequestOptions): Promise<Link> {
+  /** Has the next call connect anew, unless that was done since. */
+  #forget(link: Promise<Link>): void {
+    if (this.#link === link) this.#link = undefined;
+  }
+
+  async #connect(options: RequestOptions, onEnd: () => void): Promise<Link> {
     this.#stderr = "";
     const transport = this.#transport();
     const client = new this.#sdk.Client({ name: "vkmx", version: VERSION }, {
@@ -98,7 +103,7 @@ export class Connection implements AsyncDisposable {
     client.onclose = () => {
       link.ended = true;
       link.atExit[Symbol.dispose]();
-      this.#link = undefined;
+      onEnd();
     };
     try {
       await client.connect(transport, { timeout: START_MS, ...options });
@@ -142,16 +147,16 @@ export class Connection implements AsyncDisposable {
     return line === "" ? "" : `; its last words are ${quoted(line)}`;
   }
 
-  async #drop(): Promise<void> {
-    const link = this.#link;
-    this.#link = undefined;
-    if (link) await link.then(close, () => {});
+  /** Ends a connection. One that another call has opened since goes on. */
+  async #drop(link: Promise<Link>): Promise<void> {
+    this.#forget(link);
+    await link.then(close, () => {});
   }
 
   /** Ends the connection, and the program: its stdin is closed, and signals follow after two seconds each. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
-    await this.#drop();
+    if (this.#link) await this.#drop(this.#link);
   }
 }
 

@@ -7,9 +7,10 @@ import type * as ClientSdk from "@modelcontextprotocol/client";
 import type * as StdioSdk from "@modelcontextprotocol/client/stdio";
 import { withOptions } from "../../scripts/support/options.ts";
 import { type McpConfig, readMcpConfig } from "../../src/mcp/config.ts";
+import { Connection } from "../../src/mcp/connection.ts";
 import { Consent } from "../../src/mcp/consent.ts";
 import { McpError } from "../../src/mcp/error.ts";
-import type { Sdk } from "../../src/mcp/sdk.ts";
+import type { Sdk, SdkClient } from "../../src/mcp/sdk.ts";
 import { McpTools } from "../../src/mcp/tools.ts";
 import { HttpMcpServer, isRunning, mcpProgram } from "../support/processes/mcp_server.ts";
 
@@ -95,6 +96,45 @@ test("a program gets its folder and variables, and none of the other variables o
   } finally {
     await Deno.remove(cwd);
   }
+});
+
+test("a program that ends slowly leaves the one that was started after it", async () => {
+  // Clients that each give a malformed result to their first call, and whose end takes until `ended` resolves.
+  const ended = Promise.withResolvers<void>();
+  const open = new Set<object>();
+  class Client implements SdkClient {
+    onclose = (): void => {};
+    #calls = 0;
+    connect(): Promise<void> {
+      open.add(this);
+      return Promise.resolve();
+    }
+    listTools = () => Promise.resolve({ tools: [] });
+    callTool = ({ name }: { readonly name: string }) =>
+      this.#calls++ === 0 && name === "wrong"
+        ? Promise.reject(Object.assign(new Error("malformed"), { code: "INVALID_RESULT" }))
+        : Promise.resolve({ content: [] });
+    async close(): Promise<void> {
+      await ended.promise;
+      if (open.delete(this)) this.onclose();
+    }
+  }
+  class HttpTransport {
+    close = (): Promise<void> => Promise.resolve();
+  }
+  const sdk = { Client, StdioClientTransport: HttpTransport, StreamableHTTPClientTransport: HttpTransport };
+  const connection = new Connection({ name: "s", url: new URL("http://127.0.0.1/"), headers: {} }, sdk);
+  const failing = connection.call("wrong", {}, {});
+  failing.catch(() => {});
+  await new Promise((done) => setTimeout(done)); // it ends its connection now
+  await connection.call("right", {}, {});
+  assertEquals(open.size, 2);
+  ended.resolve();
+  await assertRejects(() => failing, McpError, "malformed");
+  await connection.call("right", {}, {});
+  assertEquals(open.size, 1);
+  await connection[Symbol.asyncDispose]();
+  assertEquals(open.size, 0);
 });
 
 test("a server that dies is started again by the next call, and a changed list is seen", async () => {
