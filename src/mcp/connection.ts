@@ -6,7 +6,7 @@
 
 import { endProcess, killProcess, onExit } from "../../ffi/exit.ts";
 import { VERSION } from "../../ffi/version.ts";
-import { quoted } from "../graph/error.ts";
+import { quoted, shownPath } from "../graph/error.ts";
 import type { McpConfig } from "./config.ts";
 import { McpError } from "./error.ts";
 import type { CallResult, ListedTool, RequestOptions, Sdk, SdkClient, Transport } from "./sdk.ts";
@@ -112,9 +112,13 @@ export class Connection implements AsyncDisposable {
     } catch (cause) {
       await close(link);
       options.signal?.throwIfAborted();
-      throw new McpError("start", `${this.config.name} does not start: ${reasonOf(cause)}${this.#lastWords}`, {
-        cause,
-      });
+      throw new McpError(
+        "start",
+        `${this.config.name} does not start: ${reasonOf(cause, this.config)}${this.#lastWords}`,
+        {
+          cause,
+        },
+      );
     }
     return link;
   }
@@ -170,9 +174,13 @@ async function close(link: Link): Promise<void> {
   atExit[Symbol.dispose]();
 }
 
-function reasonOf(cause: unknown): string {
+function reasonOf(cause: unknown, config: McpConfig): string {
   const { message, code } = cause as Error & { readonly code?: unknown };
-  if (code === "ENOENT") return "there is no such program";
+  const cwd = "command" in config ? config.cwd : undefined;
+  // The system tells a missing folder like a missing program.
+  const folder = cwd === undefined ? "" : `, or its "cwd" ${shownPath(cwd)} does not exist`;
+  if (code === "ENOENT") return `there is no such program${folder}`;
+  if (code === "EACCES") return "its program may not be run: look at the permissions of the file";
   const { status } = (cause as { readonly data?: { readonly status?: unknown } }).data ?? {};
   return message.replaceAll(/\s*\n\s*/g, " ") + (status === undefined ? "" : ` (status ${status})`);
 }

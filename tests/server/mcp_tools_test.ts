@@ -161,15 +161,20 @@ test("servers that do not start are told apart, and the others work", async () =
     { name: "missing", command: "vkmx-no-such-program", args: [], env: {} },
     http("refused", web, "wrong"),
     { name: "gone", url: new URL("http://127.0.0.1:1/mcp"), headers: {} },
+    { ...stdio("homeless"), cwd: "/no/such/folder" } as McpConfig,
+    { name: "text", command: import.meta.filename!, args: [], env: {} },
     stdio("well"),
   ];
   await using tools = await McpTools.open(configs);
-  assertEquals([...tools.failures.keys()], ["broken", "missing", "refused", "gone"]);
+  assertEquals([...tools.failures.keys()], ["broken", "missing", "refused", "gone", "homeless", "text"]);
   const messages = Array.from(tools.failures.values(), ({ message }) => message);
   assertMatch(messages[0], /^broken does not start: .*; its last words are "configuration missing: TOKEN"$/);
   assertEquals(messages[1], "missing does not start: there is no such program");
   assertMatch(messages[2], /^refused does not start: .*403/);
   assertMatch(messages[3], /^gone does not start: /);
+  const either = 'there is no such program, or its "cwd" /no/such/folder does not exist';
+  assertEquals(messages[4], `homeless does not start: ${either}`);
+  assertEquals(messages[5], "text does not start: its program may not be run: look at the permissions of the file");
   assert(messages.every((message) => !message.includes("\n")));
   assertEquals(await call(tools, "well__echo", { text: "a" }), "a");
 });
