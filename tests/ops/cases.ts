@@ -173,6 +173,10 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         .map((name) => `distributed.${name}`),
       ...["nn.averageGradients", "nn.clipGradNormSharded"],
     ]],
+    ["of several processes: distributed/shard_test.ts", [
+      ...["nn.AllToShardedLinear", "nn.ShardedToAllLinear", "nn.shardInplace", "nn.shardLinear"],
+      ...["nn.QuantizedAllToShardedLinear", "nn.QuantizedShardedToAllLinear"],
+    ]],
     ["of modules: nn/module_test.ts", ["nn.Module", "nn.checkpoint", "nn.quantize", "nn.valueAndGrad"]],
     ["those of mx: nn/golden_test.ts has them as modules", ["nn.sigmoid", "nn.softmax", "nn.tanh"]],
     ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
