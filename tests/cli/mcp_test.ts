@@ -16,12 +16,19 @@ import { Pty } from "../support/processes/pty.ts";
 
 const folder = Deno.makeTempDirSync();
 const CONFIG = `${folder}/mcp.json`;
-/** The embedded model with a template that has functions, calls and their results. */
+/**
+ * The embedded model with a template that has functions, calls and their results. Its thoughts are ended: after some results they are
+ * longer than an answer may be.
+ */
 const MODEL = `${folder}/model`;
 const TEMPLATE = `{%- for m in messages %}<|im_start|>{{ m.role }}
 {% if loop.first and tools %}{{ tools | tojson }}
 {% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+
+</think>
+
 {% endif %}`;
 Deno.test.beforeAll(() => {
   Deno.mkdirSync(MODEL);
