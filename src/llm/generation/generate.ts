@@ -61,7 +61,8 @@ export function generateStep(
 ): AsyncGenerator<number, void, void> {
   return interruptibleStream(options, async function* (heeding) {
     checkOptions("generateStep", heeding, STEP_OPTIONS);
-    using speculation = speculationOf(heeding, prompt, model);
+    using speculation = speculationOf(heeding, heeding.cache.ring !== undefined, model);
+    speculation?.drafts.extend([...heeding.cache.tokens, ...prompt]);
     for await (const tokens of generateTokens(prompt, model, { ...heeding, speculation: speculation?.drafts })) {
       for (const { token } of tokens) yield token;
     }
@@ -216,11 +217,13 @@ async function* generateResponses(
   const { ids, cached, offset, thinking, stopChecker, settings } = request;
   constraint?.begin(ids, thinking);
   const unread = ids.slice(cached);
+  const isRing = (options.cache?.ring ?? options.maxKvSize) !== undefined;
+  using speculation = speculationOf(settings, isRing, model, tokenizer);
+  const drafts = speculation?.drafts;
   const cache = options.cache ?? model.makeCache(cacheOptions(options));
   checkFree(cache);
-  cache.trim(cache.offset - offset);
-  using speculation = speculationOf({ ...settings, cache }, unread, model, tokenizer);
-  const drafts = speculation?.drafts;
+  cache.trim(cache.offset - offset); // no option is wrong
+  drafts?.extend([...cache.tokens, ...unread]);
   busy.add(cache);
   const started = performance.now();
   let first = 0;

@@ -5,7 +5,6 @@
  */
 
 import { LlmError } from "../error.ts";
-import type { KvCache } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import type { StepOptions } from "../sampling/options.ts";
 import type { Drafter } from "../speculation/drafter.ts";
@@ -14,10 +13,10 @@ import { checkSpeculation, isDraftModel, Speculation } from "../speculation/spec
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { checkSameTokens, ModelDrafter } from "./model_drafter.ts";
 
-/** Throws an {@link LlmError} unless the head of a model can draft over a cache. */
-function checkHead(model: LanguageModel, cache: KvCache): void {
+/** Throws an {@link LlmError} unless the head of a model can draft over a cache, which may be a ring. */
+function checkHead(model: LanguageModel, isRing: boolean): void {
   model.makeDraftCache().dispose(); // throws where the model has no head
-  if (!cache.ring) return;
+  if (!isRing) return;
   throw new LlmError("option", 'speculation.drafter "mtp" keeps all positions: leave maxKvSize out');
 }
 
@@ -26,13 +25,16 @@ export interface AnswerDrafts extends Disposable {
   readonly drafts: Speculation;
 }
 
+/** The options of an answer that drafts follow. */
+type AnswerOptions = Pick<StepOptions, "speculation" | "sampler" | "processors" | "contextSize">;
+
 /**
- * What drafts the tokens after a prompt, if they are drafted. Throws an {@link LlmError} if they come from a model of another vocabulary than that
+ * What drafts the tokens of an answer, if they are drafted. It has to be given the tokens before the answer. Throws an {@link LlmError} if they come from a model of another vocabulary than that
  * of `tokenizer`.
  */
 export function speculationOf(
-  { speculation, cache, sampler, processors, contextSize }: Omit<StepOptions, "maxTokens" | "prefillStepSize">,
-  prompt: readonly number[],
+  { speculation, sampler, processors, contextSize }: AnswerOptions,
+  isRing: boolean,
   model: LanguageModel,
   tokenizer?: Tokenizer,
 ): AnswerDrafts | undefined {
@@ -47,13 +49,12 @@ export function speculationOf(
   const owned = isDraftModel(drafter)
     ? new ModelDrafter(drafter.model, { sampler, processors, contextSize })
     : undefined;
-  if (drafter === "mtp") checkHead(model, cache);
+  if (drafter === "mtp") checkHead(model, isRing);
   const used = owned ?? (drafter === "ngrams" ? new NgramDrafter() : drafter as Drafter | "mtp");
   const drafts = new Speculation(used, speculation, {
     vocabulary: model.config.vocabSize,
     ...(tokenizer && { ends: tokenizer.eosTokenIds }),
     bounded: typeof used === "object" && !owned && drafter !== "ngrams",
   });
-  drafts.extend([...cache.tokens, ...prompt]);
   return { drafts, [Symbol.dispose]: () => owned?.[Symbol.dispose]() };
 }

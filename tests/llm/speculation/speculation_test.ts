@@ -244,6 +244,18 @@ Deno.test("a drafter may wait, and is refused where it gives no token ids", asyn
   }
 });
 
+Deno.test("a cache keeps its tokens where the drafter is refused", async () => {
+  using cache = model.makeCache();
+  for await (const _ of streamGenerate(model, tokenizer, PROMPT, { maxTokens: 4, cache, cachePrompt: true }));
+  const before = [...cache.tokens];
+  const other = streamGenerate(model, tokenizer, "Something else", {
+    ...{ maxTokens: 4, cache, cachePrompt: true },
+    speculation: { drafter: "mtp" },
+  });
+  await assertRejects(() => Array.fromAsync(other), LlmError, "has no head that drafts tokens");
+  assertEquals([...cache.tokens], before);
+});
+
 Deno.test("generateStep() drafts too", async () => {
   using cache = model.makeCache();
   const options = {
