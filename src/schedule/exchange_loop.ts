@@ -1,5 +1,5 @@
 /**
- * Loops whose steps compute with other processes. A step is several Plans, and the host exchanges what lies between them.
+ * Loops whose steps compute with other processes. A step is several Plans, and the host exchanges the arrays between them.
  *
  * All processes run the same steps in the same order, or they wait for each other in vain.
  *
