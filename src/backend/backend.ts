@@ -78,14 +78,6 @@ export function slotOffset(words: SlotWords, i: number): number {
   return words[SLOT_WORDS * i + 1] + words[SLOT_WORDS * i + 2] * 2 ** 32;
 }
 
-/** The slots that words stand for. */
-export function decodeSlots(words: SlotWords): Slot[] {
-  return Array.from(
-    { length: slotCount(words) },
-    (_, i) => ({ buffer: slotBuffer(words, i), byteOffset: slotOffset(words, i) }),
-  );
-}
-
 /** Some of the slots, by their numbers. */
 export function pickSlots(words: SlotWords, numbers: readonly number[]): SlotWords {
   const picked = new Uint32Array(numbers.length * SLOT_WORDS);

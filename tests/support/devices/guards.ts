@@ -8,7 +8,14 @@
  * @module
  */
 
-import { type Backend, type BufferHandle, decodeSlots, encodeSlots } from "../../../src/backend/backend.ts";
+import {
+  type Backend,
+  type BufferHandle,
+  setSlot,
+  slotBuffer,
+  slotCount,
+  slotOffset,
+} from "../../../src/backend/backend.ts";
 
 /** Bytes before a buffer: a multiple of every alignment that kernels count on. */
 export const FRONT = 256;
@@ -64,11 +71,12 @@ export class Guards implements Disposable {
       readMapped: (buffer, at, out) => plain.readMapped(buffer, place(buffer, at), out),
       load: (buffer, at, path, from, bytes) => plain.load(buffer, place(buffer, at), path, from, bytes),
       run: (plan, slots, times) => {
-        const shifted = decodeSlots(slots).map(({ buffer, byteOffset }) => ({
-          buffer,
-          byteOffset: place(buffer, byteOffset),
-        }));
-        return plain.run(plan, encodeSlots(shifted), times);
+        const shifted = slots.slice();
+        for (let i = 0; i < slotCount(slots); i++) {
+          const buffer = slotBuffer(slots, i);
+          setSlot(shifted, i, buffer, place(buffer, slotOffset(slots, i)));
+        }
+        return plain.run(plan, shifted, times);
       },
     };
     Object.assign(backend, guarded);
