@@ -11,7 +11,7 @@ import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
 import { checkCacheOptions } from "../kv/make_cache.ts";
 import { ONE_GROUP, type PageGroups, pagesIn, unitsOfPages } from "../kv/page_groups.ts";
-import { maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
+import { maxSlots, maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
@@ -130,7 +130,9 @@ export function sizesOf(model: DecodingModel, options: EngineOptions, draft?: De
   const memory = share * count("memoryBytes", mx.deviceMemory(device.name).available, 0);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
   const room = Math.floor((kvBytes - leastUnits * bytesOfPage) / bytesOfSlot); // beside a page
-  const slots = bytesOfSlot === 0 ? 0 : Math.min(room, slotsIn(kvBytes / most, wanted));
+  const slots = bytesOfSlot === 0
+    ? 0
+    : Math.min(room, slotsIn(kvBytes / most, wanted), maxSlots(pool, device.maxBufferBytes));
   const units = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
   const pages = Math.min(units, maxUnits(pool, device.maxBufferBytes) - 1);
   const maxSequences = slots > 0 ? Math.min(wanted, slots - 1) : wanted;
@@ -194,7 +196,9 @@ export function batchSizesOf(
   const all = roundUp(needs.slice(0, together).reduce((sum, pages) => sum + pages, steps));
   const bytes = defaultBytes(model);
   const share = bytes / (all * bytesOfPage + slotsFor(together) * bytesOfSlot);
-  const slots = bytesOfSlot === 0 ? 0 : slotsIn(share, together);
+  const slots = bytesOfSlot === 0
+    ? 0
+    : Math.min(slotsIn(share, together), maxSlots(sizes, model.device.maxBufferBytes));
   const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
   const room = Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage);
   const pages = Math.max(needs[0], Math.min(all, room, maxUnits(sizes, model.device.maxBufferBytes) - 1));

@@ -13,6 +13,8 @@ import type { Dtype, Tensor } from "../../array/mod.ts";
 import { appendPages, gatherPages } from "../../array/fast/pages.ts";
 import { StackedTensors, unstacked } from "../../array/devices/stack.ts";
 import { BUFFER_RANK, bufferShape, type KvLayout, PAGE } from "../../graph/kv_layout.ts";
+import { MAX_SIZE } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import { inSameMemory, uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes, type LayerHeads } from "./buffers.ts";
@@ -44,11 +46,24 @@ export function pageBytes(sizes: Omit<KvPoolSizes, "pages" | "blocks">): number 
   return valuesOfPosition(unitSizes(sizes)) * PAGE * sizes.dtype.bytes;
 }
 
-/** Most units of a pool where an array has so many bytes at most: each slot has an array of keys and one of values. Without groups no bound. */
+/** Most units of a pool: each layer, or each slot that layers share, has an array of keys and one of values, of so many bytes at most. */
 export function maxUnits(sizes: Omit<KvPoolSizes, "pages" | "blocks">, bufferBytes: number): number {
-  if (!sizes.groups) return Infinity;
-  const { heads, headDim, valueDim = headDim } = sizes.groups.heads;
-  return Math.floor(bufferBytes / (heads * Math.max(headDim, valueDim) * PAGE * sizes.dtype.bytes));
+  const all = unitSizes(sizes);
+  const largest = (all.layerHeads ?? [all]).reduce(
+    (most, { heads, headDim, valueDim = headDim }: KvHeads) => Math.max(most, heads * Math.max(headDim, valueDim)),
+    1,
+  );
+  return mostIn(largest * PAGE, sizes.dtype, bufferBytes);
+}
+
+/** Most slots of a pool, whose states have an array each. */
+export function maxSlots({ states = [] }: Pick<KvPoolSizes, "states">, bufferBytes: number): number {
+  return Math.min(...states.map(({ shape, dtype }) => mostIn(sizeOf(shape), dtype, bufferBytes)));
+}
+
+/** How often so many elements fit one array. */
+function mostIn(elements: number, dtype: Dtype, bufferBytes: number): number {
+  return Math.floor(Math.min(MAX_SIZE, bufferBytes / dtype.bytes) / elements);
 }
 
 /** The layers whose memory a pool has: those of the model, or the slots that they share. */
