@@ -27,6 +27,7 @@ const FLAGS = {
   "group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (128)", range: [32, 128], whole: true },
   "mixed": { help: "give values, down projections and head of some layers 6 bits, as the recipe mixed_4_6 does" },
   "untied": { help: "give the model a head of its own" },
+  "mxfp4": { help: "give experts mxfp4 codes, as gpt-oss has them" },
   "draft-head": { help: "give a model of Qwen3.5 the head that drafts tokens" },
   "seed": { value: "N", help: "seed of the random weights (0)", range: [0, 2 ** 32 - 1], whole: true },
 } as const satisfies Flags;
@@ -46,6 +47,7 @@ await runMain(PROGRAM, async (values, operands) => {
   if (values["draft-head"] && !`${PUBLISHED[name]?.model_type}`.startsWith("qwen3_5")) {
     throw new UsageError(`--draft-head is for shapes of Qwen3.5, not for ${name}`);
   }
+  if (values.mxfp4 && !isPublished) throw new UsageError(`--mxfp4 is for shapes with experts, not for ${name}`);
   if (values.mixed && values.bits !== undefined) throw new UsageError("--mixed and --bits exclude each other");
   if (![2, 3, 4, 5, 6, 8, 16].includes(bits)) {
     throw new UsageError(`--bits is ${bits}, expected 2, 3, 4, 5, 6, 8 or 16`);
@@ -54,7 +56,14 @@ await runMain(PROGRAM, async (values, operands) => {
   if (operands.length !== 1) throw new UsageError(`Expected one output directory, found ${operands.length}`);
   const [out] = operands;
   const overrides = values.mixed ? mixedModules(SHAPES[name], groupSize) : {};
-  const format = { bits, groupSize, seed, overrides, draftHead: values["draft-head"] ?? false };
+  const format = {
+    bits,
+    groupSize,
+    seed,
+    overrides,
+    draftHead: values["draft-head"] ?? false,
+    mxfp4Experts: values.mxfp4 ?? false,
+  };
   const { tensors, bytes, ownTokenizer } = isPublished
     ? await writePublished(out, PUBLISHED[name], format)
     : await writeModel(out, { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied }, format);

@@ -40,6 +40,8 @@ export interface ModelFormat {
   readonly dtype?: FloatCode;
   /** Other bits and groups of single modules, by path; `false` leaves a module dense. */
   readonly overrides?: Readonly<Record<string, { readonly bits: number; readonly groupSize: number } | false>>;
+  /** Whether stacks of experts have mxfp4 codes in the place of affine ones. Default false. */
+  readonly mxfp4Experts?: boolean;
   /** Whether the model has the head that drafts tokens, in families with one. Default false. */
   readonly draftHead?: boolean;
   /** Most bytes of a file. Default 5e9. */

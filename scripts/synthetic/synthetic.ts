@@ -45,7 +45,7 @@ const QWEN_VOCABULARY = 151936;
 /** A tensor to write: its bytes come from `fill` in pieces. */
 interface MatrixRow {
   readonly name: string;
-  readonly dtype: "U32" | FloatCode;
+  readonly dtype: "U32" | "U8" | FloatCode;
   readonly shape: readonly number[];
   readonly fill: (piece: Uint8Array) => void;
 }
@@ -114,7 +114,8 @@ class TensorList {
   }
 
   /** Matrices (…, outputs, inputs), whose weights spread by `gain` over the root of the inputs; dense ones have 16 bits. */
-  matrix(path: string, shape: readonly number[], { bits, groupSize }: Coding, gain = 1): void {
+  matrix(path: string, shape: readonly number[], coding: Coding, gain = 1): void {
+    const { bits, groupSize } = coding;
     const inputs = shape.at(-1)!;
     const std = gain / Math.sqrt(inputs);
     if (bits === 16) {
@@ -122,16 +123,17 @@ class TensorList {
       this.floats(`${path}.weight`, shape, -spread, spread);
       return;
     }
+    const codes = { dtype: "U32", shape: shape.with(-1, inputs * bits / 32), fill: fillWords(this.#next) } as const;
+    this.rows.push({ name: `${path}.weight`, ...codes });
+    const groups = shape.with(-1, inputs / groupSize);
+    if (coding === MXFP4) {
+      const exponent = 127 + Math.round(Math.log2(std / E2M1_STD));
+      this.rows.push({ name: `${path}.scales`, dtype: "U8", shape: groups, fill: (piece) => piece.fill(exponent) });
+      return;
+    }
     const levels = 2 ** bits;
     const scale = std / (levels / Math.sqrt(12));
     const middle = scale * (levels - 1) / 2; // weights have mean 0
-    const groups = shape.with(-1, inputs / groupSize);
-    this.rows.push({
-      name: `${path}.weight`,
-      dtype: "U32",
-      shape: shape.with(-1, inputs * bits / 32),
-      fill: fillWords(this.#next),
-    });
     this.floats(`${path}.scales`, groups, 0.9 * scale, 1.1 * scale);
     this.floats(`${path}.biases`, groups, -1.01 * middle, -0.99 * middle);
   }
@@ -146,21 +148,28 @@ interface Coding {
 /** The modules that the converter gives more bits have these. */
 const WIDE: Coding = { bits: 8, groupSize: 64 };
 const DENSE: Coding = { bits: 16, groupSize: 1 };
+const MXFP4: Coding = { bits: 4, groupSize: 32 };
+/** The root of the mean square of the 16 numbers of mxfp4. */
+const E2M1_STD = 2.94;
 
 /** All tensors of a published model, in the order of mlx-lm, and the quantization block of config.json; none for a dense model. */
 function describePublished(
   fields: PublishedConfig,
   format: ModelFormat,
 ): { readonly rows: readonly MatrixRow[]; readonly quantization: Readonly<Record<string, unknown>> | undefined } {
-  const { bits = 4, groupSize = 128, draftHead = false } = format;
+  const { bits = 4, groupSize = 128, draftHead = false, mxfp4Experts = false } = format;
   const architecture = describeModel(new Fields(fields, "the model"), "the model");
   const list = new TensorList(format);
-  const wide: Record<string, unknown> = {};
+  const other: Record<string, unknown> = {};
   const codingOf = ({ path, shape, isDense }: WeightModule): Coding => {
+    if (mxfp4Experts && shape.length === 3 && shape[2] % MXFP4.groupSize === 0 && !isDense) {
+      other[path] = { group_size: MXFP4.groupSize, bits: MXFP4.bits, mode: "mxfp4" };
+      return MXFP4;
+    }
     const isWide = architecture.widened(path);
     const own = isWide ? WIDE : { bits, groupSize };
     if (bits === 16 || isDense || shape.at(-1)! % own.groupSize !== 0) return DENSE;
-    if (isWide) wide[path] = { group_size: own.groupSize, bits: own.bits };
+    if (isWide) other[path] = { group_size: own.groupSize, bits: own.bits };
     return own;
   };
   for (const module of architecture.modules({ head: fields.tie_word_embeddings === false, draftHead })) {
@@ -171,7 +180,7 @@ function describePublished(
     else list.matrix(path, shape, codingOf(module), /(embed_tokens|lm_head)$/.test(path) ? 3 : 1);
     if (bias > 0) list.floats(`${path}.bias`, shape.slice(0, -1), -0.5, 0.5);
   }
-  const quantization = bits === 16 ? undefined : { group_size: groupSize, bits, ...wide };
+  const quantization = bits === 16 ? undefined : { group_size: groupSize, bits, ...other };
   return { rows: list.rows, quantization };
 }
 
@@ -250,7 +259,7 @@ function fillFloats(next: () => number, dtype: FloatCode, low: number, high: num
   return filler(Uint16Array.from(values, bits), (...where) => new Uint16Array(...where));
 }
 
-const BYTES = { U32: 4, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<MatrixRow["dtype"], number>;
+const BYTES = { U32: 4, U8: 1, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<MatrixRow["dtype"], number>;
 
 function byteLength(row: MatrixRow): number {
   return row.shape.reduce((n, d) => n * d, BYTES[row.dtype]);
