@@ -69,7 +69,7 @@ function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOp
   pruneRows(outputs);
   tuningOf(backend); // the first call tells of the record, before what is chosen by it
   const graph = new PendingGraph(outputs, backend, options);
-  const l = new Lowering(backend, (node) => graph.isReadOnce(node), options.reusable ?? false);
+  const l = new Lowering(backend, (node, writer) => graph.isReadLast(node, writer), options.reusable ?? false);
   try {
     const lowered = lowerNodes(l, graph, outputs, options);
     // Before the composites go: storage that only they hold is still needed.

@@ -177,7 +177,7 @@ export class NodeLowering {
   /** Whether the only reader of a chain will take it over. */
   #isTakenOver(chain: Chain): boolean {
     const { node } = chain;
-    if (!this.#options.fuse || !this.#graph.isReadOnce(node) || !canGrow(chain)) return false;
+    if (!this.#options.fuse || !this.#graph.isReadLast(node) || !canGrow(chain)) return false;
     const [reader] = this.#readers(node);
     return reader.op === "elementwise" && !isWideElementwise(reader) && sameShape(reader.shape, node.shape);
   }

@@ -22,6 +22,8 @@ export class PendingGraph {
   readonly readers = new Map<Node, Node[]>();
   /** Composites that stand for fused nodes. */
   readonly replaced = new Map<Node, Node>();
+  /** Where a node is in the order. */
+  #places: ReadonlyMap<Node, number> | undefined;
 
   constructor(outputs: readonly Node[], backend: Backend, options: LowerOptions) {
     this.wanted = new Set(outputs);
@@ -65,9 +67,32 @@ export class PendingGraph {
     return composite ? [composite] : node.inputs;
   }
 
-  /** Whether a node has a single reader and is not asked for. */
-  isReadOnce(node: Node): boolean {
-    return this.readers.get(node)?.length === 1 && !this.wanted.has(node);
+  /**
+   * Whether nothing reads a node after its writer does, which replaces it. Other readers must have copied what they read by then: gathers
+   * that the writer depends on. Without a writer the node may have one reader.
+   */
+  isReadLast(node: Node, writer?: Node): boolean {
+    const readers = this.readers.get(node) ?? [];
+    if (this.wanted.has(node) || readers.length === 0) return false;
+    if (readers.length === 1) return true;
+    const others = readers.filter((reader) => reader !== writer);
+    return writer !== undefined && others.every(({ op }) => op === "gather") && this.#dependsOnAll(writer, others);
+  }
+
+  /** Whether a node is computed from all of some others. */
+  #dependsOnAll(node: Node, others: readonly Node[]): boolean {
+    const places = this.#places ??= new Map(this.order.map((node, i) => [node, i]));
+    const first = Math.min(...others.map((other) => places.get(other)!));
+    const seen = new Set<Node>();
+    const open = [node];
+    for (let at = open.pop(); at; at = open.pop()) {
+      for (const input of this.inputs(at)) {
+        if ((places.get(input) ?? -1) < first || seen.has(input)) continue;
+        seen.add(input);
+        open.push(input);
+      }
+    }
+    return others.every((other) => seen.has(other));
   }
 
   /** Lets the composites go. */

@@ -31,7 +31,7 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
  */
 export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
   const source = l.slots[base.slot];
-  if (donate && node.inputs.lastIndexOf(node.inputs[0]) === 0 && l.mayDonate(node.inputs[0], base)) {
+  if (donate && node.inputs.lastIndexOf(node.inputs[0]) === 0 && l.mayDonate(node.inputs[0], base, node)) {
     if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
     return base;
   }

@@ -165,16 +165,16 @@ export class Lowering {
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
   readonly #unpacked = new Map<string, number>();
-  readonly #lastReader: (node: Node) => boolean;
+  readonly #isReadLast: (node: Node, writer?: Node) => boolean;
   readonly #capturesStorage: boolean;
 
   /**
-   * `lastReader` says whether a node has a single reader and is no output. With `capturesStorage` the Plan will run more than
+   * `isReadLast` says whether nothing reads a node after its writer. With `capturesStorage` the Plan will run more than
    * once, so storage that is no parameter must not be written.
    */
-  constructor(backend: Backend, lastReader: (node: Node) => boolean, capturesStorage: boolean) {
+  constructor(backend: Backend, isReadLast: (node: Node, writer?: Node) => boolean, capturesStorage: boolean) {
     this.backend = backend;
-    this.#lastReader = lastReader;
+    this.#isReadLast = isReadLast;
     this.#capturesStorage = capturesStorage;
     this.builder = new PlanBuilder(backend.limits.maxGrid);
   }
@@ -234,13 +234,13 @@ export class Lowering {
 
   /**
    * Whether an op that was asked to write in place may. The base must be memory of its own (not a view) that holds each element once (an
-   * evaluated broadcast does not). No other node may read it, and no other array may share its storage: a slice of it must keep its old
-   * values.
+   * evaluated broadcast does not). No other node may read it after `writer`, and no other array may share its storage: a slice of it must
+   * keep its old values.
    */
-  mayDonate(base: Node, value: Value): boolean {
+  mayDonate(base: Node, value: Value, writer?: Node): boolean {
     const source = this.slots[value.slot];
     if (value.packing || overlaps(value.shape, value.strides)) return false;
-    if (!OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
+    if (!OWN_MEMORY.has(base.op) || !this.#isReadLast(base, writer)) return false;
     return source.kind !== "storage" || (!this.#capturesStorage && source.storage.refs === 1);
   }
 

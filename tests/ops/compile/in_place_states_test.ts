@@ -1,0 +1,64 @@
+/**
+ * Rows of a state that a step reads and then replaces, as recurrent states of sequences in their slots. They are written in place, unless
+ * something reads the old rows later.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { writeRows } from "../../../src/array/devices/kv_memory.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+
+mx.devices(); // opens the Vulkan library outside of any test
+
+/** Six rows of three numbers, and which of them are replaced. */
+function stateOf(): { readonly rows: mx.Tensor; readonly slots: mx.Tensor } {
+  const rows = mx.arange(0, 18, 1, mx.float32).reshape(6, 3);
+  const slots = mx.array([4, 1], mx.int32);
+  mx.eval(rows, slots);
+  return { rows, slots };
+}
+
+const STEPS = 3;
+
+for (const device of testDevices()) {
+  Deno.test(`rows that a step reads before it replaces them are written without a copy on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const state = stateOf();
+    {
+      using loop = new DeviceLoop(state, ({ rows, slots }) => ({
+        rows: writeRows(rows, mx.add(mx.take(rows, slots, 0), 100), slots),
+        slots,
+      }));
+      const kernels = await kernelsOf(device, async () => {
+        for (let i = 0; i < STEPS; i++) await loop.run();
+        mx.eval(state.rows);
+      });
+      assert(!kernels.has("copy"), [...kernels].join());
+    }
+    const expected = Array.from({ length: 18 }, (_, i) => i + ([1, 4].includes(Math.floor(i / 3)) ? STEPS * 100 : 0));
+    assertEquals(state.rows.reshape(-1).tolist(), expected);
+    mx.dispose(state);
+  });
+
+  Deno.test(`rows that something reads later keep their old values for it on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const state = { ...stateOf(), before: mx.zeros([2, 3]), sums: mx.zeros([6]) };
+    mx.eval(state.before, state.sums);
+    {
+      using loop = new DeviceLoop(state, ({ rows, slots }) => ({
+        rows: writeRows(rows, mx.add(mx.take(rows, slots, 0), 100), slots),
+        slots,
+        before: mx.multiply(mx.take(rows, mx.array([1, 5], mx.int32), 0), 2), // which the new rows do not need
+        sums: mx.sum(rows, 1),
+      }));
+      for (let i = 0; i < STEPS; i++) loop.run();
+    }
+    const old = (row: number): number[] => [0, 1, 2].map((i) => 3 * row + i + (row === 5 ? 0 : (STEPS - 1) * 100));
+    assertEquals(state.before.tolist(), [old(1), old(5)].map((row) => row.map((x) => 2 * x)));
+    const sums = [0, 1, 2, 3, 4, 5].map((row) => 9 * row + 3 + ([1, 4].includes(row) ? 3 * (STEPS - 1) * 100 : 0));
+    assertEquals(state.sums.tolist(), sums);
+    mx.dispose(state);
+  });
+}
