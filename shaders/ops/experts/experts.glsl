@@ -45,16 +45,24 @@ void multiply_dense(Operand x, Operand w, uint column0) {
     }
 }
 
+// Row number `index` of x, and the matrix of an expert.
+Operand row_of(uint64_t x, uint index) {
+    return operand_of(x + uint64_t(index) * (pc.p.k * DTYPE_BYTES(DTYPE_X)), DTYPE_X, int(pc.p.k), 1, 1, pc.p.k, true);
+}
+Matrix expert_matrix(uint64_t words, uint64_t scales, uint64_t biases, uint expert) {
+    return matrix_of(words, scales, biases, uint64_t(expert) * pc.p.n * pc.p.k);
+}
+Operand expert_numbers(uint64_t numbers, uint expert) {
+    uint64_t first = numbers + uint64_t(expert) * pc.p.n * pc.p.k * DTYPE_BYTES(DTYPE_SCALES);
+    return operand_of(first, DTYPE_SCALES, int(pc.p.k), 1, pc.p.n, pc.p.k, true);
+}
+
 // Sets the sums of row number `index` of x times columns column0.. of an expert's matrix.
 void multiply_expert(uint64_t x, uint index, uint64_t words, uint64_t scales, uint64_t biases, uint expert, uint column0) {
-    uint64_t elements = uint64_t(expert) * pc.p.n * pc.p.k;
-    Operand row = operand_of(x + uint64_t(index) * (pc.p.k * DTYPE_BYTES(DTYPE_X)), DTYPE_X, int(pc.p.k), 1, 1, pc.p.k, true);
     if (MODE != MODE_DENSE) {
-        multiply_rows(row, matrix_of(words, scales, biases, elements), 0, column0);
+        multiply_rows(row_of(x, index), expert_matrix(words, scales, biases, expert), 0, column0);
         return;
     }
-    [[unroll]] for (uint j = 0; j < COLUMNS; j++)
-        sums[j] = 0;
-    multiply_dense(row, operand_of(words + elements * DTYPE_BYTES(DTYPE_SCALES), DTYPE_SCALES, int(pc.p.k), 1, pc.p.n, pc.p.k, true),
-                   column0);
+    clear_sums();
+    multiply_dense(row_of(x, index), expert_numbers(words, expert), column0);
 }

@@ -30,13 +30,22 @@ void main() {
     [[unroll]] for (uint j = 0; j < COLUMNS; j++)
         gates[j] = uintBitsToFloat(sums[j]);
     multiply_expert(pc.address[0], row, pc.address[5], pc.address[6], pc.address[7], expert, column0);
+    uint ups[COLUMNS];
     [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
-        float gate = workgroup_sum(gates[j]), up = workgroup_sum(uintBitsToFloat(sums[j]));
-        if (gl_LocalInvocationID.x != j % THREADS || column0 + j >= pc.p.n) continue;
-        if (HAS_BIAS == 1) {
-            gate += load_float(pc.address[8], expert * pc.p.n + column0 + j, DTYPE_BIAS);
-            up += load_float(pc.address[9], expert * pc.p.n + column0 + j, DTYPE_BIAS);
-        }
-        store_float(pc.address[10], pair * pc.p.n + column0 + j, DTYPE_X, unit_of(gate, up));
+        ups[j] = sums[j];
+        sums[j] = floatBitsToUint(gates[j]);
     }
+    join_sums();
+    uint own = min(gl_LocalInvocationID.x, COLUMNS - 1u), column = column0 + own;
+    float gate = uintBitsToFloat(joined(own));
+    [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+        sums[j] = ups[j];
+    join_sums();
+    float up = uintBitsToFloat(joined(own));
+    if (gl_LocalInvocationID.x >= COLUMNS || column >= pc.p.n) return;
+    if (HAS_BIAS == 1) {
+        gate += load_float(pc.address[8], expert * pc.p.n + column, DTYPE_BIAS);
+        up += load_float(pc.address[9], expert * pc.p.n + column, DTYPE_BIAS);
+    }
+    store_float(pc.address[10], pair * pc.p.n + column, DTYPE_X, unit_of(gate, up));
 }

@@ -29,10 +29,10 @@ void add_vec8s(const Vec8 x[ROWS], Vec8 w, uint column) {
     }
 }
 
-// Stores results (row0.., column0..) of a contiguous (rows, columns) matrix.
-void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows, uint columns) {
+// Brings the sums of all threads together, for joined().
+void join_sums() {
     uint thread = gl_LocalInvocationID.x, part = thread % PARTS;
-    barrier(); // the rows before have been read
+    barrier(); // those before have been read
     [[unroll]] for (uint i = 0; i < VALUES; i++)
         partial[i * STRIDE + thread] = sums[i];
     barrier();
@@ -42,9 +42,20 @@ void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows
         partial[value * STRIDE + part] = sum; // which no other thread reads before the barrier
     }
     barrier();
-    for (uint value = thread; value < VALUES; value += THREADS) {
-        uint sum = partial[value * STRIDE], row = row0 + value / COLUMNS, column = column0 + value % COLUMNS;
-        for (uint i = 1; i < PARTS; i++) sum = add(sum, partial[value * STRIDE + i]);
-        if (row < rows && column < columns) store_bits(address, row * columns + column, dtype, sum);
+}
+
+// The sum of all threads of one value.
+uint joined(uint value) {
+    uint sum = partial[value * STRIDE];
+    for (uint i = 1; i < PARTS; i++) sum = add(sum, partial[value * STRIDE + i]);
+    return sum;
+}
+
+// Stores results (row0.., column0..) of a contiguous (rows, columns) matrix.
+void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows, uint columns) {
+    join_sums();
+    for (uint value = gl_LocalInvocationID.x; value < VALUES; value += THREADS) {
+        uint row = row0 + value / COLUMNS, column = column0 + value % COLUMNS;
+        if (row < rows && column < columns) store_bits(address, row * columns + column, dtype, joined(value));
     }
 }

@@ -15,6 +15,7 @@ import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { MODE_CODES } from "./matmul/dequantize.ts";
 import { vectorShape } from "./matmul/matmul_tiles.ts";
+import { readsOf } from "./matmul/quantized_matmul.ts";
 import type { Inputs } from "./rule.ts";
 
 const AMONG: Readonly<Record<ExpertChoice["among"], number>> = {
@@ -148,7 +149,7 @@ export function expertSum(l: Lowering, node: Node, [x, choice, ...rest]: Inputs)
   const [, chosen, depth] = x.shape;
   const [biases, arrays] = hasBias ? [rest.slice(-1), rest.slice(0, -1)] : [[], rest];
   const { spec, buffers } = stacksOf(l, format, x, arrays, biases);
-  const { threads, columns } = shapeOf(l, format, rows * n, depth);
+  const { threads, columns } = shapeOf(l, format, rows * n, chosen * depth);
   const [bias] = biases.map((bias) => l.contiguous(bias));
   l.emit("expert_sum", [l.contiguous(x, true), l.contiguous(choice), ...buffers, bias, out], {
     threads,
@@ -162,9 +163,9 @@ export function expertSum(l: Lowering, node: Node, [x, choice, ...rest]: Inputs)
 /** Threads and columns of a workgroup: those of products of one row. */
 function shapeOf(
   l: Lowering,
-  { mode }: ExpertFormat,
+  format: ExpertFormat,
   outputs: number,
   depth: number,
 ): ReturnType<typeof vectorShape> {
-  return vectorShape(l.backend, 1, outputs, depth, mode === "affine" ? "codes" : "alongK");
+  return vectorShape(l.backend, 1, outputs, depth, readsOf(format));
 }

@@ -77,3 +77,34 @@ for (const device of testDevices()) {
     });
   });
 }
+
+/** Codes of 8 bits that are no numbers. */
+const NO_NUMBERS: readonly number[] = [127, 255];
+
+for (const device of testDevices()) {
+  for (const [mode, bits] of [["mxfp4", 4], ["mxfp8", 8]] as const) {
+    Deno.test(`a product of few rows has the number of every code of ${mode} on ${device}`, () => {
+      mx.setDefaultDevice(device);
+      mx.tidy(() => {
+        // Each row of the matrix is a group of 32 codes, with powers of two from small to large.
+        const codes = Array.from({ length: 2 ** bits }, (_, code) => NO_NUMBERS.includes(code) ? 0 : code);
+        const groups = Math.max(1, codes.length / 32);
+        const scales = [64, 100, 126, 127, 128, 140, 190];
+        const bytes = scales.flatMap(() => Array.from({ length: 32 * groups }, (_, i) => codes[i % codes.length]));
+        const packed = bits === 8 ? bytes : bytes.flatMap((low, i) => i % 2 === 0 ? [low | bytes[i + 1] << 4] : []);
+        const n = scales.length * groups;
+        const w = mx.array(packed, mx.uint8).view(mx.uint32).reshape(n, -1);
+        const s = mx.array(scales.flatMap((scale) => Array<number>(groups).fill(scale)), mx.uint8).reshape(n, 1);
+        const expected = mx.dequantize(w, s, null, 32, bits, { mode, dtype: mx.float32 }).T.toTypedArray();
+        const rows = [0, 1, 2, 3].map((part) => {
+          const x = mx.eye(32).index(mx.Slice(8 * part, 8 * (part + 1)));
+          return mx.quantizedMatmul(x, w, s, null, true, 32, bits, mode);
+        });
+        assertEquals(
+          Array.from(mx.concatenate(rows).toTypedArray() as Float32Array),
+          Array.from(expected as Float32Array),
+        );
+      });
+    });
+  }
+}

@@ -6,7 +6,8 @@
 
 import { float32, isHalf } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import type { QuantizedFormat } from "../../../graph/quantization.ts";
+import type { ExpertFormat } from "../../../graph/experts.ts";
+import { CODE_MODES, type QuantizedFormat } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import { type Value, view } from "../../plan/value.ts";
@@ -18,6 +19,9 @@ import { emitTiles } from "./matmul.ts";
 import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./matmul_tiles.ts";
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
 import { tuningOf } from "../../tuning/choose.ts";
+
+/** Small floats that kernels for few rows read at once, if they share a scale. Affine codes are always read so. */
+const RUN = 32;
 
 /** Fewest rows of a product with weights (n, k) that take cooperative matrices if there are any. */
 function minMatrixRows(l: Lowering, x: Value, n: number, k: number): number {
@@ -36,8 +40,10 @@ function layoutSpec({ bits, groupSize, mode }: QuantizedFormat, x: Value, scales
   };
 }
 
-function readsOf({ mode }: QuantizedFormat): VectorReads {
-  return mode === "affine" ? "codes" : "alongK";
+/** How kernels for few rows read a matrix. */
+export function readsOf({ mode, groupSize }: Pick<ExpertFormat, "mode" | "groupSize">): VectorReads {
+  if (mode === "affine") return "codes";
+  return mode !== "dense" && !CODE_MODES[mode].floatScales && groupSize === RUN ? "codes" : "alongK";
 }
 
 /**
