@@ -1,5 +1,5 @@
 /**
- * Where the derivative of a fused op is faster in primitives than in its kernels, as the record of the device says.
+ * Where an op is faster in primitives than in its kernels, as the record of the device says.
  *
  * @module
  */
@@ -30,4 +30,11 @@ export function attentionOnMatrices(q: Node, k: Node): boolean {
 export function attentionInPrimitives(q: Node, k: Node, { mask }: OpAttrs["attention"]): boolean {
   const range = tuningOf(device()).attentionGradients.inPrimitives;
   return range !== undefined && mask !== "causal" && isWithin(range, q, k);
+}
+
+/** Whether the choices of so many rows, `chosen` of `count` experts each, are worth sorting by expert. */
+export function sortsChoices(rows: number, chosen: number, count: number): boolean {
+  const { minSorted, maxUnsortedRows } = tuningOf(device()).experts;
+  const choices = rows * chosen;
+  return choices >= minSorted && (rows > maxUnsortedRows || choices > count);
 }

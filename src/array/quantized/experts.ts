@@ -22,6 +22,7 @@ import { argpartition, topk } from "../ops/sort.ts";
 import { negative, sigmoid } from "../ops/unary.ts";
 import { gatherMm } from "../linalg/matrix_products.ts";
 import { gatherQmm } from "./products.ts";
+import { sortsChoices } from "../../schedule/crossovers.ts";
 import { type AnyTensor, nodeOf, type Tensor } from "../tensor/tensor.ts";
 import { defineFused } from "../fast/fused.ts";
 import { geluApprox, silu } from "../fast/nn.ts";
@@ -106,6 +107,11 @@ export function chooseExperts(
   const inputs = [scores, bias, scale].filter((input) => input !== undefined).map(nodeOf);
   const all = { ...attrs, hasBias: bias !== undefined, hasScale: scale !== undefined };
   return choiceNode(inputs, [scores.shape[0], 2 * attrs.chosen], float32, all) as Tensor;
+}
+
+/** Whether rows of a {@link chooseExperts}' choice of `count` experts are to be sorted by expert. Otherwise the fused functions are faster. */
+export function sortsExperts({ shape: [rows, both] }: Tensor, count: number): boolean {
+  return sortsChoices(rows, both / 2, count);
 }
 
 /** The numbers of the chosen experts, uint32 (R, k), and their weights, float32 (R, k). */

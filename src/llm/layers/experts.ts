@@ -10,7 +10,14 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { type ExpertMatrices, expertSum, expertUnit, expertUnits, splitChoice } from "../../array/quantized/experts.ts";
+import {
+  type ExpertMatrices,
+  expertSum,
+  expertUnit,
+  expertUnits,
+  sortsExperts,
+  splitChoice,
+} from "../../array/quantized/experts.ts";
 import type { ExpertUnit } from "../../graph/experts.ts";
 import { Module } from "../../nn/mod.ts";
 import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
@@ -19,9 +26,6 @@ import { Mlp } from "./mlp.ts";
 import { BiasedRouter, chooseExperts } from "./router.ts";
 import { forwardInDtype, type Layer, linear } from "./stored.ts";
 import { matricesOf, type SwitchLayer, switchLinear } from "./switch_linear.ts";
-
-/** Rows from which on they are sorted, so that those of an expert follow each other. */
-const MIN_SORTED = 64;
 
 /** The gated linear units of all experts. */
 export class SwitchGlu extends Module {
@@ -57,8 +61,8 @@ export class SwitchGlu extends Module {
   override forward(x: Tensor, choice: Tensor): Tensor {
     const [B, T, hidden] = x.shape;
     const rows = x.reshape(B * T, hidden);
-    const isFew = choice.size / 2 < MIN_SORTED;
-    return ((isFew ? this.#fused(rows, choice) : undefined) ?? this.#sorted(rows, choice)).reshape(B, T, hidden);
+    const sums = sortsExperts(choice, this.#count) ? undefined : this.#fused(rows, choice);
+    return (sums ?? this.#sorted(rows, choice)).reshape(B, T, hidden);
   }
 
   /** The sum in two kernels; undefined if the matrices are not alike, or others are in their place. */

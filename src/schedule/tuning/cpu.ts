@@ -14,6 +14,7 @@ import type { Tuning } from "./tuning.ts";
 export const WASM: Tuning = {
   ...H200,
   name: "WebAssembly",
+  experts: { ...H200.experts, maxUnsortedRows: 0 },
   attentionGradients: {
     ...H200.attentionGradients,
     inPrimitives: { minOfHead: 96 * 96, maxOfAll: 2 ** 25 },

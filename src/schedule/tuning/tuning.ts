@@ -87,6 +87,14 @@ export interface Tuning {
     readonly someColumns: number;
   };
 
+  /** Experts of several rows. */
+  readonly experts: {
+    /** Fewest choices of all rows together that are sorted by expert. */
+    readonly minSorted: number;
+    /** Most rows whose choices are not sorted, as long as there are no more choices than experts. */
+    readonly maxUnsortedRows: number;
+  };
+
   /** Attention on matrix units. */
   readonly attention: {
     /** Fewest queries. */
