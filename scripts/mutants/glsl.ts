@@ -131,7 +131,7 @@ export const GLSL = [
   {
     name: "a sink has no weight",
     file: "shaders/ops/attention/attention.comp",
-    find: "HAS_SINKS != 0 ? 1.0 : 0.0;",
+    find: "sinks ? 1.0 : 0.0;",
     replace: "0.0;",
     tests: ["tests/kernels/attention_test.ts"],
   },

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x16549281;
+export const ABI_HASH = 0xc0859b27;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -342,7 +342,7 @@ export const KERNELS = {
     id: 44, push: "AttentionPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w", "sinks:r?"],
     columns: [],
-    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK", "WINDOW", "GROUP", "HAS_SINKS", "DTYPE_SINKS"],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK", "WINDOW", "GROUP", "HAS_SINKS", "DTYPE_SINKS", "SPLITS", "SPLIT_KEYS"],
   },
   attention_stats: {
     id: 45, push: "AttentionVjpPush", needs: "", wasm: true,

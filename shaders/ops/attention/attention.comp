@@ -11,8 +11,11 @@
 // multiples of 4. Pages may have codes (include/kv_codes.glsl), with DTYPE_KV DTYPE_U8. Where WINDOW is not 0, a query sees the last WINDOW
 // of the keys that it sees otherwise.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
-// V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
+// V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: max(SPLITS, 1) * batch * heads * ceil(q_len / 8), folded
 // over (x, y).
+//
+// Of one query, where heads are too few for the device, SPLITS parts of the keys are workgroups of their own. They leave their outputs (split,
+// batch, heads, V_DIM) in float32, and after those the stats that attention_merge takes, which adds sinks too.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7
@@ -34,6 +37,8 @@ layout(constant_id = 12) const uint WINDOW = 0;    // only without a mask, or wi
 layout(constant_id = 13) const uint GROUP = 1;     // query heads that share a kv head
 layout(constant_id = 14) const uint HAS_SINKS = 0; // one more score for each head, which has no value
 layout(constant_id = 15) const uint DTYPE_SINKS = DTYPE_F32;
+layout(constant_id = 16) const uint SPLITS = 0;     // parts of the keys, of one query only; 0: all keys are one
+layout(constant_id = 17) const uint SPLIT_KEYS = 0; // of a part
 
 #include "include/vec4.glsl"
 #include "include/vector.glsl"
@@ -53,7 +58,7 @@ shared vec4 q_rows[QUERIES * EIGHTS * 2]; // scaled; features beyond HEAD_DIM ar
 shared float weights[QUERIES * THREADS];  // at the end: outputs of the slices but the first
 shared float row_most[QUERIES], row_sum[QUERIES], row_shrink[QUERIES];
 
-uint batch, head, query0, kv_length;
+uint batch, head, query0, kv_length, part;
 uint64_t k_address, v_address;
 bool k_wide;
 
@@ -84,8 +89,9 @@ void load_queries(uint queries) {
         q_rows[i / 4][i % 4] = d < HEAD_DIM ? load_float(q, d, DTYPE_Q) * pc.p.scale : 0.0;
     }
     if (gl_LocalInvocationID.x < queries) {
-        row_most[gl_LocalInvocationID.x] = HAS_SINKS != 0 ? max(load_float(pc.address[6], head, DTYPE_SINKS), LOWEST) : LOWEST;
-        row_sum[gl_LocalInvocationID.x] = HAS_SINKS != 0 ? 1.0 : 0.0;
+        bool sinks = HAS_SINKS != 0 && SPLITS == 0;
+        row_most[gl_LocalInvocationID.x] = sinks ? max(load_float(pc.address[6], head, DTYPE_SINKS), LOWEST) : LOWEST;
+        row_sum[gl_LocalInvocationID.x] = sinks ? 1.0 : 0.0;
     }
 }
 
@@ -173,6 +179,10 @@ void attention(uint queries) {
     uint end = kv_length;
     if (MASK_MODE == MASK_CAUSAL) { end = uint(clamp(int(query0 + queries + kv_length) - int(pc.p.q_len), 0, int(kv_length))); }
     uint begin = WINDOW != 0 ? uint(max(end_of(query0) - int(WINDOW), 0)) : 0;
+    if (SPLITS > 0) {
+        begin = max(begin, part * SPLIT_KEYS);
+        end = min(end, (part + 1) * SPLIT_KEYS);
+    }
     for (uint first = begin; first < end; first += THREADS) {
         uint count = min(THREADS, end - first);
         score_keys(queries, first, count);
@@ -209,12 +219,18 @@ void attention(uint queries) {
             [[unroll]] for (uint i = 0; i < queries; i++) { outputs[i] += weights[((other - 1) * queries + i) * SLICE + feature]; }
         }
     }
+    if (SPLITS > 0 && gl_LocalInvocationID.x == 0) {
+        uint lines = pc.p.batch * pc.p.heads, line = (part * pc.p.batch + batch) * pc.p.heads + head;
+        uint64_t stats = pc.address[5] + uint64_t(SPLITS * lines) * (V_DIM * 4) + uint64_t(line) * 8;
+        F32s(stats).v[0] = row_sum[0] == 0.0 ? -1e30 : row_most[0] * 1.4426950408889634;
+        F32s(stats).v[1] = row_sum[0];
+    }
     if (slice == 0) {
         [[unroll]] for (uint i = 0; i < queries; i++) {
             uint row = query0 + i;
             float sum = row_sum[i];
             if (row < pc.p.q_len) {
-                uint64_t line = (batch * pc.p.heads + head) * pc.p.q_len + row;
+                uint64_t line = uint64_t((part * pc.p.batch + batch) * pc.p.heads + head) * pc.p.q_len + row;
                 uint64_t to = pc.address[5] + line * (V_DIM * DTYPE_BYTES(DTYPE_OUT));
                 [[unroll]] for (uint f = 0; f < FEATURES; f++) {
                     uint d = feature + f * THREADS;
@@ -227,10 +243,11 @@ void attention(uint queries) {
 
 void main() {
     uint blocks = (pc.p.q_len + QUERIES - 1) / QUERIES, group = flat_workgroup();
-    if (group >= pc.p.batch * pc.p.heads * blocks) return;
+    if (group >= max(SPLITS, 1) * pc.p.batch * pc.p.heads * blocks) return;
     query0 = group % blocks * QUERIES;
     head = group / blocks % pc.p.heads;
-    batch = group / blocks / pc.p.heads;
+    batch = group / blocks / pc.p.heads % pc.p.batch;
+    part = group / blocks / pc.p.heads / pc.p.batch;
     uint kv_head = head / GROUP;
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     if (PAGE != 0) kv_pages = pc.address[3] + uint64_t(batch) * (pc.p.kv_len / PAGE * 4);

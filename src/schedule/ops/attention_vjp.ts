@@ -11,7 +11,7 @@ import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { MASK_MODES } from "./matmul/matmul.ts";
+import { MASK_MODES } from "./matmul/attention.ts";
 import type { Inputs, Rule } from "./rule.ts";
 
 /** Most threads of a workgroup, which lie as lines of 16 over a tile. */

@@ -16,7 +16,7 @@ import type { Lowering } from "../plan/context.ts";
 import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { choiceKernel, expertChoice, expertKernel, expertSum, expertUnits } from "./experts.ts";
-import { attention, sinkAttention } from "./matmul/matmul.ts";
+import { attention, sinkAttention } from "./matmul/attention.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { appendPages, copyPages, gatherPages } from "./pages.ts";
 import { randomWords } from "./random.ts";
