@@ -22,9 +22,9 @@ interface Case {
 }
 
 const CASES: readonly Case[] = [
-  { batch: 1, heads: 4, kvHeads: 2, keys: 300, dim: 64, dtype: mx.float32 },
+  { batch: 1, heads: 4, kvHeads: 2, keys: 600, dim: 64, dtype: mx.float32 },
   { batch: 2, heads: 2, kvHeads: 1, keys: 129, dim: 256, dtype: mx.float32 },
-  { batch: 3, heads: 3, kvHeads: 3, keys: 65, dim: 36, dtype: mx.float32, sinks: true },
+  { batch: 3, heads: 3, kvHeads: 3, keys: 513, dim: 36, dtype: mx.float32, sinks: true },
   { batch: 1, heads: 8, kvHeads: 1, keys: 1000, dim: 128, dtype: mx.bfloat16, sinks: true },
 ];
 

@@ -22,8 +22,8 @@ export const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MA
 const QUERIES = 8;
 /** Numbers that a part of the keys leaves beside its outputs. */
 const STATS = 2;
-/** Fewest keys of a part. */
-const MIN_SPLIT_KEYS = 64;
+/** Fewest numbers of values in a part: fewer are not worth another dispatch. */
+const MIN_SPLIT_VALUES = 2 ** 14;
 
 /** Positions of a page are a multiple of those that the kernels of attention take at once. */
 const PAGE_UNIT = 32;
@@ -90,7 +90,7 @@ function emitAttention(
   const [batch, heads, qLen, vDim] = node.shape;
   if (sizeOf(node.shape) === 0) return out;
   const rows = batch * heads;
-  const { splits, keys } = splitOf(l.backend, node.shape, kk.shape[2], mask === undefined);
+  const { splits, keys } = splitOf(l.backend, node.shape, kk.shape[2], window, mask === undefined);
   const parts = splits > 0 ? l.temporary([splits * rows * (vDim + STATS)], float32) : undefined;
   l.emit("attention", [q, kk, v, pages ? l.contiguous(pages.table) : mask, lengths, parts ?? out, sinks], {
     spec: {
@@ -140,10 +140,13 @@ function splitOf(
   backend: Backend,
   [batch, heads, queries, dim]: Shape,
   keys: number,
+  window: number,
   isPlain: boolean,
 ): { readonly splits: number; readonly keys: number } {
   if (queries !== 1 || !isPlain || dim % 4 !== 0 || !backend.has("attention_merge")) return NO_SPLIT;
   const { targetWorkgroups } = tuningOf(backend).pagedAttention;
-  const part = 2 ** Math.ceil(Math.log2(Math.max(MIN_SPLIT_KEYS, batch * heads * keys / targetWorkgroups)));
-  return keys > part ? { splits: Math.ceil(keys / part), keys: part } : NO_SPLIT;
+  const wanted = Math.max(MIN_SPLIT_VALUES / dim, batch * heads * keys / targetWorkgroups);
+  const part = 2 ** Math.ceil(Math.log2(wanted));
+  const seen = window === 0 ? keys : Math.min(keys, window);
+  return seen > part ? { splits: Math.ceil(keys / part), keys: part } : NO_SPLIT;
 }
