@@ -68,7 +68,7 @@ export const ENGINE = [
   },
   {
     name: "further pages of a row take the place of its first ones",
-    file: "src/llm/engine/rows.ts",
+    file: "src/llm/engine/steps/rows.ts",
     find: "row * this.sizes.columns + known);",
     replace: "row * this.sizes.columns);",
     tests: ENGINE_TESTS,
@@ -110,7 +110,7 @@ export const ENGINE = [
   },
   {
     name: "the penalties of a row look at one token more than its context has",
-    file: "src/llm/engine/choice.ts",
+    file: "src/llm/engine/steps/choice.ts",
     find: "mx.less(ages, context)",
     replace: "mx.lessEqual(ages, context)",
     tests: ["tests/llm/engine/choice_test.ts", "tests/llm/engine/engine_test.ts"],

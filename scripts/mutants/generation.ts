@@ -60,6 +60,20 @@ export const GENERATION = [
     tests: ["tests/llm/speculation/mtp_test.ts"],
   },
   {
+    name: "a head of an engine begins with the hidden state of the last column, whichever tokens were right",
+    file: "src/llm/engine/steps/head_steps.ts",
+    find: "mx.subtract(counted, 1).reshape",
+    replace: "mx.full([rows], count - 1, mx.int32).reshape",
+    tests: ["tests/llm/engine/engine_head_test.ts"],
+  },
+  {
+    name: "a head of an engine has its pairs a position too late",
+    file: "src/llm/engine/steps/head_steps.ts",
+    find: "return mx.maximum(mx.subtract(position, 1), 0);",
+    replace: "return mx.add(position, 0);",
+    tests: ["tests/llm/engine/engine_head_test.ts"],
+  },
+  {
     name: "a grammar keeps tokens that were drafted wrong",
     file: "src/llm/structured/worker.ts",
     find: "if (count > 0) [open.state] = open.past.splice(-count);",

@@ -52,11 +52,11 @@ export function kvBitsOf({ "kv-bits": bits }: Values<typeof KV_BITS_FLAG>): { kv
   return { kvBits: 8 };
 }
 
-/** Flags of speculation in an engine. */
+/** Flags of speculation. */
 export const SPECULATION_FLAGS = {
   "speculate": {
     value: "HOW",
-    help: "ngrams drafts what followed the last tokens before; the answer stays the same",
+    help: "ngrams drafts what followed before, mtp the head of the model; answers stay the same",
     meant: [
       "speculative-config",
       "spec-type",
@@ -69,7 +69,7 @@ export const SPECULATION_FLAGS = {
   },
   "num-draft-tokens": {
     value: "N",
-    help: "most drafted tokens that a step verifies (7)",
+    help: "most drafted tokens that a step verifies (7, of mtp 3)",
     range: [1, 7],
     whole: true,
     meant: ["draft", "draft-max", "draft-n", "num-speculative-tokens"],
@@ -157,39 +157,34 @@ export const MODEL_FLAGS = {
     meant: ["b", "batch-size", "ub", "ubatch-size"],
   },
   ...SPECULATION_FLAGS,
-  "speculate": {
-    ...SPECULATION_FLAGS.speculate,
-    help: "ngrams drafts what followed before, mtp the head of the model; answers stay the same",
-  },
   ...KV_BITS_FLAG,
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
-/** What drafts where no model does: in an engine, and for one answer. */
-export const DRAFTERS = { engine: ["ngrams"], answer: ["ngrams", "mtp"] } as const;
+/** What drafts where no draft model does. */
+const DRAFTERS = ["ngrams", "mtp"] as const;
 
 /** What the flags of speculation say. */
-interface FlaggedSpeculation<D> {
-  readonly speculation?: { readonly drafter: D | lm.DraftModel; readonly numDraftTokens?: number };
+interface FlaggedSpeculation {
+  readonly speculation?: {
+    readonly drafter: typeof DRAFTERS[number] | lm.DraftModel;
+    readonly numDraftTokens?: number;
+  };
 }
 
-/**
- * What the flags of speculation say, with a draft model if there is one; else one of `drafters` drafts. Throws a {@link UsageError} for flags that
- * do not fit.
- */
-export function speculationOf<D extends string>(
+/** What the flags of speculation say, with a draft model if there is one. Throws a {@link UsageError} for flags that do not fit. */
+export function speculationOf(
   { speculate, "num-draft-tokens": numDraftTokens }: Values<typeof SPECULATION_FLAGS>,
   draft: lm.DraftModel | undefined,
-  drafters: readonly D[],
-): FlaggedSpeculation<D> {
-  const named = drafters.find((name) => name === speculate);
+): FlaggedSpeculation {
+  const named = DRAFTERS.find((name) => name === speculate);
   if (speculate !== undefined && named === undefined) {
-    throw new UsageError(`--speculate is ${quoted(speculate)}, expected ${drafters.join(" or ")}`);
+    throw new UsageError(`--speculate is ${quoted(speculate)}, expected ${DRAFTERS.join(" or ")}`);
   }
   const drafter = draft ?? named;
   if (drafter) return { speculation: { drafter, ...(numDraftTokens !== undefined && { numDraftTokens }) } };
   if (numDraftTokens !== undefined) {
-    throw new UsageError(`--num-draft-tokens needs --speculate ${drafters.join(" or ")}, or a draft model`);
+    throw new UsageError(`--num-draft-tokens needs --speculate ${DRAFTERS.join(" or ")}, or a draft model`);
   }
   return {};
 }
@@ -217,7 +212,7 @@ export function generateOptions(
     stop: values.stop ?? [],
     seed: values.seed,
     enableThinking: !values["no-think"],
-    ...speculationOf(values, draft, DRAFTERS.answer),
+    ...speculationOf(values, draft),
     ...(values["prefill-step-size"] !== undefined && { prefillStepSize: values["prefill-step-size"] }),
   };
 }

@@ -21,7 +21,7 @@ import {
   checkDrafter,
   DEVICE_FLAG,
   DRAFT_MODEL_FLAG,
-  DRAFTERS,
+  draftHeadOf,
   KV_BITS_FLAG,
   kvBitsOf,
   MODEL_FLAG,
@@ -139,7 +139,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
   checkDrafter(values);
   const draft = values["draft-model"];
   const speculation = (loaded: lm.DraftModel | undefined): Pick<lm.EngineOptions, "speculation"> =>
-    speculationOf(values, loaded, DRAFTERS.engine);
+    speculationOf(values, loaded);
   if (draft === undefined) speculation(undefined); // says now what does not fit
   const engine = engineOptions(values);
   const { "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;
@@ -164,7 +164,7 @@ export async function serve(values: Values<typeof FLAGS>): Promise<number> {
     memoryBytes: withDevice(device, deviceMemory).available,
     open: async (id, room) => {
       const opened = await openModel(id, models.get(id)!, room, {
-        load: json ? { ...device !== undefined && { device } } : loadOptions(device),
+        load: { ...(json ? { ...device !== undefined && { device } } : loadOptions(device)), ...draftHeadOf(values) },
         engine,
         draft,
         speculation,

@@ -120,16 +120,25 @@ testTable("serve", [
     stderr: 'error: --model names "org/a" twice: names must differ\n',
   },
   { args: ["serve", "--kv-bits", "16"], code: 2, stderr: 'error: --kv-bits is "16", expected 8\n' },
-  { args: ["serve", "--speculate", "suffix"], code: 2, stderr: 'error: --speculate is "suffix", expected ngrams\n' },
+  {
+    args: ["serve", "--speculate", "suffix"],
+    code: 2,
+    stderr: 'error: --speculate is "suffix", expected ngrams or mtp\n',
+  },
   {
     args: ["serve", "--num-draft-tokens", "3"],
     code: 2,
-    stderr: "error: --num-draft-tokens needs --speculate ngrams, or a draft model\n",
+    stderr: "error: --num-draft-tokens needs --speculate ngrams or mtp, or a draft model\n",
   },
   {
     args: ["serve", "--speculate", "ngrams", "--draft-model", "x"],
     code: 2,
     stderr: "error: --speculate and --draft-model exclude each other\n",
+  },
+  {
+    args: ["serve", "--speculate", "mtp", "--port", "0"],
+    code: 1,
+    stderr: "{text}error: {text}has no head that drafts tokens{text}\n",
   },
   { args: ["serve", "--model", "./nothing"], code: 1, stderr: "error: {text}nothing{text}\n" },
   {

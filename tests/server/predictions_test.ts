@@ -5,6 +5,7 @@ import { lm } from "../../mod.ts";
 import { openModel } from "../../src/server/open.ts";
 import { predicted, PREDICTION } from "../../src/server/prediction.ts";
 import type { Served } from "../../src/server/served.ts";
+import { DRAFT_CASES, writeWithHead } from "../support/models/draft_heads.ts";
 import { GOLDEN } from "../support/models/models.ts";
 import { KV_BYTES, TestServer, TINY } from "../support/server/served.ts";
 
@@ -129,5 +130,28 @@ Deno.test("a model is opened with the model that drafts for it, whose memory cou
     await draft?.traces.idle();
     draft?.[Symbol.dispose]();
     model[Symbol.dispose]();
+  }
+});
+
+Deno.test("a model is opened with its head, which drafts for all requests", async () => {
+  const dir = await Deno.makeTempDir();
+  try {
+    await writeWithHead(dir, DRAFT_CASES[0]);
+    const load = { device: "cpu", draftHead: true } as const;
+    const speculation = (): lm.EngineOptions => ({ speculation: { drafter: "mtp", adaptive: false } });
+    const room = { bytes: 2 ** 30, models: 1 };
+    const { engine, model } = await openModel("headed", dir, room, { load, engine: { contextSize: 128 }, speculation });
+    const request = { prompt: [5, 6, 7], maxTokens: 12 };
+    const plain = await Array.fromAsync(engine.add({ ...request, speculation: false }));
+    for (let round = 0; round < 2; round++) { // pipelines are made beside the first one
+      const responses = await Array.fromAsync(engine.add(request));
+      assertEquals(responses.map(({ token }) => token), plain.map(({ token }) => token));
+      await model.traces.idle();
+    }
+    assert(engine.metrics.draftedTokens > 5, `${engine.metrics.draftedTokens}`);
+    await engine[Symbol.asyncDispose]();
+    model[Symbol.dispose]();
+  } finally {
+    await Deno.remove(dir, { recursive: true });
   }
 });

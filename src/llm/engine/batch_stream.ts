@@ -17,7 +17,7 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { Channel } from "./channel.ts";
 import { EngineCore } from "./core.ts";
 import { Job } from "./job.ts";
-import { batchSizesOf } from "./options.ts";
+import { batchSizesOf, draftsByHead } from "./options.ts";
 import type { EngineResponse } from "./request.ts";
 
 /** One generated token of one sequence. */
@@ -100,8 +100,10 @@ class Batch implements AsyncDisposable {
     this.#left = requests.length;
     const prefillStepSize = chunkLength(model, requests[0].settings);
     const positions = requests.map(({ ids, settings: { maxTokens } }) => ids.length + maxTokens - 1);
+    const draftHead = draftsByHead(options);
     this.#core = new EngineCore(model, {
-      ...batchSizesOf(model, positions, prefillStepSize),
+      ...batchSizesOf(model, positions, { prefillStepSize, draftHead }),
+      draftHead,
       tokenBudget: Infinity,
       prefillStepSize,
       processors: requests[0].settings.processors, // with bias and penalties, which all have in common
@@ -116,7 +118,8 @@ class Batch implements AsyncDisposable {
         end: (error?: unknown): void => this.#end(error),
       };
       const name = requests.length > 1 ? ` of sequence ${sequence}` : "";
-      const drafts = speculation && new Speculation(new PoolDrafter(this.#pool), speculation, facts);
+      const drafter = draftHead ? "mtp" : new PoolDrafter(this.#pool);
+      const drafts = speculation && new Speculation(drafter, speculation, facts);
       const onEnd = (): void => drafts && this.#pool.addAnswer(job.ids, job.answer);
       const job: Job = new Job({ id: sequence, request, choice, output, name, speculation: drafts, onEnd });
       const constraint = constraints[sequence];

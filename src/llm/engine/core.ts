@@ -16,8 +16,9 @@ import { LlmError } from "../error.ts";
 import { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { EngineDrafts } from "./drafts.ts";
+import { EngineDrafts, MAX_ROWS } from "./drafts.ts";
 import { tileOf } from "./forward_batch.ts";
+import { HeadDrafts } from "./head_drafts.ts";
 import type { Job } from "./job.ts";
 import { Runner } from "./runner.ts";
 import { type Drafts, Scheduler, type SchedulerOptions } from "./scheduler.ts";
@@ -35,6 +36,8 @@ export interface CoreOptions
     Omit<SchedulerOptions, "pageSize" | "groups" | "maxPrefixPages" | "maxPrompts" | "maxTogether" | "prefillTile"> {
   /** The dtype of the pages; default that of the model. */
   readonly kvDtype?: Dtype;
+  /** Whether the head of the model may draft, which then is a part of all steps. Default false. */
+  readonly draftHead?: boolean;
   /** Change the logits of all requests, which then have one context size, after bias and penalties of their own. Default none. */
   readonly processors?: readonly LogitsProcessor[];
   /** Resolves when the callers want the next tokens. Default at once. */
@@ -62,6 +65,8 @@ export class EngineCore implements AsyncDisposable {
   readonly #pool: KvPool;
   readonly #runner: Runner;
   readonly #drafts: EngineDrafts;
+  /** Drafts by the head of the model; absent where the pool has no place for it. */
+  readonly #head: HeadDrafts | undefined;
   readonly #pace: (() => Promise<void>) | undefined;
   /** Requests that a step may still concern, by the number of their sequence. */
   readonly #jobs = new Map<number, Job>();
@@ -75,14 +80,14 @@ export class EngineCore implements AsyncDisposable {
   #failure: unknown;
 
   /** Takes no memory before the first request. */
-  constructor(model: DecodingModel, { kvDtype, processors = [], pace, ...options }: CoreOptions) {
+  constructor(model: DecodingModel, { kvDtype, draftHead = false, processors = [], pace, ...options }: CoreOptions) {
     if (model.group) {
       throw new LlmError(
         "option",
         "A model whose parts other processes have takes one request at a time: use generate()",
       );
     }
-    const sizes = model.poolSizes();
+    const sizes = model.poolSizes(draftHead);
     this.#model = model;
     this.#scheduler = new Scheduler({
       ...options,
@@ -105,7 +110,9 @@ export class EngineCore implements AsyncDisposable {
       },
       isReady: (sequences, columns) => this.#runner.canVerify(sequences, columns),
       tiled: model.device.tiled,
+      maxRows: draftHead ? MAX_ROWS.head : MAX_ROWS.fused,
     });
+    this.#head = draftHead ? new HeadDrafts((sequences, count) => this.#runner.draft(sequences, count)) : undefined;
     this.#pace = pace;
   }
 
@@ -139,6 +146,7 @@ export class EngineCore implements AsyncDisposable {
     const refusal = this.#scheduler.add(job.sequence);
     if (refusal) throw new LlmError(refusal.code === "queue" ? "busy" : "memory", refusal.message);
     this.#jobs.set(job.sequence.id, job);
+    if (job.speculation?.byHead && this.#head) job.speculation.draftBy(this.#head.drafterFor(job.sequence));
     if (job.constrained) {
       this.#constrained++;
       void job.done.then(() => this.#constrained--);
@@ -252,6 +260,7 @@ export class EngineCore implements AsyncDisposable {
   }
 
   #draft(columns: number): Promise<Drafts | undefined> {
+    if (this.#head) this.#scheduler.growForDrafts(columns - 1); // the head writes to the pages of its drafts
     return this.#drafts.draft(this.#scheduler.decoding, columns);
   }
 

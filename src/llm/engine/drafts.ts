@@ -3,7 +3,8 @@
  *
  * A step that verifies drafts computes the same number of columns for each sequence. Its rows are at most {@link MAX_ROWS}: the kernels of
  * a batch take so many together and read the weights once. With more sequences nothing is drafted. So a sequence has 7 drafted tokens
- * at most where there are two, 3 where there are four, and 1 where there are eight.
+ * at most where there are two, 3 where there are four, and 1 where there are eight. Models whose head drafts compute layers op by op.
+ * Twice as many rows are one tile there, so twice as many sequences have as many tokens.
  *
  * The number of columns is a choice for the whole batch: its step takes as long as its rows, and gives what all drafts give.
  * {@link DraftBudget} chooses.
@@ -18,8 +19,8 @@ import type { Drafts } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, VerifyStep } from "./step.ts";
 
-/** Most rows of a step that verifies drafts. */
-export const MAX_ROWS = 16;
+/** Most rows of a step that verifies drafts: by the kernels of a batch, and by those of a model whose head drafts. */
+export const MAX_ROWS = { fused: 16, head: 32 } as const;
 /** A number of steps that no submission has. */
 const MOST_PATIENCE = 1024;
 
@@ -35,6 +36,8 @@ export interface DraftSource {
   readonly isReady: (sequences: readonly Sequence[], columns: number) => boolean;
   /** Whether kernels compute rows in tiles. */
   readonly tiled: boolean;
+  /** Most rows of a step: see {@link MAX_ROWS}. */
+  readonly maxRows: number;
 }
 
 /** Drafts of an engine's sequences. */
@@ -64,7 +67,7 @@ export class EngineDrafts {
 
   /** Columns of the next step of sequences, as far as their tokens are known; 1 where nothing should be drafted. */
   columnsFor(sequences: readonly Sequence[]): number {
-    const maxColumns = Math.floor(MAX_ROWS / bucketOf(Math.max(1, sequences.length), this.#source.tiled));
+    const maxColumns = Math.floor(this.#source.maxRows / bucketOf(Math.max(1, sequences.length), this.#source.tiled));
     if (maxColumns < COLUMNS[0]) return 1;
     const drafting: { readonly speculation: Speculation; readonly most: number }[] = [];
     for (const sequence of sequences) {

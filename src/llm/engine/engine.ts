@@ -18,7 +18,14 @@ import { Channel } from "./channel.ts";
 import { EngineCore } from "./core.ts";
 import { Embeddings } from "./embeddings.ts";
 import { Job } from "./job.ts";
-import { ENGINE_OPTIONS, type EngineOptions, type EngineSizes, REQUEST_OPTIONS, sizesOf } from "./options.ts";
+import {
+  draftsByHead,
+  ENGINE_OPTIONS,
+  type EngineOptions,
+  type EngineSizes,
+  REQUEST_OPTIONS,
+  sizesOf,
+} from "./options.ts";
 import type { EngineMetrics, EngineRequest, EngineResponse } from "./request.ts";
 import { Speculations } from "./speculation.ts";
 import { isDraftModel } from "../speculation/speculation.ts";
@@ -69,7 +76,15 @@ export class Engine implements AsyncDisposable {
     const { drafter } = options.speculation ?? {};
     this.#sizes = sizesOf(this.#model, options, isDraftModel(drafter) ? decodingModel(drafter.model) : undefined);
     const { pages, slots, kvDtype, maxSequences, maxQueue, prefillStepSize: tokenBudget } = this.#sizes;
-    this.#core = new EngineCore(this.#model, { pages, slots, kvDtype, maxSequences, maxQueue, tokenBudget });
+    this.#core = new EngineCore(this.#model, {
+      pages,
+      slots,
+      kvDtype,
+      draftHead: draftsByHead(options),
+      maxSequences,
+      maxQueue,
+      tokenBudget,
+    });
     this.#embeddings = new Embeddings(model, tokenizer);
     this.#speculations = new Speculations(this.#model, tokenizer, this.#sizes, options.speculation);
   }

@@ -13,7 +13,7 @@
 
 import { PAGE } from "../../graph/kv_layout.ts";
 import { paddedLength } from "../decode/padding.ts";
-import { powerOfTwo } from "./choice.ts";
+import { powerOfTwo } from "./steps/choice.ts";
 import { bucketOf, columnsFor } from "./runner_context.ts";
 import type { PrefillRow } from "./step.ts";
 
@@ -32,6 +32,8 @@ export interface ForwardBatch {
   readonly tiles: number;
   /** The tokens, n tiles of as many each. */
   readonly ids: Int32Array<ArrayBuffer>;
+  /** The token after each of those; after the last known one that one again. */
+  readonly after: Int32Array<ArrayBuffer>;
   /** The position of the first token of each tile. */
   readonly positions: Int32Array<ArrayBuffer>;
   /** For each group of layers the pages of each tile, a row of `columns` each. */
@@ -65,6 +67,7 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
   const batch: ForwardBatch = {
     tiles,
     ids: new Int32Array(tiles * size),
+    after: new Int32Array(tiles * size),
     positions: new Int32Array(tiles),
     tables: first.sequence.tables.map(() => new Int32Array(tiles * columns)),
     columns,
@@ -76,6 +79,8 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
     const { tokens, tables, slot } = sequence;
     batch.ids.fill(tokens[from + count - 1], tile * size, (tile + needed[i]) * size);
     batch.ids.set(tokens.slice(from, from + count), tile * size);
+    batch.after.fill(tokens[from + count] ?? tokens[from + count - 1], tile * size, (tile + needed[i]) * size);
+    batch.after.set(tokens.slice(from + 1, from + count), tile * size);
     if (last) batch.last.fill(tile * size + count - 1, end++);
     const known = tables.map((table) => table.slice(0, Math.ceil((from + count) / PAGE)));
     for (let j = 0; j < needed[i]; j++, tile++) {

@@ -12,7 +12,7 @@ import type { SamplerOptions } from "../sampling/options.ts";
 import { logitsSettings, samplerSettings } from "../sampling/settings.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { Constraint } from "../structured/constraint.ts";
-import type { ChoiceSettings } from "./choice.ts";
+import type { ChoiceSettings } from "./steps/choice.ts";
 import type { EngineResponse } from "./request.ts";
 import type { RunnerSequence } from "./runner_context.ts";
 import { Sequence } from "./sequence.ts";

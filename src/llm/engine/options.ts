@@ -43,8 +43,8 @@ export interface EngineOptions {
    */
   readonly prefillStepSize?: number;
   /**
-   * Drafts tokens of all requests and verifies several of each in one step; the tokens stay the same. Up to eight sequences have drafts. A draft model has
-   * pages of its own beside `kvBytes`. Default none.
+   * Drafts tokens of all requests and verifies several of each in one step; the tokens stay the same. Up to eight sequences have drafts, or 16 with
+   * "mtp". A draft model has pages of its own beside `kvBytes`, and the head of the model is one more layer in them. Default none.
    */
   readonly speculation?: EngineSpeculation;
 }
@@ -98,17 +98,22 @@ export interface EngineSizes {
 }
 
 /** The dtype of a pool by options and model. */
-function kvDtypeOf(model: DecodingModel, { kvBits }: EngineOptions): Dtype {
-  const sizes = model.poolSizes();
+function kvDtypeOf(sizes: ReturnType<DecodingModel["poolSizes"]>, { kvBits }: EngineOptions): Dtype {
   if (kvBits === undefined) return sizes.dtype;
   checkCacheOptions(sizes, { kvBits });
   return KV_CODES;
 }
 
+/** Whether the head of a model drafts, whose keys and values are in the pages then. */
+export function draftsByHead({ speculation }: { readonly speculation?: Pick<EngineSpeculation, "drafter"> }): boolean {
+  return speculation?.drafter === "mtp";
+}
+
 /** Sizes by options, device and model. A draft model, if there is one, gets as many pages beside them. */
 export function sizesOf(model: DecodingModel, options: EngineOptions, draft?: DecodingModel): EngineSizes {
-  const kvDtype = kvDtypeOf(model, options);
-  const pool = { ...model.poolSizes(), dtype: kvDtype };
+  const sizes = model.poolSizes(draftsByHead(options));
+  const kvDtype = kvDtypeOf(sizes, options);
+  const pool = { ...sizes, dtype: kvDtype };
   const { groups = ONE_GROUP } = pool;
   const bytesOfPage = pageBytes(pool);
   const count = (name: Exclude<keyof EngineOptions, "speculation">, otherwise: number, least = 1): number => {
@@ -184,9 +189,9 @@ const MAX_TOGETHER = 256;
 export function batchSizesOf(
   model: DecodingModel,
   positions: readonly number[],
-  prefillStepSize: number,
+  { prefillStepSize, draftHead }: { readonly prefillStepSize: number; readonly draftHead: boolean },
 ): Pick<EngineSizes, "maxSequences" | "maxQueue" | "pages" | "slots"> {
-  const sizes = model.poolSizes();
+  const sizes = model.poolSizes(draftHead);
   const { groups = ONE_GROUP } = sizes;
   const [bytesOfPage, bytesOfSlot] = [pageBytes(sizes), slotBytes(sizes)];
   const together = Math.min(positions.length, MAX_TOGETHER);

@@ -8,10 +8,10 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { detach } from "../decode/state.ts";
-import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./device_steps.ts";
+import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./steps/device_steps.ts";
 import { forwardBatch } from "./forward_batch.ts";
 import type { PageCopy } from "./pages/sequence_pages.ts";
-import type { DeviceRows } from "./rows.ts";
+import type { DeviceRows } from "./steps/rows.ts";
 import type { RunnerContext } from "./runner_context.ts";
 import type { PrefillRow, PrefillStep, Submitted } from "./step.ts";
 
@@ -54,6 +54,7 @@ export class PromptRunner {
     const { tiles, columns, ...batch } = forwardBatch(rows, model.device);
     const arrays = {
       ids: detach(hostVisible(batch.ids)),
+      ...(pool.sizes.head && { after: detach(hostVisible(batch.after)) }),
       last: detach(hostVisible(batch.last)),
       position: detach(hostVisible(batch.positions)),
       tables: batch.tables.map((table) => detach(hostVisible(table, [tiles, columns]))),
@@ -64,7 +65,7 @@ export class PromptRunner {
     const kind = ends.length > 0 ? "engine prompt" : "engine read";
     // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
     const keeps = model.device.tiled || rows.length > 1 || ends.length === 0;
-    const traced = await this.#context.traced(kind, state, (now) => promptStep(model, now), keeps);
+    const traced = await this.#context.traced(kind, state, (now) => promptStep(this.#context.pooled, now), keeps);
     if (traced instanceof TracedStep) this.#noteUse(traced as TracedStep<unknown>);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();

@@ -5,7 +5,7 @@
  * {@link DeviceRows}, several tokens at a time if asked, without the host in between. Where a token is constrained, a step is two:
  * the logits, and then the choice by masks that the host made.
  *
- * Drafts are verified in rows of their own, see verify_runner.ts. The rows of the sequences are written again for the next decode step.
+ * Drafts are verified in rows of their own, see verify_runner.ts, and those of the head of the model are computed so, see head_runner.ts. The rows of the sequences are written again for the next decode step.
  *
  * Rows are made anew when sequences need more of them, longer tables or settings of another kind. What fills them then has to be known to
  * the host: {@link Runner.canSubmit} says whether steps on their way have to end first.
@@ -19,9 +19,10 @@ import type { Buffers } from "../kv/cache.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { decodeStep, forwardStep } from "./device_steps.ts";
+import { decodeStep, forwardStep } from "./steps/device_steps.ts";
+import { HeadRunner } from "./head_runner.ts";
 import { PromptRunner } from "./prompt_runner.ts";
-import type { DeviceRows, RowState } from "./rows.ts";
+import type { DeviceRows, RowState } from "./steps/rows.ts";
 import { type NeededRows, RunnerContext, type RunnerSequence, serves } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, Step, StepRow, Submitted } from "./step.ts";
@@ -35,6 +36,7 @@ export class Runner implements Disposable {
   readonly #context: RunnerContext;
   readonly #prompts: PromptRunner;
   readonly #verify: VerifyRunner;
+  readonly #head: HeadRunner;
   #rows: DeviceRows | undefined;
   /** The row of each sequence that has one, and the position that it feeds next. */
   readonly #held = new Map<Sequence, { readonly row: number; next: number }>();
@@ -57,6 +59,7 @@ export class Runner implements Disposable {
     this.#context = new RunnerContext(model, pool, of, processors);
     this.#prompts = new PromptRunner(this.#context, (rows) => this.#ended.push(rows));
     this.#verify = new VerifyRunner(this.#context, (rows) => this.#ended.push(rows));
+    this.#head = new HeadRunner(this.#context, (rows) => this.#ended.push(rows));
   }
 
   /** Whether a step may be submitted while others are on their way: the rows serve it, and the host knows its inputs. */
@@ -68,6 +71,12 @@ export class Runner implements Disposable {
   /** Whether drafts of some sequences can be verified without waiting for pipelines. Otherwise those are made beside other steps. */
   canVerify(sequences: readonly Sequence[], columns: number): boolean {
     return this.#verify.isReady(sequences, columns);
+  }
+
+  /** What the head of the model drafts after sequences; undefined where it cannot now. Nothing may be on its way. */
+  draft(sequences: readonly Sequence[], count: number): Promise<readonly Int32Array[] | undefined> {
+    this.#free();
+    return this.#head.draft(sequences, count, () => this.reset());
   }
 
   /** Submits a step. */
@@ -87,6 +96,7 @@ export class Runner implements Disposable {
   /** Frees all but the pool; nothing may be on its way. */
   [Symbol.dispose](): void {
     this.#verify[Symbol.dispose]();
+    this.#head[Symbol.dispose]();
     this.#releaseRows();
     this.#free();
   }
@@ -194,8 +204,8 @@ export class Runner implements Disposable {
     const name = masked ? "engine forward" : `engine step ${this.#context.nameOf(kind)}`;
     const step = (now: RowState & Buffers): RowState & Buffers =>
       masked
-        ? forwardStep(this.#context.model, now)
-        : decodeStep(this.#context.model, kind, now, this.#context.processors);
+        ? forwardStep(this.#context.pooled, now)
+        : decodeStep(this.#context.pooled, kind, now, this.#context.processors);
     return this.#loop = new DeviceLoop(
       all,
       await this.#context.traced(name, all, step, masked || this.#context.keepsChoices),

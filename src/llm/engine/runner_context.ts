@@ -11,9 +11,10 @@ import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
 import { everyToken } from "../structured/constraint.ts";
-import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./choice.ts";
-import { chooseStep } from "./device_steps.ts";
-import { DeviceRows, type RowSizes, type RowState } from "./rows.ts";
+import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./steps/choice.ts";
+import { chooseStep } from "./steps/device_steps.ts";
+import type { PooledModel } from "./steps/head_steps.ts";
+import { DeviceRows, type RowSizes, type RowState } from "./steps/rows.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** What a runner asks about a sequence. */
@@ -60,6 +61,8 @@ type Traced<S> = TracedStep<S> | ((state: S) => S);
 export class RunnerContext {
   readonly model: DecodingModel;
   readonly pool: KvPool;
+  /** The model and its places in the pool. */
+  readonly pooled: PooledModel;
   /** Tells about a sequence. */
   readonly of: (sequence: Sequence) => RunnerSequence;
   /** Change the logits of all sequences. */
@@ -79,6 +82,7 @@ export class RunnerContext {
   ) {
     this.model = model;
     this.pool = pool;
+    this.pooled = { model, layers: pool.sizes.groups?.places, head: pool.sizes.head };
     this.of = of;
     this.processors = processors;
     this.dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);

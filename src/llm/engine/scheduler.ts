@@ -129,6 +129,14 @@ export class Scheduler {
     return this.#preemptions;
   }
 
+  /** Gives the sequences that decode pages for so many drafted tokens, if they are free. */
+  growForDrafts(count: number): void {
+    const ends = this.decoding.map((sequence) => ({ sequence, end: decodeEnd(sequence, 1 + count) }));
+    const missing = ends.reduce((sum, { sequence, end }) => sum + this.#pages.countMissing(sequence, end), 0);
+    if (missing > this.#pages.free) return;
+    for (const { sequence, end } of ends) this.#pages.grow(sequence, end);
+  }
+
   /** Takes a sequence, or says why not. Its limit is lowered to what all pages together can hold. */
   add(sequence: Sequence): Refusal | undefined {
     const { maxSequences, maxQueue } = this.#options;

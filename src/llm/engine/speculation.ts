@@ -52,8 +52,8 @@ export class Speculations implements AsyncDisposable {
     if (wanted === false || (wanted === undefined && !this.#options)) return undefined;
     const own = wanted ?? {};
     checkSpeculation(own);
-    if ((own.drafter as unknown) === "mtp") {
-      throw new LlmError("option", 'speculation.drafter of a request is "mtp", which drafts in streamGenerate() alone');
+    if (own.drafter === "mtp" && this.#options?.drafter !== "mtp") {
+      throw new LlmError("option", 'speculation.drafter of a request is "mtp": give it to the engine for all requests');
     }
     if (isDraftModel(own.drafter)) {
       throw new LlmError(
@@ -70,9 +70,10 @@ export class Speculations implements AsyncDisposable {
     return new Speculation(this.#drafterFor(own.drafter, request), { ...shared, ...own }, facts);
   }
 
-  #drafterFor(drafter: RequestSpeculation["drafter"], request: DraftedRequest): Drafter {
+  #drafterFor(drafter: RequestSpeculation["drafter"], request: DraftedRequest): Drafter | "mtp" {
     if (drafter !== undefined && drafter !== "ngrams") return drafter;
     if (drafter === undefined && this.#draft) return this.#draft.drafterFor(request);
+    if (drafter === undefined && this.#options?.drafter === "mtp") return "mtp";
     return new PoolDrafter(this.#pool);
   }
 

@@ -14,7 +14,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { keysBefore } from "../../array/random/keys.ts";
 import { detach } from "../decode/state.ts";
-import type { DeviceRows, VerifyState } from "./rows.ts";
+import type { DeviceRows, VerifyState } from "./steps/rows.ts";
 import type { RunnerSequence } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { VerifyRow } from "./step.ts";

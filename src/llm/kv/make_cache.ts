@@ -114,11 +114,15 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
   });
 }
 
-/** Sizes of a pool of pages for sequences of a model, but for how many there are. */
-export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
+/**
+ * Sizes of a pool of pages for sequences of a model, but for how many there are. With the config of its draft head, that is one more layer,
+ * and the last hidden state of a sequence one more state.
+ */
+export function poolSizes(model: CachedModel, draft?: DecoderConfig): Omit<KvPoolSizes, "pages"> {
   const { config, device, dtype } = model;
-  const { heads, layout, states } = commonFacts(model);
+  const { heads: own, layout, states } = commonFacts(model);
   const blocks = layout() ?? plainLayout(config.headDim);
+  const heads = draft ? joined(own, headsOf(draft)) : own;
   const groups = groupsOf(groupedLayers(config, heads));
   // Fused steps read one table: where they serve layers with and without windows, all keep their pages.
   const isShared = groups !== undefined && !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
@@ -126,9 +130,22 @@ export function poolSizes(model: CachedModel): Omit<KvPoolSizes, "pages"> {
     ...heads,
     dtype: device.kvDtype(dtype),
     blocks,
-    states,
+    states: draft ? [...states, { layer: config.layers, shape: [1, config.hiddenSize], dtype }] : states,
     ...(isShared && { groups }),
+    ...(draft && { head: { layer: own.layers, state: states.length } }),
   };
+}
+
+/** The heads of some layers and of others after them. */
+function joined(first: KvHeadSizes, second: KvHeadSizes): KvHeadSizes {
+  const layerHeads = [first, second].flatMap(({ layers, heads, headDim, layerHeads }) =>
+    layerHeads ?? Array<KvHeads>(layers).fill({ heads, headDim })
+  );
+  const { heads, headDim } = first;
+  const alike = layerHeads.every((layer) =>
+    layer.heads === heads && layer.headDim === headDim && layer.valueDim === undefined
+  );
+  return { layers: layerHeads.length, heads, headDim, ...(!alike && { layerHeads }) };
 }
 
 /** What the layers with keys and values of their own need of a pool. */

@@ -35,10 +35,20 @@ export interface KvPoolSizes extends Omit<LayerBufferSizes, "block" | "batch" | 
   readonly pages: number;
   /** How those share them. Absent where all layers have the same pages. */
   readonly groups?: LayerGroups;
+  /** Where the head that drafts has its keys, values and state. Absent where none drafts. */
+  readonly head?: HeadPlace;
   /** State arrays of layers without keys and values. Default none. */
   readonly states?: readonly StateShape[];
   /** Slots, each for the states of one sequence. Default none. */
   readonly slots?: number;
+}
+
+/** Where a pool keeps what a head that drafts needs of each sequence. */
+export interface HeadPlace {
+  /** Its keys and values: the layer after those of the model. */
+  readonly layer: number;
+  /** The state array with the last hidden state of the model, (1, H). */
+  readonly state: number;
 }
 
 /** Bytes that one page takes in all layers, or one unit in its slots, keys and values together. */

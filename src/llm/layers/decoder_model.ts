@@ -176,8 +176,10 @@ export class DecoderModel extends Module implements DecodingModel {
   }
 
   /** See {@link DecodingModel.poolSizes}. */
-  poolSizes(): ReturnType<typeof poolSizes> {
-    return poolSizes(this.#cached);
+  poolSizes(drafts: boolean = false): ReturnType<typeof poolSizes> {
+    if (!drafts) return poolSizes(this.#cached);
+    this.#draftHead; // without one there is nothing to keep
+    return poolSizes(this.#cached, draftConfig(this.#config));
   }
 
   /** What caches depend on, found anew where the parameters changed. */

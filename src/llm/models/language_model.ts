@@ -126,8 +126,11 @@ export interface DecodingModel extends LanguageModel {
   readonly group: mx.distributed.Group | undefined;
   /** Whether attention reads pages where they are, so that one pass may read the prompts of many sequences. */
   readonly attendsInPages: boolean;
-  /** Sizes of a pool of pages for many sequences, but for how many there are. */
-  poolSizes(): Omit<KvPoolSizes, "pages">;
+  /**
+   * Sizes of a pool of pages for many sequences, but for how many there are. With `drafts` it has room for the head that drafts. Throws an
+   * {@link LlmError} if the model has none then.
+   */
+  poolSizes(drafts?: boolean): Omit<KvPoolSizes, "pages">;
 }
 
 /** The model, as generation needs it. Throws an {@link LlmError} for one that is none of ours. */

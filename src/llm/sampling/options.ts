@@ -166,7 +166,7 @@ export interface BatchGenerateOptions extends
   readonly seed?: number | readonly number[];
   /** The format of the answers: all the same, or one format a prompt. */
   readonly responseFormat?: ResponseFormat | readonly ResponseFormat[];
-  /** Drafts tokens, see {@link GenerateOptions.speculation}, where at most eight prompts are generated together. Default none. */
+  /** Drafts tokens, see {@link GenerateOptions.speculation}, where at most eight prompts are generated together, or 16 with "mtp". Default none. */
   readonly speculation?: BatchSpeculation;
   /** Called when a prompt has been read. */
   readonly onPrompt?: (done: number, total: number) => void;

@@ -69,37 +69,44 @@ function isDrafter(drafter: unknown): drafter is Drafter {
 /** Speculation of all requests of an engine. */
 export interface EngineSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
   /**
-   * "ngrams" drafts what followed the last tokens where they occurred before: in the request, or in answers of others. A smaller model drafts what it
-   * would generate. Default "ngrams".
+   * "ngrams" drafts what followed the last tokens where they occurred before: in the request, or in answers of others. "mtp" has the head of the
+   * model draft that `draftHead: true` of `load` gave it, for all requests together. A smaller model drafts what it would generate. Default "ngrams".
    */
-  readonly drafter?: "ngrams" | DraftModel;
+  readonly drafter?: "ngrams" | "mtp" | DraftModel;
 }
 
 /** Speculation of one request. */
 export interface RequestSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
-  /** As {@link EngineSpeculation.drafter}, or an object of the program for this request alone. Default that of the engine, else "ngrams". */
-  readonly drafter?: "ngrams" | Drafter;
+  /**
+   * As {@link EngineSpeculation.drafter}, or an object of the program for this request alone. "mtp" must be that of the engine too. Default that of
+   * the engine, else "ngrams".
+   */
+  readonly drafter?: "ngrams" | "mtp" | Drafter;
 }
 
 /** Speculation of all prompts of a batch. */
 export interface BatchSpeculation extends Pick<SpeculationOptions, "numDraftTokens" | "adaptive"> {
-  /** "ngrams" drafts what followed the last tokens where they occurred before: in the prompt, or in answers of the batch that ended. Default "ngrams". */
-  readonly drafter?: "ngrams";
+  /**
+   * "ngrams" drafts what followed the last tokens where they occurred before: in the prompt, or in answers of the batch that ended. "mtp" has the
+   * head of the model draft, as in an engine. Default "ngrams".
+   */
+  readonly drafter?: "ngrams" | "mtp";
 }
 
 /** Throws an {@link LlmError} unless a batch can draft so. */
 export function checkBatchSpeculation(options: BatchSpeculation): void {
   checkSpeculation(options);
   const { drafter = "ngrams" } = options;
-  if (drafter !== "ngrams") throw optionError("speculation.drafter", drafter, '"ngrams": an engine takes draft models');
+  if (drafter === "ngrams" || drafter === "mtp") return;
+  throw optionError("speculation.drafter", drafter, '"ngrams" or "mtp": an engine takes draft models');
 }
 
 /** Throws an {@link LlmError} unless an engine can draft so. */
 export function checkEngineSpeculation(options: EngineSpeculation): void {
   checkSpeculation(options);
   const { drafter = "ngrams" } = options;
-  if (drafter === "ngrams" || isDraftModel(drafter)) return;
-  const expected = '"ngrams" or what load() returns: an object that drafts is an option of a request';
+  if (drafter === "ngrams" || drafter === "mtp" || isDraftModel(drafter)) return;
+  const expected = '"ngrams", "mtp" or what load() returns: an object that drafts is an option of a request';
   throw optionError("speculation.drafter", drafter, expected);
 }
 
@@ -126,7 +133,7 @@ export class Speculation {
   readonly most: number;
   /** Whether there are fewer, or none, while they save no time. */
   readonly adaptive: boolean;
-  /** Undefined while a head drafts that a session has not made yet. */
+  /** Undefined while the head drafts, and the session or the engine that has it did not take this yet. */
   #drafter: Drafter | undefined;
   /** Whether the head of the model drafts. */
   readonly byHead: boolean;
@@ -153,7 +160,7 @@ export class Speculation {
     this.#facts = facts;
   }
 
-  /** Has the head of the model draft, which is a part of the session that decodes. */
+  /** Has the head of the model draft, which is a part of what decodes. */
   draftBy(head: Drafter): void {
     this.#drafter = head;
   }

@@ -4,7 +4,7 @@ import { assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { tokenLog } from "../../../src/llm/decode/state.ts";
-import { type ChoiceSettings, chooseRows, kindOf, penaltiesRow } from "../../../src/llm/engine/choice.ts";
+import { type ChoiceSettings, chooseRows, kindOf, penaltiesRow } from "../../../src/llm/engine/steps/choice.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 
 const DEVICES = testDevices();

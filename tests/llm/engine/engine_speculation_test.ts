@@ -61,26 +61,6 @@ async function assertServes(
 const idsOf = (count: number, last: number): number[] =>
   Array.from({ length: count }, (_, i) => i === count - 1 ? last : GOLDEN[1].ids[i % GOLDEN[1].ids.length]);
 
-Deno.test("drafted requests give up their memory, are read again and share kept prefixes", async () => {
-  const requests = [50, 61, 62, 63].map((count, i): mx.lm.EngineRequest => ({
-    prompt: idsOf(count, 300 + i),
-    maxTokens: 24,
-    ...(i % 2 === 1 && { temp: 0.9, seed: i }),
-  }));
-  const all = await drafted(loaded, requests, 3);
-  await using engine = new Engine(model, tokenizer, { kvBytes: 5 * tinyPage(device) });
-  for (const round of [0, 1]) await assertServes(engine, all, `round ${round}`);
-  const { preemptions, cachedTokens, acceptedTokens } = engine.metrics;
-  assert(preemptions > 0 && cachedTokens > 0 && acceptedTokens > 0, JSON.stringify(engine.metrics));
-  // What was drafted wrong is no part of a kept prefix: an answer goes on after the answer before.
-  const longer = requests.map((request, i) => ({
-    ...request,
-    prompt: [...request.prompt as number[], ...tokensOf(all.alone[i]).slice(0, 20)],
-    maxTokens: 6,
-  }));
-  await assertServes(engine, await drafted(loaded, longer, 1), "the next turn");
-});
-
 Deno.test("pages of 8 bits hold drafts", async () => {
   const requests = [{ prompt: idsOf(60, 7), maxTokens: 20 }, {
     prompt: "The sea was",
@@ -262,33 +242,6 @@ Deno.test("a pool of n-grams has an answer up to its last token", async () => {
   assertEquals([before, last.acceptedTokens! >= 7], [0, true], `${last.acceptedTokens} of ${last.draftedTokens}`);
 });
 
-Deno.test("drafted requests are aborted and left at any time, and no memory stays", async () => {
-  const run = async (): Promise<void> => {
-    const speculation = { drafter: loaded, numDraftTokens: 3, ...ALWAYS };
-    await using engine = new Engine(model, tokenizer, { kvBytes, speculation });
-    const beside = take(engine.add({ prompt: GOLDEN[2].ids, maxTokens: 15 }));
-    for (const count of [1, 2, 5]) {
-      const controller = new AbortController();
-      let taken = 0;
-      for await (const { finishReason } of engine.add({ prompt: "Once upon a time", signal: controller.signal })) {
-        if (++taken === count) controller.abort();
-        if (finishReason !== null) assertEquals(finishReason, "abort");
-      }
-      for await (const _ of engine.add({ prompt: "The sea was" })) if (++taken > count + 2) break;
-    }
-    assertEquals((await beside).length, 15);
-    void take(engine.add({ prompt: "Nina and" })).catch(() => {}); // ends with the engine
-  };
-  await run();
-  await model.traces.idle();
-  model.traces[Symbol.dispose]();
-  const before = mx.getActiveMemory();
-  await run();
-  await model.traces.idle();
-  model.traces[Symbol.dispose]();
-  assertEquals(mx.getActiveMemory(), before);
-});
-
 for (const checkpoint of ["LFM2, bfloat16", "Qwen3.5, bfloat16"]) {
   Deno.test(`recurrent layers take drafts back: ${checkpoint}`, async () => {
     const folder = await Deno.makeTempDir();
@@ -330,15 +283,6 @@ Deno.test("a draft that never comes leaves its request and others without drafts
   assertAlike(beside, alone, "beside it");
   assertEquals(stuck.at(-1)!.draftedTokens, 0);
   assert(beside.at(-1)!.acceptedTokens! > 5);
-});
-
-Deno.test("the head of a model drafts no requests of an engine", async () => {
-  const speculation = { drafter: "mtp" } as unknown as mx.lm.RequestSpeculation;
-  await using engine = new Engine(model, tokenizer, { kvBytes });
-  const error = await errorOf(() => engine.add({ prompt: "Hi", speculation }));
-  assertEquals(error, 'option: speculation.drafter of a request is "mtp", which drafts in streamGenerate() alone');
-  const make = (): mx.lm.Engine => new Engine(model, tokenizer, { kvBytes, speculation } as mx.lm.EngineOptions);
-  assert((await errorOf(make)).startsWith('option: speculation.drafter is "mtp", expected "ngrams" or'));
 });
 
 Deno.test("a pool of n-grams drafts what followed in an earlier answer, within its bytes", () => {

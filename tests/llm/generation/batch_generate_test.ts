@@ -472,8 +472,8 @@ test("batchGenerate() takes no prompts and refuses lists of another length", asy
       [{ maxTokens: null }, "maxTokens is null, expected a number or a list of numbers"],
       [{ seed: "x", temp: 1 }, 'seed is "x", expected a number or a list of numbers'],
       [
-        { speculation: { drafter: "mtp" } },
-        'speculation.drafter is "mtp", expected "ngrams": an engine takes draft models',
+        { speculation: { drafter: { extend: () => {}, draft: () => [] } } },
+        'speculation.drafter is {}, expected "ngrams" or "mtp": an engine takes draft models',
       ],
       [{ logitsProcessors: 5 }, "logitsProcessors is 5, expected a list of functions"],
     ] as const

@@ -5,9 +5,8 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { namedLeaves } from "../../../src/nn/tree.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
-import { DRAFT_CASES, writeWithHead } from "../../support/models/draft_heads.ts";
+import { DRAFT_CASES, expectedDrafts, loadWithHead, writeWithHead } from "../../support/models/draft_heads.ts";
 import { assertAlike } from "../../support/models/engine_requests.ts";
 
 const { load, streamGenerate, LlmError } = mx.lm;
@@ -19,36 +18,8 @@ await writeWithHead(dir, DRAFT_CASES[0]);
 const idsOf = (count: number, seed: number): number[] =>
   Array.from({ length: count }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
 
-/** What adds to the residual stream: with 0 of it tokens depend on the last one alone. */
-const ADDING = /(out_proj|o_proj|down_proj)\.(weight|bias)$/;
-
-/**
- * The model, with layers of which `share` counts. The head takes the vector of the token and no hidden state, and its layer counts as much. So with 0
- * it gives the model's logits.
- */
-async function loadWith(share: number): Promise<mx.lm.Loaded> {
-  const loaded = await load(dir, { device, dtype: mx.float32, draftHead: true });
-  const { model } = loaded;
-  const changed: [string, mx.Tensor][] = [];
-  for (const [name, leaf] of namedLeaves(model.parameters())) {
-    const weight = leaf as mx.Tensor;
-    if (ADDING.test(name)) changed.push([name, mx.multiply(weight, share)]);
-    if (name === "mtp.fc.weight") {
-      const [H] = weight.shape;
-      changed.push([
-        name,
-        mx.concatenate([mx.eye(H), mx.multiply(weight.index(mx.Slice(null), mx.Slice(H, 2 * H)), share)], 1),
-      ]);
-    }
-    if (name === "mtp.pre_fc_norm_embedding.weight") changed.push([name, mx.onesLike(weight)]);
-    if (name === "model.norm.weight") changed.push(["mtp.norm.weight", mx.add(weight, 0)]);
-  }
-  model.loadWeights(changed, false);
-  return loaded;
-}
-
 /** The model whose head is right. */
-const exact = await loadWith(0);
+const exact = await loadWithHead(dir, 0, device);
 
 interface Answer {
   readonly responses: mx.lm.GenerationResponse[];
@@ -99,46 +70,8 @@ for (const [name, options] of Object.entries(SETTINGS)) {
   });
 }
 
-/** How many tokens are drafted and accepted for an answer, by `model.draft` over all tokens and without a cache. */
-function expectedCounts(
-  { model, tokenizer }: mx.lm.Loaded,
-  prompt: readonly number[],
-  answer: readonly number[],
-  { most, maxTokens }: { readonly most: number; readonly maxTokens: number },
-): { readonly drafted: number; readonly accepted: number } {
-  const tokens = [...prompt, ...answer];
-  const ints = (values: readonly number[]): mx.Tensor => mx.array([[...values]], mx.int32);
-  return mx.tidy(() => {
-    const all = model.hidden(ints(tokens));
-    let [drafted, accepted] = [0, 0];
-    for (let at = prompt.length; at < tokens.length - 1;) {
-      const count = Math.min(most, prompt.length + maxTokens - at - 2);
-      let hidden = all.index(mx.Slice(null), mx.Slice(0, at));
-      const guesses: number[] = [];
-      while (guesses.length < count) {
-        // Padding, which no token before it sees, so that one shape serves all.
-        const fed = [...tokens.slice(1, at + 1), ...guesses];
-        const missing = all.shape[1] + most - fed.length;
-        const padded = mx.pad(hidden, [[0, 0], [0, missing], [0, 0]]);
-        const made = model.draft(padded, ints([...fed, ...Array<number>(missing).fill(0)]));
-        const last = made.hidden.index(mx.Slice(null), mx.Slice(fed.length - 1, fed.length));
-        guesses.push(Number(mx.argmax(model.logits(last).reshape([-1])).item()));
-        hidden = mx.concatenate([hidden, last], 1);
-      }
-      const end = guesses.findIndex((token) => tokenizer.eosTokenIds.has(token));
-      if (end >= 0) guesses.splice(end);
-      const wrong = guesses.findIndex((token, i) => token !== tokens[at + 1 + i]);
-      const right = wrong < 0 ? guesses.length : wrong;
-      drafted += guesses.length;
-      accepted += right;
-      at += right + 1;
-    }
-    return { drafted, accepted };
-  });
-}
-
 Deno.test("a head drafts what it gives without a cache, whichever drafts were right before", async () => {
-  const loaded = await loadWith(0.15);
+  const loaded = await loadWithHead(dir, 0.15, device);
   using model = loaded.model;
   for (const _ of [0, 1]) await answer(loaded, idsOf(9, 1), { maxTokens: 6 }, 1); // has the steps of short drafts made
   const prompt = idsOf(21, 1);
@@ -146,7 +79,7 @@ Deno.test("a head drafts what it gives without a cache, whichever drafts were ri
   const plain = await answer(loaded, prompt, all, 0);
   const found = await answer(loaded, prompt, all, 3);
   assertEquals(found.tokens, plain.tokens);
-  const { drafted, accepted } = expectedCounts(loaded, prompt, plain.tokens, { most: 3, maxTokens: 30 });
+  const { drafted, accepted } = expectedDrafts(loaded, prompt, plain.tokens, { most: 3, maxTokens: 30 });
   assertEquals([found.drafted, found.accepted], [drafted, accepted]);
   assert(accepted > 3 && accepted < 0.9 * drafted, `${accepted} of ${drafted}: drafts of both kinds are wanted`);
   await model.traces.idle();
@@ -216,7 +149,7 @@ Deno.test("a model without a head, and a cache that forgets positions, are refus
   const ask = (of: mx.lm.LanguageModel, options: mx.lm.GenerateOptions): Promise<unknown> =>
     Array.fromAsync(streamGenerate(of, tokenizer, [1, 2, 3], { ...options, speculation }));
   await assertRejects(() => ask(model, {}), LlmError, "The model has no head that drafts tokens");
-  const { model: headed } = await loadWith(1);
+  const { model: headed } = await loadWithHead(dir, 1, device);
   using _headed = headed;
   await assertRejects(() => ask(headed, { maxKvSize: 64 }), LlmError, '"mtp" keeps all positions: leave maxKvSize out');
 });

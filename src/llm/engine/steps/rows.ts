@@ -7,15 +7,15 @@
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
-import { enqueue } from "../../array/compile/evaluate.ts";
-import { writeState } from "../../array/compile/loop.ts";
-import type { Tensor } from "../../array/mod.ts";
-import type { Key } from "../../array/random/keys.ts";
-import { maskWords } from "../../graph/token_mask.ts";
-import { type DecodeScalars, detach, fromLog, logprobsIn, logprobsLog, tokenLog } from "../decode/state.ts";
-import { ring } from "../decode/rings.ts";
-import type { Logprobs } from "../sampling/logprobs_log.ts";
+import * as mx from "../../../array/mod.ts";
+import { enqueue } from "../../../array/compile/evaluate.ts";
+import { writeState } from "../../../array/compile/loop.ts";
+import type { Tensor } from "../../../array/mod.ts";
+import type { Key } from "../../../array/random/keys.ts";
+import { maskWords } from "../../../graph/token_mask.ts";
+import { type DecodeScalars, detach, fromLog, logprobsIn, logprobsLog, tokenLog } from "../../decode/state.ts";
+import { ring } from "../../decode/rings.ts";
+import type { Logprobs } from "../../sampling/logprobs_log.ts";
 import { type ChoiceArrays, type ChoiceKind, type ChoiceSettings, penaltiesRow, settingsRow } from "./choice.ts";
 
 /** What a sequence brings along when it takes a row. */

@@ -6,13 +6,13 @@
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
-import type { Tensor } from "../../array/mod.ts";
-import { sampleRows } from "../../array/fast/sample.ts";
-import { choose, type DecodeScalars } from "../decode/state.ts";
-import type { LogitsProcessor, Sampler } from "../sampling/options.ts";
-import { countTokens, penalizeCounted, penalizeRepeated, placesOf } from "../sampling/penalties.ts";
-import type { LogitsSettings, SamplerSettings } from "../sampling/settings.ts";
+import * as mx from "../../../array/mod.ts";
+import type { Tensor } from "../../../array/mod.ts";
+import { sampleRows } from "../../../array/fast/sample.ts";
+import { choose, type DecodeScalars } from "../../decode/state.ts";
+import type { LogitsProcessor, Sampler } from "../../sampling/options.ts";
+import { countTokens, penalizeCounted, penalizeRepeated, placesOf } from "../../sampling/penalties.ts";
+import type { LogitsSettings, SamplerSettings } from "../../sampling/settings.ts";
 
 /** What a request says about the choice of its tokens. */
 export interface ChoiceSettings extends SamplerSettings, LogitsSettings {

@@ -1,0 +1,140 @@
+/**
+ * Loops over rows of sequences that draft or are verified. Each size has rows, a loop and a trace of its own: a size is a number of columns,
+ * or of drafted tokens. Pipelines are made beside other steps before a loop is needed.
+ *
+ * @module
+ */
+
+import { DeviceLoop, TracedStep } from "../../array/compile/loop.ts";
+import * as mx from "../../array/mod.ts";
+import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
+import type { Buffers } from "../kv/cache.ts";
+import type { ChoiceKind } from "./steps/choice.ts";
+import type { VerifyState } from "./steps/rows.ts";
+import { columnsFor, type NeededRows, type RunnerContext, serves } from "./runner_context.ts";
+import type { Sequence } from "./sequence.ts";
+import { VerifyRows } from "./verify_rows.ts";
+
+/** What steps over rows read and write. */
+export type RowLoopState = VerifyState & Buffers;
+
+/** What loops are of. */
+export interface RowLoopKind {
+  /** Names the steps of a size, but for the choice of tokens. */
+  readonly nameOf: (size: number) => string;
+  /** Columns of each sequence. */
+  readonly columnsOf: (size: number) => number;
+  /** The least rows that serve sequences. */
+  readonly neededFor: (sequences: readonly Sequence[]) => NeededRows;
+  readonly step: (size: number, kind: ChoiceKind, now: RowLoopState) => RowLoopState;
+  /** Whether their steps can be traced once for all. */
+  readonly keeps: boolean;
+}
+
+/** A loop over some columns of each sequence. */
+export interface RowLoop {
+  readonly rows: VerifyRows;
+  /** What the rows were made for: sequences, and pages of each. */
+  readonly sizes: VerifyRows["rows"]["sizes"];
+  readonly loop: DeviceLoop<RowLoopState>;
+  steps: number;
+}
+
+/** Rows, and the step or the trace of the loop over them. */
+interface MadeRows extends Pick<RowLoop, "rows" | "sizes"> {
+  readonly traced: TracedStep<unknown> | ((state: RowLoopState) => RowLoopState);
+}
+
+/** Steps of a loop after which a faster form is looked for. */
+const IMPROVE_AFTER = 16;
+
+/** Loops of one kind. */
+export class RowLoops implements Disposable {
+  readonly #context: RunnerContext;
+  readonly #kind: RowLoopKind;
+  readonly #ended: (rows: Disposable) => void;
+  /** By their size. */
+  readonly #all = new Map<number, RowLoop>();
+  readonly #ahead: PipelinesAhead;
+
+  /** `ended` takes rows whose results may still be read. */
+  constructor(context: RunnerContext, kind: RowLoopKind, ended: (rows: Disposable) => void) {
+    this.#context = context;
+    this.#kind = kind;
+    this.#ended = ended;
+    this.#ahead = new PipelinesAhead(context.model.traces);
+  }
+
+  /** The loop for sequences with so many more pages; undefined while its pipelines are being made, which begins now. */
+  ready(sequences: readonly Sequence[], size: number, morePages: number = 0): RowLoop | undefined {
+    const needed = this.#needed(sequences, morePages);
+    const known = this.#all.get(size);
+    if (known && serves(known.sizes, needed, this.#context.model.device.tiled)) return known;
+    if (this.#ahead.busy) return undefined; // one after the other
+    const made = this.#make(needed, size);
+    if (!this.#ahead.has(made.traced)) {
+      made.rows[Symbol.dispose]();
+      return undefined;
+    }
+    return this.#keep(size, made);
+  }
+
+  /** The loop for sequences, whose pipelines are waited for. */
+  async made(sequences: readonly Sequence[], size: number): Promise<RowLoop> {
+    const known = this.ready(sequences, size);
+    if (known) return known;
+    const made = this.#make(this.#needed(sequences, 0), size);
+    if (made.traced instanceof TracedStep) await this.#context.model.traces.prepare(made.traced);
+    return this.#keep(size, made);
+  }
+
+  /** Submits a step of a loop, and returns its ticket. */
+  run(one: RowLoop): number {
+    const ticket = one.loop.run(1);
+    if (++one.steps === IMPROVE_AFTER) this.#context.model.traces.improve(one.loop);
+    return ticket;
+  }
+
+  #needed(sequences: readonly Sequence[], morePages: number): NeededRows {
+    const pages = Math.max(...sequences.map((sequence) => sequence.pages.length));
+    return { ...this.#kind.neededFor(sequences), columns: columnsFor(pages + morePages) };
+  }
+
+  #make(needed: NeededRows, size: number): MadeRows {
+    const { model, pool } = this.#context;
+    const { rows: sequences, columns: pages, kind, masked } = needed;
+    const tables = pool.sizes.groups?.tables.length ?? 1;
+    const columns = this.#kind.columnsOf(size);
+    const rows = mx.withDevice(model.device.name, () => {
+      const own = this.#context.newRows({ rows: sequences * columns, columns: 1, kind, masked });
+      return new VerifyRows(own, columns, pages, tables);
+    });
+    const all = { ...rows.state, ...pool.buffers };
+    const name = `${this.#kind.nameOf(size)} ${this.#context.nameOf(kind)}`;
+    const step = (now: RowLoopState): RowLoopState => this.#kind.step(size, kind, now);
+    const traced = this.#kind.keeps ? model.traces.trace(name, all, step) as TracedStep<unknown> : step;
+    return { rows, sizes: { ...rows.rows.sizes, rows: sequences, columns: pages }, traced };
+  }
+
+  #keep(size: number, { rows, sizes, traced }: MadeRows): RowLoop {
+    this.#release(size);
+    const state = { ...rows.state, ...this.#context.pool.buffers };
+    const loop = new DeviceLoop(state, traced as TracedStep<RowLoopState>);
+    const made: RowLoop = { rows, sizes, loop, steps: 0 };
+    this.#all.set(size, made);
+    return made;
+  }
+
+  #release(size: number): void {
+    const known = this.#all.get(size);
+    if (!known) return;
+    this.#all.delete(size);
+    known.loop[Symbol.dispose]();
+    this.#ended(known.rows);
+  }
+
+  /** Frees all; nothing may be on its way. */
+  [Symbol.dispose](): void {
+    for (const size of [...this.#all.keys()]) this.#release(size);
+  }
+}
