@@ -9,7 +9,8 @@
  * prompt again whose beginning is kept. "load" has requests of 100 to 1,024 tokens in and out, all at once. "ttft" has the same ones arrive at
  * half of the rate that "load" sustains, as a Poisson process. It tells the times to the first token. "long" has 64 requests of 8,192 tokens in
  * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`. "health" asks a server for its health while it reads a
- * prompt of 4,050 tokens. "speculation" has drafts of which some share is right beside none.
+ * prompt of 4,050 tokens. "speculation" has drafts of which some share is right beside none, and "mtp" those of the model's head: for a folder that
+ * `deno task synth --draft-head` writes.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
@@ -31,9 +32,13 @@ import { measureDrafts } from "./serve_speculation.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
+  "model": { value: "DIR", help: "folder of a model in place of a shape" },
   "shape": { value: "NAME", help: "shape of the model, or tiny for the embedded one (qwen3-0.6b)" },
   "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
-  "rows": { value: "LIST", help: "decode, prefix, load, ttft, long, stream, http, health, speculation (all)" },
+  "rows": {
+    value: "LIST",
+    help: "decode, prefix, load, ttft, long, stream, http, health, speculation, mtp (all but mtp)",
+  },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
@@ -270,8 +275,8 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
 }
 
 async function health({ model }: Loaded, _: mx.lm.Engine, options: Options): Promise<void> {
-  const { device = mx.defaultDevice(), shape = "qwen3-0.6b" } = options;
-  const source = await sourceOf(shape);
+  const { device = mx.defaultDevice() } = options;
+  const source = await sourceOf(options);
   await using server = await startServer(source instanceof URL ? fileURLToPath(source) : source, device);
   await measureHealth(server.url, ownPrompt(model, HEALTH_TOKENS, seeds++));
 }
@@ -280,25 +285,45 @@ async function speculation({ model }: Loaded, engine: mx.lm.Engine, options: Opt
   const { positions = 128, tokens = 128, repeats = 3, sequences = "1,8,16" } = options;
   const counts = readCounts("sequences", sequences, 1);
   const prompts = Array.from({ length: Math.max(...counts) }, () => ownPrompt(model, positions, seeds++));
-  await measureDrafts(model, engine, { prompts, counts, tokens, repeats });
+  const engines = { plain: engine, drafting: engine };
+  await measureDrafts(model, { drafter: "replay", engines, prompts, counts, tokens, repeats });
+}
+
+async function mtp({ model, tokenizer }: Loaded, plain: mx.lm.Engine, options: Options): Promise<void> {
+  const { positions = 128, tokens = 128, repeats = 3, sequences = "1,16" } = options;
+  const counts = readCounts("sequences", sequences, 1);
+  const maxSequences = Math.max(...counts);
+  const prompts = Array.from({ length: maxSequences }, () => ownPrompt(model, positions, seeds++));
+  await using drafting = new mx.lm.Engine(model, tokenizer, {
+    maxSequences,
+    contextSize: 2 * (positions + tokens),
+    speculation: { drafter: "mtp" },
+  });
+  await measureDrafts(model, { drafter: "mtp", engines: { plain, drafting }, prompts, counts, tokens, repeats });
 }
 
 /** Tokens of the prompt of "health". */
 const HEALTH_TOKENS = 4050;
 
-const MEASURES = { decode, prefix, load, ttft, long, stream, http, health, speculation };
+const MEASURES = { decode, prefix, load, ttft, long, stream, http, health, speculation, mtp };
 
-/** Where a model of a shape is. */
-function sourceOf(shape: string): Promise<string | URL> {
+/** Where the model is. */
+function sourceOf({ model, shape = "qwen3-0.6b" }: Options): Promise<string | URL> {
+  if (model !== undefined) return Promise.resolve(model);
   return shape === "tiny" ? Promise.resolve(mx.lm.EMBEDDED_MODEL) : modelFolder(shape);
 }
 
 await runMain(PROGRAM, async (options) => {
-  const { device = mx.defaultDevice(), shape = "qwen3-0.6b", dtype } = options;
+  const { device = mx.defaultDevice(), model: folder, shape = "qwen3-0.6b", dtype } = options;
   const names = Object.keys(MEASURES) as (keyof typeof MEASURES)[];
-  const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ?? names;
+  const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ??
+    names.filter((name) => name !== "mtp");
   const dtypeName = dtype === undefined ? undefined : checkOneOf("--dtype", dtype, DTYPES);
-  const loaded = await mx.lm.load(await sourceOf(shape), { device, ...(dtypeName && { dtype: mx[dtypeName] }) });
+  const loaded = await mx.lm.load(await sourceOf(options), {
+    device,
+    ...(dtypeName && { dtype: mx[dtypeName] }),
+    ...(chosen.includes("mtp") && { draftHead: true }),
+  });
   const most = Math.max(...readCounts("sequences", options.sequences ?? "1,8,64", 1), 64);
   const kvBytes = options["kv-bytes"];
   const bits = options["kv-bits"];
@@ -310,7 +335,7 @@ await runMain(PROGRAM, async (options) => {
     ...(bits !== undefined && { kvBits: 8 as const }),
   });
   print(
-    `${device}: ${shape}, ${loaded.dtype.name}, ${
+    `${device}: ${folder ?? shape}, ${loaded.dtype.name}, ${
       (engine.metrics.kvBytes / 1e9).toFixed(1)
     } GB of keys and values, context ${engine.contextSize}\n`,
   );
