@@ -172,14 +172,15 @@ export class DraftedSteps implements Disposable {
     writeState(keyStates, Uint32Array.from(keysBefore(this.#keyNow(), tokens.length).flat()));
   }
 
-  /** Writes what the tokens of a step may be, where a grammar says that; of places after the draft any. */
+  /** Writes what the tokens of a step may be, where a grammar says that. Choices after the draft do not count, so their masks stay. */
   async #allow({ mask }: DraftInputs): Promise<void> {
     const { sequence: { constraint } } = this.#context;
     if (!constraint || !mask) return;
-    const [columns, words] = mask.shape;
-    const all = new Uint32Array(columns * words).fill(2 ** 32 - 1);
-    for (const [i, one] of (await constraint.masks()).entries()) all.set(one, i * words);
-    writeState(mask, all);
+    const masks = await constraint.masks();
+    const words = mask.shape[1];
+    const written = new Uint32Array(masks.length * words);
+    for (const [i, one] of masks.entries()) written.set(one, i * words);
+    writeState(mask, written);
   }
 
   /** State of the random numbers after the tokens that were taken. */

@@ -24,9 +24,15 @@ export interface DraftInputs {
   readonly keyStates: Tensor | undefined;
   /** int32 (1,): how many tokens are drafted; further ones fill the columns. */
   readonly drafted: Tensor;
-  /** uint32 (n, V / 32, rounded up): what each choice may be, where a grammar says that, as in {@link Masking.mask}. */
+  /**
+   * uint32 (n, V / 32, rounded up): what each choice may be, where a grammar says that, as in {@link Masking.mask}. It is of an earlier step where
+   * nothing is drafted.
+   */
   readonly mask: Tensor | undefined;
 }
+
+/** The bits of a mask that allows all tokens. */
+const ANY = 2 ** 32 - 1;
 
 /** Inputs of `columns` columns; `masked` is the vocabulary where there are masks. */
 export function draftInputs(columns: number, hasKey: boolean, masked: number | undefined): DraftInputs {
@@ -35,7 +41,7 @@ export function draftInputs(columns: number, hasKey: boolean, masked: number | u
     ids: detach(hostVisible(new Int32Array(columns), [1, columns])),
     keyStates: hasKey ? detach(hostVisible(new Uint32Array(2 * columns), [columns, 2])) : undefined,
     drafted: detach(hostVisible(new Int32Array(1))),
-    mask: words > 0 ? detach(hostVisible(new Uint32Array(columns * words), [columns, words])) : undefined,
+    mask: words > 0 ? detach(hostVisible(new Uint32Array(columns * words).fill(ANY), [columns, words])) : undefined,
   };
 }
 

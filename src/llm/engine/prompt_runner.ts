@@ -129,7 +129,7 @@ export class PromptRunner {
       const { settings, key } = jobs[i];
       const position = from + count - 1;
       rows.place(i, { tokens: sequence.tokens, position, tables: [], slot: 0, key, settings });
-      if (constrained) rows.allow(i, await this.#context.maskOf(sequence));
+      if (constrained) rows.allow(i, await this.#context.of(sequence).mask());
     }
     const chooser = await this.#context.choosing(rows, { ...rows.state, logits });
     const ticket = chooser.run(1);

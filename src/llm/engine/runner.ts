@@ -111,7 +111,7 @@ export class Runner implements Disposable {
     let ticket = loop.run(masked ? 1 : step.steps);
     let choosing: DeviceLoop<RowState> | undefined;
     if (masked) {
-      for (const [i, row] of at.entries()) rows.allow(row, await this.#context.maskOf(step.rows[i].sequence));
+      for (const [i, row] of at.entries()) rows.allow(row, await this.#context.of(step.rows[i].sequence).mask());
       choosing = this.#chooser ??= await this.#context.choosing(rows, rows.state);
       ticket = choosing.run(1);
     }

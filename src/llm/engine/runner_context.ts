@@ -10,7 +10,6 @@ import type { Key } from "../../array/random/keys.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { everyToken } from "../structured/constraint.ts";
 import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./steps/choice.ts";
 import { chooseStep } from "./steps/device_steps.ts";
 import type { PooledModel } from "./steps/head_steps.ts";
@@ -71,8 +70,6 @@ export class RunnerContext {
   readonly dtype: mx.Dtype;
   /** Names the graphs of the processors; undefined where one has no name, so that its steps are not kept. */
   readonly #graphs: string | undefined;
-  /** The mask of sequences whose tokens may be any. */
-  #every: Int32Array | undefined;
 
   constructor(
     model: DecodingModel,
@@ -93,16 +90,6 @@ export class RunnerContext {
   /** Whether steps that choose tokens are traced once for all. */
   get keepsChoices(): boolean {
     return this.#graphs !== undefined;
-  }
-
-  /** The mask that allows all tokens. */
-  get everyToken(): Int32Array {
-    return this.#every ??= everyToken(this.model.config.vocabSize);
-  }
-
-  /** What the next token of a sequence may be. */
-  async maskOf(sequence: Sequence): Promise<Int32Array> {
-    return await this.of(sequence).mask() ?? this.everyToken;
   }
 
   /** The least rows that serve some sequences. */

@@ -80,9 +80,9 @@ export class VerifyRows implements Disposable {
     this.#name(all, positions);
   }
 
-  /** Writes what the tokens of sequence number `i` may be: `masks` of its first places, and `any` of the others. */
-  allow(i: number, masks: readonly Int32Array[], any: Int32Array): void {
-    for (let j = 0; j < this.columns; j++) this.rows.allow(i * this.columns + j, masks[j] ?? any);
+  /** Writes what the first `count` tokens of sequence number `i` may be, all where there is no mask. What the others may be does not count. */
+  allow(i: number, masks: readonly Int32Array[], count: number): void {
+    for (let j = 0; j < count; j++) this.rows.allow(i * this.columns + j, masks[j]);
   }
 
   /** Writes the settings of a sequence into its rows. */

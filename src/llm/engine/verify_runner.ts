@@ -47,7 +47,7 @@ export class VerifyRunner implements Disposable {
     verified.place(step.rows, this.#context.of);
     if (rows.sizes.masked !== undefined) {
       for (const [i, sequence] of sequences.entries()) {
-        verified.allow(i, await this.#context.of(sequence).masks(), this.#context.everyToken);
+        verified.allow(i, await this.#context.of(sequence).masks(), step.rows[i].count);
       }
     }
     const submitted = performance.now();

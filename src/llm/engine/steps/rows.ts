@@ -33,6 +33,9 @@ export interface RowContent {
   readonly settings: ChoiceSettings;
 }
 
+/** The bits of a mask that allows all tokens. */
+const ANY = 2 ** 32 - 1;
+
 /** Sizes of rows. */
 export interface RowSizes {
   readonly rows: number;
@@ -73,6 +76,8 @@ export class DeviceRows implements Disposable {
   readonly state: RowState;
   /** Pages of each row that the tables have. */
   readonly #pages: number[];
+  /** Whether the mask of each row allows all tokens. */
+  readonly #free: boolean[];
 
   /** Rows that no sequence has. */
   constructor(sizes: RowSizes) {
@@ -83,6 +88,7 @@ export class DeviceRows implements Disposable {
     const floats = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.float32));
     const words = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.uint32));
     this.#pages = new Array(rows).fill(0);
+    this.#free = new Array(rows).fill(false);
     this.state = {
       token: ints([rows, 1]),
       position: ints([rows]),
@@ -161,9 +167,13 @@ export class DeviceRows implements Disposable {
     writeState(this.state.position, Int32Array.of(0), row);
   }
 
-  /** Writes which tokens a row may choose next. */
-  allow(row: number, mask: Int32Array): void {
-    writeState(this.state.mask!, new Uint32Array(mask), row * mask.length); // a copy: the mask is in shared memory
+  /** Writes which tokens a row may choose next; default all. */
+  allow(row: number, mask?: Int32Array): void {
+    if (!mask && this.#free[row]) return;
+    this.#free[row] = mask === undefined;
+    const words = this.state.mask!.shape[1];
+    const bits = mask ? new Uint32Array(mask) : new Uint32Array(words).fill(ANY); // a copy: the mask is in shared memory
+    writeState(this.state.mask!, bits, row * words);
   }
 
   /** The tokens that finished steps chose for a row at `count` positions from `position` on; -1 where logits had none. */
