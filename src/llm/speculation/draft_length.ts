@@ -144,7 +144,9 @@ export class DraftBudget {
 
   /** Columns of the next step: 1 if nothing should be drafted. */
   columnsFor({ sequences, drafting, maxColumns }: DraftCandidates): number {
-    if (drafting.length === 0 || this.#pause > 0 || !this.#costs.ordinary.has(sequences)) return 1;
+    // The last draft of a sequence may have been right without a step that verified it.
+    const pauses = this.#pause > 0 && drafting.every(({ acceptance }) => acceptance.misses > 0);
+    if (drafting.length === 0 || pauses || !this.#costs.ordinary.has(sequences)) return 1;
     const extraOf = (columns: number): number => {
       const more = drafting.map(({ acceptance, most }) => acceptance.expected(Math.min(most, columns - 1)) - 1);
       return more.reduce((sum, tokens) => sum + tokens, 0) / sequences;

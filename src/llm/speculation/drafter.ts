@@ -28,6 +28,11 @@ export interface Drafter {
    * goes on without drafts until that resolves. The tokens that came meanwhile follow then.
    */
   draft(count: number): readonly number[] | Promise<readonly number[]>;
+  /**
+   * Whether drafts cost nothing, and come at once. While no step verifies them they are then compared with the tokens that come. So it is known
+   * when they would pay. Default false.
+   */
+  readonly instant?: boolean;
   /** Whether {@link Drafter.draft} would give some now. It is called often, so it must be fast. Default: it always would. */
   matches?(): boolean;
 }

@@ -146,6 +146,10 @@ export class Speculation {
   #accepted = 0;
   /** Drafted tokens that were right and that the answer does not have yet. */
   #coming = 0;
+  /** A draft that no step verifies, as far as the next tokens are those; undefined if there is none. */
+  #guess: { readonly tokens: readonly number[]; right: number } | undefined;
+  /** Coming tokens that a verified draft had, so that no other one is compared with them. */
+  #verified = 0;
 
   /** Options are those that {@link checkSpeculation} passed. */
   constructor(
@@ -177,9 +181,34 @@ export class Speculation {
 
   /** Takes the tokens of the prompt, and later those that were generated. */
   extend(tokens: readonly number[]): void {
+    const isPrompt = this.#known === 0;
     this.#known += tokens.length;
     if (this.#missed) this.#missed.push(...tokens);
-    else if (tokens.length > 0) this.#drafter?.extend(tokens);
+    else if (tokens.length > 0 && this.#drafter) {
+      if (isPrompt || !this.adaptive || !this.#drafter.instant) this.#drafter.extend(tokens);
+      else for (const token of tokens) this.#compare(this.#drafter, token);
+    }
+  }
+
+  /** Compares the next token with what was drafted before it, and drafts what may follow: both for {@link Speculation.acceptance} alone. */
+  #compare(drafter: Drafter, token: number): void {
+    const guess = this.#guess;
+    const isRight = guess?.tokens[guess.right] === token;
+    if (guess && isRight) guess.right++;
+    if (guess && (!isRight || guess.right === guess.tokens.length)) this.#noteGuess();
+    drafter.extend([token]);
+    if (this.#verified > 0) this.#verified--;
+    if (this.#guess || this.#verified > 0 || !this.matches) return;
+    const tokens = drafter.draft(this.most);
+    if (Array.isArray(tokens) && tokens.length > 0) this.#guess = { tokens, right: 0 };
+  }
+
+  /** Notes a draft that no step verified. It is over, or another one is verified in its place. */
+  #noteGuess(isOver = true): void {
+    const { tokens = [], right = 0 } = this.#guess ?? {};
+    this.#guess = undefined;
+    if (isOver) this.acceptance.note(tokens.length, right);
+    else if (right > 0) this.acceptance.note(right, right);
   }
 
   /** Takes what is new of all tokens of the sequence, of which the prompt comes first and by itself. */
@@ -230,6 +259,8 @@ export class Speculation {
   note(drafted: number, accepted: number): void {
     this.#drafted += drafted;
     this.#coming += accepted;
+    if (this.#guess) this.#noteGuess(false);
+    this.#verified = accepted + 1;
     this.acceptance.note(drafted, accepted);
   }
 

@@ -5,7 +5,7 @@ import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { acceptedOf, countAccepted } from "../../../src/llm/speculation/acceptance.ts";
 import { Acceptance, COLUMNS, DraftBudget, DraftCosts } from "../../../src/llm/speculation/draft_length.ts";
-import { checkSpeculation, type SpeculationOptions } from "../../../src/llm/speculation/speculation.ts";
+import { checkSpeculation, Speculation, type SpeculationOptions } from "../../../src/llm/speculation/speculation.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { generator } from "../../support/oracles/oracle.ts";
 
@@ -164,21 +164,26 @@ const HOST = 0.15;
 /** What the first step of some columns costs more in an answer, for which its loop is made. */
 const FIRST = 0.5;
 
-/** How many times faster `count` tokens come than without drafts. Each drafted token is right with `share(token)`. */
+/**
+ * How many times faster `count` tokens come than without drafts. Each drafted token is right with `share(token)`. If drafts are `instant`, they are compared
+ * with the tokens of ordinary steps too.
+ */
 function simulate(
   costs: Readonly<Record<number, number>>,
   share: (at: number) => number,
-  { count, seed, sequences = 1, known }: {
+  { count, seed, sequences = 1, known, instant = false }: {
     readonly count: number;
     readonly seed: number;
     readonly sequences?: number;
     readonly known?: DraftCosts;
+    readonly instant?: boolean;
   },
 ): number {
   const next = generator(seed);
   const budget = new DraftBudget(known);
   const made = new Set<number>();
   const acceptances = Array.from({ length: sequences }, () => new Acceptance());
+  const guesses = acceptances.map(() => 0);
   let [time, at, isAfter] = [0, 0, false];
   while (at < count * sequences) {
     const drafting = acceptances.map((acceptance) => ({ acceptance, most: 7 }));
@@ -190,6 +195,13 @@ function simulate(
     isAfter = columns > 1;
     if (columns === 1) {
       budget.note(sequences, 1, { milliseconds, waited: true });
+      for (const [i, acceptance] of acceptances.entries()) {
+        if (!instant) continue;
+        const isRight = next() < share(at / sequences);
+        if (isRight && ++guesses[i] < 7) continue;
+        acceptance.note(7, guesses[i]);
+        guesses[i] = 0;
+      }
       at += sequences;
       continue;
     }
@@ -283,6 +295,61 @@ Deno.test("a first step that takes long hides no draft that pays, and a later an
 Deno.test("a text that begins to repeat is noticed", () => {
   const found = simulate(COSTS["cheap columns"], (at) => at < 300 ? 0 : 1, { count: 600, seed: 1 });
   assert(found > 600 / (300 * 1.02 + 300 / 8 * 1.65 + 40), `${found}`);
+});
+
+Deno.test("drafts that cost nothing are made again as soon as they would pay", () => {
+  const parts = (at: number): number => at % 100 < 70 ? 0 : 0.95;
+  for (const [name, least] of [["cheap columns", 1.1], ["a host that takes longer than a step", 0.985]] as const) {
+    const known = new DraftCosts();
+    simulate(COSTS[name], () => 1, { count: 1000, seed: 0, known });
+    const mean = (instant: boolean): number => {
+      const seeds = Array.from({ length: 20 }, (_, seed) => seed);
+      return seeds.reduce((sum, seed) => sum + simulate(COSTS[name], parts, { count: 2000, seed, known, instant }), 0) /
+        20;
+    };
+    const [without, found] = [mean(false), mean(true)];
+    assert(found >= least && found > without, `${name}: ${found}, and ${without} where only verified drafts count`);
+  }
+  for (const share of SHARES) {
+    const found = simulate(COSTS["cheap columns"], () => share, { count: 1000, seed: 1, instant: true });
+    const best = bestOf(COSTS["cheap columns"], share);
+    assert(found >= 0.985 && found >= 0.89 * best, `${share} right: ${found} of ${best}`);
+  }
+});
+
+Deno.test("drafts that no step verified count where they cost nothing, and none is counted twice", () => {
+  const facts = { vocabulary: 100 };
+  const period = Array.from({ length: 40 }, (_, i) => i % 5);
+  const prompt = period.slice(0, 10);
+  const after = (tokens: readonly number[], options: SpeculationOptions = {}): Speculation => {
+    const speculation = new Speculation(new NgramDrafter(), options, facts);
+    speculation.extend(prompt);
+    speculation.extend(tokens);
+    return speculation;
+  };
+  const right = after(period.slice(10));
+  assertEquals([right.drafted, right.accepted, right.acceptance.misses], [0, 0, 0]);
+  assert(right.acceptance.expected(7) > 6, `${right.acceptance.expected(7)}`);
+  // An n-gram of before is followed by another token each time.
+  const wrong = after(Array.from({ length: 30 }, (_, i) => i % 3 < 2 ? [0, 1][i % 3] : 50 + i));
+  assert(wrong.acceptance.expected(7) < 1.5 && wrong.acceptance.misses > 2, `${wrong.acceptance.expected(7)}`);
+  const fixed = after(period.slice(10), { adaptive: false });
+  assertEquals(fixed.acceptance.expected(7), new Acceptance().expected(7));
+
+  const verified = after([]);
+  const expected = new Acceptance();
+  for (const [drafted, accepted] of [[7, 7], [3, 1], [7, 0]]) {
+    verified.note(drafted, accepted);
+    expected.note(drafted, accepted);
+    verified.extend(accepted === drafted ? [...period.slice(0, accepted + 1)] : [...period.slice(0, accepted), 99]);
+    assertEquals(verified.acceptance.expected(7), expected.expected(7), `${accepted} of ${drafted}`);
+  }
+
+  const calls: number[][] = [];
+  const slow = new Speculation({ extend: (tokens) => void calls.push([...tokens]), draft: () => [1] }, {}, facts);
+  slow.extend(prompt);
+  slow.extend([1, 1, 1]);
+  assertEquals([calls, slow.acceptance.expected(1)], [[prompt, [1, 1, 1]], new Acceptance().expected(1)]);
 });
 
 Deno.test("nothing is drafted before an ordinary step was measured, nor where no sequence has a draft", () => {
