@@ -53,10 +53,10 @@ export const GENERATION = [
     tests: ["tests/llm/kv/states_test.ts"],
   },
   {
-    name: "a head takes the drafted tokens in place of those that were chosen",
+    name: "a head goes on from the last column, whichever tokens were right",
     file: "src/llm/decode/verify.ts",
-    find: "feedHead(model, now, { hidden, after: chosen, last: accepted })",
-    replace: "feedHead(model, now, { hidden, after: ids, last: accepted })",
+    find: "feedPairs(model, now, { hidden, tokens: ids, last: accepted })",
+    replace: "feedPairs(model, now, { hidden, tokens: ids, last: mx.full([1], columns - 1, mx.int32) })",
     tests: ["tests/llm/speculation/mtp_test.ts"],
   },
   {
@@ -69,8 +69,8 @@ export const GENERATION = [
   {
     name: "a head of an engine has its pairs a position too late",
     file: "src/llm/engine/steps/head_steps.ts",
-    find: "return mx.maximum(mx.subtract(position, 1), 0);",
-    replace: "return mx.add(position, 0);",
+    find: "{ position: pairPosition(position), tables });",
+    replace: "{ position, tables });",
     tests: ["tests/llm/engine/engine_head_test.ts"],
   },
   {

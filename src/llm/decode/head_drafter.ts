@@ -1,7 +1,7 @@
 /**
  * Drafts by the head of the model itself, multi-token prediction.
  *
- * A draft begins with what the head made of the last token: its logits are of the token after the next one. The head then takes its own hidden
+ * A draft begins with the last hidden state of the model and the token after that, which is the one to feed. The head then takes its own hidden
  * states and the tokens that it chose. What it writes into its cache for those is written again by the step that verifies them.
  *
  * A token is chosen with the sampler of the answer and the random key of its place, without penalties. So a head that gives the
@@ -23,7 +23,7 @@ import { chooseRows, type DecodeOptions, detach, splitKeys, type State } from ".
 import type { PromptSubmitter } from "./submit.ts";
 
 /** The state of drafting. */
-interface DraftState extends HeadParts, Pick<State, "key"> {
+interface DraftState extends HeadParts, Pick<State, "key" | "token"> {
   /** int32 (MAX_DRAFT,): the drafted tokens. */
   readonly guesses: Tensor;
 }
@@ -36,19 +36,19 @@ export function draftStep(
   now: DraftState,
 ): DraftState {
   let { hidden } = now.head!;
-  let { key } = now;
+  let { key, token } = now;
   let parts: HeadParts = now;
   const guesses: Tensor[] = [];
   for (let i = 0; i < count; i++) {
     const [stays, draw] = key ? splitKeys(key) : [undefined, now.position];
     key = stays;
-    const logits = model.logits(hidden).reshape([1, -1]);
+    const cache = headCache(parts, mx.add(now.position, i - 1));
+    const made = model.draft(hidden, token, cache);
+    const logits = made.logits.reshape([1, -1]);
     const choice = { recent: undefined, weights: undefined, draw };
     const { next } = chooseRows({ sampler, processors: [] }, choice, logits);
     guesses.push(next);
-    if (i === count - 1) break;
-    const cache = headCache(parts, mx.add(now.position, i));
-    ({ hidden } = model.draft(hidden, next.reshape([1, 1]), cache));
+    [hidden, token] = [made.hidden, next.reshape([1, 1])];
     parts = { ...now, draftKeys: cache.keys, draftValues: cache.values };
   }
   const { draftKeys, draftValues } = parts;
@@ -92,8 +92,8 @@ export class HeadDrafter implements Drafter, Disposable {
     this.#capacity = capacity;
     const known = this.#loops.get(count);
     if (known) return known;
-    const { position, key, head, draftKeys, draftValues } = state.all;
-    const all: DraftState = { position, key, head, draftKeys, draftValues, guesses: this.#guesses };
+    const { token, position, key, head, draftKeys, draftValues } = state.all;
+    const all: DraftState = { token, position, key, head, draftKeys, draftValues, guesses: this.#guesses };
     const traced = this.#context.traced(`draft ${count}`, all, (now) => draftStep(model, options, count, now));
     if (!this.#ahead.has(traced)) return undefined;
     const loop = new DeviceLoop<unknown>(all, traced as Traced<unknown>);

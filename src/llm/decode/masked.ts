@@ -9,32 +9,11 @@
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, writeState } from "../../array/compile/loop.ts";
 import type { DecodeContext, Traced } from "./context.ts";
-import { feedHead } from "./head.ts";
-import {
-  chooseStep,
-  type DecodeOptions,
-  type DecodeScalars,
-  type ForwardState,
-  forwardStep,
-  type Masking,
-  maskingOf,
-} from "./state.ts";
+import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./state.ts";
 import type { StepLoop, StepOver } from "./steps.ts";
 import type { PromptSubmitter } from "./submit.ts";
 import type { Buffers } from "../kv/cache.ts";
-import type { LanguageModel } from "../models/mod.ts";
 import type { Submission } from "./submission_sizer.ts";
-
-/** The state that a step reads and writes to choose tokens from logits. */
-type ChoosingState = DecodeScalars & Masking & Pick<Buffers, "draftKeys" | "draftValues">;
-
-/** Chooses a token, which the head takes if it drafts. */
-function chooseWithHead(model: LanguageModel, options: DecodeOptions, now: ChoosingState): ChoosingState {
-  const chosen = chooseStep(options, now);
-  if (!now.head) return chosen;
-  const last = mx.array([0], mx.int32);
-  return { ...chosen, ...feedHead(model, now, { hidden: now.hidden!, after: chosen.token, last }) };
-}
 
 /** Chooses tokens by masks, from logits that the loop of steps computes. */
 export class MaskedSteps {
@@ -44,8 +23,6 @@ export class MaskedSteps {
   /** The rest of the state. */
   #masking: Masking | undefined;
   #chooser: DeviceLoop<unknown> | undefined;
-  /** Capacity of the cache that it is for. */
-  #capacity = 0;
   /** The loop that computes the logits, and whether those after the last token are on their way. */
   #forward: DeviceLoop<unknown> | undefined;
   #forwarded = false;
@@ -67,8 +44,8 @@ export class MaskedSteps {
   /** The state of computing logits. */
   forwardState(buffers: Buffers = this.#context.cache.buffers): ForwardState {
     const { token, position, head } = this.#context.scalars;
-    const { logits, hidden } = this.#masking ??= maskingOf(this.#context.model, head);
-    return { token, position, head, logits, hidden, ...buffers };
+    const { logits } = this.#masking ??= maskingOf(this.#context.model);
+    return { token, position, head, logits, ...buffers };
   }
 
   /** Chooses the first token, from the logits after a prompt that was read. */
@@ -109,16 +86,12 @@ export class MaskedSteps {
 
   /** The loop that chooses tokens. */
   #chooseLoop(): DeviceLoop<unknown> {
-    const { cache: { buffers: { draftKeys, draftValues }, capacity }, model, options, scalars } = this.#context;
-    // A head writes to its cache when a token is chosen.
-    const isOutgrown = draftKeys !== undefined && this.#capacity !== capacity;
-    if (this.#chooser && !isOutgrown) return this.#chooser;
-    if (this.#chooser) this.#context.ended.push(this.#chooser);
-    this.#capacity = capacity;
-    const state: ChoosingState = { ...scalars, ...this.#masking!, ...(draftKeys && { draftKeys, draftValues }) };
+    if (this.#chooser) return this.#chooser;
+    const { options, scalars } = this.#context;
+    const state = { ...scalars, ...this.#masking! };
     return this.#chooser = new DeviceLoop<unknown>(
       state,
-      this.#context.traced("choose", state, (now) => chooseWithHead(model, options, now)) as Traced<unknown>,
+      this.#context.traced("choose", state, (now) => chooseStep(options, now)) as Traced<unknown>,
     );
   }
 

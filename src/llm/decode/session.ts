@@ -87,6 +87,8 @@ export class GenerationSession implements Disposable {
     const { cache, sequence, state, model } = this.#context;
     // A recurrent state cannot go back, so nothing is computed that may not be taken. Processes with parts of a model differ in time.
     const byOne = cache.hasState || model.group !== undefined;
+    // Logits ahead of a draft are dropped, and the head would have taken their token.
+    const waits = cache.hasState || this.#context.options.speculation?.byHead === true;
     const flight: Submission[] = [];
     let submitted = 0;
     let finished = 0;
@@ -104,7 +106,7 @@ export class GenerationSession implements Disposable {
           const submission = submitted === 0
             ? await this.#reader.open()
             : (wantsDraft && await this.#submitDraft()) || (sequence.constraint
-              ? await this.#masked.submit(submitted + 1 < most && !cache.hasState && !this.#drafted?.isLikely)
+              ? await this.#masked.submit(submitted + 1 < most && !waits && !this.#drafted?.isLikely)
               : this.#steps.submit(Math.min(byOne ? 1 : this.#fitting(sizer), most - submitted)));
           // Steps are submitted after the whole prompt.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#steps.knownTime());

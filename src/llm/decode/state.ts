@@ -10,7 +10,7 @@ import { hostVisible, MAX_STEPS, readMapped, readMappedFloats } from "../../arra
 import { maskLogits } from "../../array/fast/token_mask.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { maskWords } from "../../graph/token_mask.ts";
-import { feedHead, type HeadState, tokensAfter } from "./head.ts";
+import { feedPairs, type HeadState, readPairs, tokensAfter } from "./head.ts";
 import type { Buffers } from "../kv/cache.ts";
 import { PagedCache } from "../kv/paged.ts";
 import { StepCache } from "../kv/step_cache.ts";
@@ -92,14 +92,10 @@ export interface Masking {
   readonly logits: Tensor;
   /** uint32 (B, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be chosen. */
   readonly mask: Tensor;
-  /** (1, 1, H): the hidden state that the logits came of, where a head drafts. */
-  readonly hidden?: Tensor | undefined;
 }
 
 /** The state that a step reads and writes to compute logits. `position` is that of the token that they follow. */
-export type ForwardState =
-  & Pick<State, "token" | "position" | "head" | keyof Buffers>
-  & Pick<Masking, "logits" | "hidden">;
+export type ForwardState = Pick<State, "token" | "position" | "head" | keyof Buffers> & Pick<Masking, "logits">;
 
 /** A part of the state that a step of the prompt before its end changes. */
 export type PrefillState = Pick<State, "position" | "head" | keyof Buffers>;
@@ -119,7 +115,7 @@ export function readStep(model: LanguageModel, now: PrefillState & PromptChunk):
   const cache = cacheOf(now);
   const { ids, last, next } = now;
   const hidden = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
-  const head = now.head && feedHead(model, now, { hidden, after: tokensAfter(ids, last, next!), last });
+  const head = now.head && readPairs(model, now, { hidden, tokens: tokensAfter(ids, last, next!), last });
   return { ...now, position: nextPosition(now), ...cache.buffers, ...head };
 }
 
@@ -130,12 +126,11 @@ export function promptStep(
   now: State & PromptChunk,
 ): State & PromptChunk {
   const cache = cacheOf(now);
-  const { ids, last } = now;
+  const { ids, last, next } = now;
   const hidden = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
   const logits = model.logits(now.head ? mx.take(hidden, last, 1) : hidden).reshape([1, -1]);
   const chosen = choose(options, now, logits, nextPosition(now));
-  const after = (): Tensor => tokensAfter(ids, last, chosen.token.reshape([1]));
-  const head = now.head && feedHead(model, now, { hidden, after: after(), last });
+  const head = now.head && readPairs(model, now, { hidden, tokens: tokensAfter(ids, last, next!), last });
   return { ...now, ...chosen, ...cache.buffers, ...head };
 }
 
@@ -147,23 +142,22 @@ export function forwardPromptStep(
   const cache = cacheOf(now);
   const { ids, last, next } = now;
   const all = model.hidden(ids.reshape([1, -1]), cache, now.head ? undefined : last);
-  // The token after the last one is not chosen yet: the head takes it then.
-  const head = now.head && feedHead(model, now, { hidden: all, after: tokensAfter(ids, last, next!), last });
-  const hidden = now.head ? mx.take(all, last, 1) : all;
-  const position = mx.subtract(nextPosition(now), 1);
-  return { ...now, position, ...leftOf(model, now, hidden), ...cache.buffers, ...head };
+  const head = now.head && readPairs(model, now, { hidden: all, tokens: tokensAfter(ids, last, next!), last });
+  const logits = model.logits(now.head ? mx.take(all, last, 1) : all).reshape([1, -1]);
+  return { ...now, position: mx.subtract(nextPosition(now), 1), logits, ...cache.buffers, ...head };
 }
 
 /** Feeds a token of each sequence: the logits after them. */
 export function forwardStep(model: LanguageModel, now: ForwardState): ForwardState {
   const cache = cacheOf(now);
   const hidden = model.hidden(now.token, cache);
-  return { ...now, ...leftOf(model, now, hidden), ...cache.buffers };
+  const logits = model.logits(hidden).reshape([hidden.shape[0], -1]);
+  return { ...now, logits, ...cache.buffers, ...headAfter(model, now, hidden) };
 }
 
-/** What a step leaves of the last hidden states (B, 1, H): logits, and those themselves where a head takes them. */
-function leftOf(model: LanguageModel, now: ForwardState, hidden: Tensor): Pick<Masking, "logits" | "hidden"> {
-  return { logits: model.logits(hidden).reshape([hidden.shape[0], -1]), hidden: now.hidden && hidden };
+/** What a head takes of a step that fed one token, if there is one. */
+function headAfter(model: LanguageModel, now: ForwardState | State, hidden: Tensor): ReturnType<typeof feedPairs> {
+  return now.head ? feedPairs(model, now, { hidden, tokens: now.token, last: mx.array([0], mx.int32) }) : {};
 }
 
 /** Chooses the next tokens from logits, of those that the mask allows. */
@@ -171,12 +165,11 @@ export function chooseStep<S extends DecodeScalars & Masking>(options: DecodeOpt
   return { ...now, ...choose(options, now, now.logits, mx.add(now.position, 1), now.mask) };
 }
 
-/** Masking for one sequence; for a head too if it has one. */
-export function maskingOf(model: LanguageModel, head: HeadState | undefined): Masking {
+/** Masking for one sequence. */
+export function maskingOf(model: LanguageModel): Masking {
   const { vocabSize } = model.config;
   const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
   return {
-    hidden: head && detach(mx.zeros(head.hidden.shape, head.hidden.dtype)),
     logits: detach(mx.zeros([1, vocabSize], dtype)),
     mask: detach(hostVisible(new Uint32Array(maskWords(vocabSize)), [1, maskWords(vocabSize)])),
   };
@@ -193,9 +186,7 @@ export function decodeStep(model: LanguageModel, options: DecodeOptions, state: 
   const hidden = model.hidden(state.token, cache);
   const logits = model.logits(hidden).reshape([state.token.shape[0], -1]);
   const chosen = choose(options, state, logits, mx.add(state.position, 1));
-  const last = mx.array([0], mx.int32);
-  const head = state.head && feedHead(model, state, { hidden, after: chosen.token, last });
-  return { ...state, ...chosen, ...cache.buffers, ...head };
+  return { ...state, ...chosen, ...cache.buffers, ...headAfter(model, state, hidden) };
 }
 
 /** The state with the tokens that the logits (B, V) choose, of those that a `mask` allows. They are to be fed at positions `after`. */

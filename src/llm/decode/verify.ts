@@ -13,7 +13,7 @@ import { hostVisible } from "../../array/compile/loop.ts";
 import { maskWords } from "../../graph/token_mask.ts";
 import type { LanguageModel } from "../models/mod.ts";
 import { countAccepted } from "../speculation/acceptance.ts";
-import { feedHead } from "./head.ts";
+import { feedPairs } from "./head.ts";
 import { cacheOf, chooseRows, type DecodeOptions, detach, splitKeys, type State } from "./state.ts";
 
 /** Further inputs of a step that verifies drafts; n columns. The host writes them before each step. */
@@ -82,7 +82,7 @@ export function verifyStep(
     logprobs: logprobs &&
       putRows(logprobs, at, mx.fast.logprobs(judged.logits, next, options.logprobs ?? 0, judged.mask)),
     ...cache.buffers,
-    ...(now.head && feedHead(model, now, { hidden, after: chosen, last: accepted })),
+    ...(now.head && feedPairs(model, now, { hidden, tokens: ids, last: accepted })),
   };
 }
 

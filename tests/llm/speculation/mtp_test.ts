@@ -5,8 +5,15 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { HeadDrafter } from "../../../src/llm/decode/head_drafter.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
-import { DRAFT_CASES, expectedDrafts, loadWithHead, writeWithHead } from "../../support/models/draft_heads.ts";
+import {
+  DRAFT_CASES,
+  expectedDrafts,
+  HeadOracle,
+  loadWithHead,
+  writeWithHead,
+} from "../../support/models/draft_heads.ts";
 import { assertAlike } from "../../support/models/engine_requests.ts";
 
 const { load, streamGenerate, LlmError } = mx.lm;
@@ -82,6 +89,49 @@ Deno.test("a head drafts what it gives without a cache, whichever drafts were ri
   const { drafted, accepted } = expectedDrafts(loaded, prompt, plain.tokens, { most: 3, maxTokens: 30 });
   assertEquals([found.drafted, found.accepted], [drafted, accepted]);
   assert(accepted > 3 && accepted < 0.9 * drafted, `${accepted} of ${drafted}: drafts of both kinds are wanted`);
+  await model.traces.idle();
+});
+
+/**
+ * Notes what heads draft in sessions until it is disposed: after which token of the answer, and what. Every second draft gives way to the answer, so that
+ * it is right.
+ */
+function noteDrafts(
+  answer: readonly number[],
+): Disposable & { readonly all: { at: number; tokens: readonly number[] }[] } {
+  const { draft } = HeadDrafter.prototype;
+  const all: { at: number; tokens: readonly number[] }[] = [];
+  let at = 0;
+  HeadDrafter.prototype.draft = async function (count) {
+    const tokens = await draft.call(this, count);
+    if (tokens.length === 0) return tokens;
+    all.push({ at, tokens });
+    const given = all.length % 2 === 0 ? answer.slice(at + 1, at + 1 + count) : tokens;
+    const wrong = given.findIndex((token, i) => token !== answer[at + 1 + i]);
+    at += 1 + (wrong < 0 ? given.length : wrong);
+    return given;
+  };
+  return { all, [Symbol.dispose]: () => void (HeadDrafter.prototype.draft = draft) };
+}
+
+Deno.test("each draft of a head is what it gives without a cache, of a layer that counts in full", async () => {
+  const loaded = await loadWithHead(dir, 1, device);
+  using model = loaded.model;
+  const { tokenizer } = loaded;
+  const prompt = idsOf(21, 1);
+  const all = { maxTokens: 24, prefillStepSize: 9 };
+  const { tokens } = await answer(loaded, prompt, all, 3);
+  using noted = noteDrafts(tokens);
+  const speculation = { drafter: "mtp", adaptive: false } as const;
+  const stream = streamGenerate(model, tokenizer, prompt, { ...all, speculation });
+  assertEquals((await Array.fromAsync(stream)).map(({ token }) => token), tokens);
+  mx.tidy(() => {
+    const oracle = new HeadOracle(loaded, [...prompt, ...tokens], 3);
+    for (const { at, tokens } of noted.all) {
+      assertEquals(tokens, oracle.draft(prompt.length + at, tokens.length), `after token ${at}`);
+    }
+  });
+  assert(noted.all.length > 7, `${noted.all.length} drafts`);
   await model.traces.idle();
 });
 
