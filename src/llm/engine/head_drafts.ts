@@ -43,8 +43,12 @@ export class HeadDrafts {
   }
 
   async #draft(): Promise<void> {
-    const asked = this.#asked;
+    const all = this.#asked;
     this.#asked = [];
+    // One that was aborted meanwhile has no pages.
+    const asked = all.filter(({ sequence }) => sequence.status === "running");
+    for (const { sequence, resolve } of all) if (sequence.status !== "running") resolve([]);
+    if (asked.length === 0) return;
     try {
       const most = Math.max(...asked.map(({ count }) => count));
       const drafts = await this.#together(asked.map(({ sequence }) => sequence), most);

@@ -100,7 +100,7 @@ export class NgramPool {
 /** Drafts by the n-grams of a sequence, or of the answers in a pool where it has none. */
 export class PoolDrafter implements Drafter {
   /** See {@link Drafter.instant}. */
-  readonly instant = true;
+  readonly instant: boolean = true;
   readonly #own = new NgramDrafter();
   readonly #pool: NgramPool;
   /** The last tokens. */

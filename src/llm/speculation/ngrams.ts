@@ -27,7 +27,7 @@ const FACTOR = 0x9e3779b1;
  */
 export class NgramDrafter implements Drafter {
   /** See {@link Drafter.instant}. */
-  readonly instant = true;
+  readonly instant: boolean = true;
   readonly #tokens: number[] = [];
   /** By hash of an n-gram, where the token after its last occurrence is: a map for each length. */
   readonly #after = LENGTHS.map(() => new Map<number, number>());

@@ -24,7 +24,7 @@ import { NgramDrafter } from "./ngrams.ts";
  */
 export class PredictionDrafter implements Drafter {
   /** See {@link Drafter.instant}. */
-  readonly instant = true;
+  readonly instant: boolean = true;
   readonly #prediction: readonly number[];
   /** By two tokens of the prediction, where the tokens after them are. */
   readonly #after = new Map<number, number[]>();

@@ -5,7 +5,9 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { HeadDrafts } from "../../../src/llm/engine/head_drafts.ts";
 import { HeadRunner } from "../../../src/llm/engine/head_runner.ts";
+import { Sequence } from "../../../src/llm/engine/sequence.ts";
 import { decodingModel } from "../../../src/llm/models/mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { DRAFT_CASES, HeadOracle, loadWithHead, writeWithHead } from "../../support/models/draft_heads.ts";
@@ -160,6 +162,31 @@ Deno.test("a batch drafts by the head of its model, and the account of an engine
   const responses = await take(engine.add({ prompt: prompts[0], maxTokens: 20 }));
   assertEquals(responses.map(({ token }) => token), plain.tokens[0]);
   await model.traces.idle();
+});
+
+Deno.test("drafts that are asked for at once are one step, without requests that ended meanwhile", async () => {
+  const calls: unknown[][] = [];
+  let answer: (count: number) => Promise<readonly number[][] | undefined>;
+  const drafts = new HeadDrafts((sequences, count) => {
+    calls.push([sequences.map(({ id }) => id), count]);
+    return answer(count);
+  });
+  const sequences = [0, 1, 2].map((id) => {
+    const sequence = new Sequence({ id, prompt: [1], maxTokens: 9 });
+    sequence.status = id === 1 ? "ended" : "running";
+    return sequence;
+  });
+  const ask = (): Promise<unknown[]> =>
+    Promise.all(sequences.map((sequence, i) => drafts.drafterFor(sequence).draft(1 + i)));
+  answer = () => Promise.resolve([[5, 6, 7], [8, 9, 10]]);
+  assertEquals(await ask(), [[5], [], [8, 9, 10]]);
+  answer = () => Promise.resolve(undefined); // while pipelines are made
+  assertEquals(await ask(), [[], [], []]);
+  answer = () => Promise.reject(new Error("lost"));
+  assertEquals(await errorOf(ask), "Error: lost");
+  for (const sequence of sequences) sequence.status = "ended";
+  assertEquals(await ask(), [[], [], []]);
+  assertEquals(calls, Array(3).fill([[0, 2], 3]));
 });
 
 Deno.test("keys and values of a head are one more layer of the pages, and its state one more of a slot", () => {
