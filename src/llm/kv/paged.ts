@@ -56,7 +56,7 @@ export function pageBytes(sizes: Omit<KvPoolSizes, "pages" | "blocks">): number 
   return valuesOfPosition(unitSizes(sizes)) * PAGE * sizes.dtype.bytes;
 }
 
-/** Most units of a pool: each layer, or each slot that layers share, has an array of keys and one of values, of so many bytes at most. */
+/** Most units of a pool. Each layer, or each slot that layers share, has an array of keys and one of values, of so many bytes at most. */
 export function maxUnits(sizes: Omit<KvPoolSizes, "pages" | "blocks">, bufferBytes: number): number {
   const all = unitSizes(sizes);
   const largest = (all.layerHeads ?? [all]).reduce(
