@@ -12,6 +12,7 @@ import type { McpTools } from "../mcp/tools.ts";
 import type { Kind } from "./fields.ts";
 import type { Questions } from "./mcp/questions.ts";
 import type { Metrics } from "./metrics.ts";
+import type { ModelNames } from "./model_names.ts";
 import type { Models } from "./models.ts";
 import type { ResponseStore } from "./openai/response_store.ts";
 
@@ -25,16 +26,12 @@ export interface ServedMcp {
   readonly maxRounds: number;
 }
 
-/** A request with what answers it. */
-export interface Context {
+/** A request with what answers it where that needs no loaded model. */
+export interface FrontContext {
   readonly request: HttpRequest;
   /** What stands in the path for the `*` of the route. */
   readonly rest: string;
-  readonly models: Models;
-  readonly metrics: Metrics;
-  readonly responses: ResponseStore;
-  readonly mcp: ServedMcp | undefined;
-  readonly questions: Questions;
+  readonly models: ModelNames;
   /** The version of the package. */
   readonly version: string;
   /** Tells what the model of a name is; undefined if its files are not there yet. */
@@ -45,6 +42,15 @@ export interface Context {
   read<T>(shape: Kind<T>): Promise<T>;
 }
 
+/** A request with what answers it. */
+export interface Context extends FrontContext {
+  readonly models: Models;
+  readonly metrics: Metrics;
+  readonly responses: ResponseStore;
+  readonly mcp: ServedMcp | undefined;
+  readonly questions: Questions;
+}
+
 /** Most bytes of a body. */
 export const MAX_BODY = 2 ** 20;
 /** Deepest nesting of a body: deeper ones could exhaust the stack of what walks them. */
@@ -52,18 +58,21 @@ const MAX_DEPTH = 128;
 
 /** The JSON of a request's body, of a shape. */
 export async function readJson<T>(request: HttpRequest, shape: Kind<T>): Promise<T> {
-  const text = await bodyText(request);
+  return shape.read(parseJson(await bodyText(request)), "");
+}
+
+/** The value of a JSON text. Throws an ApiError if it is none, or nested too deep. */
+export function parseJson(text: string): unknown {
   if (isDeeper(text, MAX_DEPTH)) throw new ApiError(400, `The body is nested deeper than ${MAX_DEPTH} levels`);
-  let value: unknown;
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text);
   } catch (error) {
     throw new ApiError(400, `The body is no JSON: ${(error as Error).message}`, { code: "invalid_json" });
   }
-  return shape.read(value, "");
 }
 
-async function bodyText(request: HttpRequest): Promise<string> {
+/** The text of a request's body. Throws an ApiError if it is too large, does not come or is no UTF-8. */
+export async function bodyText(request: HttpRequest): Promise<string> {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(await request.body(MAX_BODY));
   } catch (error) {

@@ -86,6 +86,11 @@ const REPLIES: Readonly<Partial<Record<lm.LlmErrorCode, readonly [status: number
   memory: [503, { code: "out_of_memory", headers: { "retry-after": RETRY_AFTER } }],
 };
 
+/** The error of a request that the server cannot answer now and may answer later. */
+export function unavailable(message: string): ApiError {
+  return new ApiError(503, message, { code: "server_unavailable", headers: { "retry-after": RETRY_AFTER } });
+}
+
 /** How messages about the form of an answer begin, and the field that it comes from. */
 const FORMAT = "responseFormat";
 const FORMAT_FIELD = "response_format";

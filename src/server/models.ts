@@ -9,7 +9,7 @@
 
 import { clearCache, lm } from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
-import { ApiError } from "./errors.ts";
+import { ModelNames } from "./model_names.ts";
 import type { Served } from "./served.ts";
 
 /** What the models in memory leave to one that is to be loaded. */
@@ -45,8 +45,6 @@ export interface Lease extends Disposable {
 
 /** A model and what is known of it. */
 interface Entry {
-  /** Seconds since 1970 when the server began to offer it. */
-  readonly created: number;
   /** The loaded model, or on the way. */
   opening?: Promise<Served>;
   /** The loaded model. */
@@ -63,7 +61,7 @@ interface Entry {
 }
 
 /** The models that a server offers. */
-export class Models implements AsyncDisposable {
+export class Models extends ModelNames implements AsyncDisposable {
   readonly #entries: ReadonlyMap<string, Entry>;
   readonly #options: ModelsOptions;
   #uses = 0;
@@ -72,19 +70,12 @@ export class Models implements AsyncDisposable {
 
   /** Offers models by name; the first is the one of requests that name none. None is loaded yet. */
   constructor(ids: readonly string[], options: ModelsOptions) {
-    const created = Math.floor(Date.now() / 1000);
+    super(ids);
     const { unloadAfterMs: keepAliveMs = Infinity } = options;
     this.#entries = new Map(
-      ids.map((
-        id,
-      ) => [id, { created, closing: Promise.resolve(), leases: 0, lastUsed: 0, keepAliveMs, expires: Infinity }]),
+      ids.map((id) => [id, { closing: Promise.resolve(), leases: 0, lastUsed: 0, keepAliveMs, expires: Infinity }]),
     );
     this.#options = options;
-  }
-
-  /** The names, and since when each one is offered, in seconds since 1970. */
-  get all(): readonly { readonly id: string; readonly created: number }[] {
-    return Array.from(this.#entries, ([id, { created }]) => ({ id, created }));
   }
 
   /** The models that are loaded now. */
@@ -95,16 +86,6 @@ export class Models implements AsyncDisposable {
   /** When a model is unloaded if no request comes, in milliseconds since 1970; Infinity if it stays or is in use. */
   expiresAt(id: string): number {
     return this.#entries.get(id)?.expires ?? Infinity;
-  }
-
-  /** The name of a request's model, default the first. Throws an ApiError if there is no such model. */
-  resolve(id: string | undefined): string {
-    const found = id ?? this.#entries.keys().next().value!;
-    if (this.#entries.has(found)) return found;
-    throw new ApiError(404, `There is no model ${quoted(found)}: GET /v1/models lists all`, {
-      code: "model_not_found",
-      param: "model",
-    });
   }
 
   /**

@@ -5,7 +5,7 @@
  */
 
 import type { HttpReply } from "../../ffi/http/server.ts";
-import { type ApiError, toApiError } from "./errors.ts";
+import { type ApiError, type ErrorForm, toApiError } from "./errors.ts";
 
 /** Longest wait for the first event: an error until then is a reply with its own status. */
 const FIRST_MS = 1000;
@@ -32,6 +32,13 @@ export function event(data: unknown, name?: string): string {
 export function line(value: unknown): string {
   return `${JSON.stringify(value)}\n`;
 }
+
+/** The last piece of a stream that an error ends, by the form of its errors. */
+export const ERROR_PIECES: Readonly<Record<ErrorForm, (error: ApiError) => string>> = {
+  openai: (error) => event(error.body),
+  anthropic: (error) => event(error.anthropicBody, error.anthropicBody.type),
+  ollama: (error) => line(error.ollamaBody),
+};
 
 /**
  * The reply that sends events as they come. An error before the first event is thrown, unless that takes long; a later one becomes

@@ -11,7 +11,7 @@ import { type Context, jsonReply } from "../context.ts";
 import { chatOptionsOf } from "../conversation.ts";
 import type { Read } from "../fields.ts";
 import type { Served } from "../served.ts";
-import { event, eventReply } from "../sse.ts";
+import { ERROR_PIECES, event, eventReply } from "../sse.ts";
 import { conversationOf, COUNTED, MESSAGES } from "./fields.ts";
 
 type Body = Read<typeof MESSAGES>;
@@ -21,7 +21,7 @@ export async function messages(context: Context): Promise<HttpReply> {
   const body = await context.read(MESSAGES);
   if (body.stream) {
     context.models.resolve(body.model);
-    return await eventReply(events(context, body), (error) => named(error.anthropicBody), context.report);
+    return await eventReply(events(context, body), ERROR_PIECES.anthropic, context.report);
   }
   using lease = await context.models.lease(body.model);
   for await (const one of blocksOf(context, body, lease.served)) {

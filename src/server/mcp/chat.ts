@@ -19,7 +19,7 @@ import { ApiError } from "../errors.ts";
 import { boolean, object, type Read, refused, required, text } from "../fields.ts";
 import { CHAT_FIELDS, conversationOf } from "../openai/chat_fields.ts";
 import { usageOf } from "../openai/usage.ts";
-import { event, eventReply } from "../sse.ts";
+import { ERROR_PIECES, event, eventReply } from "../sse.ts";
 
 const OWN_TOOLS = "the tools are those of the server's --mcp; /v1/chat/completions takes others";
 
@@ -61,7 +61,7 @@ export async function mcpChat(context: Context): Promise<HttpReply> {
   const body = await context.read(BODY);
   if (context.mcp === undefined) throw new ApiError(404, "This server offers no tools: start it with --mcp FILE");
   context.models.resolve(body.model);
-  return await eventReply(events(context, body), (error) => event(error.body), context.report);
+  return await eventReply(events(context, body), ERROR_PIECES.openai, context.report);
 }
 
 /** The events of an answer: the rounds push them while they are read. */

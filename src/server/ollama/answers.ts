@@ -13,7 +13,7 @@ import type { Read } from "../fields.ts";
 import { chatLogprob } from "../openai/logprobs.ts";
 import { samplingOptions } from "../sampling.ts";
 import type { Served } from "../served.ts";
-import { line, lineReply } from "../sse.ts";
+import { ERROR_PIECES, line, lineReply } from "../sse.ts";
 import { CHAT, chatCall, GENERATE, generateCall } from "./fields.ts";
 import { modelName, nanoseconds } from "./names.ts";
 
@@ -97,7 +97,7 @@ async function reply(context: Context, asked: Asked): Promise<HttpReply> {
     ...(part.end ?? { done: false }),
   });
   if (asked.body.stream ?? true) {
-    return await lineReply(linesOf(parts, shown), (error) => line(error.ollamaBody), context.report);
+    return await lineReply(linesOf(parts, shown), ERROR_PIECES.ollama, context.report);
   }
   let whole: Part = NOTHING;
   for await (const { text, thinking, calls, logprobs, end } of parts) {

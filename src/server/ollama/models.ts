@@ -6,9 +6,9 @@
 
 import type { HttpReply } from "../../../ffi/http/server.ts";
 import type { lm } from "../../../mod.ts";
-import { type Context, jsonReply } from "../context.ts";
+import { type Context, type FrontContext, jsonReply } from "../context.ts";
 import { fieldError } from "../errors.ts";
-import { line, lineReply } from "../sse.ts";
+import { ERROR_PIECES, line, lineReply } from "../sse.ts";
 import type { Served } from "../served.ts";
 import { MODEL } from "./fields.ts";
 import { modelName } from "./names.ts";
@@ -17,7 +17,7 @@ import { modelName } from "./names.ts";
 const NEVER = "9999-12-31T23:59:59Z";
 
 /** GET /api/tags: all models. Of those whose files are not there yet, only names are known. */
-export async function listTags(context: Context): Promise<HttpReply> {
+export async function listTags(context: FrontContext): Promise<HttpReply> {
   const models = context.models.all.map(async ({ id, created }) => ({
     ...await tagOf(context, id),
     modified_at: new Date(1000 * created).toISOString(),
@@ -68,7 +68,7 @@ export async function show(context: Context): Promise<HttpReply> {
 }
 
 /** POST /api/pull: a model that the server offers is there; no other can be had. */
-export async function pull(context: Context): Promise<HttpReply> {
+export async function pull(context: FrontContext): Promise<HttpReply> {
   const { model, name, stream = true } = await context.read(MODEL);
   if (model === undefined && name === undefined) throw fieldError("model", "model is missing");
   modelName(context.models, model ?? name);
@@ -77,16 +77,16 @@ export async function pull(context: Context): Promise<HttpReply> {
   const lines = (async function* () {
     yield line(await Promise.resolve(done));
   })();
-  return await lineReply(lines, (error) => line(error.ollamaBody), context.report);
+  return await lineReply(lines, ERROR_PIECES.ollama, context.report);
 }
 
 /** GET /api/version: that of this package. */
-export function version({ version }: Context): Promise<HttpReply> {
+export function version({ version }: FrontContext): Promise<HttpReply> {
   return Promise.resolve(jsonReply(200, { version }));
 }
 
 /** A model in lists. Its digest is that of the names and sizes of its files. */
-async function tagOf(context: Context, id: string): Promise<Record<string, unknown>> {
+async function tagOf(context: FrontContext, id: string): Promise<Record<string, unknown>> {
   const info = await context.describe(id);
   const files = JSON.stringify(info?.files ?? [id]);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(files)));

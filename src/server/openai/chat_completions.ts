@@ -9,7 +9,7 @@ import { type AnswerPart, answerParts, merged, newId, nowInSeconds, type Usage }
 import { type Context, jsonReply } from "../context.ts";
 import type { Read } from "../fields.ts";
 import type { Lease } from "../models.ts";
-import { event, eventReply } from "../sse.ts";
+import { ERROR_PIECES, event, eventReply } from "../sse.ts";
 import type { Served } from "../served.ts";
 import { CHAT, conversationOf } from "./chat_fields.ts";
 import { chatLogprob } from "./logprobs.ts";
@@ -20,7 +20,7 @@ export async function chatCompletions(context: Context): Promise<HttpReply> {
   const body = await context.read(CHAT);
   if (body.stream) {
     context.models.resolve(body.model);
-    return await eventReply(chunks(context, body), (error) => event(error.body), context.report);
+    return await eventReply(chunks(context, body), ERROR_PIECES.openai, context.report);
   }
   using lease = await context.models.lease(body.model);
   return jsonReply(200, await whole(context, body, lease));

@@ -25,7 +25,7 @@ import {
 import { predicted, PREDICTION } from "../prediction.ts";
 import { SAMPLING, samplingOptions } from "../sampling.ts";
 import type { Served } from "../served.ts";
-import { event, eventReply } from "../sse.ts";
+import { ERROR_PIECES, event, eventReply } from "../sse.ts";
 import { CompletionLogprobs } from "./logprobs.ts";
 import { usageOf } from "./usage.ts";
 
@@ -76,7 +76,7 @@ export async function completions(context: Context): Promise<HttpReply> {
   }
   if (body.stream) {
     context.models.resolve(body.model);
-    return await eventReply(chunks(context, body), (error) => event(error.body), context.report);
+    return await eventReply(chunks(context, body), ERROR_PIECES.openai, context.report);
   }
   using lease = await context.models.lease(body.model);
   return jsonReply(200, await wholeAnswer(context, body, lease.served));

@@ -134,8 +134,8 @@ class Run {
   }
 
   /** The event of an error. */
-  errorEvent({ message, details: { code, param } }: ApiError): string {
-    return this.#event("error", { code: code ?? null, message, param: param ?? null });
+  errorEvent(error: ApiError): string {
+    return this.#event("error", errorFields(error));
   }
 
   #event(type: string, rest: Json): string {
@@ -187,6 +187,16 @@ class Run {
       usage: end === undefined ? null : usageOf(end),
     };
   }
+}
+
+/** The event of an error that ends a stream, of which `sent` is the end. */
+export function errorAfter(error: ApiError, sent: string): string {
+  const numbers = Array.from(sent.matchAll(/"sequence_number":(\d+)/g), ([, number]) => Number(number));
+  return event({ type: "error", sequence_number: (numbers.at(-1) ?? -1) + 1, ...errorFields(error) }, "error");
+}
+
+function errorFields({ message, details: { code, param } }: ApiError): Json {
+  return { code: code ?? null, message, param: param ?? null };
 }
 
 const NAMES = { reasoning: "reasoning_text", text: "output_text", call: "function_call_arguments" } as const;
