@@ -3,54 +3,11 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { ROOT } from "../../scripts/tools.ts";
+import { startServe as start } from "../support/processes/serve.ts";
 import { testTable } from "../support/processes/table.ts";
 
 /** Signals are not those of Windows. */
 const ignore = Deno.build.os === "windows";
-
-/** A process that serves, with the lines of its stderr so far. */
-async function start(args: readonly string[], env: Record<string, string> = {}): Promise<{
-  readonly child: Deno.ChildProcess;
-  readonly lines: string[];
-  readonly ended: Promise<void>;
-  readonly url: string;
-}> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: [
-      "run",
-      "-A",
-      "--quiet",
-      "--no-check",
-      "--config",
-      `${ROOT}deno.json`,
-      `${ROOT}src/cli/mod.ts`,
-      "serve",
-      "--port",
-      "0",
-      ...args,
-    ],
-    env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
-    stdin: "null",
-    stdout: "null",
-    stderr: "piped",
-  }).spawn();
-  const lines: string[] = [];
-  const ready = Promise.withResolvers<string>();
-  const read = async (): Promise<void> => {
-    let rest = "";
-    for await (const piece of child.stderr.pipeThrough(new TextDecoderStream())) {
-      const parts = (rest + piece).split("\n");
-      rest = parts.pop()!;
-      lines.push(...parts);
-      const url = /http:\/\/[\d.:]+/.exec(parts.join("\n"))?.[0];
-      if (url) ready.resolve(url);
-    }
-    ready.reject(new Error(`it ended: ${lines.join("\n")}`));
-  };
-  const ended = read();
-  return { child, lines, ended, url: await ready.promise };
-}
 
 Deno.test("a line says where it serves, and SIGTERM lets answers end", { ignore }, async () => {
   const kvBytes = 3 * 2 * 64 * 8 * 2 * 128; // three pages of 8 bits, or one of 16
@@ -141,6 +98,16 @@ testTable("serve", [
     stderr: "{text}error: {text}has no head that drafts tokens{text}\n",
   },
   { args: ["serve", "--model", "./nothing"], code: 1, stderr: "error: {text}nothing{text}\n" },
+  {
+    args: ["serve", "--replicas", "0"],
+    code: 2,
+    stderr: 'error: --replicas is "0", expected auto or a whole number from 1 to 64\n',
+  },
+  {
+    args: ["serve", "--replicas", "2", "--model", "./nothing"],
+    code: 1,
+    stderr: "2 replicas share wasm\nerror: Replica {number} did not start: {text}nothing{text}\n",
+  },
   {
     args: ["serve", "--host", "203.0.113.1"],
     code: 1,
