@@ -138,6 +138,24 @@ Deno.test("bench:serve measures a load, times to the first token and long prompt
   assertMatch(wrong.stderr, /--long is "2,3", expected 3 numbers/);
 });
 
+Deno.test("bench:serve measures one server beside replicas in small sizes", async () => {
+  const { ok, stdout, stderr } = await run([
+    ...[Deno.execPath(), "run", "-A", "--no-check", ...await importArguments(), `${ROOT}scripts/bench/serve.ts`],
+    ...["--device", "wasm", "--shape", "tiny", "--rows", "replicas", "--requests", "4", "--lengths", "4,8"],
+  ]);
+  assert(ok, stderr);
+  const lines = stdout.trimEnd().split("\n");
+  for (const [i, name] of ["one server", "1 replica", "2 replicas"].entries()) {
+    assertMatch(
+      lines[i],
+      new RegExp(
+        `^replicas, ${name}, 4 requests: \\d+ tok/s out, first token \\d+ ms median, \\d+ ms 95th percentile$`,
+      ),
+    );
+  }
+  assertMatch(lines[3], /^replicas, 2 beside 1: [\d.]+ x tok\/s, first token [\d.]+ x at the median, [\d.]+ x at the/);
+});
+
 Deno.test("variantOf() tells by the kernels of a step how it was computed", () => {
   const kernels = (region: string | undefined, calls: Readonly<Record<string, number>>) =>
     Object.entries(calls).map(([kernel, calls]) => ({ region, kernel, calls }));

@@ -10,7 +10,8 @@
  * half of the rate that "load" sustains, as a Poisson process. It tells the times to the first token. "long" has 64 requests of 8,192 tokens in
  * and 1,024 out. "stream" has one answer beside seven others, and "http" one through `vkmx serve`. "health" asks a server for its health while it reads a
  * prompt of 4,050 tokens. "speculation" has drafts of which some share is right beside none, and "mtp" those of the model's head: for a folder that
- * `deno task synth --draft-head` writes.
+ * `deno task synth --draft-head` writes. "replicas" has the requests of "load" sent to one server, to one replica and to several. "front"
+ * has what passing a request and a stream on costs, without a model.
  * Every figure is the median of several runs after warming up, with the host in it.
  *
  * @module
@@ -27,8 +28,11 @@ import { promptOf } from "../../src/cli/bench/tokens.ts";
 import * as mx from "../../mod.ts";
 import { draws, percentile, poissonArrivals } from "./arrivals.ts";
 import { modelFolder } from "./compare.ts";
-import { measureHealth } from "./serve_health.ts";
-import { measureDrafts } from "./serve_speculation.ts";
+import { measureFront } from "./serve/front.ts";
+import { measureHealth } from "./serve/health.ts";
+import { startServer } from "./serve/process.ts";
+import { measureReplicas } from "./serve/replicas.ts";
+import { measureDrafts } from "./serve/speculation.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
@@ -37,12 +41,13 @@ const FLAGS = {
   "dtype": { value: "NAME", help: "activations and cache (that of mx.lm.load)" },
   "rows": {
     value: "LIST",
-    help: "decode, prefix, load, ttft, long, stream, http, health, speculation, mtp (all but mtp)",
+    help: "decode, prefix, load, ttft, long, stream, http, health, speculation, mtp, replicas, front (all but mtp)",
   },
   "sequences": { value: "LIST", help: "requests together (1,8,64)" },
   "positions": { value: "N", help: "tokens of each prompt (128)", range: [1, 100000], whole: true },
   "tokens": { value: "N", help: "tokens of each answer (128)", range: [2, 4096], whole: true },
-  "requests": { value: "N", help: "requests of load and ttft (256)", range: [1, 100000], whole: true },
+  "replicas": { value: "auto|N", help: "replicas of that row: one on each GPU, or N (2 on the CPU)" },
+  "requests": { value: "N", help: "requests of load, ttft and replicas (256)", range: [1, 100000], whole: true },
   "lengths": { value: "LIST", help: "least and most tokens of their prompts and of their answers (100,1024)" },
   "long": { value: "LIST", help: "requests of long, tokens of each prompt and of each answer (64,8192,1024)" },
   "repeats": { value: "N", help: "runs of a figure (3)", range: [1, 100], whole: true },
@@ -220,37 +225,12 @@ async function stream({ model }: Loaded, engine: mx.lm.Engine, options: Options)
   );
 }
 
-/** A server in a process of its own, ready. */
-async function startServer(folder: string, device: string): Promise<AsyncDisposable & { readonly url: string }> {
-  const main = new URL("../../src/cli/mod.ts", import.meta.url).pathname;
-  const command = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-lock", main, "serve", "--model", folder, "--device", device, "--port", "0"],
-    stderr: "piped",
-  });
-  const server = command.spawn();
-  const lines = server.stderr.pipeThrough(new TextDecoderStream());
-  let text = "";
-  let url: string | undefined;
-  for await (const piece of lines.values({ preventCancel: true })) {
-    text += piece;
-    url = /http:\S+/.exec(text)?.[0];
-    if (url) break;
-  }
-  const end = async (): Promise<void> => {
-    server.kill("SIGTERM");
-    await Promise.all([lines.cancel(), server.status]);
-  };
-  if (url) return { url, [Symbol.asyncDispose]: end };
-  await server.status;
-  throw new Error(`the server did not start: ${text.trim()}`);
-}
-
 /** One stream over HTTP beside `streamGenerate`, both in the dtype that a model has without options. */
 async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void> {
   const { positions = 128, tokens = 128, repeats = 3, device = mx.defaultDevice(), shape = "qwen3-0.6b" } = options;
   const folder = await modelFolder(shape);
   const { model, tokenizer } = await mx.lm.load(folder, { device });
-  await using server = await startServer(folder, device);
+  await using server = await startServer(["--model", folder, "--device", device]);
   async function* pieces(): AsyncGenerator<string, void, void> {
     const body = JSON.stringify({
       prompt: ownPrompt(model, positions, seeds++),
@@ -277,7 +257,12 @@ async function http(_: Loaded, __: mx.lm.Engine, options: Options): Promise<void
 async function health({ model }: Loaded, _: mx.lm.Engine, options: Options): Promise<void> {
   const { device = mx.defaultDevice() } = options;
   const source = await sourceOf(options);
-  await using server = await startServer(source instanceof URL ? fileURLToPath(source) : source, device);
+  await using server = await startServer([
+    "--model",
+    source instanceof URL ? fileURLToPath(source) : source,
+    "--device",
+    device,
+  ]);
   await measureHealth(server.url, ownPrompt(model, HEALTH_TOKENS, seeds++));
 }
 
@@ -305,6 +290,17 @@ async function mtp({ model, tokenizer }: Loaded, plain: mx.lm.Engine, options: O
 /** Tokens of the prompt of "health". */
 const HEALTH_TOKENS = 4050;
 
+async function replicas(options: Options): Promise<void> {
+  const { requests = 256, lengths = "100,1024", device } = options;
+  const count = options.replicas ?? ((device ?? mx.defaultDevice()) === "wasm" ? "2" : "auto");
+  const source = await sourceOf(options);
+  const limits = readList("lengths", lengths, 2);
+  await measureReplicas(source instanceof URL ? fileURLToPath(source) : source, { requests, limits, count, device });
+}
+
+/** Rows that load no model in this process. */
+const APART = { replicas, front: measureFront };
+
 const MEASURES = { decode, prefix, load, ttft, long, stream, http, health, speculation, mtp };
 
 /** Where the model is. */
@@ -315,9 +311,13 @@ function sourceOf({ model, shape = "qwen3-0.6b" }: Options): Promise<string | UR
 
 await runMain(PROGRAM, async (options) => {
   const { device = mx.defaultDevice(), model: folder, shape = "qwen3-0.6b", dtype } = options;
-  const names = Object.keys(MEASURES) as (keyof typeof MEASURES)[];
-  const chosen = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ??
+  const names = Object.keys({ ...MEASURES, ...APART }) as (keyof typeof MEASURES | keyof typeof APART)[];
+  const rows = options.rows?.split(",").map((name) => checkOneOf("--rows", name, names)) ??
     names.filter((name) => name !== "mtp");
+  const isApart = (name: string): name is keyof typeof APART => Object.hasOwn(APART, name);
+  for (const name of rows.filter(isApart)) await APART[name](options);
+  const chosen = rows.filter((name) => !isApart(name));
+  if (chosen.length === 0) return 0;
   const dtypeName = dtype === undefined ? undefined : checkOneOf("--dtype", dtype, DTYPES);
   const loaded = await mx.lm.load(await sourceOf(options), {
     device,

@@ -12,6 +12,8 @@ import { Front } from "../../server/replicas/front.ts";
 import type { LogEntry } from "../../server/server.ts";
 import { useDevice } from "../device.ts";
 import { UsageError } from "../flags.ts";
+import { loadOptions } from "../loading.ts";
+import { status } from "../output.ts";
 import { describeModel, replicaValues, type ServeValues, servingOf } from "./flags.ts";
 import { type Tell, tellError } from "./log.ts";
 import { type Ready, spawnReplica } from "./spawn.ts";
@@ -40,6 +42,8 @@ export async function openFront(
   for (const [device, count] of countsOf(devices)) {
     if (count > 1) tell("shared", { device, replicas: count }, `${count} replicas share ${device}`);
   }
+  await download([[...models.values()][0], values["draft-model"]], values.json ?? false);
+  if (!values.json) status(`Starting ${devices.length} replicas`);
   const key = crypto.randomUUID(); // no other program may ask the replicas
   const ready: Ready[] = [];
   const front = await Front.start({
@@ -72,6 +76,15 @@ export async function openFront(
     onError: (error) => tellError(tell, error),
   });
   return { front, ready: ready[0] };
+}
+
+/** Downloads what the replicas load first, so that its progress is seen and each of them finds it. */
+async function download(sources: readonly (string | URL | undefined)[], json: boolean): Promise<void> {
+  const { onDownload } = loadOptions(undefined);
+  for (const source of sources) {
+    if (typeof source !== "string") continue;
+    await mx.lm.hub.locate(source, { ...(!json && onDownload && { onProgress: onDownload }) });
+  }
 }
 
 /** The number of replicas that --replicas asks for. Throws a {@link UsageError} for another text. */

@@ -5,8 +5,8 @@
  */
 
 import { setTimeout } from "node:timers/promises";
-import { print } from "../../src/cli/output.ts";
-import { percentile } from "./arrivals.ts";
+import { print } from "../../../src/cli/output.ts";
+import { percentile } from "../arrivals.ts";
 
 /** Milliseconds between two questions. */
 const PAUSE_MS = 20;

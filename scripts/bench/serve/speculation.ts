@@ -6,11 +6,11 @@
  * @module
  */
 
-import { median } from "../../src/cli/bench/figures.ts";
-import { print } from "../../src/cli/output.ts";
-import type * as mx from "../../mod.ts";
-import { HeadRunner } from "../../src/llm/engine/head_runner.ts";
-import { decodingModel } from "../../src/llm/models/mod.ts";
+import { median } from "../../../src/cli/bench/figures.ts";
+import { print } from "../../../src/cli/output.ts";
+import type * as mx from "../../../mod.ts";
+import { HeadRunner } from "../../../src/llm/engine/head_runner.ts";
+import { decodingModel } from "../../../src/llm/models/mod.ts";
 
 /** Shares of right tokens, and columns of steps whose pipelines are made before: by what drafts. */
 const ROWS = {
