@@ -52,7 +52,10 @@ export class HttpClient implements Disposable {
       const sent = open(url, { method, agent: this.#agent, headers: { ...headers, ...length } });
       const abort = (): void => void sent.destroy(signal!.reason);
       signal?.addEventListener("abort", abort);
-      sent.on("close", () => signal?.removeEventListener("abort", abort));
+      sent.on("close", () => {
+        signal?.removeEventListener("abort", abort);
+        reject(new Error("The connection ended before an answer came"));
+      });
       sent.on("error", reject);
       sent.on("response", (answer) => {
         answer.setEncoding("utf8");

@@ -3,6 +3,8 @@
 import type { Mutant } from "./mutant.ts";
 
 const CHAT_TESTS = ["tests/server/chat_completions_test.ts", "tests/server/completions_test.ts"] as const;
+const ROUTER_TESTS = ["tests/server/router_test.ts"] as const;
+const REPLICAS_TESTS = ["tests/server/replicas_test.ts"] as const;
 const HTTP_TESTS = ["tests/server/http_test.ts"] as const;
 
 export const SERVER = [
@@ -40,5 +42,54 @@ export const SERVER = [
     find: "if (/^(localhost|127\\.0\\.0\\.1|\\[::1\\])(:\\d+)?$/.test(host) && origin",
     replace: "if (origin",
     tests: HTTP_TESTS,
+  },
+  {
+    name: "a replica gets the prompts whose prefix it has, however busy it is",
+    file: "src/server/replicas/router.ts",
+    find: "matched >= enough && load <= BUSY_FACTOR * least + BUSY_MORE)",
+    replace: "matched >= enough && load >= 0)",
+    tests: ROUTER_TESTS,
+  },
+  {
+    name: "requests of a replica count after their end",
+    file: "src/server/replicas/router.ts",
+    find: "if (open) known.load--;",
+    replace: "if (!open) known.load--;",
+    tests: ROUTER_TESTS,
+  },
+  {
+    name: "a stream that broke off goes on with the answer of another replica",
+    file: "src/server/replicas/forward.ts",
+    find: "if (isAnswer(piece)) sent = piece;",
+    replace: "if (!isAnswer(piece)) sent = piece;",
+    tests: REPLICAS_TESTS,
+  },
+  {
+    name: "a part of an event is sent",
+    file: "src/server/replicas/forward.ts",
+    find: "const end = rest.lastIndexOf(separator);",
+    replace: "const end = rest.length - separator.length;",
+    tests: REPLICAS_TESTS,
+  },
+  {
+    name: "a replica that does not answer is left alone",
+    file: "src/server/replicas/fleet.ts",
+    find: "return process.kill();",
+    replace: "return;",
+    tests: REPLICAS_TESTS,
+  },
+  {
+    name: "sums lose the counts of a replica that has ended",
+    file: "src/server/replicas/metrics.ts",
+    find: "if (before && before.process !== process) this.#keep(before);",
+    replace: "if (before && before.process === process) this.#keep(before);",
+    tests: REPLICAS_TESTS,
+  },
+  {
+    name: "a response is continued by a replica that does not keep it",
+    file: "src/server/replicas/front.ts",
+    find: "({ reply }) => reply.status === 200)?.reply.replica",
+    replace: "({ reply }) => reply.status !== 200)?.reply.replica",
+    tests: ["tests/server/replicas_answers_test.ts"],
   },
 ] as const satisfies readonly Mutant[];
