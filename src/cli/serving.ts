@@ -16,7 +16,8 @@ import { openFront } from "./serving/replicas.ts";
 const ABOUT =
   `Serves models over HTTP with the APIs of OpenAI, Anthropic and ollama. When it is ready, one line on stderr has its
 address. After SIGTERM or Ctrl-C it answers the requests that are there and ends.
-A model is loaded when a request asks for it, the first one at the start. See docs/server.md.`;
+A model is loaded when a request asks for it, the first one at the start. --replicas serves on several GPUs.
+See docs/server.md.`;
 
 /** The help text of `serve`. */
 export const SERVE = {

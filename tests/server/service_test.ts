@@ -26,6 +26,23 @@ function assertServes(words: readonly string[]): void {
 const INSTRUCTIONS = DOCKERFILE.trimEnd().split("\n").map((line) => /^([A-Z]+) (.*)$/.exec(line)!.slice(1));
 const argument = (name: string): string => INSTRUCTIONS.find(([one]) => one === name)![1];
 
+Deno.test("the document starts servers with flags that there are", async () => {
+  const text = await Deno.readTextFile(`${ROOT}docs/server.md`);
+  const lines = Array.from(
+    text.matchAll(/^deno task vkmx serve(.*)$/gm),
+    ([, rest]) => rest.split(" ").filter(Boolean),
+  );
+  assert(lines.length >= 3 && lines.some((words) => words.includes("--replicas")));
+  for (const words of lines) assertEquals(readCommandLine(SERVE.flags, words).positionals, []);
+  const rows = Array.from(
+    text.matchAll(/^\| (`--[^|]*)\|/gm),
+    ([, names]) => names.matchAll(/`--([a-z-]+)`/g).toArray(),
+  );
+  const named = rows.flat().map(([, name]) => name);
+  const flags = Object.keys(SERVE.flags).filter((name) => !name.startsWith("mcp-"));
+  assertEquals(named.sort(), flags.sort());
+});
+
 Deno.test("the Dockerfile serves with flags that there are, in CI's version of Deno, with a package that there is", async () => {
   assertServes([...JSON.parse(argument("ENTRYPOINT")), ...JSON.parse(argument("CMD"))]);
   const workflow = await Deno.readTextFile(`${ROOT}.github/workflows/release.yml`);
