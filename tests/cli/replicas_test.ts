@@ -3,6 +3,8 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
+import type * as mx from "../../mod.ts";
+import { candidateDevices, replicaDevices } from "../../src/cli/serving/replicas.ts";
 import { type Serving, startServe } from "../support/processes/serve.ts";
 import { until } from "../support/server/fake_replicas.ts";
 import { eventsOf } from "../support/server/served.ts";
@@ -51,6 +53,12 @@ Deno.test(
       const metrics = await (await fetch(`${url}/metrics`)).text();
       return Array.from(metrics.matchAll(/^vkmx_replica_requests_running\{replica="(\d)".*\} 1$/gm), ([, one]) => one);
     };
+    const kvBytes = async (): Promise<string[]> => {
+      const metrics = await (await fetch(`${url}/metrics`)).text();
+      return Array.from(metrics.matchAll(/^vkmx_replica_kv_bytes\{.*\} (\d+)$/gm), ([, bytes]) => bytes);
+    };
+    const before = await kvBytes();
+    assertEquals(before.length, 2);
     const alone = await (await post(url, { ...long, max_tokens: 150 })).json();
     // The next replica is 1, where a whole reply is on its way, and then 0, which streams.
     const whole = post(url, { ...long, max_tokens: 150 });
@@ -77,6 +85,7 @@ Deno.test(
     assertEquals(states, ["0 ended", "0 restarted", "1 ended", "1 restarted"]);
     const replicas = childrenOf(child.pid);
     assertEquals(replicas.length, 2);
+    assertEquals(await kvBytes(), before, "the memory is shared as at the first start");
     const last = await post(url, { ...long, max_tokens: 60, stream: true });
     // A terminal and a service manager send signals to all processes.
     for (const pid of [...replicas, child.pid]) Deno.kill(pid, "SIGTERM");
@@ -99,4 +108,31 @@ Deno.test("replicas end when their front is killed", { ignore }, async () => {
   await child.status;
   await until("they end", () => !replicas.some(runs));
   await ended;
+});
+
+Deno.test("replicas are on the GPUs of the best one's kind, or on the device that is named", () => {
+  const device = (name: string, type: mx.DeviceInfo["type"], usable = true): mx.DeviceInfo => ({
+    name,
+    type,
+    usable,
+    description: name,
+  });
+  const wasm = device("wasm", "wasm");
+  const software = device("vulkan:0", "cpu");
+  const [small, one, other] = [
+    device("vulkan:0", "integrated"),
+    device("vulkan:1", "discrete"),
+    device("vulkan:2", "discrete"),
+  ];
+  const broken = device("vulkan:3", "discrete", false);
+  const of = (all: readonly mx.DeviceInfo[], best: mx.DeviceInfo, name?: string): readonly string[] =>
+    candidateDevices(name, () => all, () => best);
+  assertEquals(of([small, one, other, broken, wasm], one), ["vulkan:1", "vulkan:2"]);
+  assertEquals(of([small, one, other, wasm], one, "gpu"), ["vulkan:1", "vulkan:2"]);
+  assertEquals(of([small, one, other, wasm], one, "vulkan:0"), ["vulkan:0"]);
+  assertEquals(of([software, wasm], wasm), ["wasm"]);
+  assertEquals(of([software, wasm], wasm, "cpu"), ["wasm"]);
+  assertEquals(replicaDevices("auto", ["a", "b"]), ["a", "b"]);
+  assertEquals(replicaDevices(1, ["a", "b"]), ["a"]);
+  assertEquals(replicaDevices(5, ["a", "b"]), ["a", "b", "a", "b", "a"]);
 });

@@ -10,10 +10,14 @@ import { Consent } from "../../src/mcp/consent.ts";
 import { McpTools } from "../../src/mcp/tools.ts";
 import { Front } from "../../src/server/replicas/front.ts";
 import { ROUTES } from "../../src/server/routes.ts";
+import { askAlone, askTogether } from "../../scripts/soak/clients.ts";
 import { mcpProgram } from "../support/processes/mcp_server.ts";
 import { until } from "../support/server/fake_replicas.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
 import { TestServer, type TestServerOptions, TINY } from "../support/server/served.ts";
+import { TIER } from "../support/tier.ts";
+
+const COUNT = TIER === "full" ? 100 : 20;
 
 /** A front of two servers. */
 async function startFront(options: TestServerOptions = {}): Promise<AsyncDisposable & { readonly front: Front }> {
@@ -144,6 +148,12 @@ Deno.test("a prompt goes to the replica that has read its beginning", async () =
   }
   const sum = fresh.concat(again).reduce((a, b) => a + b);
   assert(metrics.includes(`vkmx_cached_tokens_total{model="${TINY}"} ${sum}\n`), metrics);
+});
+
+Deno.test(`${COUNT} clients at once each get the answer that their prompt gets from one server`, async () => {
+  await using one = await TestServer.start();
+  await using two = await startFront();
+  await askTogether(two.front.url, await askAlone(one.url, COUNT));
 });
 
 Deno.test("responses are continued, shown and dropped where they are kept", async () => {

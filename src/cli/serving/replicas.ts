@@ -38,7 +38,8 @@ export async function openFront(
   const { models, ...address } = servingOf(values);
   const wanted = readReplicas(values.replicas!);
   await useDevice(values.device, { json: values.json, quiet: true });
-  const devices = replicaDevices(wanted, candidateDevices(values.device));
+  const name = values.device ?? environment("VKMX_DEVICE");
+  const devices = replicaDevices(wanted, candidateDevices(name, mx.devices, mx.deviceInfo));
   for (const [device, count] of countsOf(devices)) {
     if (count > 1) tell("shared", { device, replicas: count }, `${count} replicas share ${device}`);
   }
@@ -95,13 +96,15 @@ function readReplicas(text: string): number | "auto" {
   throw new UsageError(`--replicas is ${quoted(text)}, expected auto or a whole number from 1 to ${MOST}`);
 }
 
-/** Devices for replicas: that of --device or VKMX_DEVICE, else the GPUs of the default device's kind, else the CPU. */
-function candidateDevices(given: string | undefined): readonly string[] {
-  const name = given ?? environment("VKMX_DEVICE");
+/** Devices for replicas: the one that is named, else all of the default device's kind. Without a name or by "gpu" that is the best one. */
+export function candidateDevices(
+  name: string | undefined,
+  devices: () => readonly mx.DeviceInfo[],
+  infoOf: (name?: string) => mx.DeviceInfo,
+): readonly string[] {
   if (name !== undefined && name !== "gpu") return [name === "cpu" ? "wasm" : name];
-  const all = mx.devices();
-  const chosen = name === "gpu" ? mx.deviceInfo("gpu") : mx.deviceInfo(mx.defaultDevice());
-  return all.filter(({ type, usable }) => usable && type === chosen.type).map((device) => device.name);
+  const best = infoOf(name);
+  return devices().filter(({ type, usable }) => usable && type === best.type).map((device) => device.name);
 }
 
 /** The device of each replica: one each, or in turn where there are fewer devices. */

@@ -6,12 +6,13 @@
 
 import { Prefixes } from "./prefixes.ts";
 
-/** A prefix counts from so many blocks on, or from half of the prompt on: a shorter one saves less than an even load. */
-const LEAST_BLOCKS = 16;
-const LEAST_SHARE = 0.5;
-/** A replica is too busy for its prefix with more than so many times the requests of the least busy one, and so many more. */
+/**
+ * A replica is too busy for its prefix with more than so many times the requests of the least busy one. It may have one more for so many
+ * blocks of the prefix, up to a limit. So a short prefix, which saves little, does not send all requests to one replica.
+ */
 const BUSY_FACTOR = 1.5;
-const BUSY_MORE = 8;
+const BLOCKS_OF_REQUEST = 16;
+const MOST_MORE = 8;
 
 /** A replica that was chosen. */
 export interface Choice {
@@ -55,8 +56,8 @@ export class Router {
     });
     if (rows.length === 0) return undefined;
     const least = Math.min(...rows.map(({ load }) => load));
-    const enough = Math.max(1, Math.min(LEAST_BLOCKS, LEAST_SHARE * blocks.length));
-    const [known] = rows.filter(({ matched, load }) => matched >= enough && load <= BUSY_FACTOR * least + BUSY_MORE)
+    const most = (matched: number): number => BUSY_FACTOR * least + Math.min(matched / BLOCKS_OF_REQUEST, MOST_MORE);
+    const [known] = rows.filter(({ matched, load }) => matched > 0 && load <= most(matched))
       .sort((a, b) => b.matched - a.matched || a.load - b.load || a.last - b.last);
     if (known) return { replica: known.replica, matched: known.matched, reason: "prefix" };
     const [idle] = rows.sort((a, b) => a.load - b.load || b.matched - a.matched || a.last - b.last);
