@@ -15,8 +15,8 @@ export interface HttpCall {
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | undefined;
-  /** Ends the request and its answer. */
-  readonly signal?: AbortSignal;
+  /** Each of them ends the request and its answer. */
+  readonly signals?: readonly AbortSignal[];
 }
 
 /** An answer whose headers have come. */
@@ -45,19 +45,28 @@ export class HttpClient implements Disposable {
   readonly #agent = new Agent({ keepAlive: true, timeout: IDLE_MS, maxFreeSockets: 1024 });
 
   /** Sends a request; resolves when the headers of its answer have come. Rejects if there is no connection, or if it ends before. */
-  call({ method, url, headers = {}, body, signal }: HttpCall): Promise<HttpAnswer> {
+  call({ method, url, headers = {}, body, signals = [] }: HttpCall): Promise<HttpAnswer> {
     return new Promise((resolve, reject) => {
-      signal?.throwIfAborted();
+      for (const signal of signals) signal.throwIfAborted();
       const length = body === undefined ? {} : { "content-length": String(new TextEncoder().encode(body).length) };
       const sent = open(url, { method, agent: this.#agent, headers: { ...headers, ...length } });
-      const abort = (): void => void sent.destroy(signal!.reason);
-      signal?.addEventListener("abort", abort);
+      let received: IncomingMessage | undefined;
+      const forget = (): void => signals.forEach((signal) => signal.removeEventListener("abort", abort));
+      const abort = (): void => {
+        forget();
+        const { reason } = signals.find(({ aborted }) => aborted)!;
+        sent.destroy(reason);
+        received?.destroy(reason);
+        reject(reason); // Deno 2.9 may say nothing of the end of a request over a connection that was used before
+      };
+      for (const signal of signals) signal.addEventListener("abort", abort);
       sent.on("close", () => {
-        signal?.removeEventListener("abort", abort);
+        forget();
         reject(new Error("The connection ended before an answer came"));
       });
       sent.on("error", reject);
       sent.on("response", (answer) => {
+        received = answer;
         answer.setEncoding("utf8");
         resolve({ status: answer.statusCode!, headers: headersOf(answer), pieces: answer });
       });

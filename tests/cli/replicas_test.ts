@@ -94,12 +94,19 @@ Deno.test(
     await ended;
     assertEquals(replicas.filter(runs), []);
     assertEquals(logged(serving, "end").length, 1);
+    const requests = logged(serving, "request").filter(({ path }) => path === "/v1/completions");
+    assertEquals(requests.map(({ replica }) => typeof replica), ["number", "number", "number", "number"]);
   },
 );
 
 Deno.test("replicas end when their front is killed", { ignore }, async () => {
-  const { child, url, ended, lines } = await startServe(["--replicas", "2"]);
+  const kvBytes = 3 * 2 * 64 * 8 * 2 * 128; // three pages of 8 bits
+  const flags = ["--kv-bits", "8", "--kv-bytes", String(kvBytes)];
+  const { child, url, ended, lines } = await startServe(["--replicas", "2", ...flags]);
   assertEquals(lines, ["2 replicas share wasm", `vkmx serves tiny-qwen3 by 2 replicas on wasm at ${url}`]);
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const found = Array.from(metrics.matchAll(/^vkmx_replica_kv_bytes\{.*\} (\d+)$/gm), ([, bytes]) => Number(bytes));
+  assertEquals(found, [kvBytes, kvBytes], "flags of the server are those of each replica");
   const replicas = childrenOf(child.pid);
   const answers = [1, 2].map(() => post(url, { ...long, max_tokens: 4000, stream: true }));
   await Promise.all(answers);

@@ -94,6 +94,7 @@ Deno.test("a request goes on elsewhere if its replica ends before a byte of the 
   for (const [i, death] of deaths.entries()) {
     let first = true;
     await using fake = await FakeFront.start(async (arrived) => {
+      if (arrived.path === "/v1/embeddings") return sendJson(arrived, {});
       if (!first) {
         if (i < 3) return sendJson(arrived, { by: "other" });
         begin(arrived);
@@ -104,6 +105,7 @@ Deno.test("a request goes on elsewhere if its replica ends before a byte of the 
       await new Promise((resolve) => setTimeout(resolve, 50));
       arrived.replica.die();
     });
+    for (let k = 0; k < 4; k++) await (await fake.post("/v1/embeddings", {})).text(); // connections that were used before
     const response = await fake.post(CHAT, ASK);
     assertEquals(response.status, 200, `case ${i}`);
     const text = await response.text();
@@ -263,6 +265,24 @@ Deno.test("a drain answers what is there, then ends each replica", async () => {
   await drained;
   for (const { orders } of fake.replicas) assertEquals(orders.at(-1), "drain");
   await assertRejects(() => fetch(`${fake.front.url}/health`), TypeError);
+});
+
+Deno.test("where all replicas are asked, one that does not answer is left out", async () => {
+  await using fake = await FakeFront.start((arrived) => {
+    const { replica, path } = arrived;
+    if (replica.number === 0) return;
+    if (path === "/api/ps") {
+      return sendJson(arrived, { models: [{ name: "a", size: 2, size_vram: 2, expires_at: "1" }] });
+    }
+    sendJson(arrived, { id: "resp_1" }, arrived.method === "DELETE" ? 404 : 200);
+  }, { askMs: 100 });
+  const ask = async (path: string, method = "GET"): Promise<unknown> => {
+    const response = await fetch(fake.front.url + path, { method });
+    return [response.status, await response.json()];
+  };
+  assertEquals(await ask("/api/ps"), [200, { models: [{ name: "a", size: 2, size_vram: 2, expires_at: "1" }] }]);
+  assertEquals(await ask("/v1/responses/resp_1"), [200, { id: "resp_1" }]);
+  assertEquals(await ask("/v1/responses/resp_1", "DELETE"), [404, { id: "resp_1" }]);
 });
 
 Deno.test("metrics are sums, and by replica; counts of one that has ended stay", async () => {

@@ -48,14 +48,16 @@ export async function spawnReplica(
   const outside = (event: string, fields: Readonly<Record<string, unknown>>, line?: string): void =>
     tell(event, { ...fields, replica }, line && `replica ${replica}: ${line}`);
   let reason: string | undefined;
+  const warn = (text: string): void => outside("warning", { message: text }, text);
   const said = eachLine(child.stdout, (text) => {
+    if (!text.startsWith('{"is":')) return warn(text); // a library may print
     const line: ReplicaLine = JSON.parse(text);
     if (line.is === "ready") ready.resolve(line);
     else outside(line.event, line.fields, line.line);
   });
   const warned = eachLine(child.stderr, (text) => {
     const [, error] = /^error: (.*)$/.exec(text) ?? [];
-    if (error === undefined) outside("warning", { message: text }, text);
+    if (error === undefined) warn(text);
     else reason = error;
   });
   const ended = Promise.all([child.status, said, warned]).then(([{ code, signal }]) => {

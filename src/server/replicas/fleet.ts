@@ -54,17 +54,23 @@ const MAX_PAUSE_MS = 60_000;
 /** One that ran so long before its end is started again after the first pause. */
 const STEADY_MS = 60_000;
 
+/** A replica's process, and what says that it has ended. */
+export interface Running extends ReplicaProcess {
+  /** Is aborted then: connections that were used before do not always tell. */
+  readonly gone: AbortSignal;
+}
+
 /** One replica. */
 export interface Replica {
   readonly number: number;
   /** Its process; undefined while there is none. */
-  readonly process: ReplicaProcess | undefined;
+  readonly process: Running | undefined;
   /** How often it was started again. */
   readonly restarts: number;
 }
 
 interface MutableReplica extends Replica {
-  process: ReplicaProcess | undefined;
+  process: Running | undefined;
   restarts: number;
   pauseMs: number;
 }
@@ -92,9 +98,8 @@ export class Fleet {
   /** Starts all at once. Throws what the first one throws that does not start, after the others have ended. */
   static async start(options: FleetOptions, client: HttpClient): Promise<Fleet> {
     const fleet = new Fleet(options, client);
-    const { signal } = fleet.#ending;
     const starts = fleet.#replicas.map(async (replica) => {
-      replica.process = await options.start(replica.number, signal);
+      replica.process = await fleet.#start(replica);
     });
     try {
       await Promise.all(starts);
@@ -114,8 +119,8 @@ export class Fleet {
   }
 
   /** Those that run. */
-  get ready(): readonly (Replica & { readonly process: ReplicaProcess })[] {
-    return this.#replicas.filter((one): one is MutableReplica & { process: ReplicaProcess } => !!one.process);
+  get ready(): readonly (Replica & { readonly process: Running })[] {
+    return this.#replicas.filter((one): one is MutableReplica & { process: Running } => !!one.process);
   }
 
   /** Starts none any more, and has those that run ask no user for consent. */
@@ -129,6 +134,13 @@ export class Fleet {
     this.closeQuestions();
     for (const { process } of this.ready) process.drain();
     await Promise.all(this.#lives);
+  }
+
+  async #start({ number }: Replica): Promise<Running> {
+    const process = await this.#options.start(number, this.#ending.signal);
+    const gone = new AbortController();
+    void process.ended.then((how) => gone.abort(new Error(how)));
+    return { ...process, gone: gone.signal };
   }
 
   /** Watches a replica, and starts it again whenever it ends. */
@@ -158,8 +170,8 @@ export class Fleet {
         await sleep(healthMs, undefined, { signal: over.signal });
         const limit = Math.max(1, Math.ceil(answered + deadMs - performance.now()));
         try {
-          const signal = AbortSignal.any([over.signal, AbortSignal.timeout(limit)]);
-          const { pieces } = await this.#client.call({ method: "GET", url: `${process.url}/health`, signal });
+          const signals = [over.signal, AbortSignal.timeout(limit)];
+          const { pieces } = await this.#client.call({ method: "GET", url: `${process.url}/health`, signals });
           for await (const _ of pieces) { /* that it answers is all */ }
           answered = performance.now();
         } catch {
@@ -178,13 +190,13 @@ export class Fleet {
   }
 
   /** A new process, after as many tries as it takes; undefined if all are to end. */
-  async #restart(replica: MutableReplica): Promise<ReplicaProcess | undefined> {
+  async #restart(replica: MutableReplica): Promise<Running | undefined> {
     const { signal } = this.#ending;
     for (;;) {
       try {
         await sleep(replica.pauseMs, undefined, { signal });
         replica.pauseMs = Math.min(2 * replica.pauseMs, MAX_PAUSE_MS);
-        const process = await this.#options.start(replica.number, signal);
+        const process = await this.#start(replica);
         replica.restarts++;
         this.#tell(replica, "restarted", `it serves again on ${process.device}`);
         return process;

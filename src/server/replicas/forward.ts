@@ -13,7 +13,7 @@ import { type ApiError, toApiError, unavailable } from "../errors.ts";
 import type { Answer } from "../listener.ts";
 import type { Route } from "../routes.ts";
 import { ERROR_PIECES } from "../sse.ts";
-import type { Fleet, Replica, ReplicaProcess } from "./fleet.ts";
+import type { Fleet, Replica, Running } from "./fleet.ts";
 import type { Choice, Router } from "./router.ts";
 
 /** A request for replicas. */
@@ -47,23 +47,26 @@ interface Opened {
   readonly release: () => void;
 }
 
-/** Asks one replica; its reply whole. Rejects if the replica ends before. */
+/** Asks one replica, for `limitMs` milliseconds at most; its reply whole. Rejects if the replica ends before. */
 export async function askWhole(
   client: HttpClient,
-  { number, process }: Replica & { readonly process: ReplicaProcess },
+  { number, process }: Replica & { readonly process: Running },
   asked: Pick<Asked, "method" | "path" | "body" | "signal">,
+  limitMs: number,
 ): Promise<Answer & { readonly replica: number; readonly body: string }> {
-  return { ...await wholeOf(await send(client, process, asked)), replica: number };
+  return { ...await wholeOf(await send(client, process, asked, limitMs)), replica: number };
 }
 
 function send(
   client: HttpClient,
-  { url, key }: ReplicaProcess,
+  { url, key, gone }: Running,
   { method, path, body, signal }: Pick<Asked, "method" | "path" | "body" | "signal">,
+  limitMs = Infinity,
 ): Promise<HttpAnswer> {
+  const signals = [signal, gone, ...limitMs === Infinity ? [] : [AbortSignal.timeout(limitMs)]];
   // No endpoint reads other headers of its client than the key, and those that the front has looked at.
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
-  return client.call({ method, url: url + path, headers, body, signal });
+  return client.call({ method, url: url + path, headers, body, signals });
 }
 
 async function wholeOf({ status, headers, pieces }: HttpAnswer): Promise<HttpReply & { readonly body: string }> {

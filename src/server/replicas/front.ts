@@ -27,9 +27,14 @@ export interface FrontOptions extends ListenOptions, FleetOptions {
   readonly version: string;
   /** Names of the models that each replica offers. The first is the one of requests that name none. */
   readonly models: readonly string[];
+  /** Milliseconds that each replica has to answer where all are asked. One that takes longer is left out. Default 5,000. */
+  readonly askMs?: number;
   /** Tells what the model of a name is; undefined if its files are not there yet. Default never known. */
   readonly describe?: (id: string) => Promise<lm.ModelInfo | undefined>;
 }
+
+/** The default of {@link FrontOptions.askMs}. */
+const ASK_MS = 5000;
 
 /** A front that listens, until it is drained. */
 export class Front {
@@ -95,7 +100,7 @@ export class Front {
     }
     if (route.by === "holder") return firstFound(await this.#askAll(asked));
     const fields = fieldsOf(body);
-    if (route.loads !== undefined && lacks(fields, route.loads)) return firstFound(await this.#askAll(asked));
+    if (route.loads !== undefined && lacks(fields, route.loads)) return firstFound(await this.#askAll(asked, Infinity));
     const previous = fields.previous_response_id;
     const blocks = promptBlocks(fields, route.prompt);
     return await forward(
@@ -109,11 +114,14 @@ export class Front {
     );
   }
 
-  /** The replies of all replicas that answer. */
-  async #askAll(asked: Pick<Asked, "method" | "path" | "body" | "signal">): Promise<readonly ReplicaReply[]> {
+  /** The replies of all replicas that answer within a time. */
+  async #askAll(
+    asked: Pick<Asked, "method" | "path" | "body" | "signal">,
+    limitMs: number = this.#options.askMs ?? ASK_MS,
+  ): Promise<readonly ReplicaReply[]> {
     const replies = await Promise.allSettled(this.#fleet!.ready.map(async (replica) => {
       const { process } = replica; // another one may have its place when the reply comes
-      return { process, reply: await askWhole(this.#client, replica, asked) };
+      return { process, reply: await askWhole(this.#client, replica, asked, limitMs) };
     }));
     asked.signal.throwIfAborted();
     return replies.flatMap((one) => one.status === "fulfilled" ? one.value : []);
