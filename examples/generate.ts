@@ -18,11 +18,12 @@ await runMain({ ...GENERATE, name: "generate.ts" }, async (flags, operands) => {
   const run = await Generation.open(flags, operands);
 
   // A directory or a name of the Hugging Face Hub, to the best device that is here unless `device` names one.
-  const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
+  const loaded = await mx.lm.load(run.model, run.loading);
+  const { model, tokenizer, generationConfig } = loaded;
   // Options of sampling and of the end: temp, topP, maxTokens, stop, seed, …
   const options = run.options(generationConfig);
 
-  const code = await run.finish(device, async () => {
+  const code = await run.finish(loaded, async () => {
     // A prompt is a text that goes on, or a list of messages that go into the chat template.
     for (const prompt of run.prompts(tokenizer)) {
       for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) {

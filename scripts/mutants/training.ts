@@ -27,9 +27,23 @@ export const TRAINING = [
   {
     name: "a new value is written while a later part reads the old one",
     file: "src/schedule/exchange_parts.ts",
-    find: "else if (at > part) return undefined;",
-    replace: "else if (at > part + 9) return undefined;",
+    find: "else if (at > part && ",
+    replace: "else if (at > part + 9 && ",
     tests: ["tests/distributed/exchange_loop_test.ts"],
+  },
+  {
+    name: "a value is copied to another device before it is computed",
+    file: "src/schedule/exchange_parts.ts",
+    find: "this.#copy(own, node, from + 1, part)",
+    replace: "this.#copy(own, node, from, part)",
+    tests: ["tests/distributed/device_loop_test.ts"],
+  },
+  {
+    name: "parts end between layers that share keys and values",
+    file: "src/llm/placement/plan.ts",
+    find: "source < end && layer >= end",
+    replace: "source < end && layer > end",
+    tests: ["tests/llm/placement/plan_test.ts"],
   },
   {
     name: "the loss leaves out the token that follows an example",

@@ -8,7 +8,7 @@
  *
  * The name of a Vulkan device may end with features to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices and
  * workgroups of at most 128 threads. It is the same device otherwise. Tests run the paths of lesser devices that way, and a feature
- * that a driver gets wrong can be switched off.
+ * that a driver gets wrong can be switched off. `wasm-threads=2` is the CPU with two threads, and memory beside that of `wasm`.
  *
  * @module
  */
@@ -193,12 +193,22 @@ function resolve(name: string, call: string): string {
 function deviceRow(given: string, call: string): DeviceRow & { readonly open: () => Backend } {
   const name = resolve(given, call);
   if (name === WASM.name) return WASM; // asking for it opens no library
+  const cpu = cpuRow(name);
+  if (cpu) return cpu;
   const row = maskedRow(name, call) ?? table().find((r) => r.name === name);
   if (row?.open) return { ...row, open: row.open };
   const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");
   const from = chosen === undefined && name === environment("VKMX_DEVICE") ? " (VKMX_DEVICE)" : "";
   if (!row) throw new RuntimeError("device", call, `there is no device ${quoted(name)}${from}; there are ${usable}`);
   throw new RuntimeError("unavailable", call, `${name} is not usable: ${row.reason}; there are ${usable}`);
+}
+
+/** The row of a name like "wasm-threads=2", undefined for other names. */
+function cpuRow(name: string): DeviceRow & { readonly open: () => Backend } | undefined {
+  const [, count] = /^wasm-threads=([1-9]\d{0,2})$/.exec(name) ?? [];
+  if (count === undefined) return undefined;
+  const description = `${WASM.description} with ${count} ${count === "1" ? "thread" : "threads"}`;
+  return { ...WASM, name, description, rank: 0, open: () => createWasmBackend(Number(count), undefined, name) };
 }
 
 /** The row of a name like "vulkan:0-coopmat-subgroup=8", undefined for other names. */
@@ -311,7 +321,7 @@ export function deviceAt({ type, index }: DevicePlace, call: string): string {
 /** The place of a device, by one of its names; throws a RuntimeError if there is no such device. */
 export function placeOfDevice(given: string, call: string): DevicePlace & { readonly name: string } {
   const { name } = deviceRow(given, call);
-  if (name === WASM.name) return { type: "cpu", index: 0, name };
+  if (name === WASM.name || cpuRow(name)) return { type: "cpu", index: 0, name };
   return { type: "gpu", index: Math.max(0, gpus().findIndex((row) => row.name === name)), name };
 }
 
@@ -376,7 +386,7 @@ export function openAhead(name: string | undefined = named()): Promise<void> {
 async function openInBackground(name: string | undefined): Promise<void> {
   const wanted = (row: DeviceRow | undefined): row is DeviceRow =>
     row?.openAhead !== undefined && !opened.has(row.name);
-  if (name === WASM.name || name === "cpu" || (name !== undefined && opened.has(name))) return;
+  if (name?.startsWith(WASM.name) || name === "cpu" || (name !== undefined && opened.has(name))) return;
   await provideVulkan(name);
   try {
     if (rows === undefined) await prepareVulkan();

@@ -98,9 +98,9 @@ interface Waiter {
 
 /**
  * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set; `quads` as
- * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" if the engine lacks relaxed SIMD.
+ * {@link instantiateWasm} takes it. Each has memory of its own. Throws a RuntimeError with code "unavailable" if the engine lacks relaxed SIMD.
  */
-export function createWasmBackend(threads: number = threadCount(), quads?: boolean): Backend {
+export function createWasmBackend(threads: number = threadCount(), quads?: boolean, name: string = "wasm"): Backend {
   const runtime = instantiateWasm(threads > 1, quads);
   if (runtime.abi !== ABI_HASH) {
     throw new RuntimeError(
@@ -109,7 +109,7 @@ export function createWasmBackend(threads: number = threadCount(), quads?: boole
       "ffi/wasm_module.ts and src/backend/kernels.ts are of different builds: run `deno task gen`",
     );
   }
-  return new WasmBackend(runtime, threads);
+  return new WasmBackend(runtime, threads, name);
 }
 
 function threadCount(): number {
@@ -118,7 +118,7 @@ function threadCount(): number {
 }
 
 class WasmBackend implements Backend {
-  readonly name = "wasm";
+  readonly name: string;
   readonly description: string;
   readonly limits: BackendLimits;
   readonly shaders = undefined;
@@ -146,7 +146,8 @@ class WasmBackend implements Backend {
   #lost: unknown; // the trap that left the module in an unknown state
   #closed = false;
 
-  constructor(runtime: WasmRuntime, threads: number) {
+  constructor(runtime: WasmRuntime, threads: number, name: string) {
+    this.name = name;
     this.#runtime = runtime;
     this.#workers = runtime.shared ? threads - 1 : 0;
     const limit = runtime.memory("limit");

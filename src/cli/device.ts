@@ -22,7 +22,7 @@ interface TellOptions {
 }
 
 /**
- * Readies the device of `--device`; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is here where
+ * Readies the device of `--device`, or the devices; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is here where
  * nothing has that name.
  */
 export async function useDevice(
@@ -36,8 +36,10 @@ export async function useDevice(
     else print(describeDevices());
     Deno.exit(0);
   }
-  await mx.prepareDevices(name);
-  if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
+  for (const one of name?.split(",") ?? [undefined]) {
+    await mx.prepareDevices(one);
+    if (one !== undefined && !LATER.test(one)) mx.deviceInfo(one);
+  }
 }
 
 /** A device with the properties that are known after opening it. */

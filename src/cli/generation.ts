@@ -7,8 +7,9 @@
 import * as mx from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
+import { draftOptions } from "../server/open.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
-import { loadOptions, onInterrupt } from "./loading.ts";
+import { describeDevice, loadOptions, onInterrupt } from "./loading.ts";
 import {
   ADAPTER_FLAG,
   checkDrafter,
@@ -16,6 +17,7 @@ import {
   draftHeadOf,
   generateOptions,
   MODEL_FLAGS,
+  placeOf,
   tellEnd,
 } from "./model_flags.ts";
 import { hasPipedInput, note, print, printJson, readInput } from "./output.ts";
@@ -77,6 +79,7 @@ export const GENERATE = {
     '"Summarize this in one sentence." < README.md',
     '--json --seed 1 "Once upon a time"',
     "--device list",
+    '--model Qwen/Qwen3-32B-MLX-4bit --device vulkan:0,vulkan:1 --split layers "Why is the sky blue?"',
   ],
 } as const satisfies Program<Flags>;
 
@@ -116,7 +119,7 @@ export class Generation {
     this.model = model;
     const adapterPath = values["adapter-path"];
     this.loading = {
-      ...loadOptions(values.device, onInterrupt()),
+      ...loadOptions(placeOf(values), onInterrupt()),
       ...(adapterPath !== undefined && { adapterPath }),
       ...draftHeadOf(values),
     };
@@ -134,6 +137,7 @@ export class Generation {
     checkDrafter(values);
     const quiet = !readBool("--verbose", values.verbose ?? "true");
     readFormat(values);
+    placeOf(values);
     const given = givenPrompt(values, operands);
     const prompt = values.device === "list" ? "" : await readPrompt(given);
     await useDevice(values.device, { json: values.json, quiet });
@@ -145,7 +149,7 @@ export class Generation {
     const { "draft-model": draft } = this.#values;
     if (draft === undefined) return undefined;
     const { adapterPath: _, draftHead: _head, ...loading } = this.loading;
-    return await mx.lm.load(draft, loading);
+    return await mx.lm.load(draft, draftOptions(loading));
   }
 
   /** Options of the generation: the flags, and for missing ones the model's defaults. */
@@ -199,10 +203,10 @@ export class Generation {
   }
 
   /** Runs the generation; --profile has it timed kernel by kernel. Then tells what came of it. Returns the exit code. */
-  async finish(device: string, work: () => Promise<void>): Promise<number> {
-    const profile = await (this.#values.profile ? mx.profile(work, { device }) : work()).finally(() =>
-      this.#reading.clear()
-    );
+  async finish(loaded: mx.lm.Loaded, work: () => Promise<void>): Promise<number> {
+    const timed = this.#values.profile ? mx.profile(work, { device: loaded.device }) : work();
+    const profile = await timed.finally(() => this.#reading.clear());
+    const device = describeDevice(loaded);
     const last = this.#last!;
     if (!this.#values.json && this.#text !== "" && !this.#text.endsWith("\n")) print("\n");
     tellEnd(last, this.#options);

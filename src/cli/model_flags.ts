@@ -36,6 +36,40 @@ export const DEVICE_FLAG = {
   },
 } as const satisfies Flags;
 
+/** The flags of commands whose models several devices may share. */
+export const DEVICES_FLAGS = {
+  "device": {
+    ...DEVICE_FLAG.device,
+    value: "A[,B…]",
+    help:
+      "gpu, cpu, a name such as vulkan:1, or list; several share the layers (default: VKMX_DEVICE, else the best one)",
+  },
+  "split": {
+    value: "HOW",
+    help: "how devices share the layers: layers (by free memory), or how many each has, as 20,16 (layers)",
+    meant: ["sm", "split-mode", "ts", "tensor-split", "pipeline-parallel-size", "pp"],
+  },
+} as const satisfies Flags;
+
+/** Where the model of {@link DEVICES_FLAGS} is loaded to. Throws a {@link UsageError} for a split that does not fit the devices. */
+export function placeOf(
+  { device, split = "layers" }: Values<typeof DEVICES_FLAGS>,
+): Pick<lm.LoadOptions, "device" | "devices" | "split"> {
+  const devices = device?.split(",") ?? [];
+  if (devices.length < 2) {
+    if (split !== "layers") throw new UsageError(`--split ${quoted(split)} needs several devices: --device A,B`);
+    return device === undefined ? {} : { device };
+  }
+  if (split === "layers") return { devices };
+  const shares = split.split(",").map(Number);
+  if (shares.length !== devices.length || !shares.every((share) => share > 0 && Number.isFinite(share))) {
+    throw new UsageError(
+      `--split is ${quoted(split)}, expected layers or ${devices.length} positive numbers, one for each device`,
+    );
+  }
+  return { devices, split: shares };
+}
+
 /** The flag of the bits of keys and values. */
 export const KV_BITS_FLAG = {
   "kv-bits": {
@@ -158,7 +192,7 @@ export const MODEL_FLAGS = {
   },
   ...SPECULATION_FLAGS,
   ...KV_BITS_FLAG,
-  ...DEVICE_FLAG,
+  ...DEVICES_FLAGS,
 } as const satisfies Flags;
 
 /** What drafts where no draft model does. */

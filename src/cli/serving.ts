@@ -30,6 +30,7 @@ export const SERVE = {
     "--model Qwen/Qwen3-0.6B-MLX-4bit --model models/Qwen3-8B-4bit --unload-after 300",
     "--model Qwen/Qwen3-8B-MLX-4bit --speculate ngrams",
     "--model Qwen/Qwen3-8B-MLX-4bit --replicas auto",
+    "--model Qwen/Qwen3-32B-MLX-4bit --device vulkan:0,vulkan:1",
     "--host 0.0.0.0 --api-key secret",
     "--mcp mcp.json --mcp-allow files.read_file",
   ],

@@ -20,6 +20,7 @@ import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { type Architecture, describeModel, type LanguageModel } from "./models/mod.ts";
+import { checkDevices, deviceOfTensors, type ModelPart, partsOf, placeModel } from "./placement/place.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
 import type { Checksums, Verify } from "./checkpoint/verify.ts";
@@ -31,6 +32,13 @@ import { yieldToEventLoop } from "../../ffi/turn.ts";
 export interface LoadOptions {
   /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; default the default device. */
   readonly device?: string;
+  /**
+   * Devices that share the layers, in their order: each has a contiguous part, by bytes in proportion to its free memory. A model that
+   * does not fit on one device fits so. Tokens come as from one device, one part after the other. Excludes `device`.
+   */
+  readonly devices?: readonly string[];
+  /** How `devices` share the layers: how many layers each has, or shares in any unit, as llama.cpp's `--tensor-split`. */
+  readonly split?: readonly number[];
   /**
    * Dtype of activations, keys and values. The default is that of the checkpoint's floats if they are float16 or bfloat16 and the device
    * has matrix units for it, else float32. VKMX_DTYPE sets another default. Weights keep the dtype that they are stored in, except for
@@ -68,6 +76,7 @@ export interface LoadOptions {
 const LOAD_OPTIONS = {
   adapterPath: true,
   device: true,
+  devices: true,
   draftHead: "boolean",
   dtype: true,
   memoryBytes: "number",
@@ -76,16 +85,17 @@ const LOAD_OPTIONS = {
   onProgress: true,
   revision: true,
   signal: true,
+  split: true,
   verify: true,
 } as const satisfies Record<keyof LoadOptions, OptionKind>;
 
 /** Options of {@link shardedLoad}. Adapters and draft heads are of whole models. */
-export interface ShardedLoadOptions extends Omit<LoadOptions, "adapterPath" | "draftHead"> {
+export interface ShardedLoadOptions extends Omit<LoadOptions, "adapterPath" | "devices" | "draftHead" | "split"> {
   /** The processes that each have a part. Default all processes. */
   readonly tensorGroup?: mx.distributed.Group;
 }
 
-const { adapterPath: _adapter, draftHead: _head, ...SHARED_OPTIONS } = LOAD_OPTIONS;
+const { adapterPath: _adapter, devices: _devices, draftHead: _head, split: _split, ...SHARED_OPTIONS } = LOAD_OPTIONS;
 const SHARDED_LOAD_OPTIONS = { ...SHARED_OPTIONS, tensorGroup: true } as const satisfies Record<
   keyof ShardedLoadOptions,
   OptionKind
@@ -101,8 +111,10 @@ export interface Loaded {
   readonly config: ModelConfig;
   /** The defaults of generation_config.json. */
   readonly generationConfig: GenerationConfig;
-  /** Name of the device that holds it. */
+  /** Name of the device that holds it; of several the last one, which chooses tokens. */
   readonly device: string;
+  /** The layers of each device, where they are on several; else empty. */
+  readonly parts: readonly ModelPart[];
   /** Dtype of its activations. */
   readonly dtype: Dtype;
 }
@@ -175,6 +187,7 @@ async function loadModel(model: string | URL, options: LoadOptions, group?: mx.d
   if (dtype && dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
+  checkPlacement(options);
   checkSignal(options.signal);
   using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
   const given = embedded?.path ?? (model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model);
@@ -185,12 +198,29 @@ async function loadModel(model: string | URL, options: LoadOptions, group?: mx.d
     onSmallFiles: (folder) => describeFolder(folder, undefined), // says before the weights come that a model cannot be read
     signal: options.signal,
   });
-  const opening = mx.openAhead(options.device);
+  const opening = openDevices(options);
   try {
     return await loadFrom(path, options, opening, group);
   } finally {
     await opening;
   }
+}
+
+/** Throws an {@link LlmError} for options that exclude `devices`, or that need some. */
+function checkPlacement({ device, devices, split, adapterPath, draftHead }: LoadOptions): void {
+  const refuse = (what: string): never => {
+    throw new LlmError("option", `load() takes ${what}`);
+  };
+  if (devices === undefined) return split === undefined ? undefined : refuse("split with devices");
+  if (device !== undefined) refuse("device or devices, not both");
+  if (devices.length > 1 && adapterPath !== undefined) refuse("adapterPath with one device");
+  if (devices.length > 1 && draftHead) refuse("draftHead with one device");
+}
+
+/** Opens the devices of a model ahead. */
+async function openDevices({ device, devices = [] }: LoadOptions): Promise<void> {
+  if (devices.length === 0) return await mx.openAhead(device);
+  for (const name of devices) await mx.openAhead(name);
 }
 
 /** The architecture that a folder's config.json describes. */
@@ -221,30 +251,36 @@ async function loadFrom(
     eosTokenIds: generationConfig.eosTokenIds.length > 0 ? generationConfig.eosTokenIds : config.eosTokenIds,
   });
   await opening;
+  const devices = options.devices && checkDevices(options.devices, options.split);
+  const device = devices ? devices.at(-1) : options.device;
   const wished = wishedDtype(options.dtype);
   const exact = wished === mx.float32;
-  const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(options.device, () => activationDtype(stored));
+  const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(device, () => activationDtype(stored, devices));
   const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf, checkpoint.terms);
   try {
     if (options.draftHead) checkDraftHead(checkpoint.path, weights, architecture);
     const model = architecture.build(weights, options.draftHead);
     weights.finish();
     if (group) model.shard(group);
-    mx.withDevice(options.device, () => checkMemory(checkpoint.path, model, weights, options));
+    const { memoryBytes, split } = options;
+    if (devices && devices.length > 1) {
+      placeModel(checkpoint.path, model, devices, { split, memoryBytes, context: MIN_CONTEXT });
+    } else mx.withDevice(device, () => checkMemory(checkpoint.path, model, weights, options));
     const note = checkpoint.note(exact);
     if (note !== undefined) options.onNote?.(note);
-    await read(weights, options);
+    for (const part of readingParts(model, weights, device)) await read(part, weights.byteLength, options);
     checkpoint.finish();
     options.signal?.throwIfAborted();
     if (options.adapterPath !== undefined) {
-      mx.withDevice(options.device, () => loadAdapters(model, options.adapterPath!));
+      mx.withDevice(device, () => loadAdapters(model, options.adapterPath!));
     }
     return {
       model,
       tokenizer,
       config: model.config,
       generationConfig,
-      device: mx.withDevice(options.device, mx.defaultDevice),
+      device: mx.withDevice(device, mx.defaultDevice),
+      parts: partsOf(model),
       dtype: weights.dtype,
     };
   } catch (cause) {
@@ -257,15 +293,42 @@ async function loadFrom(
   }
 }
 
-async function read(weights: Weights, { device, onProgress, signal }: LoadOptions): Promise<void> {
-  const total = weights.byteLength;
-  let done = 0;
+/** Weights that are read onto one device, after those of `done` bytes. */
+interface ReadingPart extends Pick<Weights, "matrices" | "tensors"> {
+  readonly device: string | undefined;
+  readonly done: number;
+}
+
+/** The weights of each device of a model. */
+function readingParts(model: LanguageModel, { matrices, tensors }: Weights, device: string | undefined): ReadingPart[] {
+  const deviceOf = deviceOfTensors(model);
+  if (!deviceOf) return [{ device, done: 0, matrices, tensors }];
+  let next = 0;
+  return [...new Set(deviceOf.values())].map((name) => {
+    const own = tensors.filter((tensor) => (deviceOf.get(tensor) ?? device) === name);
+    const done = next;
+    next += own.reduce((sum, tensor) => sum + tensor.nbytes, 0);
+    return {
+      device: name,
+      done,
+      matrices: matrices.filter(({ weight }) => deviceOf.get(weight) === name),
+      tensors: own,
+    };
+  });
+}
+
+async function read(
+  { device, done: before, matrices, tensors }: ReadingPart,
+  total: number,
+  { onProgress, signal }: LoadOptions,
+): Promise<void> {
+  let done = before;
   onProgress?.(done, total);
-  for (const { weight, scales, biases, groupSize, bits } of weights.matrices) {
+  for (const { weight, scales, biases, groupSize, bits } of matrices) {
     signal?.throwIfAborted();
     await mx.withDevice(device, () => packQuantized(weight, scales, biases, groupSize, bits));
   }
-  for (const batch of batches(weights.tensors)) {
+  for (const batch of batches(tensors)) {
     signal?.throwIfAborted();
     await mx.withDevice(device, () => mx.asyncEval(batch));
     await yieldToEventLoop();

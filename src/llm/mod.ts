@@ -14,6 +14,7 @@
  * @module
  */
 
+export type { ModelPart } from "./placement/place.ts";
 export { load, type Loaded, type LoadOptions, shardedLoad, type ShardedLoadOptions } from "./load.ts";
 export {
   convert,

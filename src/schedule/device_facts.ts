@@ -5,6 +5,7 @@
  */
 
 import type { Backend } from "../backend/backend.ts";
+import { getBackend } from "../backend/devices.ts";
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import type { KvLayout } from "../graph/kv_layout.ts";
 import type { Node } from "../graph/node.ts";
@@ -16,23 +17,26 @@ import { minTile } from "./ops/matmul/matmul_tiles.ts";
 import { maxPreciseRows } from "./ops/matmul/packed_weights.ts";
 import { backendOf } from "./realize.ts";
 
-/** Facts of a device. */
+/** Facts of a device, or what holds on all of several that compute one after another. */
 export class DeviceFacts {
+  /** The device, of several the last one. */
   readonly #backend: Backend;
+  readonly #all: readonly Backend[];
 
-  /** Of the device of some nodes. */
-  constructor(nodes: readonly Node[]) {
-    this.#backend = backendOf(nodes);
+  /** Of the device of some nodes, or of devices by their names. */
+  constructor(of: readonly Node[] | { readonly names: readonly string[] }) {
+    this.#all = "names" in of ? of.names.map(getBackend) : [backendOf(of)];
+    this.#backend = this.#all.at(-1)!;
   }
 
-  /** Name of the device. */
+  /** Name of the device; of several that of the last one, where tokens are chosen. */
   get name(): string {
     return this.#backend.name;
   }
 
   /** Rows that cost as much as one. */
   get tile(): number {
-    return minTile(this.#backend);
+    return Math.max(...this.#all.map(minTile));
   }
 
   /** Whether the device computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
@@ -42,27 +46,27 @@ export class DeviceFacts {
 
   /** Most rows of a pass that the device computes with all digits of activations; of more it may round them to save time. */
   get maxPreciseRows(): number {
-    return maxPreciseRows(this.#backend);
+    return Math.min(...this.#all.map(maxPreciseRows));
   }
 
   /** Whether the device computes a tile in less time than two rows one after the other. */
   get readsTiles(): boolean {
-    return hasMatrixTiles(this.#backend);
+    return this.#all.every(hasMatrixTiles);
   }
 
   /** Whether the device can leave out the rest of a step that it has begun. */
   get drops(): boolean {
-    return this.#backend.limits.drops;
+    return this.#all.length === 1 && this.#backend.limits.drops;
   }
 
   /** Whether the device is likely to run many workgroups at a time. */
   get concurrent(): boolean {
-    return this.#backend.limits.concurrent;
+    return this.#all.every(({ limits }) => limits.concurrent);
   }
 
   /** Most bytes of an array. */
   get maxBufferBytes(): number {
-    return this.#backend.limits.maxBufferBytes;
+    return Math.min(...this.#all.map(({ limits }) => limits.maxBufferBytes));
   }
 
   /** The layout of a key/value cache for one sequence of a decoder, of matrices of some formats, that the device reads fastest. */
@@ -75,7 +79,7 @@ export class DeviceFacts {
    * alone and up to four times as fast in batches. Otherwise it is float32.
    */
   activationDtype(stored: Dtype): Dtype {
-    return hasMatrixKernels(this.#backend, stored) ? stored : float32;
+    return this.#all.every((backend) => hasMatrixKernels(backend, stored)) ? stored : float32;
   }
 
   /**
@@ -83,6 +87,6 @@ export class DeviceFacts {
    * keeps float32 rows in float16, unless VKMX_EXACT=1 asks for all digits.
    */
   kvDtype(dtype: Dtype): Dtype {
-    return dtype === float32 && this.#backend.has("packed_matvec") ? float16 : dtype;
+    return dtype === float32 && this.#all.every((backend) => backend.has("packed_matvec")) ? float16 : dtype;
   }
 }

@@ -7,6 +7,7 @@
 import { getBackend, limits, openBackends, setCacheLimit as limitCaches } from "../backend/devices.ts";
 import { ValueError } from "../graph/error.ts";
 
+export { explain } from "../backend/explain.ts";
 export {
   closeDevices,
   defaultDevice,

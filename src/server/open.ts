@@ -23,10 +23,8 @@ export interface OpenOptions {
   readonly kvBytes?: number | undefined;
 }
 
-/** A model that was opened, and the name of its device. */
-export interface Opened extends Served {
-  readonly device: string;
-}
+/** A model that was opened, and where it is. */
+export interface Opened extends Served, Pick<lm.Loaded, "device" | "parts"> {}
 
 /**
  * Loads a model and makes its engine. Throws what `lm.load` throws: an LlmError with code "memory" if weights and pages need more
@@ -45,7 +43,7 @@ export async function openModel(
   try {
     if (draftSource !== undefined) {
       const rest = Math.max(0, memoryBytes - weightsOf(model));
-      draft = await lm.load(draftSource, { ...load, ...(rest < Infinity && { memoryBytes: rest }) });
+      draft = await lm.load(draftSource, { ...draftOptions(load), ...(rest < Infinity && { memoryBytes: rest }) });
     }
     const weights = weightsOf(model) + (draft ? weightsOf(draft.model) : 0);
     const free = Math.max(0, Math.floor((room.bytes - weights) / room.models));
@@ -62,6 +60,11 @@ export async function openModel(
     model[Symbol.dispose](); // its engine cannot be had
     throw error;
   }
+}
+
+/** Options of `load` for a draft model, which is on one device: where layers are on several, the one that chooses tokens. */
+export function draftOptions({ devices, split: _, ...load }: lm.LoadOptions = {}): lm.LoadOptions {
+  return { ...load, ...(devices && { device: devices.at(-1)! }) };
 }
 
 /** Bytes of the weights of a model. */

@@ -24,7 +24,7 @@ async function notesOf(work: () => Promise<void>): Promise<string> {
 
 Deno.test("a full context leaves out the oldest turns, and keeps the system message and what the cache holds", async () => {
   const { signal } = new AbortController();
-  const loaded = await loadModel("tiny-qwen3", { device: "wasm", signal });
+  const loaded = await loadModel("tiny-qwen3", { place: { device: "wasm" }, signal });
   const { tokenizer, model } = loaded;
   const told: mx.lm.ChatMessage[][] = [];
   const encode = tokenizer.encodeChat.bind(tokenizer);
@@ -34,7 +34,7 @@ Deno.test("a full context leaves out the oldest turns, and keeps the system mess
   };
   const system = "Be kind.";
   const chat = new Chat({ interactive: false, signal } as Input, loaded, {
-    device: "wasm",
+    place: { device: "wasm" },
     adapterPath: undefined,
     system,
     settingsFor: () => ({ temp: 0, maxTokens: 4, enableThinking: false }),

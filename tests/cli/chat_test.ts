@@ -272,7 +272,7 @@ Deno.test("Tab completes files and folders", () => {
 
 Deno.test("a model that was exchanged leaves nothing on the device", async () => {
   const { signal } = new AbortController();
-  const open = (name: string) => loadModel(name, { device: "wasm", signal });
+  const open = (name: string) => loadModel(name, { place: { device: "wasm" }, signal });
   let current = await open("tiny-qwen3");
   const say = async () => {
     const { model, tokenizer, cache } = current;

@@ -139,6 +139,24 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assertEquals([wrong.code, wrong.stderr], [2, 'error: Expected flags only, found "Hi" (--help lists all)\n']);
 });
 
+Deno.test("--device takes devices that share the layers, as --split says", async () => {
+  const common = ["--temp", "0", "--max-tokens", "3", "Once upon a time"];
+  const { code, stdout, stderr } = await run(["--device", "cpu,wasm-threads=1", "--split", "5,3", ...common]);
+  assertEquals([code, TEXT.startsWith(stdout.trimEnd())], [0, true], stderr);
+  assertMatch(stderr, /^Device: wasm \(layers 0-4\), wasm-threads=1 \(layers 5-7\)$/m);
+  const refused = [
+    [["--split", "5,3"], '--split "5,3" needs several devices: --device A,B'],
+    [
+      ["--device", "cpu,wasm-threads=1", "--split", "5"],
+      '--split is "5", expected layers or 2 positive numbers, one for each device',
+    ],
+  ] as const;
+  for (const [args, message] of refused) {
+    const { code, stderr } = await run([...args, "x"]);
+    assertEquals([code, stderr], [2, `error: ${message}\n`]);
+  }
+});
+
 Deno.test("--device takes cpu, gpu and list, and a name that is not there is wrong usage", async () => {
   const chat = new URL("../../examples/chat.ts", import.meta.url);
   for (const script of [SCRIPT, chat]) {

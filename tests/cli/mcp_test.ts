@@ -87,7 +87,7 @@ Deno.test({
   fn: async () => {
     await using mcp = await openMcp({ mcp: CONFIG, "mcp-rounds": 2 }, { warn: (line) => assert(false, line) });
     const input = new TestInput(["y", "n", undefined, "a"]);
-    const loaded = await loadModel(MODEL, { device: "cpu", signal: input.signal });
+    const loaded = await loadModel(MODEL, { place: { device: "cpu" }, signal: input.signal });
     const tools = mx.lm.describeTools(mcp!.tools.tools.filter(({ tool }) => tool === "pid"));
     const responseFormat = mx.lm.requireToolCalls(loaded.tokenizer, tools, { parallel: false });
     /** Answers that have to be calls before the model says what it likes. */
@@ -100,7 +100,7 @@ Deno.test({
       },
     };
     const chat = new Chat(input, loaded, {
-      device: "cpu",
+      place: { device: "cpu" },
       adapterPath: undefined,
       system: undefined,
       mcp,

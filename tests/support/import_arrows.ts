@@ -35,6 +35,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/plot": ["src/display", "src/array/ops", "src/array/tensor", "src/graph", "ffi/file.ts"],
   "src/llm": [
     "src/llm/load.ts",
+    "src/llm/placement",
     "src/llm/engine",
     "src/llm/generation",
     "src/llm/tuner",
@@ -63,6 +64,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/llm/tuner",
     "src/llm/hub.ts",
     "src/llm/arguments.ts",
+    "src/llm/placement",
     "src/llm/models",
     "src/llm/checkpoint",
     "src/llm/tokenizer",
@@ -74,6 +76,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/array/quantized",
     "ffi/turn.ts",
   ],
+  "src/llm/placement": ["src/llm/models", "src/llm/error.ts", "src/array", "src/array/devices"],
   "src/llm/engine/steps": [
     "src/llm/decode",
     "src/llm/sampling",
@@ -369,7 +372,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/graph",
   ],
   "src/array/distributed": ["src/array/ops", "src/array/tensor", "src/graph", "ffi", "ffi/mpi"],
-  "src/array/devices": ["src/array/ops", "src/array/tensor", "src/schedule", "src/graph"],
+  "src/array/devices": ["src/array/ops", "src/array/tensor", "src/schedule", "src/schedule/plan", "src/graph"],
   "src/array/files": ["src/array/ops", "src/array/tensor", "src/schedule", "src/graph", "ffi/file.ts"],
   "src/array/linalg": ["src/array/ops", "src/array/tensor", "src/graph"],
   "src/array/signal": ["src/array/ops", "src/array/tensor", "src/graph"],

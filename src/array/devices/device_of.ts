@@ -13,3 +13,8 @@ export type { DeviceFacts };
 export function deviceOf(arrays: readonly Tensor[]): DeviceFacts {
   return new DeviceFacts(arrays.map(nodeOf));
 }
+
+/** What holds on all of some devices. */
+export function devicesOf(names: readonly string[]): DeviceFacts {
+  return new DeviceFacts({ names });
+}

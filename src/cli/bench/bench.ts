@@ -8,7 +8,7 @@ import * as mx from "../../../mod.ts";
 import { shownPath } from "../../graph/error.ts";
 import { checkOneOf, type Flags, type Values } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { MODEL_FLAG } from "../model_flags.ts";
+import { DEVICES_FLAGS, MODEL_FLAG, placeOf } from "../model_flags.ts";
 import { print, printJson } from "../output.ts";
 import { JSON_FLAG } from "../program.ts";
 import { describeBytes, describeCount, table } from "../table.ts";
@@ -24,7 +24,8 @@ export const BENCH_FLAGS = {
   "prompt": { value: "N[,N…]", help: "tokens of the prompt (128)" },
   "tokens": { value: "M[,M…]", help: "tokens to generate after the first prompt (32)" },
   "runs": { value: "R", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
-  "device": { value: "A[,B…]", help: "devices (all but software drivers)" },
+  "device": { value: "A[,B…]", help: "devices (all but software drivers), one after another or with --split together" },
+  "split": { ...DEVICES_FLAGS.split, help: "all devices share the layers: layers (by free memory), or as 20,16" },
   "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (that of mx.lm.load)` },
   "all": { help: "software drivers too" },
   "profile": { help: "time of every kernel, in one more run" },
@@ -46,7 +47,10 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
   const info = await mx.lm.inspect(path);
   const name = typeof model === "string" ? model : model.pathname.split("/").at(-2)!;
   const results: Figures[] = [];
-  for (const device of devices) results.push(await measure(path, device, work));
+  const places = values.split === undefined
+    ? devices.map((device) => ({ device }))
+    : [placeOf({ device: devices.join(), split: values.split })];
+  for (const place of places) results.push(await measure(path, place, work));
   if (values.json) {
     const { parameters, weightBytes } = info;
     printJson({ model: name, size_bytes: weightBytes, parameters, runs: work.runs, devices: results });

@@ -8,6 +8,7 @@
 
 import * as mx from "../../../mod.ts";
 import { UsageError } from "../flags.ts";
+import { describeDevice } from "../loading.ts";
 import { status } from "../output.ts";
 import { deviation, median } from "./figures.ts";
 import { promptOf, timeTokens } from "./tokens.ts";
@@ -61,11 +62,17 @@ export interface Phase {
 }
 
 /** Measures a model on a device. Throws a {@link UsageError} if the model's context has no room for it. */
-export async function measure(path: string | URL, device: string, work: Work): Promise<Figures> {
+export async function measure(
+  path: string | URL,
+  place: Pick<mx.lm.LoadOptions, "device" | "devices" | "split">,
+  work: Work,
+): Promise<Figures> {
+  const names = place.devices ?? [place.device!];
+  const device = names.at(-1)!;
   mx.setDefaultDevice(device);
-  mx.deviceMemory(device); // opens it: not part of loading
+  for (const name of names) mx.deviceMemory(name); // opens it: not part of loading
   const started = performance.now();
-  const loaded = await mx.lm.load(path, { device, ...(work.dtype && { dtype: mx[work.dtype] }) });
+  const loaded = await mx.lm.load(path, { ...place, ...(work.dtype && { dtype: mx[work.dtype] }) });
   using model = loaded.model;
   const load_s = (performance.now() - started) / 1000;
   checkContext(model.config.maxPositionEmbeddings, work);
@@ -92,11 +99,11 @@ export async function measure(path: string | URL, device: string, work: Work): P
   status("");
   const tests = [...prompts].map((entry) => testOf("prompt", ...entry));
   return {
-    device,
-    description: mx.deviceInfo(device).description,
+    device: describeDevice(loaded),
+    description: names.map((name) => mx.deviceInfo(name).description).join(", "),
     dtype: loaded.dtype.name,
     load_s,
-    peak_memory_bytes: mx.deviceMemory(device).peak,
+    peak_memory_bytes: names.reduce((sum, name) => sum + mx.deviceMemory(name).peak, 0),
     tests: [...tests, ...[...decodes].map((entry) => testOf("decode", ...entry))],
     ...(work.profile ? { profile: await profile(model, promptOf(model, first), work.tokens[0]) } : {}),
   };

@@ -12,12 +12,12 @@ import { Progress, TOKENS } from "../progress.ts";
 import { note, printJson } from "../output.ts";
 import type { ChatSettings } from "./conversation.ts";
 import type { Input } from "./input.ts";
-import { type LoadedModel, loadModel } from "./session.ts";
+import { type LoadedModel, loadModel, type LoadModelOptions } from "./session.ts";
 import { AnswerView } from "./view.ts";
 
 /** How a conversation begins. */
 export interface ChatOptions {
-  readonly device: string | undefined;
+  readonly place: LoadModelOptions["place"];
   /** Adapters of the model that it begins with. */
   readonly adapterPath: string | undefined;
   /** Bits of keys and values of each model's cache. */
@@ -84,9 +84,9 @@ export class Chat {
 
   /** Loads a model to where the conversation is, the first one with its adapters. */
   load(name: string): Promise<LoadedModel> {
-    const { device, adapterPath, kvBits, draftHead } = this.#options;
+    const { place, adapterPath, kvBits, draftHead } = this.#options;
     const own = name === this.#first && { adapterPath };
-    return loadModel(name, { device, signal: this.input.signal, kvBits, draftHead, ...own });
+    return loadModel(name, { place, signal: this.input.signal, kvBits, draftHead, ...own });
   }
 
   /** The settings that were asked for, else those of the model's makers. */

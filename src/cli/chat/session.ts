@@ -5,7 +5,7 @@
  */
 
 import * as mx from "../../../mod.ts";
-import { loadOptions } from "../loading.ts";
+import { describeDevice, loadOptions } from "../loading.ts";
 import { shownPath } from "../../graph/error.ts";
 import { note } from "../output.ts";
 import { describeBytes, describeCount } from "../table.ts";
@@ -26,7 +26,8 @@ export interface LoadedModel extends mx.lm.Loaded {
 
 /** How a model is loaded. */
 export interface LoadModelOptions {
-  readonly device: string | undefined;
+  /** The device, or several and how they share the layers. */
+  readonly place: Pick<mx.lm.LoadOptions, "device" | "devices" | "split">;
   readonly signal: AbortSignal;
   /** The folder of its adapters. */
   readonly adapterPath?: string | undefined;
@@ -38,9 +39,9 @@ export interface LoadModelOptions {
 
 /** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
 export async function loadModel(name: string, options: LoadModelOptions): Promise<LoadedModel> {
-  const { device, signal, adapterPath, kvBits, draftHead } = options;
+  const { place: where, signal, adapterPath, kvBits, draftHead } = options;
   const adapters = adapterPath === undefined ? {} : { adapterPath };
-  const loading = { ...loadOptions(device, signal), ...adapters, ...(draftHead && { draftHead }) };
+  const loading = { ...loadOptions(where, signal), ...adapters, ...(draftHead && { draftHead }) };
   const { onDownload } = loading;
   const place = name === EMBEDDED
     ? mx.lm.EMBEDDED_MODEL
@@ -89,10 +90,11 @@ export async function exchange(
 }
 
 /** A model's description, in a few words. */
-export function describeModel({ name, config, info, device, adapterPath }: LoadedModel): string {
+export function describeModel(loaded: LoadedModel): string {
+  const { name, config, info, adapterPath } = loaded;
   const bits = config.quantization === undefined ? "not quantized" : `${config.quantization.base.bits} bits`;
   const size = `${describeCount(info.parameters)} parameters, ${bits}, ${describeBytes(info.weightBytes)}`;
   const adapters = adapterPath === undefined ? "" : `, adapters of ${shownPath(adapterPath)}`;
   return `${shownPath(name)}: ${config.modelType}, ${size}${adapters}, ` +
-    `context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
+    `context of ${config.maxPositionEmbeddings} tokens, on ${describeDevice(loaded)}`;
 }

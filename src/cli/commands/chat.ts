@@ -19,7 +19,7 @@ import { isTerminal, Terminal } from "../chat/terminal.ts";
 import { useDevice } from "../device.ts";
 import type { Flags } from "../flags.ts";
 import { describeTools, MCP_FLAGS, openMcp } from "../mcp.ts";
-import { ADAPTER_FLAG, draftHeadOf, generateOptions, kvBitsOf, MODEL_FLAGS } from "../model_flags.ts";
+import { ADAPTER_FLAG, draftHeadOf, generateOptions, kvBitsOf, MODEL_FLAGS, placeOf } from "../model_flags.ts";
 import { note } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
@@ -51,13 +51,14 @@ const PROGRAM = {
 const chat: Command = command(PROGRAM, async (values) => {
   const { device, quiet = false, json = false } = values;
   using input = openInput();
+  const place = placeOf(values);
   const kept = { ...kvBitsOf(values), ...draftHeadOf(values) };
   await using mcp = await openMcp(values, { warn: (line) => note(`warning: ${line}\n`), signal: input.signal });
   await useDevice(device, { quiet });
   const adapterPath = values["adapter-path"];
-  const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath, ...kept });
+  const loaded = await loadModel(values.model ?? EMBEDDED, { place, signal: input.signal, adapterPath, ...kept });
   const conversation = new Chat(input, loaded, {
-    device,
+    place,
     adapterPath,
     ...kept,
     system: values.system,

@@ -9,7 +9,7 @@ import { shownPath } from "../../graph/error.ts";
 import { useDevice } from "../device.ts";
 import { type Flags, UsageError } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { ADAPTER_FLAG, DEVICE_FLAG, KV_BITS_FLAG, kvBitsOf, MODEL_FLAG } from "../model_flags.ts";
+import { ADAPTER_FLAG, DEVICES_FLAGS, KV_BITS_FLAG, kvBitsOf, MODEL_FLAG, placeOf } from "../model_flags.ts";
 import { print, printJson, readInput } from "../output.ts";
 import { type Command, command, JSON_FLAG, type Program } from "../program.ts";
 import { Progress, TOKENS } from "../progress.ts";
@@ -42,7 +42,7 @@ windows; "-" reads it from stdin.`,
     },
     "drop-last": { help: "leave out a last window that the text does not fill, as mlx-lm does" },
     ...KV_BITS_FLAG,
-    ...DEVICE_FLAG,
+    ...DEVICES_FLAGS,
     ...JSON_FLAG,
   },
   examples: ["README.md", "--model Qwen/Qwen3-0.6B-MLX-4bit --context 2048 --stride 512 wiki.test.raw"],
@@ -57,6 +57,7 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
     throw new UsageError(`--stride is ${stride}, expected at most --context, which is ${context}`);
   }
   const bits = kvBitsOf(values);
+  const place = placeOf(values);
   await useDevice(values.device, { json });
   const text = await readText(operands[0]);
   const signal = onInterrupt();
@@ -64,7 +65,7 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
   const { model, tokenizer, device } = await mx.lm.load(
     values.model ?? mx.lm.EMBEDDED_MODEL,
     {
-      ...loadOptions(values.device, signal),
+      ...loadOptions(place, signal),
       ...(values["adapter-path"] !== undefined && { adapterPath: values["adapter-path"] }),
     },
   );

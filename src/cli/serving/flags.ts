@@ -13,7 +13,7 @@ import { type Flags, UsageError, type Values } from "../flags.ts";
 import { MCP_FLAGS } from "../mcp.ts";
 import {
   checkDrafter,
-  DEVICE_FLAG,
+  DEVICES_FLAGS,
   DRAFT_MODEL_FLAG,
   KV_BITS_FLAG,
   kvBitsOf,
@@ -103,7 +103,7 @@ export const SERVE_FLAGS = {
     meant: ["keep-alive", "ttl"],
   },
   ...MCP_FLAGS,
-  ...DEVICE_FLAG,
+  ...DEVICES_FLAGS,
   "json": { help: "log each request as a JSON object on one line of stderr" },
 } as const satisfies Flags;
 

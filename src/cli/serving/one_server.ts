@@ -9,9 +9,9 @@ import { deviceMemory, withDevice } from "../../../mod.ts";
 import { openModel } from "../../server/open.ts";
 import { type LogEntry, Server } from "../../server/server.ts";
 import { useDevice } from "../device.ts";
-import { loadOptions } from "../loading.ts";
+import { describeDevice, loadOptions } from "../loading.ts";
 import { describeTools, openMcp } from "../mcp.ts";
-import { draftHeadOf } from "../model_flags.ts";
+import { draftHeadOf, placeOf } from "../model_flags.ts";
 import { describeModel, engineOptions, type ServeValues, servingOf, speculation } from "./flags.ts";
 import { type Tell, tellError } from "./log.ts";
 
@@ -49,8 +49,10 @@ export async function openServer(
   await using cleanup = new AsyncDisposableStack();
   const mcp = await openMcp(values, { warn: (message) => tell("warning", { message }, `warning: ${message}`) });
   if (mcp !== undefined) cleanup.use(mcp);
+  const place = placeOf(values);
   await useDevice(device, { json, quiet: json });
-  const { memoryBytes = Math.floor(withDevice(device, deviceMemory).available / sharers) } = options;
+  const free = (place.devices ?? [device]).reduce((sum, name) => sum + withDevice(name, deviceMemory).available, 0);
+  const { memoryBytes = Math.floor(free / sharers) } = options;
   let deviceName = "";
   const server = await Server.start({
     ...address,
@@ -61,13 +63,13 @@ export async function openServer(
     memoryBytes,
     open: async (id, room) => {
       const opened = await openModel(id, models.get(id)!, room, {
-        load: { ...(json ? { ...device !== undefined && { device } } : loadOptions(device)), ...draftHeadOf(values) },
+        load: { ...(json ? place : loadOptions(place)), ...draftHeadOf(values) },
         engine: engineOptions(values),
         draft: values["draft-model"],
         speculation: (draft) => speculation(values, draft),
         kvBytes: kvBytes && Math.floor(kvBytes / models.size),
       });
-      deviceName = opened.device;
+      deviceName = describeDevice(opened);
       return opened;
     },
     describe: (id) => describeModel(models.get(id)!),

@@ -37,6 +37,9 @@ export async function openFront(
 ): Promise<OpenFront> {
   const { models, ...address } = servingOf(values);
   const wanted = readReplicas(values.replicas!);
+  if (values.split !== undefined) {
+    throw new UsageError("--split and --replicas exclude each other: a replica has one device");
+  }
   await useDevice(values.device, { json: values.json, quiet: true });
   const name = values.device ?? environment("VKMX_DEVICE");
   const devices = replicaDevices(wanted, candidateDevices(name, mx.devices, mx.deviceInfo));
@@ -96,13 +99,13 @@ function readReplicas(text: string): number | "auto" {
   throw new UsageError(`--replicas is ${quoted(text)}, expected auto or a whole number from 1 to ${MOST}`);
 }
 
-/** Devices for replicas: the one that is named, else all of the default device's kind. Without a name or by "gpu" that is the best one. */
+/** Devices for replicas: those that are named, else all of the default device's kind. Without a name or by "gpu" that is the best one. */
 export function candidateDevices(
   name: string | undefined,
   devices: () => readonly mx.DeviceInfo[],
   infoOf: (name?: string) => mx.DeviceInfo,
 ): readonly string[] {
-  if (name !== undefined && name !== "gpu") return [name === "cpu" ? "wasm" : name];
+  if (name !== undefined && name !== "gpu") return name.split(",").map((one) => one === "cpu" ? "wasm" : one);
   const best = infoOf(name);
   return devices().filter(({ type, usable }) => usable && type === best.type).map((device) => device.name);
 }

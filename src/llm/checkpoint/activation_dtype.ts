@@ -5,7 +5,7 @@
  */
 
 import { environment } from "../../../ffi/environment.ts";
-import { deviceOf } from "../../array/devices/device_of.ts";
+import { deviceOf, devicesOf } from "../../array/devices/device_of.ts";
 import * as mx from "../../array/mod.ts";
 import type { Dtype } from "../../array/mod.ts";
 
@@ -18,9 +18,9 @@ export function wishedDtype(option: Dtype | undefined): Dtype | undefined {
 }
 
 /**
- * Dtype of activations on the default device where no other is asked for, of a model whose floats have `stored`. It is `stored` where the
- * device has matrix units for it, else float32.
+ * Dtype of activations on some devices (default the default one) where no other is asked for, of a model whose floats have `stored`. It is
+ * `stored` where each device has matrix units for it, else float32.
  */
-export function activationDtype(stored: Dtype): Dtype {
-  return deviceOf([]).activationDtype(stored);
+export function activationDtype(stored: Dtype, devices?: readonly string[]): Dtype {
+  return (devices ? devicesOf(devices) : deviceOf([])).activationDtype(stored);
 }

@@ -11,7 +11,7 @@ import { PAGE } from "../../graph/kv_layout.ts";
 import { checkNumber, type OptionKind } from "../arguments.ts";
 import { checkCacheOptions } from "../kv/make_cache.ts";
 import { ONE_GROUP, type PageGroups, pagesIn, unitsOfPages } from "../kv/page_groups.ts";
-import { maxSlots, maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
+import { deviceShares, maxSlots, maxUnits, pageBytes, slotBytes } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import { BATCH_OPTIONS } from "../sampling/options.ts";
 import type { EngineRequest } from "./request.ts";
@@ -132,7 +132,8 @@ export function sizesOf(model: DecodingModel, options: EngineOptions, draft?: De
   const leastUnits = unitsOfPages(groups, 1);
   const least = leastUnits * bytesOfPage + MIN_SLOTS * bytesOfSlot;
   const share = draft ? bytesOfPage / (bytesOfPage + pageBytes(draft.poolSizes())) : 1;
-  const memory = share * count("memoryBytes", mx.deviceMemory(device.name).available, 0);
+  const free = freeBytes(model);
+  const memory = share * Math.min(count("memoryBytes", free, 0), model.placement ? free : Infinity);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
   const room = Math.floor((kvBytes - leastUnits * bytesOfPage) / bytesOfSlot); // beside a page
   const slots = bytesOfSlot === 0
@@ -217,11 +218,16 @@ function roundUp(pages: number): number {
 }
 
 /** Default bytes of keys and values, where so much memory is free. */
-function defaultBytes(
-  { device: { name, concurrent } }: DecodingModel,
-  memory: number = mx.deviceMemory(name).available,
-): number {
-  return Math.floor(defaultsOf(concurrent).share * memory);
+function defaultBytes(model: DecodingModel, memory: number = freeBytes(model)): number {
+  return Math.floor(defaultsOf(model.device.concurrent).share * memory);
+}
+
+/** Free bytes of the device. Where layers are on several, keys and values of so many bytes have room, of which each device has its share. */
+function freeBytes(model: DecodingModel): number {
+  const free = (name: string): number => mx.deviceMemory(name).available;
+  if (!model.placement) return free(model.device.name);
+  const shares = [...deviceShares(model.poolSizes())].filter(([, share]) => share > 0);
+  return Math.floor(Math.min(...shares.map(([name, share]) => free(name) / share)));
 }
 
 function defaultsOf(concurrent: boolean): typeof DEFAULTS["gpu" | "cpu"] {

@@ -84,8 +84,8 @@ export function load(path: string, model: LanguageModel, options: LoadPromptCach
     const what = `the first ${held.first} and the last ${held.last} of ${count} positions of layer ${layer}`;
     bad(`has ${what}, which sees ${last === count ? "all" : `the first ${first} and the last ${last + 1}`}`);
   }
-  const { name: device } = decodingModel(model).device;
-  checkMemory(path, cache.byteLength(count), device);
+  const { placement, device: { name: device } } = decodingModel(model);
+  checkMemory(path, cache.byteLengths(count), placement ?? [device]);
   const named = cache.parts.flatMap((part, layer) =>
     "states" in part ? part.states.map((_, i) => `${layer}.0.${i}`) : []
   );
@@ -253,13 +253,17 @@ function neededPositions(cache: KvCache, count: number): readonly { readonly fir
   });
 }
 
-/** Refuses what cannot fit on the device of the model, before the first row is read. */
-function checkMemory(path: string, need: number, device: string): void {
-  const { available } = mx.deviceMemory(device);
-  if (need <= available) return;
-  const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
-  throw new LlmError(
-    "memory",
-    `${shownPath(path)} needs ${gigabytes(need)} and ${device} has ${gigabytes(available)} free`,
-  );
+/** Refuses what cannot fit on the devices of the layers, or on the one of all, before the first row is read. */
+function checkMemory(path: string, layers: readonly number[], devices: readonly string[]): void {
+  for (const device of new Set(devices)) {
+    const own = layers.filter((_, layer) => (devices[layer] ?? devices.at(-1)) === device);
+    const need = own.reduce((sum, bytes) => sum + bytes, 0);
+    const { available } = mx.deviceMemory(device);
+    if (need <= available) continue;
+    const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
+    throw new LlmError(
+      "memory",
+      `${shownPath(path)} needs ${gigabytes(need)} and ${device} has ${gigabytes(available)} free`,
+    );
+  }
 }

@@ -13,6 +13,7 @@ import { BUFFER_RANK, bufferShape, POSITIONS_AXIS } from "../../graph/kv_layout.
 import { sameShape } from "../../graph/shape.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
 import { positionsOf, splitSlab, uninitialised, writePositions } from "../../array/devices/kv_memory.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { StackedTensors } from "../../array/devices/stack.ts";
@@ -43,6 +44,8 @@ export interface LayerBufferSizes {
   readonly layerHeads?: readonly LayerHeads[];
   /** Whether positions that are not written yet are zeros. Default: they are whatever the memory holds. */
   readonly zeroed?: boolean;
+  /** The device of each layer, where layers are on several. */
+  readonly devices?: readonly string[];
 }
 
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
@@ -75,11 +78,14 @@ export class LayerBuffers {
   get perLayer(): readonly Tensor[] {
     const { layers } = this.#sizes;
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = Array.from({ length: layers }, (_, layer) => detach(this.#new(this.#shapeOf(layer))));
+      this.#arrays = Array.from(
+        { length: layers },
+        (_, layer) => this.#on(layer, () => detach(this.#new(this.#shapeOf(layer)))),
+      );
     }
     if (this.#arrays.some(isStacked)) {
-      this.#arrays = this.#arrays.flatMap((array) => {
-        const parts = splitSlab(array).map(detach);
+      this.#arrays = this.#withLayers(this.#arrays).flatMap(({ array, layer }) => {
+        const parts = this.#on(layer, () => splitSlab(array).map(detach));
         array[Symbol.dispose]();
         return parts;
       });
@@ -124,13 +130,15 @@ export class LayerBuffers {
 
   /** Gives every buffer more positions, or sequences: those of a pool of pages are its pages. */
   grow(positions: number, batch: number = this.#batch): void {
-    const next = this.#pieces(positions, batch).map((piece) => {
-      const [axis, count] = this.#growth(piece, positions, batch);
-      const room = this.#new(piece.shape.with(axis, count - piece.shape[axis]));
-      const whole = detach(mx.concatenate([piece, room], axis));
-      mx.dispose(piece, room);
-      return whole;
-    });
+    const next = this.#withLayers(this.#pieces(positions, batch)).map(({ array: piece, layer }) =>
+      this.#on(layer, () => {
+        const [axis, count] = this.#growth(piece, positions, batch);
+        const room = this.#new(piece.shape.with(axis, count - piece.shape[axis]));
+        const whole = detach(mx.concatenate([piece, room], axis));
+        mx.dispose(piece, room);
+        return whole;
+      })
+    );
     mx.dispose(this.#arrays);
     this.#arrays = next;
     this.#positions = positions;
@@ -140,9 +148,10 @@ export class LayerBuffers {
   /** Arrays of the shapes that {@link LayerBuffers.slabs} has after {@link LayerBuffers.grow}, not evaluated. */
   grown(positions: number, batch: number = this.#batch): readonly (Tensor | StackedTensors)[] {
     return mx.tidy(() =>
-      this.#pieces(positions, batch).map((piece) => {
+      this.#withLayers(this.#pieces(positions, batch)).map(({ array: piece, layer }) => {
         const [axis, count] = this.#growth(piece, positions, batch);
-        return asStack(detach(uninitialised(piece.shape.with(axis, count), piece.dtype)));
+        const shape = piece.shape.with(axis, count);
+        return this.#on(layer, () => asStack(detach(uninitialised(shape, piece.dtype))));
       })
     );
   }
@@ -159,9 +168,28 @@ export class LayerBuffers {
     this.#positions = 0;
   }
 
+  /** Arrays with the first layer of each. */
+  #withLayers(arrays: readonly Tensor[]): { readonly array: Tensor; readonly layer: number }[] {
+    let next = 0;
+    return arrays.map((array) => {
+      const layer = next;
+      next += isStacked(array) ? array.shape[0] : 1;
+      return { array, layer };
+    });
+  }
+
+  /** Runs work on the device of a layer. */
+  #on<T>(layer: number, work: () => T): T {
+    return onDevice(this.#sizes.devices?.[layer], work);
+  }
+
   #made(): readonly Tensor[] {
     if (this.#arrays.length === 0 && this.#positions > 0) {
-      this.#arrays = this.#shapes.map((shape) => detach(this.#new(shape)));
+      let layer = 0;
+      for (const shape of this.#shapes) {
+        this.#arrays.push(this.#on(layer, () => detach(this.#new(shape))));
+        layer += shape[0];
+      }
     }
     return this.#arrays;
   }
@@ -187,7 +215,7 @@ export class LayerBuffers {
   /** Shapes of the arrays that hold all layers. Layers of one array follow each other and have buffers of one shape. */
   get #shapes(): number[][] {
     const shapes = Array.from({ length: this.#sizes.layers }, (_, layer) => this.#shapeOf(layer));
-    return runs(shapes).flatMap(({ shape, count }) =>
+    return runs(shapes, this.#sizes.devices).flatMap(({ shape, count }) =>
       cuts(count, this.#layersPerSlab(shape)).map(([from, to]) => [to - from, ...shape])
     );
   }
@@ -200,21 +228,25 @@ export class LayerBuffers {
 
   /** The arrays, cut into as many layers as may be one array of `positions` positions of `batch` sequences. */
   #pieces(positions: number, batch: number): Tensor[] {
-    return this.#arrays.flatMap((array) => {
+    return this.#withLayers(this.#arrays).flatMap(({ array, layer }) => {
       if (!isStacked(array)) return array;
       const [count, ...buffer] = array.shape;
       const perSlab = this.#layersPerSlab(buffer.with(POSITIONS_AXIS, positions).with(0, batch));
-      return count <= perSlab ? array : cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to)));
+      if (count <= perSlab) return array;
+      return this.#on(layer, () => cuts(count, perSlab).map(([from, to]) => array.index(mx.Slice(from, to))));
     });
   }
 }
 
-/** Equal shapes that follow each other, and how many of each. */
-function runs(shapes: readonly (readonly number[])[]): { readonly shape: readonly number[]; count: number }[] {
+/** Equal shapes that follow each other on one device, and how many of each. */
+function runs(
+  shapes: readonly (readonly number[])[],
+  devices: readonly string[] = [],
+): { readonly shape: readonly number[]; count: number }[] {
   const found: { readonly shape: readonly number[]; count: number }[] = [];
-  for (const shape of shapes) {
+  for (const [i, shape] of shapes.entries()) {
     const last = found.at(-1);
-    if (last && sameShape(last.shape, shape)) last.count++;
+    if (last && sameShape(last.shape, shape) && devices[i] === devices[i - 1]) last.count++;
     else found.push({ shape, count: 1 });
   }
   return found;

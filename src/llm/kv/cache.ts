@@ -8,6 +8,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { uninitialised } from "../../array/devices/kv_memory.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { isBlocked } from "../../graph/kv_layout.ts";
 import type { ModelConfig } from "../config/model.ts";
@@ -86,6 +87,16 @@ export class KvCache implements Cache {
   byteLength(tokens: number = this.capacity): number {
     const { batch, states = [] } = this.#options;
     return this.#buffers.byteLength(tokens) + batch * stateBytes(states);
+  }
+
+  /** The same of each layer of the model. Layers that share the keys and values of others take none. */
+  byteLengths(tokens: number): number[] {
+    const { batch, states = [] } = this.#options;
+    return this.parts.map((part) =>
+      "place" in part
+        ? this.#buffers.byteLength(tokens, part.place)
+        : batch * stateBytes(part.states.map((index) => states[index]))
+    );
   }
 
   /** Bits of the codes of keys and values; undefined where those are numbers of `dtype`. */
@@ -221,7 +232,9 @@ export class KvCache implements Cache {
   outgrown(): Buffers | undefined {
     const capacity = this.#buffers.next(this.capacity + 1);
     if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
-    const alike = this.#states.arrays.map(({ shape, dtype }) => uninitialised(shape, dtype));
+    const alike = this.#states.arrays.map(({ shape, dtype }, i) =>
+      onDevice(this.#options.states![i].device, () => uninitialised(shape, dtype))
+    );
     return { ...this.#buffers.grown(capacity), ...(this.hasState && { states: alike }) };
   }
 

@@ -9,6 +9,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { appendPositions, positionsOf } from "../../array/devices/kv_memory.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { KV_CODES } from "../../graph/kv_codes.ts";
 import { type KvLayout, PAGE, plainLayout } from "../../graph/kv_layout.ts";
@@ -99,25 +100,30 @@ export class CacheBuffers {
     return this.#pages ? Math.min(this.#pages.capacity, steps(this.#options.limit)) : this.#keys.positions;
   }
 
-  /** Bytes that a number of tokens takes. */
-  byteLength(tokens: number): number {
+  /** Bytes that a number of tokens takes, in all layers or in one. */
+  byteLength(tokens: number, layer?: number): number {
     const { batch, bits, dtype } = this.#options;
     const { bytes } = bits ? KV_CODES : dtype;
     const positions = this.#pages ? this.#pages.columnsFor(steps(tokens)) * PAGE : steps(tokens);
-    return batch * valuesOfPosition(this.#options) * positions * bytes;
+    return batch * valuesOfPosition(this.#options, layer) * positions * bytes;
   }
 
   /** Keys or values of a layer, computed when they are read. */
   read(layer: number, which: "keys" | "values", { offset, held }: HeldPositions): Tensor {
-    if (this.#pages) {
-      const { dtype, ring: { keep: first } = { keep: 0 } } = this.#options;
-      return this.#pages.read(layer, which, { offset, first, held, dtype });
-    }
-    return { keys: this.#keys, values: this.#values }[which].read(layer, offset);
+    const { dtype, devices, ring: { keep: first } = { keep: 0 } } = this.#options;
+    const buffers = { keys: this.#keys, values: this.#values }[which];
+    return onDevice(
+      devices?.[layer],
+      () => this.#pages?.read(layer, which, { offset, first, held, dtype }) ?? buffers.read(layer, offset),
+    );
   }
 
   /** Fills a layer with the first `first` and the last positions of `count` tokens, as far as they are given. */
   fill(layer: number, keys: Tensor, values: Tensor, first: number, count: number): void {
+    onDevice(this.#options.devices?.[layer], () => this.#fill(layer, keys, values, first, count));
+  }
+
+  #fill(layer: number, keys: Tensor, values: Tensor, first: number, count: number): void {
     if (this.#pages) return this.#pages.fill(layer, keys, values, first, count);
     const lacking = count - keys.shape[2];
     const [allKeys, allValues] = [keys, values].map((last) => lacking > 0 ? zerosBefore(last, lacking) : last);

@@ -28,8 +28,11 @@ export function sidesOf(
   };
 }
 
-/** Numbers that one position takes in all layers, keys and values together. */
-export function valuesOfPosition(sizes: CacheSizes): number {
+/** Numbers that one position takes in all layers, or in one, keys and values together. */
+export function valuesOfPosition(sizes: CacheSizes, layer?: number): number {
   const { layers, heads, headDim, layerHeads = Array<KvHeads>(layers).fill({ heads, headDim }) } = sizes;
-  return layerHeads.reduce((sum, { heads, headDim, valueDim = headDim }) => sum + heads * (headDim + valueDim), 0);
+  return (layer === undefined ? layerHeads : layerHeads.slice(layer, layer + 1)).reduce(
+    (sum, { heads, headDim, valueDim = headDim }) => sum + heads * (headDim + valueDim),
+    0,
+  );
 }

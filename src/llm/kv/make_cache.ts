@@ -28,6 +28,8 @@ export interface CachedModel {
   readonly dtype: Dtype;
   /** The formats that matrices have; undefined if there are others than affine and symmetric codes, or dense ones of 16 bits. */
   readonly formats: readonly CodeFormat[] | undefined;
+  /** The device of each layer, where layers are on several. */
+  readonly devices?: readonly string[] | undefined;
 }
 
 /** Options of `model.makeCache()`. */
@@ -83,7 +85,7 @@ function commonFacts(model: CachedModel): CommonFacts {
   if (known) return known;
   const { config } = model;
   const facts = {
-    heads: headsOf(config),
+    heads: { ...headsOf(config), ...devicesOf(model) },
     windows: windowsOf(config),
     layout: layoutOf(model),
     states: statesOf(model),
@@ -125,7 +127,9 @@ export function poolSizes(model: CachedModel, draft?: DecoderConfig): Omit<KvPoo
   const heads = draft ? joined(own, headsOf(draft)) : own;
   const groups = groupsOf(groupedLayers(config, heads));
   // Fused steps read one table: where they serve layers with and without windows, all keep their pages.
-  const isShared = groups !== undefined && !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
+  // Layers on several devices share no memory.
+  const isShared = groups !== undefined && !model.devices &&
+    !(isBlocked(blocks, config.headDim) && groups.tables.length > 1);
   return {
     ...heads,
     dtype: device.kvDtype(dtype),
@@ -171,11 +175,17 @@ export function attendsInPages(config: DecoderConfig): boolean {
   return !latent && !isMasked && numbers.every((layer) => attentionOf(config, layer).headDim <= MAX_HEAD_DIM);
 }
 
-/** Attention of the layers that have keys and values of their own. */
-function ownAttentions(config: DecoderConfig): ReturnType<typeof attentionOf>[] {
+/** The layers of attention that have keys and values of their own. */
+function ownLayers(config: DecoderConfig): number[] {
   const numbers = Array.from({ length: config.layers }, (_, layer) => layer);
-  return numbers.filter((layer) => kindOf(config, layer) === "attention").map((layer) => attentionOf(config, layer))
-    .filter(({ sharesWith }) => sharesWith === undefined);
+  return numbers.filter((layer) =>
+    kindOf(config, layer) === "attention" && attentionOf(config, layer).sharesWith === undefined
+  );
+}
+
+/** Attention of those layers. */
+function ownAttentions(config: DecoderConfig): ReturnType<typeof attentionOf>[] {
+  return ownLayers(config).map((layer) => attentionOf(config, layer));
 }
 
 /** How many positions those layers see, if some do not see all. */
@@ -185,7 +195,12 @@ function windowsOf(config: DecoderConfig): Pick<KvCacheOptions, "windows"> {
 }
 
 /** The heads of the layers with keys and values. */
-type KvHeadSizes = Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads">;
+type KvHeadSizes = Pick<KvPoolSizes, "layers" | "heads" | "headDim" | "layerHeads" | "devices">;
+
+/** The devices of those layers, if they are on several. */
+function devicesOf({ config, devices }: CachedModel): Pick<KvPoolSizes, "devices"> {
+  return devices ? { devices: ownLayers(config).map((layer) => devices[layer]) } : {};
+}
 
 /** The layers of attention that have keys and values of their own, and the heads of those. */
 function headsOf(config: DecoderConfig): KvHeadSizes {
@@ -203,11 +218,12 @@ function headsOf(config: DecoderConfig): KvHeadSizes {
 }
 
 /** State arrays in the dtype of activations, but for those that are float32 in any case. */
-function statesOf({ config, dtype }: CachedModel): StateShape[] {
+function statesOf({ config, dtype, devices }: CachedModel): StateShape[] {
   return layerStates(config).map(({ layer, shape, isFloat32 }) => ({
     layer,
     shape,
     dtype: isFloat32 ? float32 : dtype,
+    ...(devices && { device: devices[layer] }),
   }));
 }
 

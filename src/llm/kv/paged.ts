@@ -16,6 +16,7 @@ import { BUFFER_RANK, bufferShape, type KvLayout, PAGE } from "../../graph/kv_la
 import { MAX_SIZE } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { inSameMemory, uninitialised, writeRows } from "../../array/devices/kv_memory.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { LayerBuffers, type LayerBufferSizes, type LayerHeads } from "./buffers.ts";
 import type { LayerGroups, LayerPlace } from "./page_groups.ts";
@@ -88,6 +89,19 @@ function unitSizes<S extends Omit<KvPoolSizes, "pages" | "blocks">>(sizes: S): S
 /** Bytes that one slot takes. */
 export function slotBytes({ states = [] }: Pick<KvPoolSizes, "states">): number {
   return stateBytes(states);
+}
+
+/** The share of pages, or of slots if that is larger, that each device has; none where layers are on one. */
+export function deviceShares(sizes: Omit<KvPoolSizes, "pages" | "blocks">): Map<string, number> {
+  const { devices = [], states = [] } = sizes;
+  const shares = new Map<string, number>();
+  const names = new Set([...devices, ...states.flatMap(({ device }) => device ?? [])]);
+  for (const name of names) {
+    const values = devices.reduce((sum, one, layer) => sum + (one === name ? valuesOfPosition(sizes, layer) : 0), 0);
+    const own = states.filter(({ device }) => device === name);
+    shares.set(name, Math.max(values / (valuesOfPosition(sizes) || 1), stateBytes(own) / (stateBytes(states) || 1)));
+  }
+  return shares;
 }
 
 /** The pages of all layers of a model. Their memory is taken when it is first used. */
@@ -181,8 +195,8 @@ function viewOf(
 }
 
 /** Slots of one state array. */
-function slotsOf({ shape, dtype }: StateShape, slots: number): Tensor {
-  const array = uninitialised([slots, ...shape], dtype);
+function slotsOf({ shape, dtype, device }: StateShape, slots: number): Tensor {
+  const array = onDevice(device, () => uninitialised([slots, ...shape], dtype));
   untrack(array);
   return array;
 }

@@ -8,6 +8,7 @@
 import * as mx from "../../array/mod.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
 import { copied } from "../../array/devices/kv_memory.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { sameShape } from "../../graph/shape.ts";
@@ -18,6 +19,8 @@ export interface StateShape {
   readonly layer: number;
   readonly shape: readonly number[];
   readonly dtype: Dtype;
+  /** Its device, where layers are on several. */
+  readonly device?: string;
 }
 
 /** Most copies that are kept; the oldest one gives way. */
@@ -50,15 +53,18 @@ export class LayerStates {
   /** The arrays (B, …), in the order of layers. */
   get arrays(): readonly Tensor[] {
     if (this.#arrays.length === 0) {
-      this.#arrays = this.#states.map(({ shape, dtype }) => detach(mx.zeros([this.#batch, ...shape], dtype)));
+      this.#arrays = this.#states.map(({ shape, dtype, device }) =>
+        onDevice(device, () => detach(mx.zeros([this.#batch, ...shape], dtype)))
+      );
     }
     return this.#arrays;
   }
 
   /** Puts another array in the place of one, which goes. */
   replace(index: number, array: Tensor): void {
+    const { dtype, device } = this.#states[index];
     this.arrays[index][Symbol.dispose]();
-    this.#arrays[index] = detach(array.astype(this.#states[index].dtype));
+    this.#arrays[index] = onDevice(device, () => detach(array.astype(dtype)));
   }
 
   /** Computes the arrays as they are now, and submits that. */
@@ -99,7 +105,9 @@ export class LayerStates {
 
   /** The same values in new memory: loops write to that of the arrays. */
   #copy(arrays: readonly Tensor[]): Tensor[] {
-    const copies = arrays.map((array) => detach(mx.tidy(() => copied(array))));
+    const copies = arrays.map((array, i) =>
+      onDevice(this.#states[i].device, () => detach(mx.tidy(() => copied(array))))
+    );
     enqueue(copies);
     return copies;
   }

@@ -6,6 +6,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
+import { onDevice } from "../../array/devices/on_device.ts";
 import { Module, type RoPE } from "../../nn/mod.ts";
 import { attentionOf, type DecoderConfig, MODULE_NAMES } from "../config/decoder.ts";
 import type { RopeConfig } from "../config/rope.ts";
@@ -35,6 +36,8 @@ export class Decoder extends Module {
   per_layer_projection_norm?: Layer;
   readonly #dtype: Dtype;
   readonly #scale: number;
+  /** The device of each layer, where they are on several. */
+  #devices: readonly string[] | undefined;
 
   /** Takes embed_tokens, layers and norm below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
@@ -71,8 +74,8 @@ export class Decoder extends Module {
     const pass = Pass.open(cache, count);
     let x = this.embedded(tokens);
     const inputs = this.#layerInputs(tokens, x);
-    for (const [layer, block] of this.layers.entries()) x = block.forward(x, cache, pass, inputs?.[layer]);
-    return forwardInDtype(this[this.#norm]!, rows === undefined ? x : mx.take(x, rows, 1));
+    for (const layer of this.layers.keys()) x = this.#forwardLayer(layer, x, cache, pass, inputs);
+    return this.onLast(() => forwardInDtype(this[this.#norm]!, rows === undefined ? x : mx.take(x, rows, 1)));
   }
 
   /** Token ids (B, T) → the vectors of the embedding, what each block but the last makes of them, and what the norm does at last. */
@@ -81,20 +84,55 @@ export class Decoder extends Module {
     const states = [this.embedded(tokens)];
     const inputs = this.#layerInputs(tokens, states[0]);
     const pass = Pass.open(cache, count);
-    this.layers.forEach((block, layer) => states.push(block.forward(states[layer], cache, pass, inputs?.[layer])));
-    return states.with(-1, forwardInDtype(this[this.#norm]!, states[this.layers.length]));
+    for (const layer of this.layers.keys()) {
+      states.push(this.#forwardLayer(layer, states[layer], cache, pass, inputs));
+    }
+    return states.with(-1, this.onLast(() => forwardInDtype(this[this.#norm]!, states[this.layers.length])));
+  }
+
+  /** Puts each layer on a device, before the weights are read. The embedding is with the first one, the last norm with the last one. */
+  place(devices: readonly string[], config: DecoderConfig, weights: Weights): void {
+    this.#devices = devices;
+    for (const device of new Set(devices).difference(new Set(devices.slice(0, 1)))) {
+      const ropes = ropesOf(config, weights); // each device has wavelengths of its own
+      this.layers.forEach(({ self_attn: attention }, layer) => {
+        if (devices[layer] === device && attention && ropes[layer]) attention.rope = ropes[layer];
+      });
+    }
+  }
+
+  /** Runs work on the device of the last layer, where layers are on several. */
+  onLast<T>(work: () => T): T {
+    return onDevice(this.#devices?.at(-1), work);
+  }
+
+  #forwardLayer(
+    layer: number,
+    x: Tensor,
+    cache: Cache | undefined,
+    pass: Pass,
+    inputs: readonly Tensor[] | undefined,
+  ): Tensor {
+    const device = this.#devices?.[layer];
+    return onDevice(device, () => this.layers[layer].forward(x, cache, pass.on(device), inputs?.[layer]));
   }
 
   /** Token ids (B, T) → their vectors (B, T, hidden), in the dtype of activations. */
   embedded(tokens: Tensor): Tensor {
-    const x = this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
-    return this.#scale === 1 ? x : mx.multiply(x, this.#scale);
+    return onDevice(this.#devices?.[0], () => {
+      const x = this.embed_tokens.forward(tokens, this.#dtype).astype(this.#dtype);
+      return this.#scale === 1 ? x : mx.multiply(x, this.#scale);
+    });
   }
 
   /** What each layer adds, (B, T, size), of tokens (B, T) and their vectors x; undefined in families without it. */
   #layerInputs(tokens: Tensor, x: Tensor): Tensor[] | undefined {
     if (!this.embed_tokens_per_layer) return undefined;
-    const own = this.embed_tokens_per_layer.forward(tokens, this.#dtype).astype(this.#dtype);
+    return onDevice(this.#devices?.[0], () => this.#vectorsOf(this.embed_tokens_per_layer!, tokens, x));
+  }
+
+  #vectorsOf(table: Table, tokens: Tensor, x: Tensor): Tensor[] {
+    const own = table.forward(tokens, this.#dtype).astype(this.#dtype);
     const axes = [...tokens.shape, this.layers.length, own.shape[2] / this.layers.length];
     const [, , hidden] = x.shape;
     const projected = mx.multiply(forwardInDtype(this.per_layer_model_projection!, x), hidden ** -0.5).reshape(axes);

@@ -7,25 +7,26 @@
  */
 
 import { TracedSteps } from "../../array/compile/loop.ts";
-import { type DeviceFacts, deviceOf } from "../../array/devices/device_of.ts";
+import { type DeviceFacts, deviceOf, devicesOf } from "../../array/devices/device_of.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { tensorsOf } from "../../array/tensor/scope.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
 import { isHalf } from "../../graph/dtype.ts";
 import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
-import { type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
+import { attentionOf, type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv/cache.ts";
 import { attendsInPages, type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
-import type { DecodingModel, Draft } from "../models/language_model.ts";
+import type { DecodingModel, Draft, ModelSections } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
 import { partOfConfig, type Sharder } from "./shard.ts";
-import { forwardInDtype, type Layer, linear } from "./stored.ts";
+import { copyOfTable, forwardInDtype, type Layer, linear, type Table } from "./stored.ts";
 import { SwitchLinear } from "./switch_linear.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
@@ -40,6 +41,10 @@ export class DecoderModel extends Module implements DecodingModel {
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
   #device: DeviceFacts | undefined;
+  /** The device of each layer, where they are on several. */
+  #placement: readonly string[] | undefined;
+  /** The embedding on the device of the last layer, where it is the head and layers are on several devices. */
+  #head: Table | undefined;
   /** The config of this process's part, and the processes. */
   #part: { readonly config: DecoderConfig; readonly group: mx.distributed.Group } | undefined;
   readonly #reached = new ReachedTensors(this);
@@ -76,7 +81,35 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** The device of the parameters: looked for once among hundreds of them. */
   get device(): DeviceFacts {
-    return this.#device ??= deviceOf(this.#tensors);
+    return this.#device ??= this.#placement ? devicesOf([...new Set(this.#placement)]) : deviceOf(this.#tensors);
+  }
+
+  /** See {@link DecodingModel.placement}. */
+  get placement(): readonly string[] | undefined {
+    return this.#placement;
+  }
+
+  /** See {@link DecodingModel.sections}. */
+  get sections(): ModelSections {
+    const { layers, norm, embedding_norm, ...embedding } = this.model;
+    const head = this.#head ?? this.lm_head ?? (this.#config.tieWordEmbeddings ? this.model.embed_tokens : []);
+    return {
+      first: tensorsOf(embedding),
+      layers: layers.map((block) => tensorsOf(block)),
+      last: tensorsOf([norm, embedding_norm, head]),
+      sharesWith: layers.map((_, layer) => attentionOf(this.#config, layer).sharesWith),
+    };
+  }
+
+  /** See {@link DecodingModel.place}. */
+  place(devices: readonly string[]): void {
+    this.#checkAlive();
+    if (new Set(devices).size < 2) return;
+    if (this.mtp) throw new LlmError("option", "A model with a head that drafts tokens takes one device");
+    this.model.place(devices, this.#config, this.#weights);
+    if (this.#config.tieWordEmbeddings) this.#head = copyOfTable(this.#weights, this.model.embed_tokens);
+    this.#placement = devices;
+    this.#device = this.#cacheFacts = undefined;
   }
 
   /** See {@link DecodingModel.group}. */
@@ -90,6 +123,7 @@ export class DecoderModel extends Module implements DecodingModel {
     if (group.size() === 1) return;
     if (this.#part) throw new LlmError("option", "The model was sharded before: load it again");
     if (this.mtp) throw new LlmError("option", "A model with a head that drafts tokens cannot be sharded");
+    if (this.#placement) throw new LlmError("option", "A model on several devices cannot be sharded");
     const config = partOfConfig(this.#config, group.size());
     const sharder: Sharder = { group, weights: this.#weights, changes: [] };
     for (const block of this.model.layers) block.shard(sharder, config);
@@ -131,6 +165,10 @@ export class DecoderModel extends Module implements DecodingModel {
 
   /** See {@link DecodingModel.logits}. Throws an {@link LlmError} if the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
+    return this.model.onLast(() => this.#logits(hidden));
+  }
+
+  #logits(hidden: Tensor): Tensor {
     const { logitDivisor = 1, logitCap } = this.#config;
     const logits = this.#project(hidden);
     const divided = logitDivisor === 1 ? logits : mx.divide(logits, logitDivisor);
@@ -139,7 +177,9 @@ export class DecoderModel extends Module implements DecodingModel {
 
   #project(hidden: Tensor): Tensor {
     if (this.lm_head !== undefined) return forwardInDtype(this.lm_head, hidden);
-    if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);
+    if (this.#config.tieWordEmbeddings) {
+      return (this.#head ?? this.model.embed_tokens).asLinear(hidden).astype(hidden.dtype);
+    }
     throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
   }
 
@@ -186,8 +226,10 @@ export class DecoderModel extends Module implements DecodingModel {
   get #cached(): CachedModel {
     const tensors = this.#tensors;
     if (this.#cacheFacts?.of === tensors) return this.#cacheFacts.model;
-    const device = deviceOf(tensors.slice(0, 1)); // one tells for all
-    const model = this.#part
+    const device = this.#placement ? this.device : deviceOf(tensors.slice(0, 1)); // one tells for all
+    const model = this.#placement
+      ? { config: this.#config, device, dtype: this.#weights.dtype, formats: undefined, devices: this.#placement }
+      : this.#part
       ? { config: this.#part.config, device, dtype: this.#weights.dtype, formats: undefined } // no fused steps
       : { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };
     this.#cacheFacts = { of: tensors, model };

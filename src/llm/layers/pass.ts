@@ -18,6 +18,7 @@ export class Pass {
   /** T: how many tokens follow each other. */
   readonly rows: number;
   readonly #masks = new Map<string, Tensor>();
+  readonly #others = new Map<string, Pass>();
   /** Keys and values by the layer that made them, for layers that share them. */
   readonly keysValues: Map<number, KeysValues> = new Map();
 
@@ -30,6 +31,14 @@ export class Pass {
   /** The pass over `count` tokens of each row that a cache opens, or that begins where there is none. */
   static open(cache: Cache | undefined, count: number): Pass {
     return new Pass(cache?.begin(count) ?? 0, cache?.tile ?? count);
+  }
+
+  /** The same for the layers of a device, where they are on several: each has masks of its own. */
+  on(device: string | undefined): Pass {
+    if (device === undefined) return this;
+    const there = this.#others.get(device) ?? new Pass(this.offset, this.rows);
+    this.#others.set(device, there);
+    return there;
   }
 
   /** How many sequences the tokens (B, …) or (1, …) of a pass are of. */

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { duplicated } from "../../array/devices/duplicate.ts";
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
@@ -38,6 +39,15 @@ export function linear(weights: Weights, path: string, inputs: number, outputs: 
 export function embedding(weights: Weights, path: string, count: number, size: number): Table {
   const matrix = takeMatrix(weights, path, [count], size);
   return "scales" in matrix ? new QuantizedEmbedding(matrix) : new Embedding(matrix);
+}
+
+/** A table of the same vectors, none of which is evaluated, for another device. */
+export function copyOfTable(weights: Weights, table: Table): Table {
+  const copy = (array: Tensor): Tensor => weights.adopt(duplicated(array));
+  if (!(table instanceof QuantizedEmbedding)) return new Embedding({ weight: copy((table as Embedding).weight) });
+  const { weight, scales, biases, groupSize, bits, mode } = table;
+  const arrays = { weight: copy(weight), scales: copy(scales), ...(biases && { biases: copy(biases) }) };
+  return new QuantizedEmbedding({ ...arrays, groupSize, bits, mode });
 }
 
 /** Takes `<path>.weight` (size,). */

@@ -117,6 +117,17 @@ export interface Draft {
   readonly logits: Tensor;
 }
 
+/** The arrays of a model by the parts that a device has as a whole. */
+export interface ModelSections {
+  /** The embedding. */
+  readonly first: readonly Tensor[];
+  readonly layers: readonly (readonly Tensor[])[];
+  /** The last norm and the head. */
+  readonly last: readonly Tensor[];
+  /** Of each layer, the earlier one whose keys and values it reads. */
+  readonly sharesWith: readonly (number | undefined)[];
+}
+
 /** The further fields of a model that generation needs. */
 export interface DecodingModel extends LanguageModel {
   readonly traces: TracedSteps;
@@ -124,6 +135,12 @@ export interface DecodingModel extends LanguageModel {
   readonly device: DeviceFacts;
   /** The processes that have parts of the model; undefined where this one has all of it. All submit the same steps. */
   readonly group: mx.distributed.Group | undefined;
+  /** The device of each layer, where they are on several. The embedding is with the first layer, norm and head with the last one. */
+  readonly placement: readonly string[] | undefined;
+  /** The parts that a device has as a whole. */
+  readonly sections: ModelSections;
+  /** Puts each layer on a device, before the weights are read. */
+  place(devices: readonly string[]): void;
   /** Whether attention reads pages where they are, so that one pass may read the prompts of many sequences. */
   readonly attendsInPages: boolean;
   /**

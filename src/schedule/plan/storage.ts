@@ -95,13 +95,15 @@ function allocate(backend: Backend, bytes: number, hostVisible: boolean): Buffer
 
 /** Memory that several arrays share. It lives as long as a storage of it is held. */
 export class SharedMemory {
-  readonly #storages: Storage[] = [];
+  readonly #storages = new Map<Backend, Storage[]>();
 
-  /** Storage number `i` of at least `bytes`, the same for all if it is large enough; a reference for the caller. */
+  /** Storage number `i` of a device, of at least `bytes`, the same for all if it is large enough; a reference for the caller. */
   take(backend: Backend, bytes: number, i: number): Storage {
-    const there = this.#storages[i];
-    if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();
-    else this.#storages[i] = new Storage(backend, bytes);
-    return this.#storages[i];
+    const storages = this.#storages.get(backend) ?? [];
+    this.#storages.set(backend, storages);
+    const there = storages[i];
+    if (there && there.refs > 0 && there.bytes >= bytes) there.retain();
+    else storages[i] = new Storage(backend, bytes);
+    return storages[i];
   }
 }

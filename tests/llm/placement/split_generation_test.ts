@@ -1,0 +1,124 @@
+/**
+ * Generation with the layers of the embedded model on two devices: sampling, caches of all kinds, drafts, grammars and an engine. Caches in
+ * files go from one device to two, and back. And what is refused.
+ */
+
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+
+const OTHER = "wasm-threads=1";
+const [device] = testDevices();
+const DEVICES = { devices: [device, OTHER], split: [5, 3], dtype: mx.float32 };
+const LONG = Array.from({ length: 40 }, (_, i) => (i * 37) % 4000);
+const REPEATED = "one two three one two three one two three one two";
+
+/** Options of generation by what they try, and a prompt that is not the usual one. */
+const WAYS: Readonly<Record<string, readonly [options: mx.lm.GenerateOptions, prompt?: mx.lm.Prompt]>> = {
+  greedy: [{}],
+  sampling: [{ temp: 0.8, topP: 0.9, seed: 3, repetitionPenalty: 1.3 }],
+  "codes of 8 bits": [{ kvBits: 8 }],
+  "a ring": [{ maxKvSize: 16 }],
+  "a prompt in chunks": [{ prefillStepSize: 16 }, LONG],
+  drafts: [{ speculation: {}, maxTokens: 30 }, REPEATED],
+  "a grammar": [{ responseFormat: { type: "regex", regex: "[a-z]{3,9} [a-z]{3,9}" } }],
+};
+
+async function tokensOf(
+  { model, tokenizer }: mx.lm.Loaded,
+  [options, prompt = "Once upon a time"]: typeof WAYS[string],
+): Promise<number[]> {
+  const tokens: number[] = [];
+  const all = { maxTokens: 12, temp: 0, ...options };
+  for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, all)) tokens.push(token);
+  return tokens;
+}
+
+Deno.test("generation on two devices gives the tokens of one", async () => {
+  mx.setDefaultDevice(device);
+  const before = mx.getActiveMemory();
+  const whole = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { device, dtype: mx.float32 });
+  const split = await mx.lm.load(mx.lm.EMBEDDED_MODEL, DEVICES);
+  assertEquals(split.parts.map(({ from, to }) => [from, to]), [[0, 5], [5, 8]]);
+  for (const [name, way] of Object.entries(WAYS)) {
+    assertEquals(await tokensOf(split, way), await tokensOf(whole, way), name);
+  }
+  for (const { model } of [whole, split]) model[Symbol.dispose]();
+  assertEquals(mx.getActiveMemory(), before);
+});
+
+Deno.test("an engine on two devices gives the texts of one", async () => {
+  mx.setDefaultDevice(device);
+  const texts = async (options: mx.lm.LoadOptions): Promise<string[]> => {
+    const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { ...options, dtype: mx.float32 });
+    try {
+      await using engine = new mx.lm.Engine(model, tokenizer, { maxSequences: 3, memoryBytes: 2 ** 26 });
+      const textOf = async (prompt: string): Promise<string> => {
+        let text = "";
+        for await (const part of engine.add({ prompt, maxTokens: 12, temp: 0 })) text += part.text;
+        return text;
+      };
+      const first = await Promise.all(["Once upon", "The sea", "A dog"].map(textOf));
+      return [...first, await textOf("Once upon a time there was a king. Once upon a time")];
+    } finally {
+      model[Symbol.dispose]();
+    }
+  };
+  assertEquals(await texts(DEVICES), await texts({ device }));
+});
+
+Deno.test("caches in files go from one device to two, and back", async () => {
+  mx.setDefaultDevice(device);
+  const dir = await Deno.makeTempDir();
+  const whole = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { device, dtype: mx.float32 });
+  const split = await mx.lm.load(mx.lm.EMBEDDED_MODEL, DEVICES);
+  try {
+    const [first, then]: [string, string] = ["Once upon a time", " and then"];
+    const going = async (saving: mx.lm.Loaded, going: mx.lm.Loaded): Promise<number[]> => {
+      using cache = saving.model.makeCache();
+      await tokensOf(saving, [{ cache }, first]);
+      await mx.lm.savePromptCache(`${dir}/cache.safetensors`, cache);
+      const { cache: held } = await mx.lm.loadPromptCache(`${dir}/cache.safetensors`, going.model);
+      using loaded = held;
+      assertEquals(loaded.offset, cache.offset);
+      return await tokensOf(going, [{ cache: loaded }, then]);
+    };
+    const wanted = await going(whole, whole);
+    assertEquals(await going(split, whole), wanted, "saved on two devices");
+    assertEquals(await going(whole, split), wanted, "loaded on two devices");
+    using cache = split.model.makeCache();
+    await tokensOf(split, [{ cache }, first]);
+    cache.trim(4);
+    assertEquals((await tokensOf(split, [{ cache }, then])).length, 12);
+  } finally {
+    for (const { model } of [whole, split]) model[Symbol.dispose]();
+    await Deno.remove(dir, { recursive: true });
+  }
+});
+
+Deno.test("one device that is named twice is one device", async () => {
+  const { model, parts } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { devices: [device, device] });
+  assertEquals(parts, []);
+  model[Symbol.dispose]();
+});
+
+Deno.test("what devices cannot share is refused with the reason", async () => {
+  const devices = [device, OTHER];
+  const refused: readonly (readonly [options: mx.lm.LoadOptions, message: string])[] = [
+    [{ device, devices }, "load() takes device or devices, not both"],
+    [{ split: [1, 1] }, "load() takes split with devices"],
+    [{ devices, split: [1] }, "split is [1], expected 2 positive numbers, one for each device"],
+    [{ devices, split: [1, -1] }, "split is [1,-1], expected 2 positive numbers, one for each device"],
+    [{ devices: [device, device], split: [1, 1] }, "split takes devices that differ"],
+    [{ devices: [] }, "devices is [], expected a list of names of devices"],
+    [{ devices, adapterPath: "adapters" }, "load() takes adapterPath with one device"],
+    [{ devices, draftHead: true }, "load() takes draftHead with one device"],
+    [{ devices, split: [5, 3], memoryBytes: 2 ** 20 }, "Its parts do not fit: layers 0 to 4 on"],
+  ];
+  for (const [options, message] of refused) {
+    const error = await assertRejects(() => mx.lm.load(mx.lm.EMBEDDED_MODEL, options), mx.lm.LlmError);
+    assert(error.message.includes(message), error.message);
+  }
+  const error = await assertRejects(() => mx.lm.load(mx.lm.EMBEDDED_MODEL, { devices: [device, "vulkan:99"] }));
+  assert(error instanceof mx.RuntimeError, `${error}`);
+});
