@@ -169,6 +169,22 @@ for (const device of DEVICES) {
     }
   });
 
+  Deno.test(`bench:gpu measures a model that ${device} and the CPU share`, async () => {
+    const rows = await run(device, "--positions", "8", "--prompts", "16", "--rows", "split", "--second", "wasm");
+    assertEquals(rows.map((row) => row.case), [
+      "decode @8, one device",
+      "decode @8, two by layers",
+      "prompt of 16, one device",
+      "prompt of 16, two by layers",
+      "8 KB there and a token back",
+    ]);
+    for (const row of rows) assert(row.vkmx! > 0, JSON.stringify(row));
+    assertMatch(
+      rows[1].note!,
+      new RegExp(`^[0-9.]+ of ${device} alone; ${device} and wasm, [0-9]+ and [0-9]+ layers$`),
+    );
+  });
+
   Deno.test(`bench:gpu measures a shape in other bits on ${device}`, async () => {
     const rows = await run(device, "--shapes", "tiny:16", "--rows", "decode", "--positions", "8");
     assert(rows.every(({ shape }) => shape === "tiny in 16 bits"));

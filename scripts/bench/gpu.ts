@@ -6,6 +6,7 @@
  *     deno task bench:gpu --shapes 8b --rows decode,code         only some groups of rows (--help lists them)
  *     deno task bench:gpu --shapes 8b:16,8b:8                    weights of 16 bits, which are dense, and of 8
  *     deno task bench:gpu --rows batch --variants --sequences 2,8   so many sequences together, in every variant that vkmx has
+ *     deno task bench:gpu --shapes 8b --rows split --no-peer    one GPU beside two that share the layers
  *     deno task bench:gpu --budget 300 --json                    the rows after 300 seconds, as an array
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it. Decode counts tokens after
@@ -34,7 +35,8 @@ const FLAGS = {
     help: `synthetic models, separated by commas: 0.6b, 1.7b, 4b, 8b of Qwen3, tiny …, or 8b:16 in so many bits (0.6b)`,
   },
   "model": { value: "DIR", help: "a model directory instead" },
-  "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where and mtp)` },
+  "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where, mtp and split)` },
+  "second": { value: "NAME", help: "device that shares the layers in rows split (the next GPU, else the CPU)" },
   "dtype": {
     value: "NAME",
     help: "vkmx's activations and cache: float16, bfloat16 or float32 (that of mx.lm.load); rows name it",
@@ -88,6 +90,7 @@ await runMain(PROGRAM, async (values) => {
     patience: 1000 * (values.patience ?? 120),
     peer: values["no-peer"] ? undefined : { folder: values.peer, gguf: values.gguf },
     env: kept,
+    second: values.second === undefined ? undefined : mx.deviceInfo(values.second).name,
   };
   const end = performance.now() + 1000 * (values.budget ?? Infinity);
   const rows: GpuRow[] = [];

@@ -16,6 +16,7 @@ export const GROUPS = {
   columns: "few tokens of one sequence after others, read as a prompt: with the logits of the last one only",
   speculation: "tokens of one sequence whose answer is drafted, with some shares of right tokens",
   mtp: "the same, of a model with a head that drafts: synth --draft-head writes one",
+  split: "one device, and two that share the layers: decode, prompts and an exchange",
   host: "what the host does for a token and a prompt",
   code: "machine code of the kernels of a layer",
   where: "the time by region, op and kernel: text after the table",
@@ -24,9 +25,10 @@ export const GROUPS = {
 /** One of the groups. */
 export type Group = keyof typeof GROUPS;
 
+/** Groups of some models or machines, or that are no figures. */
+const ASKED: ReadonlySet<Group> = new Set(["where", "mtp", "split"]);
 /** The groups that are measured by default: those that any model has. */
-export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[])
-  .filter((group) => group !== "where" && group !== "mtp");
+export const DEFAULT_GROUPS: readonly Group[] = (Object.keys(GROUPS) as Group[]).filter((group) => !ASKED.has(group));
 
 /** How much of each. */
 export interface Effort {

@@ -28,8 +28,10 @@ import {
 } from "../compare.ts";
 import { describeRuns } from "../details.ts";
 import { LAYER_KERNELS, OP_BY_OP, VARIANTS } from "../step_variants.ts";
+import * as mx from "../../../mod.ts";
 import { type Effort, type GpuCase, gpuCases, type Group } from "./cases.ts";
 import { bytesOfWeight, floorOf, type Stored } from "./floors.ts";
+import { measureSplit, secondDevice } from "./split.ts";
 import type { Figure } from "./table.ts";
 import { NEAR_CODE } from "./targets.ts";
 import { pipelineName } from "../../../src/schedule/plan/profile_code.ts";
@@ -67,6 +69,8 @@ export interface GpuRun {
   readonly peer: { readonly folder?: string; readonly gguf?: string } | undefined;
   /** Environment of vkmx's processes. */
   readonly env: Readonly<Record<string, string>>;
+  /** The device that shares the layers, for the rows of that. */
+  readonly second: string | undefined;
 }
 
 /** Takes figures. */
@@ -154,10 +158,12 @@ class ShapeRun {
   async measure(dir: string, peer: { readonly folder: string; readonly gguf: string } | undefined): Promise<void> {
     const { rounds, groups } = this.#run;
     if (groups.includes("load")) await this.#firstStart(dir);
-    for (let round = 1; round <= rounds && !this.#over; round++) {
+    const turns = groups.some((group) => group !== "split") ? rounds : 0;
+    for (let round = 1; round <= turns && !this.#over; round++) {
       if (peer) await this.#peerRound(peer);
-      await this.#round(dir, round === rounds);
+      await this.#round(dir, round === turns);
     }
+    if (groups.includes("split")) await this.#split(dir);
     for (const c of this.#cases) {
       if (this.#done.has(c)) continue;
       const why = this.#over ? "the time was over" : "not measured";
@@ -192,6 +198,19 @@ class ShapeRun {
       }
     } catch (error) {
       this.#figure({ case: title, value: null, unit, note: (error as Error).message });
+    }
+  }
+
+  /** One device beside two, in this process: nothing else runs meanwhile. */
+  async #split(dir: string): Promise<void> {
+    const { device, second = secondDevice(device), dtype, effort } = this.#run;
+    try {
+      for await (const figure of measureSplit(dir, [device, second], effort, dtype && mx[dtype])) {
+        if (this.#over) return;
+        this.#figure(figure);
+      }
+    } catch (error) {
+      this.#figure({ case: "two by layers", value: null, unit: "tok/s", note: (error as Error).message });
     }
   }
 
