@@ -43,7 +43,7 @@ export function bucketOf(count: number, tiled: boolean): number {
 }
 
 /** What rows are made for, but for what all of a runner have in common. */
-export type NeededRows = Omit<RowSizes, "dtype" | "tables">;
+export type NeededRows = Omit<RowSizes, "dtype" | "isCopied" | "tables">;
 
 /** Whether rows of some sizes serve a step that needs others, without much that is not needed; none if each row costs. */
 export function serves({ rows, columns, kind, masked }: RowSizes, needed: NeededRows, tiled: boolean): boolean {
@@ -116,7 +116,9 @@ export class RunnerContext {
   /** Rows on the model's device, which need not be the default one. */
   newRows(sizes: NeededRows): DeviceRows {
     const tables = this.pool.sizes.groups?.tables.length ?? 1;
-    return mx.withDevice(this.model.device.name, () => new DeviceRows({ ...sizes, tables, dtype: this.dtype }));
+    const { device, placement } = this.model;
+    const own = { tables, dtype: this.dtype, isCopied: placement !== undefined };
+    return mx.withDevice(device.name, () => new DeviceRows({ ...sizes, ...own }));
   }
 
   /** A loop that chooses tokens from logits. */

@@ -9,7 +9,7 @@
 
 import * as mx from "../../../array/mod.ts";
 import { enqueue } from "../../../array/compile/evaluate.ts";
-import { writeState } from "../../../array/compile/loop.ts";
+import { hostVisible, writeState } from "../../../array/compile/loop.ts";
 import type { Tensor } from "../../../array/mod.ts";
 import type { Key } from "../../../array/random/keys.ts";
 import { maskWords } from "../../../graph/token_mask.ts";
@@ -47,6 +47,8 @@ export interface RowSizes {
   readonly masked: number | undefined;
   /** Of logits. */
   readonly dtype: mx.Dtype;
+  /** Whether the host copies tokens, positions and tables to other devices at each step: then it sees their memory. */
+  readonly isCopied: boolean;
 }
 
 /** What steps over rows read and write, but for the pool. */
@@ -82,9 +84,12 @@ export class DeviceRows implements Disposable {
   /** Rows that no sequence has. */
   constructor(sizes: RowSizes) {
     this.sizes = sizes;
-    const { rows, columns, tables, kind, masked, dtype } = sizes;
+    const { rows, columns, tables, kind, masked, dtype, isCopied } = sizes;
     const { penalties, recent, bias, logprobs } = kind;
-    const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
+    const ints = (shape: number[]): Tensor => {
+      const count = shape.reduce((product, size) => product * size, 1);
+      return detach(isCopied ? hostVisible(new Int32Array(count), shape) : mx.zeros(shape, mx.int32));
+    };
     const floats = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.float32));
     const words = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.uint32));
     this.#pages = new Array(rows).fill(0);
