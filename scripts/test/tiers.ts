@@ -127,6 +127,7 @@ const ENTRIES: readonly Entry[] = [
   },
   { files: /^tests\/llm\/engine\/engine_speculation_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/llm\/engine\/engine_(drafters|head)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 4 },
+  { files: /^tests\/llm\/placement\//, cpu: "gate", vulkan: "gate", turns: 2, unoptimized: true },
   { files: /^tests\/llm\/engine\/engine_(drafts|embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
   { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   // They compile the shaders of fused_decode and fused_prefill, with other constants.
