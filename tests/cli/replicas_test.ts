@@ -137,6 +137,7 @@ Deno.test("replicas are on the GPUs of the best one's kind, or on the device tha
   assertEquals(of([small, one, other, broken, wasm], one), ["vulkan:1", "vulkan:2"]);
   assertEquals(of([small, one, other, wasm], one, "gpu"), ["vulkan:1", "vulkan:2"]);
   assertEquals(of([small, one, other, wasm], one, "vulkan:0"), ["vulkan:0"]);
+  assertEquals(of([small, one, other, wasm], one, "vulkan:0,cpu"), ["vulkan:0", "wasm"]);
   assertEquals(of([software, wasm], wasm), ["wasm"]);
   assertEquals(of([software, wasm], wasm, "cpu"), ["wasm"]);
   assertEquals(replicaDevices("auto", ["a", "b"]), ["a", "b"]);
