@@ -25,8 +25,8 @@ void add_quantized(uint row, uint column0) {
     for (uint step = gl_LocalInvocationID.x; step < steps * pc.p.chosen; step += THREADS) {
         uint place = step / steps, expert = expert_of(pc.address[1], row, place);
         clear_sums();
-        add_depth(row_of(pc.address[0], row * pc.p.chosen + place),
-                  expert_matrix(pc.address[2], pc.address[3], pc.address[4], expert), 0, column0, step % steps * DEPTH_AT_ONCE);
+        add_depth(row_of(pc.address[0], row * pc.p.chosen + place), expert_matrix(pc.address[2], pc.address[3], pc.address[4], expert), 0,
+                  column0, step % steps * DEPTH_AT_ONCE);
         add_place(row, place);
     }
 }
@@ -34,8 +34,8 @@ void add_quantized(uint row, uint column0) {
 void add_dense(uint row, uint column0) {
     for (uint place = 0; place < pc.p.chosen; place++) {
         clear_sums();
-        multiply_dense(row_of(pc.address[0], row * pc.p.chosen + place), expert_numbers(pc.address[2], expert_of(pc.address[1], row, place)),
-                       column0);
+        multiply_dense(row_of(pc.address[0], row * pc.p.chosen + place),
+                       expert_numbers(pc.address[2], expert_of(pc.address[1], row, place)), column0);
         add_place(row, place);
     }
 }

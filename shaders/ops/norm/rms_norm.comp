@@ -55,7 +55,8 @@ void by_eights(Operand x, Operand weights, uint row) {
     float scale = inversesqrt(workgroup_sum(squares) / float(cols) + pc.p.eps);
     if (first < cols) store_eight(row * cols + first, own, unpacked(own_weights, DTYPE_WEIGHT), scale);
     for (uint at = first + 8u * THREADS; at < cols; at += 8u * THREADS)
-        store_eight(row * cols + at, unpacked(load_eight(x, DTYPE_X, row, at), DTYPE_X), unpacked(weights_at(weights, at), DTYPE_WEIGHT), scale);
+        store_eight(row * cols + at, unpacked(load_eight(x, DTYPE_X, row, at), DTYPE_X), unpacked(weights_at(weights, at), DTYPE_WEIGHT),
+                    scale);
 }
 
 void by_numbers(uint row) {
