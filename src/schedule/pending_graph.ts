@@ -11,6 +11,11 @@ import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { inputsFirst } from "./plan/order.ts";
 
+/** Ops whose result is in memory of its own, and which have read their inputs when it is there. */
+const TAKERS: ReadonlySet<OpName> = new Set<OpName>(["gather", "attention", "sinkAttention"]);
+/** Ops that may show their input where it is. */
+const VIEWS: ReadonlySet<OpName> = new Set<OpName>(["gatherPages", "reshape", "transpose", "slice"]);
+
 /** The pending graph of `outputs`, inputs first, with composites in place of fused ops where needed. */
 export class PendingGraph {
   readonly order: readonly Node[];
@@ -68,15 +73,32 @@ export class PendingGraph {
   }
 
   /**
-   * Whether nothing reads a node after its writer does, which replaces it. Other readers must have copied what they read by then: gathers
-   * that the writer depends on. Without a writer the node may have one reader.
+   * Whether nothing reads a node after its writer does, which replaces it. What else reads it must be done by then: the writer depends on it.
+   * Without a writer the node may have one reader.
    */
   isReadLast(node: Node, writer?: Node): boolean {
     const readers = this.readers.get(node) ?? [];
     if (this.wanted.has(node) || readers.length === 0) return false;
     if (readers.length === 1) return true;
-    const others = readers.filter((reader) => reader !== writer);
-    return writer !== undefined && others.every(({ op }) => op === "gather") && this.#dependsOnAll(writer, others);
+    if (writer === undefined) return false;
+    const others = this.#takersOf(node, writer);
+    return others !== undefined && this.#dependsOnAll(writer, others);
+  }
+
+  /** What takes the elements of a node for good, beside its writer; undefined if something may read them at any time. */
+  #takersOf(node: Node, writer: Node): readonly Node[] | undefined {
+    const takers: Node[] = [];
+    for (const reader of this.readers.get(node)!) {
+      if (reader === writer) continue;
+      if (TAKERS.has(reader.op)) takers.push(reader);
+      else {
+        // A view in the place of its node, which others read in turn.
+        const further = VIEWS.has(reader.op) && !this.wanted.has(reader) ? this.#takersOf(reader, writer) : undefined;
+        if (!further) return undefined;
+        takers.push(...further);
+      }
+    }
+    return takers;
   }
 
   /** Whether a node is computed from all of some others. */

@@ -42,6 +42,41 @@ for (const device of testDevices()) {
     mx.dispose(state);
   });
 
+  Deno.test(`rows that attention has read are written without a copy on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const state = { rows: mx.arange(0, 48, 1, mx.float32).reshape(6, 8), slots: mx.array([4], mx.int32) };
+    mx.eval(state.rows, state.slots);
+    const attended = (rows: mx.Tensor): mx.Tensor => {
+      const keys = rows.reshape(1, 1, 6, 8);
+      const y = mx.fast.scaledDotProductAttention(mx.full([1, 1, 1, 8], 0.01), keys, keys, { scale: 1 });
+      return mx.round(y.reshape(1, 8));
+    };
+    // As a head that drafts twice: it appends, attends, and appends what it found.
+    const step = ({ rows, slots }: typeof state): typeof state => {
+      const first = writeRows(rows, mx.full([1, 8], 3), slots);
+      return { rows: writeRows(first, attended(first), mx.subtract(slots, 2)), slots };
+    };
+    const expected = Array.from({ length: 6 }, (_, row) => Array.from({ length: 8 }, (_, i) => 8 * row + i));
+    for (let i = 0; i < STEPS; i++) {
+      expected[4].fill(3);
+      const weights = expected.map((row) => Math.exp(0.01 * row.reduce((a, b) => a + b)));
+      const sum = weights.reduce((a, b) => a + b);
+      expected[2] = expected[2].map((_, d) =>
+        Math.round(expected.reduce((y, row, t) => y + weights[t] * row[d], 0) / sum)
+      );
+    }
+    {
+      using loop = new DeviceLoop(state, step);
+      const kernels = await kernelsOf(device, async () => {
+        for (let i = 0; i < STEPS; i++) await loop.run();
+        mx.eval(state.rows);
+      });
+      assert(!kernels.has("copy"), [...kernels].join());
+    }
+    assertEquals(state.rows.tolist(), expected);
+    mx.dispose(state);
+  });
+
   Deno.test(`rows that something reads later keep their old values for it on ${device}`, () => {
     mx.setDefaultDevice(device);
     const state = { ...stateOf(), before: mx.zeros([2, 3]), sums: mx.zeros([6]) };
