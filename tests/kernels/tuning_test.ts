@@ -1,7 +1,7 @@
 /**
- * Records of tuning. They say which device takes which, and that lesser devices get what they can run. An H200 chooses its kernels as
- * before there were records. golden/kernel_choices.json.gz was written once, by kernelChoices() over the constants that were spread over
- * the emitters.
+ * Records of tuning. They say which device takes which, and that lesser devices get what they can run. An H200 chooses the kernels that
+ * golden/kernel_choices.json.gz lists: those of the constants before there were records, but for what was measured anew. kernelChoices()
+ * writes it.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -28,13 +28,13 @@ async function golden(): Promise<unknown> {
   return await new Response(file.readable.pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-Deno.test("an H200 chooses the kernels that it chose before there were records", async () => {
+Deno.test("an H200 chooses the kernels that are on file", async () => {
   const backend = unrunBackend();
   assertEquals(tuningOf(backend), H200);
   assertEquals(kernelChoices(backend), await golden());
 });
 
-Deno.test("a GPU of NVIDIA whose driver does not tell its multiprocessors chooses as before", async () => {
+Deno.test("a GPU of NVIDIA whose driver does not tell its multiprocessors chooses the same", async () => {
   const backend = unrunBackend({ computeUnits: 0 });
   assertEquals(tuningOf(backend).name, "discrete GPU of unknown compute units");
   assertEquals(kernelChoices(backend), await golden());

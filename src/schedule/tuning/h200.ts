@@ -11,8 +11,9 @@ export const H200: Tuning = {
   name: "NVIDIA H200",
   computeUnits: 132,
   quantizedProducts: {
+    minRows: 17,
     // A step of Qwen3.5-4B of 8 sequences took 7.5 ms there and 8.7 ms in kernels for few rows, of 16 sequences 9.8 and 14.6.
-    minRows: 5,
+    minHalfRows: 5,
     // Eight rows of 4,096 16-bit floats times 151,936 columns take 113 us, where kernels for few rows, which dequantize for each, take 582.
     largeMatrix: { minRows: 4, minWeights: 2 ** 27 },
     minMultiplications: 2 ** 24,

@@ -42,8 +42,9 @@ export interface Tuning {
 
   /** Products of many rows with quantized weights. */
   readonly quantizedProducts: {
-    /** Fewest rows that go to matrix units. */
+    /** Fewest rows of 32-bit floats that go to matrix units, and fewest of 16-bit ones. */
     readonly minRows: number;
+    readonly minHalfRows: number;
     /** Fewest rows of 16-bit floats that go there with at least so many weights, such as those of a vocabulary. */
     readonly largeMatrix: { readonly minRows: number; readonly minWeights: number };
     /** Fewest multiplications that are worth another layout of the weights. */

@@ -132,10 +132,10 @@ for (const device of DEVICES) {
       const loaded = await load();
       const { model } = loaded;
       const shapes: string[] = [];
-      const { forward } = model;
-      model.forward = (tokens: mx.Tensor, cache?: Cache, rows?: mx.Tensor): mx.Tensor => {
+      const { hidden } = model;
+      model.hidden = (tokens: mx.Tensor, cache?: Cache, rows?: mx.Tensor): mx.Tensor => {
         if (rows && cache?.tile && cache.tile < tokens.shape[1]) shapes.push(`${tokens.shape[1] / cache.tile} tiles`);
-        return forward.call(model, tokens, cache, rows);
+        return hidden.call(model, tokens, cache, rows);
       };
       try {
         await using engine = new mx.lm.Engine(model, loaded.tokenizer, {
@@ -176,7 +176,7 @@ for (const device of DEVICES) {
           }
         }
       } finally {
-        model.forward = forward;
+        model.hidden = hidden;
       }
     });
   }

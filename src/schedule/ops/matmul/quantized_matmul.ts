@@ -25,8 +25,9 @@ const RUN = 32;
 
 /** Fewest rows of a product with weights (n, k) that take cooperative matrices if there are any. */
 function minMatrixRows(l: Lowering, x: Value, n: number, k: number): number {
-  const { minRows, largeMatrix } = tuningOf(l.backend).quantizedProducts;
-  return x.dtype.bytes === 2 && n * k >= largeMatrix.minWeights ? largeMatrix.minRows : minRows;
+  const { minRows, minHalfRows, largeMatrix } = tuningOf(l.backend).quantizedProducts;
+  if (x.dtype.bytes !== 2) return minRows;
+  return n * k >= largeMatrix.minWeights ? largeMatrix.minRows : minHalfRows;
 }
 
 /** Specialization constants that say how x and a matrix lie in memory. */
