@@ -41,12 +41,11 @@ export const DEVICES_FLAGS = {
   "device": {
     ...DEVICE_FLAG.device,
     value: "A[,B…]",
-    help:
-      "gpu, cpu, a name such as vulkan:1, or list; several share the layers (default: VKMX_DEVICE, else the best one)",
+    help: "gpu, cpu, vulkan:1 …, or list; several share the layers (VKMX_DEVICE, else the best)",
   },
   "split": {
     value: "HOW",
-    help: "how devices share the layers: layers (by free memory), or how many each has, as 20,16 (layers)",
+    help: "layers (by free memory), or how many layers each device has, as 20,16 (layers)",
     meant: ["sm", "split-mode", "ts", "tensor-split", "pipeline-parallel-size", "pp"],
   },
 } as const satisfies Flags;

@@ -1,13 +1,15 @@
 /** Drafts over HTTP: OpenAI's `prediction`, what usage and metrics say of it, and how models are opened that draft. */
 
 import { assert, assertEquals } from "@std/assert";
-import { lm } from "../../mod.ts";
+import { devices, lm } from "../../mod.ts";
 import { openModel } from "../../src/server/open.ts";
 import { predicted, PREDICTION } from "../../src/server/prediction.ts";
 import type { Served } from "../../src/server/served.ts";
 import { DRAFT_CASES, writeWithHead } from "../support/models/draft_heads.ts";
 import { GOLDEN } from "../support/models/models.ts";
 import { KV_BYTES, TestServer, TINY } from "../support/server/served.ts";
+
+devices(); // opens the Vulkan library outside of any test
 
 const [, , ANSWER] = /^<think>\n([^]*)\n<\/think>\n\n([^]*)<\|im_end\|>$/.exec(GOLDEN[3].text)!;
 const HI = [{ role: "user", content: "Hi what is your name" }];

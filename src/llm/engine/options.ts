@@ -136,9 +136,11 @@ export function sizesOf(model: DecodingModel, options: EngineOptions, draft?: De
   const memory = share * Math.min(count("memoryBytes", free, 0), model.placement ? free : Infinity);
   const kvBytes = count("kvBytes", Math.max(least, Math.min(most, defaultBytes(model, memory))), least);
   const room = Math.floor((kvBytes - leastUnits * bytesOfPage) / bytesOfSlot); // beside a page
-  const slots = bytesOfSlot === 0
-    ? 0
-    : Math.min(room, slotsIn(kvBytes / most, wanted), maxSlots(pool, device.maxBufferBytes));
+  const slots = bytesOfSlot === 0 ? 0 : Math.min(
+    room,
+    slotsIn(kvBytes, unitsOfAll * bytesOfPage, bytesOfSlot, wanted),
+    maxSlots(pool, device.maxBufferBytes),
+  );
   const units = Math.floor((kvBytes - slots * bytesOfSlot) / bytesOfPage);
   const pages = Math.min(units, maxUnits(pool, device.maxBufferBytes) - 1);
   const maxSequences = slots > 0 ? Math.min(wanted, slots - 1) : wanted;
@@ -175,10 +177,13 @@ function slotsFor(sequences: number): number {
   return 1 + 2 * sequences;
 }
 
-/** Slots where a share of the memory is there that so many sequences could use: as many fewer as pages. */
-function slotsIn(share: number, sequences: number): number {
-  const all = slotsFor(sequences);
-  return Math.min(all, Math.max(MIN_SLOTS, Math.floor(all * share)));
+/** The share of the memory that slots may take, also where all pages could be used: how many a sequence needs is not known before. */
+const SLOTS_SHARE = 0.25;
+
+/** Slots of so many sequences in some bytes, of which pages can use so many at most. */
+function slotsIn(bytes: number, ofPages: number, ofSlot: number, sequences: number): number {
+  const most = Math.max(SLOTS_SHARE * bytes, bytes - ofPages);
+  return Math.min(slotsFor(sequences), Math.max(MIN_SLOTS, Math.floor(most / ofSlot)));
 }
 
 /** Most sequences of a batch that advance together. */
@@ -201,10 +206,9 @@ export function batchSizesOf(
   const steps = unitsOfSteps(groups, Math.min(prefillStepSize, Math.max(...positions)));
   const all = roundUp(needs.slice(0, together).reduce((sum, pages) => sum + pages, steps));
   const bytes = defaultBytes(model);
-  const share = bytes / (all * bytesOfPage + slotsFor(together) * bytesOfSlot);
   const slots = bytesOfSlot === 0
     ? 0
-    : Math.min(slotsIn(share, together), maxSlots(sizes, model.device.maxBufferBytes));
+    : Math.min(slotsIn(bytes, all * bytesOfPage, bytesOfSlot, together), maxSlots(sizes, model.device.maxBufferBytes));
   const maxSequences = slots > 0 ? Math.min(together, slots - 1) : together;
   const room = Math.floor((bytes - slots * bytesOfSlot) / bytesOfPage);
   const pages = Math.max(needs[0], Math.min(all, room, maxUnits(sizes, model.device.maxBufferBytes) - 1));

@@ -60,3 +60,13 @@ Deno.test("the layer of the largest heads tells how many pages there are, keys o
   assertEquals(maxUnits({ ...POOL, layerHeads }, 2 * 512 * PAGE * 7 + 1), 7);
   assertEquals(maxSlots({ states: [] }, 1), Infinity);
 });
+
+Deno.test("states of all sequences have slots where their pages could fill the memory many times", () => {
+  const given = { kvBytes: 70e9, memoryBytes: 140e9, maxSequences: 64 };
+  const { maxSequences, slots, pages, bytesOfPage, bytesOfSlots } = sizesOf(modelOf({}, 2 ** 45), given);
+  assertEquals([maxSequences, slots], [64, 129]);
+  assert(pages * bytesOfPage + bytesOfSlots <= 70e9, `${pages} pages`);
+  const few = sizesOf(modelOf({}, 2 ** 45), { ...given, kvBytes: 1e8 });
+  assertEquals(few.slots, Math.floor(0.25 * 1e8 / (4 * 32 * 128 * 128)));
+  assertEquals(few.maxSequences, few.slots - 1);
+});

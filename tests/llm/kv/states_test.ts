@@ -392,9 +392,9 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     using like = model.makeCache();
     const states = like.byteLength(0);
     const page = (like.byteLength(256) - states) / 4;
-    // Slots for two requests and a prefix. Two prompts nearly fill the pages that are left but one.
-    const pages = 2 * Math.ceil(Math.max(3, 5 * states / page) / 2) + 1;
-    const kvBytes = pages * page + 4 * states;
+    // A quarter of the memory has slots for two requests and two prefixes. Two prompts nearly fill the pages that are left but one.
+    const pages = 2 * Math.ceil(Math.max(3, 16 * states / page) / 2) + 1;
+    const kvBytes = pages * page + 5 * states;
     const contextSize = 64 * (pages + 1) / 2;
     const prompts = [14, 15].map((seed) => idsOf(64 * Math.floor(pages / 2) - 4, seed));
     const alone = [];

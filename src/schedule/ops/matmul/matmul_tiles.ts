@@ -106,8 +106,10 @@ export function vectorShape(
   const fits = (most: VectorRow["outputs"]): boolean => most === "any" || outputs <= fewRows[most];
   const fitting = VECTORS.filter((row) => row.reads === reads && rows <= row.upTo && fits(row.outputs));
   const { threads: most, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
-  const loads = Math.ceil(k / DEPTHS[reads] / MIN_THREADS) * MIN_THREADS;
-  return { rows, threads: Math.min(most, Math.max(MIN_THREADS, loads)), columns }; // more threads would have nothing to read
+  const loads = k / DEPTHS[reads];
+  let threads = most;
+  while (threads > MIN_THREADS && threads / 2 >= loads) threads /= 2; // the others would have nothing to read
+  return { rows, threads, columns };
 }
 
 /** Rows of the result that a tile has. */
