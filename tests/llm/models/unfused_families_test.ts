@@ -17,6 +17,8 @@ import { describeModel } from "../../../src/llm/models/mod.ts";
 import { findDecoder } from "../../../src/schedule/decoder/match/decode_step.ts";
 import { viewOf } from "../../support/models/graph_view.ts";
 
+mx.devices(); // opens the Vulkan library outside of any test
+
 const CAPACITY = 256;
 const BASE = {
   hidden_size: 128,
