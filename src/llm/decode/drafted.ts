@@ -127,8 +127,8 @@ export class DraftedSteps implements Disposable {
       const { scalars: { log }, state } = this.#context;
       const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), drafted);
       this.#speculation.note(drafted.length, accepted);
-      const { acceptance: { misses } } = this.#speculation;
-      const step = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst };
+      const { acceptance: { misses }, adaptive } = this.#speculation;
+      const step = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst, isFixed: !adaptive };
       this.#budget.noteDrafts(step, performance.now() - submitted);
       if (accepted > 0) this.#patience = 1;
       submission.count = accepted + 1;

@@ -126,18 +126,19 @@ export class EngineDrafts {
 
   /** Notes a step that verified drafts, and what it chose for each of its rows; `isFirst`: of its loop. */
   noteVerified({ rows, columns }: VerifyStep, chosen: readonly ArrayLike<number>[], isFirst: boolean): void {
-    let [tokens, misses] = [0, Infinity];
+    let [tokens, misses, isFixed] = [0, Infinity, false];
     for (const [i, { sequence, drafted }] of rows.entries()) {
       tokens += chosen[i].length;
       const speculation = this.#source.speculationOf(sequence);
       if (drafted.length === 0 || !speculation) continue;
+      isFixed ||= !speculation.adaptive;
       const accepted = Math.max(0, chosen[i].length - 1);
       speculation.note(drafted.length, accepted);
       this.#drafted += drafted.length;
       if (accepted > 0) this.#patience = 1;
       misses = Math.min(misses, speculation.acceptance.misses);
     }
-    const verified = { sequences: rows.length, columns, tokens, misses, isFirst };
+    const verified = { sequences: rows.length, columns, tokens, misses, isFirst, isFixed };
     this.#budget.noteDrafts(verified, performance.now() - this.#begun);
   }
 }

@@ -96,6 +96,8 @@ export interface VerifiedStep {
   readonly misses: number;
   /** Whether it was the first one of its loop, whose time says little of others. */
   readonly isFirst: boolean;
+  /** Whether it was asked for whatever it costs: then the account has its cost, and no loss. */
+  readonly isFixed: boolean;
 }
 
 /** Mean cost of steps with drafts, in ordinary steps. */
@@ -178,7 +180,7 @@ export class DraftBudget {
   }
 
   /** Notes a step with drafts, whose time includes that of drafting. */
-  noteDrafts({ sequences, columns, tokens, misses, isFirst }: VerifiedStep, milliseconds: number): void {
+  noteDrafts({ sequences, columns, tokens, misses, isFirst, isFixed }: VerifiedStep, milliseconds: number): void {
     this.#afterDraft = true;
     const pause = Math.min(2 ** Math.max(0, misses - FREE_MISSES) - 1, MOST_PAUSE);
     this.#pause = Math.max(pause, this.#probes && misses > 0 ? PROBE_PAUSE : 0);
@@ -186,7 +188,8 @@ export class DraftBudget {
     if (ordinary === undefined) return;
     // A step hardly costs more than its tokens one by one. What took longer was something else.
     const cost = Math.min(milliseconds / ordinary, columns + HOST);
-    this.#add(tokens / sequences - (isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost));
+    const most = isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost;
+    if (!isFixed) this.#add(tokens / sequences - most);
     if (!isFirst) this.#costs.note(sequences, columns, cost);
   }
 

@@ -213,7 +213,7 @@ function simulate(
       tokens += right + 1;
     }
     const misses = Math.min(...acceptances.map((acceptance) => acceptance.misses));
-    budget.noteDrafts({ sequences, columns, tokens, misses, isFirst }, milliseconds);
+    budget.noteDrafts({ sequences, columns, tokens, misses, isFirst, isFixed: false }, milliseconds);
     at += tokens;
   }
   return at / sequences / time;
@@ -277,7 +277,7 @@ Deno.test("a first step that takes long hides no draft that pays, and a later an
     made.add(columns);
     one.drafting[0].acceptance.note(columns - 1, columns - 1);
     tokens += columns;
-    const step = { sequences: 1, columns, tokens: columns, misses: 0, isFirst };
+    const step = { sequences: 1, columns, tokens: columns, misses: 0, isFirst, isFixed: false };
     cold.noteDrafts(step, isFirst ? 50 : COSTS["cheap columns"][columns] + HOST);
   }
   assert(tokens > 70, `${tokens} tokens in 16 steps`);
@@ -288,7 +288,7 @@ Deno.test("a first step that takes long hides no draft that pays, and a later an
   const other = new DraftBudget();
   assertEquals(other.columnsFor(one), 1);
   // A draft that is wrong once is no reason to stop because its loop had to be made.
-  warm.noteDrafts({ sequences: 1, columns: 8, tokens: 1, misses: 1, isFirst: true }, 50);
+  warm.noteDrafts({ sequences: 1, columns: 8, tokens: 1, misses: 1, isFirst: true, isFixed: false }, 50);
   assertEquals(warm.columnsFor({ ...one, drafting: [{ acceptance: sure, most: 7 }] }), 8);
 });
 
@@ -370,7 +370,7 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
   const one = { sequences: 1, drafting: [{ acceptance, most: 7 }], maxColumns: 8 };
   patient.note(1, 1, { milliseconds: 1, waited: true });
   acceptance.note(1, 1);
-  patient.noteDrafts({ sequences: 1, columns: 2, tokens: 2, misses: 0, isFirst: false }, 10_000);
+  patient.noteDrafts({ sequences: 1, columns: 2, tokens: 2, misses: 0, isFirst: false, isFixed: false }, 10_000);
   assert(patient.columnsFor(one) > 1);
   // Times of ordinary steps that were measured far too long: the pauses alone keep wrong drafts few.
   const blind = new DraftBudget();
@@ -381,10 +381,25 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
     if (columns > 1) {
       drafts++;
       wrong.note(columns - 1, 0);
-      blind.noteDrafts({ sequences: 1, columns, tokens: 1, misses: wrong.misses, isFirst: false }, 0.1);
+      blind.noteDrafts({ sequences: 1, columns, tokens: 1, misses: wrong.misses, isFirst: false, isFixed: false }, 0.1);
     } else blind.note(1, 1, { milliseconds: 1, waited: true });
   }
   assert(drafts > 3 && drafts < 26, `${drafts} drafts`);
+});
+
+Deno.test("drafts that a request wants whatever they cost lose nothing of the account of others", () => {
+  for (const isFixed of [true, false]) {
+    const budget = new DraftBudget();
+    budget.note(1, 1, { milliseconds: 1, waited: true });
+    for (let i = 0; i < 50; i++) {
+      budget.noteDrafts({ sequences: 1, columns: 2, tokens: 1, misses: 0, isFirst: false, isFixed }, 2.2);
+    }
+    // As the kernels are there now, a step with a draft costs 1.3 ordinary ones.
+    budget.noteDrafts({ sequences: 1, columns: 2, tokens: 1, misses: 0, isFirst: false, isFixed: true }, 1.3);
+    budget.note(1, 1, { milliseconds: 1, waited: true });
+    const candidate = { acceptance: new Acceptance(), most: 1 };
+    assertEquals(budget.columnsFor({ sequences: 1, drafting: [candidate], maxColumns: 8 }), isFixed ? 2 : 1);
+  }
 });
 
 Deno.test("options of speculation out of range are refused by name", () => {
