@@ -41,8 +41,8 @@ export const GENERATION = [
   {
     name: "all that the first step of a loop takes counts as lost",
     file: "src/llm/speculation/draft_length.ts",
-    find: "(isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost)",
-    replace: "cost",
+    find: "isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost;",
+    replace: "cost;",
     tests: ["tests/llm/speculation/drafts_test.ts"],
   },
   {

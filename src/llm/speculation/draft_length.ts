@@ -188,8 +188,8 @@ export class DraftBudget {
     if (ordinary === undefined) return;
     // A step hardly costs more than its tokens one by one. What took longer was something else.
     const cost = Math.min(milliseconds / ordinary, columns + HOST);
-    const most = isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost;
-    if (!isFixed) this.#add(tokens / sequences - most);
+    const loss = isFirst ? Math.min(cost, this.#costOf(sequences, columns) + FIRST) : cost;
+    if (!isFixed) this.#add(tokens / sequences - loss);
     if (!isFirst) this.#costs.note(sequences, columns, cost);
   }
 
