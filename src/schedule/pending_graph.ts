@@ -85,11 +85,14 @@ export class PendingGraph {
     return others !== undefined && this.#dependsOnAll(writer, others);
   }
 
-  /** What takes the elements of a node for good, beside its writer; undefined if something may read them at any time. */
+  /**
+   * What takes the elements of a node for good, beside its writer; undefined if something may read them at any time. A writer that reads them
+   * through a view does so while it writes.
+   */
   #takersOf(node: Node, writer: Node): readonly Node[] | undefined {
     const takers: Node[] = [];
     for (const reader of this.readers.get(node)!) {
-      if (reader === writer) continue;
+      if (reader === writer && node === writer.inputs[0]) continue;
       if (TAKERS.has(reader.op)) takers.push(reader);
       else {
         // A view in the place of its node, which others read in turn.

@@ -97,3 +97,22 @@ for (const device of testDevices()) {
     mx.dispose(state);
   });
 }
+
+for (const device of testDevices()) {
+  Deno.test(`rows that are written from a view of themselves have its old values on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const n = 5000;
+    const state = { rows: mx.arange(0, 4 * n, 1, mx.float32).reshape(n, 4), places: mx.arange(1, n, 1, mx.int32) };
+    mx.eval(state.rows, state.places);
+    {
+      using loop = new DeviceLoop(state, ({ rows, places }) => ({
+        rows: writeRows(rows, rows.index(mx.Slice(0, n - 1)), places),
+        places,
+      }));
+      for (let i = 0; i < 2; i++) loop.run();
+    }
+    const expected = Array.from({ length: 4 * n }, (_, i) => i < 8 ? i % 4 : i - 8);
+    assertEquals(Array.from(state.rows.toTypedArray() as Float32Array), expected);
+    mx.dispose(state);
+  });
+}
