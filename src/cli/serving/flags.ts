@@ -134,7 +134,7 @@ export function servingOf(values: ServeValues): Serving {
     throw new UsageError("The API key may have only visible ASCII characters, of which there must be one at least");
   }
   checkDrafter(values);
-  if (values["draft-model"] === undefined) speculation(values, undefined); // says now what does not fit
+  if (values["draft-model"] === undefined) speculationOf(values, undefined); // says now what does not fit
   engineOptions(values);
   const isOpen = apiKey === undefined && !/^(127\.|localhost$|::1$)/.test(hostname);
   if (values.mcp !== undefined && isOpen) {
@@ -146,14 +146,6 @@ export function servingOf(values: ServeValues): Serving {
 /** The values that a replica of the server has: those of all flags but its address, key, origins and replicas. */
 export function replicaValues(values: ServeValues): ServeValues {
   return Object.fromEntries(Object.entries(values).filter(([name]) => !Object.hasOwn(FRONT_FLAGS, name)));
-}
-
-/** The speculation of an engine, with its draft model where it has one. */
-export function speculation(
-  values: ServeValues,
-  draft: lm.DraftModel | undefined,
-): Pick<lm.EngineOptions, "speculation"> {
-  return speculationOf(values, draft);
 }
 
 /** Models by the names that clients ask for: those of the hub as they are, folders and files by their last part without ".gguf". */

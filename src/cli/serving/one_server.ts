@@ -1,5 +1,5 @@
 /**
- * A server in this process: with its models, on one device.
+ * A server in this process, with its models on its device or devices.
  *
  * @module
  */
@@ -11,8 +11,8 @@ import { type LogEntry, Server } from "../../server/server.ts";
 import { useDevice } from "../device.ts";
 import { describeDevice, loadOptions } from "../loading.ts";
 import { describeTools, openMcp } from "../mcp.ts";
-import { draftHeadOf, placeOf } from "../model_flags.ts";
-import { describeModel, engineOptions, type ServeValues, servingOf, speculation } from "./flags.ts";
+import { draftHeadOf, placeOf, speculationOf } from "../model_flags.ts";
+import { describeModel, engineOptions, type ServeValues, servingOf } from "./flags.ts";
 import { type Tell, tellError } from "./log.ts";
 
 /** A server that answers. */
@@ -66,7 +66,7 @@ export async function openServer(
         load: { ...(json ? place : loadOptions(place)), ...draftHeadOf(values) },
         engine: engineOptions(values),
         draft: values["draft-model"],
-        speculation: (draft) => speculation(values, draft),
+        speculation: (draft) => speculationOf(values, draft),
         kvBytes: kvBytes && Math.floor(kvBytes / models.size),
       });
       deviceName = describeDevice(opened);
