@@ -185,6 +185,21 @@ function eosBias(): Record<number, number> {
   return Object.fromEntries([...tokenizer.eosTokenIds].map((id) => [id, -Infinity]));
 }
 
+/**
+ * Options with a seed whose answer has the same tokens at temperatures nearby. So no token of it is so near to the end of its share of
+ * probability that the rounding of another kernel chooses the next one.
+ */
+async function steadily(options: mx.lm.GenerateOptions & { readonly temp: number }): Promise<mx.lm.GenerateOptions> {
+  for (let seed = 7; seed < 107; seed++) {
+    const answers = new Set<string>();
+    for (const factor of [0.98, 1, 1.02]) {
+      answers.add(tokensOf(await collect(loaded, { ...options, seed, temp: factor * options.temp })).join());
+    }
+    if (answers.size === 1) return { ...options, seed };
+  }
+  throw new Error("no seed gives a steady answer");
+}
+
 Deno.test("drafts of an answer with a grammar are those that it allows, and it has the tokens that come without", async () => {
   const formats: mx.lm.ResponseFormat[] = [
     { type: "json_object" },
@@ -192,8 +207,9 @@ Deno.test("drafts of an answer with a grammar are those that it allows, and it h
     { type: "json_schema", schema: { type: "object", properties: { name: { type: "string" } }, required: ["name"] } },
   ];
   for (const responseFormat of formats) {
-    for (const sampling of [{}, { temp: 1, seed: 7 }]) {
-      const options = { maxTokens: 24, responseFormat, ...sampling };
+    for (const draws of [false, true]) {
+      const greedy = { maxTokens: 24, responseFormat };
+      const options = draws ? await steadily({ ...greedy, temp: 1 }) : greedy;
       const plain = await collect(loaded, options);
       const answer = tokensOf(plain);
       for (const right of [7, 1, 0]) {
