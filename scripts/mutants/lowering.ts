@@ -36,6 +36,13 @@ export const LOWERING = [
     tests: ["tests/ops/compile/random_writes_test.ts"],
   },
   {
+    name: "a dispatch is moved before one that reads what it writes",
+    file: "src/schedule/plan/dispatch_order.ts",
+    find: "for (const slot of writes) if (this.#writes.has(slot) || this.#reads.has(slot)) return true;",
+    replace: "for (const slot of writes) if (this.#writes.has(slot)) return true;",
+    tests: ["tests/ops/compile/dispatch_order_test.ts", "tests/ops/compile/in_place_states_test.ts"],
+  },
+  {
     name: "a batch of single rows is multiplied with the stride of rows, not of the batch",
     file: "src/schedule/ops/matmul/matmul.ts",
     find: "rowStride: m === 1 ? batch.strides[0][0] : rowStride,",

@@ -118,6 +118,8 @@ export interface BackendLimits {
   readonly maxThreads: number;
   /** Bytes that the threads of a workgroup share at most. */
   readonly sharedBytes: number;
+  /** Whether dispatches run at the same time where no barrier is between them. */
+  readonly barriers: boolean;
   /** Whether many workgroups of a dispatch are likely to run at the same time. */
   readonly concurrent: boolean;
   /** Whether {@link Backend.drop} leaves out work. */

@@ -100,6 +100,7 @@ class VulkanBackend implements Backend {
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
       sharedBytes: info.sharedBytes,
+      barriers: true,
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       drops: false,
       type: info.type,

@@ -160,6 +160,7 @@ class WasmBackend implements Backend {
       threads: 64,
       maxThreads: 64,
       sharedBytes: 0,
+      barriers: false,
       concurrent: false,
       drops: true,
       type: "wasm",

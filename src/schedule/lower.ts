@@ -13,6 +13,7 @@ import { leafValue } from "./leaves.ts";
 import { NodeLowering } from "./node_lowering.ts";
 import { PendingGraph } from "./pending_graph.ts";
 import { type BlockPlace, place } from "./plan/arena.ts";
+import { type DispatchOrder, orderDispatches } from "./plan/dispatch_order.ts";
 import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
@@ -112,11 +113,30 @@ function copyBack(l: Lowering, parameters: readonly Node[], values: readonly Val
   sources.forEach((from, i) => inPlace(from, i) || l.copy(from, targets[i]));
 }
 
+/** The order of the dispatches, and when each runs. Those between two barriers run at once, so their values do not share memory. */
+function orderOf(l: Lowering): DispatchOrder {
+  if (!l.backend.limits.barriers) return { order: [...l.sources.keys()], epochs: [...l.sources.keys()] };
+  return orderDispatches(l.sources, (slot) => {
+    const source = l.slots[slot];
+    return source.kind === "temporary" || source.kind === "result" ? source.bytes : 0;
+  });
+}
+
 /** Places intermediates and turns the slots of outputs into results. */
 function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]): Lowered {
   const escaping = new Set(outputs.map((v) => v.slot));
+  const { order, epochs } = orderOf(l);
+  const uses = l.slots.map(() => ({ first: -1, last: -1 }));
+  for (const dispatch of order) {
+    for (const value of l.sources[dispatch].values) {
+      if (!value) continue;
+      const use = uses[value.slot];
+      if (use.first < 0) use.first = epochs[dispatch];
+      use.last = epochs[dispatch];
+    }
+  }
   const temporaries = l.slots
-    .map((source, slot) => ({ source, slot, ...l.uses[slot] }))
+    .map((source, slot) => ({ source, slot, ...uses[slot] }))
     .filter((t) => t.source.kind === "temporary" && !escaping.has(t.slot) && t.first >= 0);
   const placement = place(
     temporaries.map((t) => ({ bytes: (t.source as { bytes: number }).bytes, first: t.first, last: t.last })),
@@ -128,7 +148,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   const arenaSlot = new Map<number, number>();
   l.slots.forEach((source, slot) => {
     if (source.kind !== "temporary") {
-      if (l.uses[slot].first < 0 && !escaping.has(slot)) return;
+      if (uses[slot].first < 0 && !escaping.has(slot)) return;
       number.set(slot, slots.push(source) - 1);
     } else if (escaping.has(slot)) {
       number.set(slot, slots.push({ kind: "result", bytes: source.bytes }) - 1);
@@ -142,8 +162,8 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     number.set(t.slot, arenaSlot.get(block)!);
   });
   return {
-    words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
-    sources: l.sources,
+    words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!, order) : undefined,
+    sources: order.map((dispatch) => l.sources[dispatch]),
     slots,
     arenas: placement.arenas,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),

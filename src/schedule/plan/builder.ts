@@ -56,7 +56,8 @@ function foldGrid(workgroups: number, maxGrid: number): [number, number, number]
 /** Collects dispatches and writes them as Plan words. */
 export class PlanBuilder {
   #words: number[] = [PLAN_MAGIC, 0, 0, 0];
-  #dispatches = 0;
+  /** Where the words of each dispatch begin. */
+  readonly #begins: number[] = [];
   /** Where words name slots. */
   readonly #slots: number[] = [];
   readonly #maxGrid: number;
@@ -67,12 +68,13 @@ export class PlanBuilder {
 
   /** Dispatches written so far. */
   get dispatches(): number {
-    return this.#dispatches;
+    return this.#begins.length;
   }
 
   add(d: Dispatch): void {
     const row = KERNELS[d.kernel];
     const words = this.#words;
+    this.#begins.push(words.length);
     const layout = PUSH[row.push];
     let pushWords = 0;
     for (const field of layout) pushWords += field.count;
@@ -107,7 +109,6 @@ export class PlanBuilder {
       words.push(d.table?.length ?? 0);
       for (const b of d.table?.flat() ?? []) this.#bind(b);
     }
-    this.#dispatches++;
   }
 
   /** A call of a kernel made at run time. `id` is what its device gave, `spec` the size of a workgroup, `push` the grid in threads. */
@@ -120,13 +121,13 @@ export class PlanBuilder {
       readonly workgroups: readonly number[];
     },
   ): void {
+    this.#begins.push(this.#words.length);
     this.#words.push(id, buffers.length | KERNEL_SPEC_WORDS << 8 | KERNEL_PUSH_WORDS << 16, ...workgroups);
     for (const b of buffers) {
       if (b) this.#bind(b);
       else this.#words.push(PLAN_NO_SLOT, 0);
     }
     this.#words.push(...threadgroup, ...push);
-    this.#dispatches++;
   }
 
   #bind({ slot, byteOffset }: Binding): void {
@@ -134,14 +135,26 @@ export class PlanBuilder {
     this.#words.push(slot, byteOffset);
   }
 
-  /** The finished Plan over `slots` slots. `map` renumbers the slots that were used while building. */
-  finish(slots: number, map: (slot: number) => number): Uint32Array {
+  /** The finished Plan over `slots` slots, its dispatches in an order (default as they were added). `map` renumbers the slots that were used while building. */
+  finish(
+    slots: number,
+    map: (slot: number) => number,
+    order: readonly number[] = [...this.#begins.keys()],
+  ): Uint32Array {
     const words = Uint32Array.from(this.#words);
     words[1] = slots;
-    words[2] = this.#dispatches;
+    words[2] = this.dispatches;
     words[3] = words.length;
     for (const at of this.#slots) words[at] = map(words[at]);
-    return words;
+    if (order.every((dispatch, i) => dispatch === i)) return words;
+    const ordered = words.slice();
+    let at = PLAN_HEADER_WORDS;
+    for (const dispatch of order) {
+      const part = words.subarray(this.#begins[dispatch], this.#begins[dispatch + 1]);
+      ordered.set(part, at);
+      at += part.length;
+    }
+    return ordered;
   }
 }
 

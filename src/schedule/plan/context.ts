@@ -8,7 +8,7 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import type { KernelName } from "../../backend/kernels.ts";
+import { type KernelName, KERNELS } from "../../backend/kernels.ts";
 import { type Dtype, float64, isWide, uint32 } from "../../graph/dtype.ts";
 import { DtypeError } from "../../graph/error.ts";
 import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
@@ -138,13 +138,16 @@ function transposedOrder(
   return [...shape.keys()].filter((d) => d !== run && d !== last).concat(run, last);
 }
 
+/** Where a dispatch finds a value. */
+function bindingOf({ slot, offset, dtype }: Value): Binding {
+  return { slot, byteOffset: offset * dtype.bytes };
+}
+
 /** Lowers nodes into one Plan for one backend. */
 export class Lowering {
   readonly backend: Backend;
   readonly builder: PlanBuilder;
   readonly slots: SlotSource[] = [];
-  /** First and last dispatch that touches each slot. */
-  readonly uses: { first: number; last: number }[] = [];
   /** Storage that only this Plan uses; the Lowering holds a reference of each. */
   readonly kept: Storage[] = [];
   /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
@@ -228,7 +231,6 @@ export class Lowering {
 
   #newSlot(source: SlotSource): number {
     this.slots.push(source);
-    this.uses.push({ first: -1, last: -1 });
     return this.slots.length - 1;
   }
 
@@ -255,25 +257,24 @@ export class Lowering {
     },
   ): void {
     if (d.workgroups === 0) return;
-    const plain = buffers.map((value) => value && this.plain(value));
+    const plain = KERNELS[kernel].buffers.map((_, i) => buffers[i] && this.plain(buffers[i]));
     this.#checkWide(kernel, plain);
     const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
-    const bind = (value: Value): Binding => this.#bind(value);
-    const bindings = plain.map((value) => value && bind(value));
+    const bindings = plain.map((value) => value && bindingOf(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    const { push, workgroups, disjoint, preamble = false } = d;
+    const { push, workgroups, disjoint = false, preamble = false } = d;
     this.builder.add({
       kernel,
       buffers: bindings,
       spec,
       push,
-      table: rows?.map((row) => row.map(bind)),
+      table: rows?.map((row) => row.map(bindingOf)),
       workgroups,
       disjoint,
       preamble,
     });
     const values = [...plain, ...(rows?.flat() ?? [])];
-    this.sources.push({ kernel, op: this.#op, region: this.#region, preamble, spec, values });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, preamble, disjoint, spec, values });
   }
 
   /** Writes a dispatch of a kernel made at run time; see {@link PlanBuilder.addShader}. */
@@ -282,17 +283,9 @@ export class Lowering {
     buffers: readonly (Value | undefined)[],
     d: Omit<Parameters<PlanBuilder["addShader"]>[0], "buffers">,
   ): void {
-    const bindings = buffers.map((value) => value && this.#bind(value));
-    this.builder.addShader({ ...d, buffers: bindings });
-    this.sources.push({ kernel: name, op: this.#op, region: this.#region, preamble: false, spec: {}, values: buffers });
-  }
-
-  /** Where the next dispatch finds a value. */
-  #bind(value: Value): Binding {
-    const use = this.uses[value.slot];
-    if (use.first < 0) use.first = this.builder.dispatches;
-    use.last = this.builder.dispatches;
-    return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
+    this.builder.addShader({ ...d, buffers: buffers.map((value) => value && bindingOf(value)) });
+    const [op, region] = [this.#op, this.#region];
+    this.sources.push({ kernel: name, op, region, preamble: false, disjoint: false, spec: {}, values: buffers });
   }
 
   /** Throws where a kernel would take elements of 8 bytes for others. */

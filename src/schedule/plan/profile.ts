@@ -27,6 +27,8 @@ export interface DispatchSource {
   readonly region: string | undefined;
   /** Of untimed runs in a row, whether only the first one has it. */
   readonly preamble: boolean;
+  /** Whether its writes do not overlap those of the one before it. */
+  readonly disjoint: boolean;
   /** Specialization constants of a kernel of the table, and maybe others. */
   readonly spec: Readonly<Record<string, number>>;
   /** Its binding. */
