@@ -180,10 +180,12 @@ function slotsFor(sequences: number): number {
 /** The share of the memory that slots may take, also where all pages could be used: how many a sequence needs is not known before. */
 const SLOTS_SHARE = 0.25;
 
-/** Slots of so many sequences in some bytes, of which pages can use so many at most. */
+/** Slots of so many sequences in some bytes, of which pages can use so many at most. They have their share of what all would use at least. */
 function slotsIn(bytes: number, ofPages: number, ofSlot: number, sequences: number): number {
-  const most = Math.max(SLOTS_SHARE * bytes, bytes - ofPages);
-  return Math.min(slotsFor(sequences), Math.max(MIN_SLOTS, Math.floor(most / ofSlot)));
+  const all = slotsFor(sequences);
+  const ofSlots = all * ofSlot;
+  const most = Math.max(SLOTS_SHARE * bytes, bytes - ofPages, bytes * ofSlots / (ofPages + ofSlots));
+  return Math.min(all, Math.max(MIN_SLOTS, Math.floor(most / ofSlot)));
 }
 
 /** Most sequences of a batch that advance together. */

@@ -69,4 +69,7 @@ Deno.test("states of all sequences have slots where their pages could fill the m
   const few = sizesOf(modelOf({}, 2 ** 45), { ...given, kvBytes: 1e8 });
   assertEquals(few.slots, Math.floor(0.25 * 1e8 / (4 * 32 * 128 * 128)));
   assertEquals(few.maxSequences, few.slots - 1);
+  // What short sequences use is mostly states. They have their share of less memory than all need.
+  const short = sizesOf(modelOf({}, 2 ** 45), { memoryBytes: 1e9, kvBytes: 2e7, maxSequences: 8, contextSize: 64 });
+  assertEquals([short.maxSequences, short.slots], [5, Math.floor(2e7 / 2 ** 21 * 17 / (17 + 8))]); // a page has as many bytes as a slot
 });
