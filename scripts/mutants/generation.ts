@@ -34,9 +34,30 @@ export const GENERATION = [
   {
     name: "drafts that are never right go on for as long as there are any",
     file: "src/llm/speculation/draft_length.ts",
-    find: "TRUST * extraOf(columns) <= this.#balance)",
+    find: "TRUST * extraOf(columns) <= this.#costs.balance)",
     replace: "TRUST * extraOf(columns) <= 1000)",
     tests: ["tests/llm/speculation/drafts_test.ts"],
+  },
+  {
+    name: "the account of drafts begins with a step that waited for the host",
+    file: "src/llm/speculation/draft_length.ts",
+    find: "return count >= SURE ? mean : undefined;",
+    replace: "return count > 0 ? mean : undefined;",
+    tests: ["tests/llm/speculation/draft_times_test.ts"],
+  },
+  {
+    name: "ordinary steps take as long as the first one of an answer, which waits for the host",
+    file: "src/llm/decode/submission_sizer.ts",
+    find: "isSteady: submitted < before ||",
+    replace: "isSteady: true ||",
+    tests: ["tests/llm/decode/submission_sizer_test.ts"],
+  },
+  {
+    name: "what drafts cost after their step is no loss of theirs",
+    file: "src/llm/speculation/draft_length.ts",
+    find: "const lost = Math.min(HOST, Math.max(0, elapsed / known - steps));",
+    replace: "const lost = 0 * elapsed;",
+    tests: ["tests/llm/speculation/draft_times_test.ts"],
   },
   {
     name: "all that the first step of a loop takes counts as lost",

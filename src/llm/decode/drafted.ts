@@ -9,7 +9,7 @@ import * as mx from "../../array/mod.ts";
 import { DeviceLoop, TracedStep, writeState } from "../../array/compile/loop.ts";
 import { type Key, keyAfter, keysBefore } from "../../array/random/keys.ts";
 import { acceptedOf } from "../speculation/acceptance.ts";
-import { COLUMNS, DraftBudget, DraftCosts, type StepTime } from "../speculation/draft_length.ts";
+import { COLUMNS, DraftBudget, DraftCosts, type StepTime, type VerifiedStep } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import type { DecodeContext, Traced } from "./context.ts";
 import { HeadDrafter } from "./head_drafter.ts";
@@ -20,15 +20,15 @@ import type { StepLoop } from "./steps.ts";
 import type { Submission } from "./submission_sizer.ts";
 import type { PromptSubmitter } from "./submit.ts";
 
-/** A number of steps that no submission has. */
-const MOST_PATIENCE = 1024;
-/** What steps of a model's sessions cost, of those that its head drafts for and of others. */
-const costs = { head: new WeakMap<object, DraftCosts>(), others: new WeakMap<object, DraftCosts>() };
+/** What steps of a model's sessions cost, by what drafts and whether the host waits for each step because of a grammar. */
+const costs = new WeakMap<object, Map<string, DraftCosts>>();
 
-function costsOf(model: object, { byHead }: Speculation): DraftCosts {
-  const all = byHead ? costs.head : costs.others;
-  const known = all.get(model) ?? new DraftCosts();
-  all.set(model, known);
+function costsOf({ model, sequence: { constraint } }: DecodeContext, { byHead }: Speculation): DraftCosts {
+  const all = costs.get(model) ?? new Map<string, DraftCosts>();
+  costs.set(model, all);
+  const kind = `${byHead ? "head" : "others"} ${constraint === undefined ? "free" : "constrained"}`;
+  const known = all.get(kind) ?? new DraftCosts();
+  all.set(kind, known);
   return known;
 }
 
@@ -44,7 +44,10 @@ export class DraftedSteps implements Disposable {
   readonly #submitter: PromptSubmitter;
   readonly #steps: StepLoop;
   readonly #speculation: Speculation;
+  readonly #costs: DraftCosts;
   readonly #budget: DraftBudget;
+  /** The last step that verified drafts, until its time is noted. */
+  #verified: VerifiedStep | undefined;
   /** Columns that the next draft should have; 1 for none. */
   #columns = 1;
   readonly #loops = new Map<number, DraftLoop>();
@@ -57,8 +60,6 @@ export class DraftedSteps implements Disposable {
   #known = 0;
   /** State of the random numbers after so many tokens. */
   #key: { readonly after: number; readonly state: Key } | undefined;
-  /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
-  #patience = MOST_PATIENCE;
 
   constructor(context: DecodeContext, submitter: PromptSubmitter, steps: StepLoop, speculation: Speculation) {
     this.#context = context;
@@ -66,7 +67,9 @@ export class DraftedSteps implements Disposable {
     this.#steps = steps;
     this.#speculation = speculation;
     this.#ahead = new PipelinesAhead(context.model.traces);
-    this.#budget = new DraftBudget(costsOf(context.model, speculation));
+    this.#costs = costsOf(context, speculation);
+    this.#budget = new DraftBudget(this.#costs);
+    speculation.acceptance.expect(this.#costs.acceptance);
     if (!speculation.byHead) return;
     this.#head = new HeadDrafter(context, submitter);
     speculation.draftBy(this.#head);
@@ -90,13 +93,18 @@ export class DraftedSteps implements Disposable {
 
   /** How many of `size` ordinary steps to submit at a time: one where drafts are wanted whatever they cost. */
   fitting(size: number): number {
-    return this.#speculation.adaptive ? Math.min(size, this.#patience) : 1;
+    return this.#budget.fitting(size, !this.#speculation.adaptive);
   }
 
   /** Notes ordinary steps that are done. */
   note(steps: number, time: StepTime): void {
     this.#budget.note(1, steps, time);
-    this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+  }
+
+  /** Notes the time of the last step with drafts, which is done. */
+  noteDrafts({ elapsed }: StepTime): void {
+    if (this.#verified) this.#budget.noteDrafts(this.#verified, elapsed);
+    this.#verified = undefined;
   }
 
   /**
@@ -127,10 +135,9 @@ export class DraftedSteps implements Disposable {
       const { scalars: { log }, state } = this.#context;
       const accepted = acceptedOf(fromLog(log, 0, sequence.last + sequence.lastStep + 1, columns), drafted);
       this.#speculation.note(drafted.length, accepted);
+      this.#costs.acceptance.note(drafted.length, accepted);
       const { acceptance: { misses }, adaptive } = this.#speculation;
-      const step = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst, isFixed: !adaptive };
-      this.#budget.noteDrafts(step, performance.now() - submitted);
-      if (accepted > 0) this.#patience = 1;
+      this.#verified = { sequences: 1, columns, tokens: accepted + 1, misses, isFirst, isFixed: !adaptive };
       submission.count = accepted + 1;
       state.advance(submission.count);
     };

@@ -133,7 +133,8 @@ export class GenerationSession implements Disposable {
         submitted = Math.max(submitted, finished + count);
         // The first submission is the prompt.
         const time = sizer.note(finished > 0 && !isDrafted ? count : 0, submission.submitted, asked);
-        if (finished > 0 && !isDrafted) this.#drafted?.note(count, time);
+        if (isDrafted) this.#drafted?.noteDrafts(time);
+        else if (finished > 0) this.#drafted?.note(count, time);
         if (finished > 0) this.#steps.note(sizer.perStep);
         if (sequence.constraint) sequence.accept(this.#context.scalars, finished + 1, count);
         yield sequence.take(this.#context.scalars, finished + 1, Math.min(finished += count, most));

@@ -120,13 +120,19 @@ export class SubmissionSizer {
    * the begin of this one is unknown. Returns what is known of its time.
    */
   note(steps: number, submitted: number, asked: number, ended: number = performance.now()): StepTime {
-    const began = Math.max(submitted, this.#ended);
-    const known = this.#sharp || submitted >= this.#ended;
+    const before = this.#ended;
+    const began = Math.max(submitted, before);
+    const known = this.#sharp || submitted >= before;
     this.#sharp = 8 * (ended - asked) > ended - began;
     this.#ended = ended;
     const each = (ended - began) / steps;
     if (steps > 0 && known && (this.#sharp || each < this.#perStep)) this.#perStep = each;
-    return { milliseconds: ended - began, waited: known && this.#sharp };
+    return {
+      milliseconds: known ? ended - began : Infinity,
+      waited: known && this.#sharp,
+      isSteady: submitted < before || ended - began >= SUBMISSION_MS,
+      elapsed: ended - before,
+    };
   }
 
   /** Lets submissions grow. */

@@ -109,6 +109,7 @@ export class EngineCore implements AsyncDisposable {
         if (job) this.end(job, error);
       },
       isReady: (sequences, columns) => this.#runner.canVerify(sequences, columns),
+      isConstrained: () => this.#constrained > 0,
       tiled: model.device.tiled,
       maxRows: draftHead ? MAX_ROWS.head : MAX_ROWS.fused,
     });
@@ -147,6 +148,7 @@ export class EngineCore implements AsyncDisposable {
     if (refusal) throw new LlmError(refusal.code === "queue" ? "busy" : "memory", refusal.message);
     this.#jobs.set(job.sequence.id, job);
     if (job.speculation?.byHead && this.#head) job.speculation.draftBy(this.#head.drafterFor(job.sequence));
+    if (job.speculation) this.#drafts.begin(job.speculation);
     if (job.constrained) {
       this.#constrained++;
       void job.done.then(() => this.#constrained--);
@@ -232,7 +234,8 @@ export class EngineCore implements AsyncDisposable {
       const time = this.#sizer.note(step.kind === "decode" ? step.steps : 0, submitted.submitted, asked);
       if (step.kind === "decode") this.#drafts.note(step, time);
       if (step.kind === "verify") {
-        this.#drafts.noteVerified(step, step.rows.map((_, i) => submitted.tokens(i)), submitted.isFirst ?? false);
+        const chosen = step.rows.map((_, i) => submitted.tokens(i));
+        this.#drafts.noteVerified(step, chosen, submitted.isFirst ?? false, time);
       }
       this.#sizer.grow();
       this.#scheduler.commit(step, await this.#take(submitted));

@@ -12,7 +12,7 @@
  * @module
  */
 
-import { COLUMNS, DraftBudget, type StepTime } from "../speculation/draft_length.ts";
+import { COLUMNS, DraftBudget, DraftCosts, type StepTime } from "../speculation/draft_length.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import { bucketOf } from "./runner_context.ts";
 import type { Drafts } from "./scheduler.ts";
@@ -21,9 +21,6 @@ import type { DecodeStep, VerifyStep } from "./step.ts";
 
 /** Most rows of a step that verifies drafts: by the kernels of a batch, and by those of a model whose head drafts. */
 export const MAX_ROWS = { fused: 16, head: 32 } as const;
-/** A number of steps that no submission has. */
-const MOST_PATIENCE = 1024;
-
 /** What drafts are made for. */
 export interface DraftSource {
   /** Drafts of a sequence; undefined where it has none. */
@@ -34,6 +31,8 @@ export interface DraftSource {
   readonly fail: (sequence: Sequence, error: unknown) => void;
   /** Whether a step over sequences has its pipelines. */
   readonly isReady: (sequences: readonly Sequence[], columns: number) => boolean;
+  /** Whether the host waits for each step because of a grammar. */
+  readonly isConstrained: () => boolean;
   /** Whether kernels compute rows in tiles. */
   readonly tiled: boolean;
   /** Most rows of a step: see {@link MAX_ROWS}. */
@@ -43,12 +42,12 @@ export interface DraftSource {
 /** Drafts of an engine's sequences. */
 export class EngineDrafts {
   readonly #source: DraftSource;
-  readonly #budget = new DraftBudget();
+  readonly #costs = { free: new DraftCosts(), constrained: new DraftCosts() };
+  readonly #budgets = {
+    free: new DraftBudget(this.#costs.free),
+    constrained: new DraftBudget(this.#costs.constrained),
+  };
   #drafted = 0;
-  /** When the last drafts were asked for. */
-  #begun = 0;
-  /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
-  #patience = MOST_PATIENCE;
 
   constructor(source: DraftSource) {
     this.#source = source;
@@ -59,10 +58,20 @@ export class EngineDrafts {
     return this.#drafted;
   }
 
+  /** What steps cost as they are now. */
+  get #kind(): "free" | "constrained" {
+    return this.#source.isConstrained() ? "constrained" : "free";
+  }
+
+  /** Takes the drafts of a new request, which are likely to be right as often as others. */
+  begin({ acceptance }: Speculation): void {
+    acceptance.expect(this.#costs[this.#kind].acceptance);
+  }
+
   /** How many of `size` ordinary steps of sequences to submit at a time: one where drafts are wanted whatever they cost. */
   fitting(size: number, sequences: readonly Sequence[]): number {
     const isFixed = sequences.some((sequence) => this.#source.speculationOf(sequence)?.adaptive === false);
-    return isFixed ? 1 : Math.min(size, this.#patience);
+    return this.#budgets[this.#kind].fitting(size, isFixed);
   }
 
   /** Columns of the next step of sequences, as far as their tokens are known; 1 where nothing should be drafted. */
@@ -96,12 +105,11 @@ export class EngineDrafts {
     const wanted = Math.max(0, ...fixed) + 1;
     if (wanted > 1) return fitting.find((columns) => columns >= wanted) ?? fitting.at(-1)!;
     const candidates = drafting.map(({ speculation: { acceptance }, most }) => ({ acceptance, most }));
-    return this.#budget.columnsFor({ sequences, drafting: candidates, maxColumns });
+    return this.#budgets[this.#kind].columnsFor({ sequences, drafting: candidates, maxColumns });
   }
 
   /** Drafts of sequences for a step of so many columns. No step may be on its way. */
   async draft(sequences: readonly Sequence[], columns: number): Promise<Drafts | undefined> {
-    this.#begun = performance.now();
     const tokens = new Map<Sequence, readonly number[]>();
     await Promise.all(sequences.map(async (sequence) => {
       const speculation = this.#source.speculationOf(sequence);
@@ -120,12 +128,16 @@ export class EngineDrafts {
 
   /** Notes ordinary steps. */
   note({ rows, steps }: DecodeStep, time: StepTime): void {
-    this.#budget.note(rows.length, steps, time);
-    this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+    this.#budgets[this.#kind].note(rows.length, steps, time);
   }
 
   /** Notes a step that verified drafts, and what it chose for each of its rows; `isFirst`: of its loop. */
-  noteVerified({ rows, columns }: VerifyStep, chosen: readonly ArrayLike<number>[], isFirst: boolean): void {
+  noteVerified(
+    { rows, columns }: VerifyStep,
+    chosen: readonly ArrayLike<number>[],
+    isFirst: boolean,
+    { elapsed }: StepTime,
+  ): void {
     let [tokens, misses, isFixed] = [0, Infinity, false];
     for (const [i, { sequence, drafted }] of rows.entries()) {
       tokens += chosen[i].length;
@@ -134,12 +146,12 @@ export class EngineDrafts {
       isFixed ||= !speculation.adaptive;
       const accepted = Math.max(0, chosen[i].length - 1);
       speculation.note(drafted.length, accepted);
+      this.#costs[this.#kind].acceptance.note(drafted.length, accepted);
       this.#drafted += drafted.length;
-      if (accepted > 0) this.#patience = 1;
       misses = Math.min(misses, speculation.acceptance.misses);
     }
     const verified = { sequences: rows.length, columns, tokens, misses, isFirst, isFixed };
-    this.#budget.noteDrafts(verified, performance.now() - this.#begun);
+    this.#budgets[this.#kind].noteDrafts(verified, elapsed);
   }
 }
 

@@ -24,6 +24,19 @@ Deno.test("a sizer that is known begins with eight steps, and steps that take lo
   assertEquals([0.1, 0.3, 2, 20, 50].map((known) => new SubmissionSizer(known).depth), [2, 2, 2, 2, 1]);
 });
 
+Deno.test("a sizer tells steps that follow each other from those that wait for the host", () => {
+  const sizer = new SubmissionSizer(1);
+  const rows = [[0, 0, 2], [8, 2.5, 6], [8, 2.6, 9], [1, 9.5, 21], [1, 21, 21.5]]; // steps, submitted, ended
+  const times = rows.map(([steps, submitted, ended]) => sizer.note(steps, submitted, submitted, ended));
+  assertEquals(times.map(({ isSteady }) => isSteady), [false, false, true, true, false]);
+  assertEquals(times.map(({ elapsed }) => elapsed), [Infinity, 4, 3, 12, 0.5]);
+  assertEquals(times.map(({ milliseconds }) => milliseconds), [2, 3.5, 3, 11.5, 0.5]);
+  const late = [[8, 21, 100, 100], [8, 21.1, 100, 101]].map(([steps, ...rest]) =>
+    sizer.note(steps, ...rest as [number, number, number])
+  );
+  assertEquals(late.map(({ milliseconds, waited }) => [milliseconds, waited]), [[78.5, false], [Infinity, false]]);
+});
+
 Deno.test("a sizer follows a device that runs ahead, and not a host that comes late", () => {
   const sizer = new SubmissionSizer(1);
   sizer.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting for its end

@@ -4,7 +4,13 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { acceptedOf, countAccepted } from "../../../src/llm/speculation/acceptance.ts";
-import { Acceptance, COLUMNS, DraftBudget, DraftCosts } from "../../../src/llm/speculation/draft_length.ts";
+import {
+  Acceptance,
+  COLUMNS,
+  DraftBudget,
+  DraftCosts,
+  type StepTime,
+} from "../../../src/llm/speculation/draft_length.ts";
 import { checkSpeculation, Speculation, type SpeculationOptions } from "../../../src/llm/speculation/speculation.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import { generator } from "../../support/oracles/oracle.ts";
@@ -159,6 +165,11 @@ const COSTS: Readonly<Record<string, Readonly<Record<number, number>>>> = {
   "dear columns": { 1: 1, 2: 1.5, 4: 2.5, 8: 4.5 },
   "columns that save nothing": { 1: 1, 2: 2, 4: 4, 8: 8 },
 };
+/** The time of steps that ordinary ones precede. */
+function stepTime(milliseconds: number, waited = true): StepTime {
+  return { milliseconds, waited, isSteady: true, elapsed: milliseconds };
+}
+
 /** What a step costs more whose tokens the host waits for: one with drafts, and the one after it. */
 const HOST = 0.15;
 /** What the first step of some columns costs more in an answer, for which its loop is made. */
@@ -171,7 +182,7 @@ const FIRST = 0.5;
 function simulate(
   costs: Readonly<Record<number, number>>,
   share: (at: number) => number,
-  { count, seed, sequences = 1, known, instant = false }: {
+  { count, seed, sequences = 1, known = new DraftCosts(), instant = false }: {
     readonly count: number;
     readonly seed: number;
     readonly sequences?: number;
@@ -183,6 +194,7 @@ function simulate(
   const budget = new DraftBudget(known);
   const made = new Set<number>();
   const acceptances = Array.from({ length: sequences }, () => new Acceptance());
+  for (const acceptance of acceptances) acceptance.expect(known.acceptance);
   const guesses = acceptances.map(() => 0);
   let [time, at, isAfter] = [0, 0, false];
   while (at < count * sequences) {
@@ -194,7 +206,7 @@ function simulate(
     time += milliseconds;
     isAfter = columns > 1;
     if (columns === 1) {
-      budget.note(sequences, 1, { milliseconds, waited: true });
+      budget.note(sequences, 1, stepTime(milliseconds));
       for (const [i, acceptance] of acceptances.entries()) {
         if (!instant) continue;
         const isRight = next() < share(at / sequences);
@@ -210,6 +222,7 @@ function simulate(
       let right = 0;
       while (right < columns - 1 && next() < share(at / sequences)) right++;
       acceptance.note(columns - 1, right);
+      known.acceptance.note(columns - 1, right);
       tokens += right + 1;
     }
     const misses = Math.min(...acceptances.map((acceptance) => acceptance.misses));
@@ -263,13 +276,13 @@ Deno.test("a first step that takes long hides no draft that pays, and a later an
   const known = new DraftCosts();
   const cold = new DraftBudget(known);
   const one = { sequences: 1, drafting: [{ acceptance: new Acceptance(), most: 7 }], maxColumns: 8 };
-  for (let i = 0; i < 8; i++) cold.note(1, 1, { milliseconds: 1, waited: true });
+  for (let i = 0; i < 8; i++) cold.note(1, 1, stepTime(1));
   let tokens = 0;
   const made = new Set<number>();
   for (let step = 0; step < 16; step++) {
     const columns = cold.columnsFor(one);
     if (columns === 1) {
-      cold.note(1, 1, { milliseconds: 1, waited: true });
+      cold.note(1, 1, stepTime(1));
       tokens++;
       continue;
     }
@@ -357,18 +370,34 @@ Deno.test("nothing is drafted before an ordinary step was measured, nor where no
   const drafting = [{ acceptance: new Acceptance(), most: 7 }];
   const columns = (sequences: number, maxColumns = 8): number => budget.columnsFor({ sequences, drafting, maxColumns });
   assertEquals(columns(1), 1);
-  budget.note(1, 1, { milliseconds: 1, waited: false });
+  budget.note(1, 1, stepTime(1, false));
   assertEquals(columns(1), 1); // the step may have ended before
-  budget.note(1, 1, { milliseconds: 1, waited: true });
+  budget.note(1, 1, stepTime(1));
+  assertEquals(columns(1), 1); // later ones may be faster
+  budget.note(1, 1, stepTime(1));
   assertEquals([columns(1), columns(2), columns(1, 1)], [2, 1, 1]);
   assertEquals(budget.columnsFor({ sequences: 1, drafting: [], maxColumns: 8 }), 1);
+});
+
+Deno.test("ordinary steps are those that follow each other, where some do", () => {
+  const costs = new DraftCosts();
+  const note = (milliseconds: number, time: Partial<StepTime> = {}): number | undefined => {
+    costs.noteOrdinary(1, milliseconds, { ...stepTime(milliseconds), ...time });
+    return costs.ordinary(1);
+  };
+  const waits = { isSteady: false };
+  assertEquals([note(2, waits), note(2, waits)], [undefined, 2]);
+  assert(note(3, waits)! > 2); // none follows another: the host waits for each
+  assertEquals([note(1), note(3, waits), note(2, { waited: false })], [1, 1, 1]);
+  assertEquals(note(0.9, waits), 0.9);
+  assert(note(1.5)! > 1); // as the context grows
 });
 
 Deno.test("a long wait costs no more than the tokens one by one, and wrong times do not hide wrong drafts", () => {
   const patient = new DraftBudget();
   const acceptance = new Acceptance();
   const one = { sequences: 1, drafting: [{ acceptance, most: 7 }], maxColumns: 8 };
-  patient.note(1, 1, { milliseconds: 1, waited: true });
+  for (let i = 0; i < 2; i++) patient.note(1, 1, stepTime(1));
   acceptance.note(1, 1);
   patient.noteDrafts({ sequences: 1, columns: 2, tokens: 2, misses: 0, isFirst: false, isFixed: false }, 10_000);
   assert(patient.columnsFor(one) > 1);
@@ -382,7 +411,7 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
       drafts++;
       wrong.note(columns - 1, 0);
       blind.noteDrafts({ sequences: 1, columns, tokens: 1, misses: wrong.misses, isFirst: false, isFixed: false }, 0.1);
-    } else blind.note(1, 1, { milliseconds: 1, waited: true });
+    } else blind.note(1, 1, stepTime(1));
   }
   assert(drafts > 3 && drafts < 26, `${drafts} drafts`);
 });
@@ -390,13 +419,13 @@ Deno.test("a long wait costs no more than the tokens one by one, and wrong times
 Deno.test("drafts that a request wants whatever they cost lose nothing of the account of others", () => {
   for (const isFixed of [true, false]) {
     const budget = new DraftBudget();
-    budget.note(1, 1, { milliseconds: 1, waited: true });
+    for (let i = 0; i < 2; i++) budget.note(1, 1, stepTime(1));
     for (let i = 0; i < 50; i++) {
       budget.noteDrafts({ sequences: 1, columns: 2, tokens: 1, misses: 0, isFirst: false, isFixed }, 2.2);
     }
     // As the kernels are there now, a step with a draft costs 1.3 ordinary ones.
     budget.noteDrafts({ sequences: 1, columns: 2, tokens: 1, misses: 0, isFirst: false, isFixed: true }, 1.3);
-    budget.note(1, 1, { milliseconds: 1, waited: true });
+    budget.note(1, 1, stepTime(1));
     const candidate = { acceptance: new Acceptance(), most: 1 };
     assertEquals(budget.columnsFor({ sequences: 1, drafting: [candidate], maxColumns: 8 }), isFixed ? 2 : 1);
   }
