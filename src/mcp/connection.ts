@@ -26,12 +26,19 @@ interface Link {
   ended: boolean;
 }
 
+/** A connection that is open or on its way, for as long as a call waits for it. */
+interface Opening {
+  readonly link: Promise<Link>;
+  /** Ends what is on its way. */
+  readonly end: AbortController;
+  waiting: number;
+}
+
 /** One server. */
 export class Connection implements AsyncDisposable {
   readonly config: McpConfig;
   readonly #sdk: Sdk;
-  /** The open connection, or one on its way. */
-  #link: Promise<Link> | undefined;
+  #opening: Opening | undefined;
   #closed = false;
   #tools: readonly ListedTool[] = [];
   #stderr = "";
@@ -48,8 +55,8 @@ export class Connection implements AsyncDisposable {
   }
 
   /** Connects and asks for the tools. Throws an {@link McpError} that says what the server did. */
-  async start(options: RequestOptions = {}): Promise<void> {
-    await this.#connected(options);
+  async start({ signal }: RequestOptions = {}): Promise<void> {
+    await this.#connected(this.#opened(), signal);
   }
 
   /** Makes a call. Throws an {@link McpError} if the server does not answer in time or with an error, or the signal's reason. */
@@ -58,8 +65,8 @@ export class Connection implements AsyncDisposable {
     given: Record<string, unknown>,
     { timeout = START_MS, signal }: RequestOptions,
   ): Promise<CallResult> {
-    const link = this.#connected(signal ? { signal } : {});
-    const { client } = await link;
+    const opening = this.#opened();
+    const { client } = await this.#connected(opening, signal);
     try {
       return await client.callTool({ name, arguments: given }, { timeout, ...(signal && { signal }) });
     } catch (cause) {
@@ -69,25 +76,48 @@ export class Connection implements AsyncDisposable {
         throw new McpError("call", `${this.config.name} did not answer within ${timeout / 1000} s`, { cause });
       }
       // JSON-RPC errors have a number: the connection is well. After others, such as those of HTTP, the next call connects anew.
-      if (typeof code !== "number") await this.#drop(link);
+      if (typeof code !== "number") await this.#drop(opening);
       throw new McpError("call", `${this.config.name}: ${message}${this.#lastWords}`, { cause });
     }
   }
 
-  #connected(options: RequestOptions): Promise<Link> {
+  /** The connection that is open or on its way, or a new one. */
+  #opened(): Opening {
     if (this.#closed) throw new McpError("call", `${this.config.name} has been closed`);
-    if (this.#link) return this.#link;
-    const link: Promise<Link> = this.#connect(options, () => this.#forget(link));
-    link.catch(() => this.#forget(link));
-    return this.#link = link;
+    if (this.#opening) return this.#opening;
+    const end = new AbortController();
+    const link = this.#connect(end.signal, () => this.#forget(opening));
+    const opening: Opening = { link, end, waiting: 0 };
+    link.catch(() => this.#forget(opening));
+    return this.#opening = opening;
+  }
+
+  /** Waits for a connection. A call that is aborted leaves it to the others that wait; without any it ends. */
+  async #connected(opening: Opening, signal: AbortSignal | undefined): Promise<Link> {
+    opening.waiting++;
+    const aborted = Promise.withResolvers<never>();
+    const abort = (): void => {
+      if (--opening.waiting > 0) return aborted.reject(signal!.reason);
+      this.#forget(opening);
+      opening.end.abort(signal!.reason); // the link rejects with it when all has ended
+    };
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort);
+    try {
+      const link = await Promise.race([opening.link, aborted.promise]);
+      opening.waiting = Infinity; // it is open, whatever becomes of calls
+      return link;
+    } finally {
+      signal?.removeEventListener("abort", abort);
+    }
   }
 
   /** Has the next call connect anew, unless that was done since. */
-  #forget(link: Promise<Link>): void {
-    if (this.#link === link) this.#link = undefined;
+  #forget(opening: Opening): void {
+    if (this.#opening === opening) this.#opening = undefined;
   }
 
-  async #connect(options: RequestOptions, onEnd: () => void): Promise<Link> {
+  async #connect(signal: AbortSignal, onEnd: () => void): Promise<Link> {
     this.#stderr = "";
     const transport = this.#transport();
     const client = new this.#sdk.Client({ name: "vkmx", version: VERSION }, {
@@ -106,12 +136,12 @@ export class Connection implements AsyncDisposable {
       onEnd();
     };
     try {
-      await client.connect(transport, { timeout: START_MS, ...options });
-      const { tools } = await client.listTools(undefined, { timeout: START_MS, ...options });
+      await client.connect(transport, { timeout: START_MS, signal });
+      const { tools } = await client.listTools(undefined, { timeout: START_MS, signal });
       this.#tools = tools;
     } catch (cause) {
       await close(link);
-      options.signal?.throwIfAborted();
+      signal.throwIfAborted();
       throw new McpError(
         "start",
         `${this.config.name} does not start: ${reasonOf(cause, this.config)}${this.#lastWords}`,
@@ -152,15 +182,15 @@ export class Connection implements AsyncDisposable {
   }
 
   /** Ends a connection. One that another call has opened since goes on. */
-  async #drop(link: Promise<Link>): Promise<void> {
-    this.#forget(link);
-    await link.then(close, () => {});
+  async #drop(opening: Opening): Promise<void> {
+    this.#forget(opening);
+    await opening.link.then(close, () => {});
   }
 
   /** Ends the connection, and the program: its stdin is closed, and signals follow after two seconds each. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
-    if (this.#link) await this.#drop(this.#link);
+    if (this.#opening) await this.#drop(this.#opening);
   }
 }
 
