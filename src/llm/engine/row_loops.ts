@@ -40,9 +40,13 @@ export interface RowLoop {
   steps: number;
 }
 
-/** Rows, and the step or the trace of the loop over them. */
+/** A step, or its trace. */
+type MadeStep = TracedStep<unknown> | ((state: RowLoopState) => RowLoopState);
+
+/** Rows, and what gives the step of the loop over them: a trace may have gone. The rows have no memory before the loop is there. */
 interface MadeRows extends Pick<RowLoop, "rows" | "sizes"> {
-  readonly traced: TracedStep<unknown> | ((state: RowLoopState) => RowLoopState);
+  readonly trace: () => MadeStep;
+  looping: RowLoop | undefined;
 }
 
 /** Steps of a loop after which a faster form is looked for. */
@@ -54,7 +58,7 @@ export class RowLoops implements Disposable {
   readonly #kind: RowLoopKind;
   readonly #ended: (rows: Disposable) => void;
   /** By their size. */
-  readonly #all = new Map<number, RowLoop>();
+  readonly #all = new Map<number, MadeRows>();
   readonly #ahead: PipelinesAhead;
 
   /** `ended` takes rows whose results may still be read. */
@@ -65,18 +69,15 @@ export class RowLoops implements Disposable {
     this.#ahead = new PipelinesAhead(context.model.traces);
   }
 
-  /** The loop for sequences with so many more pages; undefined while its pipelines are being made, which begins now. */
-  ready(sequences: readonly Sequence[], size: number, morePages: number = 0): RowLoop | undefined {
-    const needed = this.#needed(sequences, morePages);
-    const known = this.#all.get(size);
-    if (known && serves(known.sizes, needed, this.#context.model.device.tiled)) return known;
-    if (this.#ahead.busy) return undefined; // one after the other
-    const made = this.#make(needed, size);
-    if (!this.#ahead.has(made.traced)) {
-      made.rows[Symbol.dispose]();
-      return undefined;
-    }
-    return this.#keep(size, made);
+  /** Whether a loop for sequences with so many more pages needs no pipelines that are not made. If it does, they are made from now on. */
+  isReady(sequences: readonly Sequence[], size: number, morePages: number): boolean {
+    return this.#ready(sequences, size, morePages) !== undefined;
+  }
+
+  /** The loop for sequences; undefined while its pipelines are being made, which begins now. */
+  ready(sequences: readonly Sequence[], size: number): RowLoop | undefined {
+    const found = this.#ready(sequences, size, 0);
+    return found && this.#looping(found);
   }
 
   /** The loop for sequences, whose pipelines are waited for. */
@@ -84,8 +85,20 @@ export class RowLoops implements Disposable {
     const known = this.ready(sequences, size);
     if (known) return known;
     const made = this.#make(this.#needed(sequences, 0), size);
-    if (made.traced instanceof TracedStep) await this.#context.model.traces.prepare(made.traced);
-    return this.#keep(size, made);
+    const traced = made.trace();
+    if (traced instanceof TracedStep) await this.#context.model.traces.prepare(traced);
+    return this.#looping(this.#keep(size, made));
+  }
+
+  #ready(sequences: readonly Sequence[], size: number, morePages: number): MadeRows | undefined {
+    const needed = this.#needed(sequences, morePages);
+    const known = this.#all.get(size);
+    if (known && serves(known.sizes, needed, this.#context.model.device.tiled)) return known;
+    if (this.#ahead.busy) return undefined; // one after the other
+    const made = this.#make(needed, size);
+    if (this.#ahead.has(made.trace())) return this.#keep(size, made);
+    made.rows[Symbol.dispose]();
+    return undefined;
   }
 
   /** Submits a step of a loop, and returns its ticket. */
@@ -106,30 +119,38 @@ export class RowLoops implements Disposable {
     const tables = pool.sizes.groups?.tables.length ?? 1;
     const columns = this.#kind.columnsOf(size);
     const rows = mx.withDevice(model.device.name, () => {
-      const own = this.#context.newRows({ rows: sequences * columns, columns: 1, kind, masked });
+      const own = this.#context.newRows({ rows: sequences * columns, columns: 1, kind, masked }, { begin: false });
       return new VerifyRows(own, columns, pages, tables);
     });
-    const all = { ...rows.state, ...pool.buffers };
     const name = `${this.#kind.nameOf(size)} ${this.#context.nameOf(kind)}`;
     const step = (now: RowLoopState): RowLoopState => this.#kind.step(size, kind, now);
-    const traced = this.#kind.keeps ? model.traces.trace(name, all, step) as TracedStep<unknown> : step;
-    return { rows, sizes: { ...rows.rows.sizes, rows: sequences, columns: pages }, traced };
+    const trace = (): MadeStep => {
+      if (!this.#kind.keeps) return step;
+      return model.traces.trace(name, { ...rows.state, ...pool.buffers }, step) as TracedStep<unknown>;
+    };
+    return { rows, sizes: { ...rows.rows.sizes, rows: sequences, columns: pages }, trace, looping: undefined };
   }
 
-  #keep(size: number, { rows, sizes, traced }: MadeRows): RowLoop {
+  #keep(size: number, made: MadeRows): MadeRows {
     this.#release(size);
-    const state = { ...rows.state, ...this.#context.pool.buffers };
-    const loop = new DeviceLoop(state, traced as TracedStep<RowLoopState>);
-    const made: RowLoop = { rows, sizes, loop, steps: 0 };
     this.#all.set(size, made);
     return made;
+  }
+
+  #looping(made: MadeRows): RowLoop {
+    if (made.looping) return made.looping;
+    const { rows, sizes, trace } = made;
+    mx.withDevice(this.#context.model.device.name, () => rows.begin());
+    const state = { ...rows.state, ...this.#context.pool.buffers };
+    const loop = new DeviceLoop(state, trace() as TracedStep<RowLoopState>);
+    return made.looping = { rows, sizes, loop, steps: 0 };
   }
 
   #release(size: number): void {
     const known = this.#all.get(size);
     if (!known) return;
     this.#all.delete(size);
-    known.loop[Symbol.dispose]();
+    known.looping?.loop[Symbol.dispose]();
     this.#ended(known.rows);
   }
 

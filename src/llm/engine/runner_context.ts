@@ -113,12 +113,15 @@ export class RunnerContext {
     return `${Object.values(kind).join(" ")} ${this.#graphs}`;
   }
 
-  /** Rows on the model's device, which need not be the default one. */
-  newRows(sizes: NeededRows): DeviceRows {
+  /** Rows on the model's device, which need not be the default one. With `begin: false` they only have shapes, as traces need them. */
+  newRows(sizes: NeededRows, { begin = true }: { readonly begin?: boolean } = {}): DeviceRows {
     const tables = this.pool.sizes.groups?.tables.length ?? 1;
     const { device, placement } = this.model;
     const own = { tables, dtype: this.dtype, isCopied: placement !== undefined };
-    return mx.withDevice(device.name, () => new DeviceRows({ ...sizes, ...own }));
+    return mx.withDevice(device.name, () => {
+      const rows = new DeviceRows({ ...sizes, ...own });
+      return begin ? rows.begin() : rows;
+    });
   }
 
   /** A loop that chooses tokens from logits. */

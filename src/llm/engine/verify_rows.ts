@@ -31,7 +31,7 @@ export class VerifyRows implements Disposable {
   /** The sequence whose settings rows have. */
   readonly #held: (Sequence | undefined)[];
 
-  /** Takes over `rows`, which have no tables. Each of `tables` names so many `pages` of each sequence. */
+  /** Takes over `rows`, which have no tables and did not begin. Each of `tables` names so many `pages` of each sequence. */
   constructor(rows: DeviceRows, columns: number, pages: number, tables: number) {
     const sequences = rows.sizes.rows / columns;
     const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
@@ -46,7 +46,11 @@ export class VerifyRows implements Disposable {
       slots: ints([sequences]),
       tables: Array.from({ length: tables }, () => ints([sequences, pages])),
     };
-    enqueue(this.state);
+  }
+
+  /** Makes the arrays. */
+  begin(): void {
+    enqueue(this.rows.state, this.state); // rows have slots of their own
   }
 
   /** Writes sequences and their drafts; further rows write to page 0. `of` tells about a sequence. */

@@ -35,7 +35,7 @@ export class VerifyRunner implements Disposable {
   /** Whether a step over sequences needs no pipelines that are not made. If it does, they are made beside other steps. */
   isReady(sequences: readonly Sequence[], columns: number): boolean {
     // A draft may begin another page.
-    return this.#loops.ready(sequences, columns, 1) !== undefined;
+    return this.#loops.isReady(sequences, columns, 1);
   }
 
   /** Submits a step. */

@@ -3,7 +3,8 @@
  * option, where memory is short, and beside requests that are aborted.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { setImmediate } from "node:timers/promises";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
@@ -140,6 +141,31 @@ for (const row of DRAFTERS) {
     await model.traces.idle();
     model.traces[Symbol.dispose]();
     assertEquals(mx.getActiveMemory(), before);
+  });
+
+  test("an engine that ends at any time while it drafts leaves no memory on its way", async () => {
+    const loaded = await load();
+    const { model, tokenizer } = loaded;
+    const [answer] = await answersOf(loaded, [{ prompt: idsOf(12, 1), maxTokens: 40 }]);
+    const own = row.request(tokensOf(answer), 0);
+    const run = async (turns: number): Promise<number> => {
+      await using cleanup = new AsyncDisposableStack();
+      const options = smallEngine(loaded, row.engine(loaded), { pages: 12, maxSequences: 4 });
+      const engine = cleanup.use(new mx.lm.Engine(model, tokenizer, options));
+      const ended = [1, 2].map((last) =>
+        assertRejects(() => take(engine.add({ prompt: idsOf(10, last), maxTokens: 80, ...own })), Error, "disposed")
+      );
+      for (let i = 0; i < turns; i++) await setImmediate();
+      await cleanup.disposeAsync();
+      await Promise.all(ended);
+      await model.traces.idle();
+      model.traces[Symbol.dispose]();
+      return mx.getActiveMemory();
+    };
+    await run(0);
+    mx.synchronize();
+    const before = mx.getActiveMemory();
+    for (let turns = 0; turns < 8; turns++) assertEquals(await run(turns), before, `after ${turns} turns`);
   });
 
   test("the model is freed", async () => {

@@ -81,7 +81,7 @@ export class DeviceRows implements Disposable {
   /** Whether the mask of each row allows all tokens. */
   readonly #free: boolean[];
 
-  /** Rows that no sequence has. */
+  /** Rows that no sequence has. Their memory is made by {@link DeviceRows.begin}. */
   constructor(sizes: RowSizes) {
     this.sizes = sizes;
     const { rows, columns, tables, kind, masked, dtype, isCopied } = sizes;
@@ -111,7 +111,12 @@ export class DeviceRows implements Disposable {
       logits: masked === undefined ? undefined : detach(mx.zeros([rows, masked], dtype)),
       mask: masked === undefined ? undefined : words([rows, maskWords(masked)]),
     };
-    enqueue(this.state); // waits for no step on its way
+  }
+
+  /** Makes the arrays, which waits for no step on its way. Returns the rows. */
+  begin(): this {
+    enqueue(this.state);
+    return this;
   }
 
   /** Writes a sequence into a row. */
