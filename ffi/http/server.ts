@@ -170,6 +170,7 @@ async function answer(
   for (const end of [request, response]) end.on("error", () => {}); // "close" says it
   const reply = await handle(requestOf(request, gone.signal)).catch((): HttpReply => ({ status: 500 }));
   if (!request.complete) await discard(request);
+  if (!request.complete) response.setHeader("connection", "close"); // the rest of its body would be taken for the next request
   try {
     await send(response, reply, gone.signal, stalledMs);
   } catch {

@@ -131,6 +131,17 @@ Deno.test("a body of more than a megabyte is status 413, and the connection gets
   await whole.body?.cancel();
 });
 
+Deno.test("a body that is not read to its end closes its connection, and the next request has another", async () => {
+  await using server = (await endless()).server;
+  const body = `{"prompt":"${"a".repeat(17 * 2 ** 20)}"}`;
+  const response = await fetch(`${server.url}/v1/completions`, { method: "POST", body });
+  assertEquals([response.status, response.headers.get("connection")], [413, "close"]);
+  await response.text();
+  const next = await fetch(`${server.url}/health`, { signal: AbortSignal.timeout(5000) });
+  assertEquals([next.status, next.headers.get("connection")], [200, "keep-alive"]);
+  await next.text();
+});
+
 Deno.test("bodies that are no JSON are status 400", async () => {
   await using server = (await endless()).server;
   const bodies = [
