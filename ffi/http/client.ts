@@ -1,5 +1,5 @@
 /**
- * Requests to an HTTP server of this machine, over connections that stay open.
+ * Requests to an HTTP server of this machine.
  *
  * It is the client of node:http, which takes no proxy from the environment, as `fetch` does for loopback addresses too.
  *
@@ -40,7 +40,10 @@ const OF_CONNECTION: ReadonlySet<string> = new Set([
 /** Milliseconds after which an idle connection is closed: less than servers wait, so that none closes one that is taken. */
 const IDLE_MS = 20_000;
 
-/** Connections to servers. */
+/**
+ * Connections to servers. A request with a body has one of its own. Over a used one Deno 2.9 sends it again if it ends before its answer
+ * begins, and the server would answer it for no client.
+ */
 export class HttpClient implements Disposable {
   readonly #agent = new Agent({ keepAlive: true, timeout: IDLE_MS, maxFreeSockets: 1024 });
 
@@ -49,7 +52,7 @@ export class HttpClient implements Disposable {
     return new Promise((resolve, reject) => {
       for (const signal of signals) signal.throwIfAborted();
       const length = body === undefined ? {} : { "content-length": String(new TextEncoder().encode(body).length) };
-      const sent = open(url, { method, agent: this.#agent, headers: { ...headers, ...length } });
+      const sent = open(url, { method, agent: body === undefined && this.#agent, headers: { ...headers, ...length } });
       let received: IncomingMessage | undefined;
       const forget = (): void => signals.forEach((signal) => signal.removeEventListener("abort", abort));
       const abort = (): void => {
