@@ -50,16 +50,28 @@ export const DEVICES_FLAGS = {
   },
 } as const satisfies Flags;
 
-/** Where the model of {@link DEVICES_FLAGS} is loaded to. Throws a {@link UsageError} for a split that does not fit the devices. */
+/** Flags of what a model on several devices does not have. */
+interface OneDeviceValues {
+  readonly speculate?: string | undefined;
+  readonly "adapter-path"?: string | undefined;
+}
+
+/** Where the model of {@link DEVICES_FLAGS} is loaded to. Throws a {@link UsageError} for flags that do not fit the devices. */
 export function placeOf(
-  { device, split = "layers" }: Values<typeof DEVICES_FLAGS>,
+  { device, split = "layers", speculate, "adapter-path": adapters }: Values<typeof DEVICES_FLAGS> & OneDeviceValues,
 ): Pick<lm.LoadOptions, "device" | "devices" | "split"> {
   const devices = device?.split(",") ?? [];
   if (devices.length < 2) {
     if (split !== "layers") throw new UsageError(`--split ${quoted(split)} needs several devices: --device A,B`);
     return device === undefined ? {} : { device };
   }
+  const refused = speculate === "mtp" ? "--speculate mtp" : adapters === undefined ? undefined : "--adapter-path";
+  if (refused) throw new UsageError(`${refused} needs one device, and --device names ${devices.length}`);
   if (split === "layers") return { devices };
+  const twice = devices.find((name, i) => devices.indexOf(name) < i);
+  if (twice !== undefined) {
+    throw new UsageError(`--split needs devices that differ: --device names ${quoted(twice)} twice`);
+  }
   const shares = split.split(",").map(Number);
   if (shares.length !== devices.length || !shares.every((share) => share > 0 && Number.isFinite(share))) {
     throw new UsageError(

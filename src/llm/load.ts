@@ -20,7 +20,14 @@ import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { type Architecture, describeModel, type LanguageModel } from "./models/mod.ts";
-import { checkDevices, deviceOfTensors, type ModelPart, partsOf, placeModel } from "./placement/place.ts";
+import {
+  checkDeviceNames,
+  checkDevices,
+  deviceOfTensors,
+  type ModelPart,
+  partsOf,
+  placeModel,
+} from "./placement/place.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
 import type { Checksums, Verify } from "./checkpoint/verify.ts";
@@ -213,6 +220,7 @@ function checkPlacement({ device, devices, split, adapterPath, draftHead }: Load
   };
   if (devices === undefined) return split === undefined ? undefined : refuse("split with devices");
   if (device !== undefined) refuse("device or devices, not both");
+  checkDeviceNames(devices);
   if (devices.length > 1 && adapterPath !== undefined) refuse("adapterPath with one device");
   if (devices.length > 1 && draftHead) refuse("draftHead with one device");
 }

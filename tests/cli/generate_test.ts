@@ -150,6 +150,15 @@ Deno.test("--device takes devices that share the layers, as --split says", async
       ["--device", "cpu,wasm-threads=1", "--split", "5"],
       '--split is "5", expected layers or 2 positive numbers, one for each device',
     ],
+    [["--device", "cpu,cpu", "--split", "5,3"], '--split needs devices that differ: --device names "cpu" twice'],
+    [
+      ["--device", "cpu,wasm-threads=1", "--speculate", "mtp"],
+      "--speculate mtp needs one device, and --device names 2",
+    ],
+    [
+      ["--device", "cpu,wasm-threads=1", "--adapter-path", "a"],
+      "--adapter-path needs one device, and --device names 2",
+    ],
   ] as const;
   for (const [args, message] of refused) {
     const { code, stderr } = await run([...args, "x"]);

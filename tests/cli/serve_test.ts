@@ -93,6 +93,11 @@ testTable("serve", [
     stderr: "error: --speculate and --draft-model exclude each other\n",
   },
   {
+    args: ["serve", "--device", "cpu,wasm-threads=1", "--speculate", "mtp"],
+    code: 2,
+    stderr: "error: --speculate mtp needs one device, and --device names 2\n",
+  },
+  {
     args: ["serve", "--speculate", "mtp", "--port", "0"],
     code: 1,
     stderr: "{text}error: {text}has no head that drafts tokens{text}\n",

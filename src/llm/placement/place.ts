@@ -32,10 +32,14 @@ export interface PlaceOptions {
   readonly context: number;
 }
 
-/** The names of devices, each once. Throws an {@link LlmError} if `split` does not fit them. */
-export function checkDevices(names: readonly string[], split: readonly number[] | undefined): readonly string[] {
+/** Throws an {@link LlmError} unless there are names. */
+export function checkDeviceNames(names: readonly string[]): void {
   const isList = Array.isArray(names) && names.length > 0 && names.every((name) => typeof name === "string");
   if (!isList) throw optionError("devices", names, "a list of names of devices");
+}
+
+/** The devices of names, each once. Throws an {@link LlmError} if `split` does not fit them. */
+export function checkDevices(names: readonly string[], split: readonly number[] | undefined): readonly string[] {
   const devices = [...new Set(names.map((name) => mx.withDevice(name, mx.defaultDevice)))];
   const isSplit = (list: readonly number[]): boolean =>
     Array.isArray(list) && list.length === names.length && list.every((share) => Number.isFinite(share) && share > 0);

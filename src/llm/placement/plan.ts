@@ -113,7 +113,8 @@ function cutsBySplit(model: ModelBytes, ends: readonly number[], split: readonly
   const isExact = sum === layers.length && split.every((share) => Number.isInteger(share) && share > 0);
   if (!isExact) {
     const alike = { first: 0, layers: layers.map(() => 1), last: 0, sharesWith };
-    return cutsByShares(alike, ends, split);
+    const largest = Math.max(...split); // a sum of shares may be no number
+    return cutsByShares(alike, ends, split.map((share) => share / largest));
   }
   let end = 0;
   const cuts = split.map((count) => end += count);

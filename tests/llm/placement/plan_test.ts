@@ -40,6 +40,7 @@ Deno.test("a split has layers, or shares of them", () => {
   assertEquals(cut(planParts(model(10), free(1, 1), [3, 1])), "0-7 7-10");
   assertEquals(cut(planParts(model(10), free(1, 1), [0.5, 0.5])), "0-5 5-10");
   assertEquals(cut(planParts(model(12), free(1, 1, 1), [20, 10, 10])), "0-6 6-9 9-12");
+  assertEquals(cut(planParts(model(10), free(1, 1), [1e308, 1e308])), "0-5 5-10");
 });
 
 Deno.test("layers that share keys and values are on one device", () => {

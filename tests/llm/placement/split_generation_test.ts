@@ -111,6 +111,7 @@ Deno.test("what devices cannot share is refused with the reason", async () => {
     [{ devices, split: [1, -1] }, "split is [1,-1], expected 2 positive numbers, one for each device"],
     [{ devices: [device, device], split: [1, 1] }, "split takes devices that differ"],
     [{ devices: [] }, "devices is [], expected a list of names of devices"],
+    [{ devices: [0, 1] as unknown as string[] }, "devices is [0,1], expected a list of names of devices"],
     [{ devices, adapterPath: "adapters" }, "load() takes adapterPath with one device"],
     [{ devices, draftHead: true }, "load() takes draftHead with one device"],
     [{ devices, split: [5, 3], memoryBytes: 2 ** 20 }, "Its parts do not fit: layers 0 to 4 on"],
