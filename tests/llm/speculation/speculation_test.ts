@@ -186,8 +186,7 @@ function eosBias(): Record<number, number> {
 }
 
 /**
- * Options with a seed whose answer has the same tokens at temperatures nearby. So no token of it is so near to the end of its share of
- * probability that the rounding of another kernel chooses the next one.
+ * Options with a seed whose answer has the same tokens at temperatures nearby. No token is so near to the end of its share of probability that another kernel's rounding chooses the next one.
  */
 async function steadily(options: mx.lm.GenerateOptions & { readonly temp: number }): Promise<mx.lm.GenerateOptions> {
   for (let seed = 7; seed < 107; seed++) {
