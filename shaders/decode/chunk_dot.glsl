@@ -23,8 +23,9 @@ float symmetric_dot(Codes32 codes, uint scales_biases, Chunk c, const uint forma
     return is_symmetric(format, matrix) ? x : fma(sb.x * c.scale, float(first + second), sb.y * c.sum);
 }
 
-// 32 weights of a matrix of a product times the chunk; `scales_biases` is their word.
+// 32 weights of a matrix of a product times the chunk; `scales_biases` is their word, or the float bits of their only scale.
 float chunk_dot(Codes32 codes, uint scales_biases, Chunk c, const uint format, uint matrix) {
+    if (HAS_POWERS(format)) return uintBitsToFloat(scales_biases) * (0.5 * c.scale * float(eights_dot(codes, c, format, 0u, 4u)));
     if (SYMMETRIC(format) != 0u) return symmetric_dot(codes, scales_biases, c, format, matrix);
     vec2 sb = scales_biases_value(scales_biases, format);
     int high = 0, low = 0;

@@ -130,6 +130,10 @@ void attention() {
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         top[h] = NOTHING;
         mass[h] = 0.0;
+        if (HAS_SINKS && attention_part() == 0u) { // which has a position in any case
+            top[h] = extra(AT_SINKS, attention_head() * HEADS + h) * 1.4426950408889634;
+            mass[h] = 1.0;
+        }
     }
     [[unroll]] for (uint i = 0; i < 8u * HEADS; i++)
         sum[i] = 0.0;

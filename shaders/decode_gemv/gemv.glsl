@@ -34,8 +34,10 @@ layout(constant_id = 24) const uint DOWN_RUN = 8u;
 const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u, PHASE_ROUTER = 64u;
 const bool ALL_PHASES = PHASES == 127u;
 
-// Rows of a workgroup.
-const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = HIDDEN / GRID, GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
+// Rows of a workgroup. If workgroups do not share the residual evenly they take whole eights, and the last ones have fewer or none.
+const bool EVEN_RESIDUAL = HIDDEN % GRID == 0u;
+const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = EVEN_RESIDUAL ? HIDDEN / GRID : (HIDDEN / GRID / 8u + 1u) * 8u,
+           GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
 
 #ifndef OWN_INVOCATION
 uint workgroup() { return gl_WorkGroupID.x; }
@@ -43,6 +45,13 @@ uint workgroup() { return gl_WorkGroupID.x; }
 uint thread_lane() { return lane() & 15u; } // among those of a row
 
 #include "experts.glsl"
+#include "extras.glsl"
+
+// The row of the residual that is row `row` of this workgroup. Runs of `run` rows after the last one are the last run once more.
+uint residual_row(uint row, const uint run) {
+    uint at = workgroup() * O_ROWS + row;
+    return EVEN_RESIDUAL ? at : min(at, HIDDEN - run);
+}
 
 // Those of down: with experts as many of each.
 const uint DOWN_ROWS = CHOSEN * O_ROWS;
@@ -287,7 +296,7 @@ uint64_t qkv_scales_biases() { return ADDRESS(QKV_SCALES_BIASES); }
 #define RUN O_RUN
 void o_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(O);
-    at = scales_at = workgroup() * ROWS + row;
+    at = scales_at = residual_row(row, RUN);
 }
 uint o_matrix(uint run) { return 0u; }
 uint o_first(uint run) { return 0u; }
@@ -331,8 +340,8 @@ uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
 #define RUN DOWN_RUN
 void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(DOWN);
-    at = workgroup() * O_ROWS + row;
-    if (EXPERTS != 0u) at = stacked(row / O_ROWS * HIDDEN + workgroup() * O_ROWS + row % O_ROWS, HIDDEN);
+    at = residual_row(row, RUN);
+    if (EXPERTS != 0u) at = stacked(row / O_ROWS * HIDDEN + residual_row(row % O_ROWS, RUN), HIDDEN);
     scales_at = at;
 }
 uint down_matrix(uint run) { return 0u; }

@@ -24,7 +24,7 @@ const uint COLUMNS = EXPERTS == 0u ? ROUTER : TABLE_COLUMNS; // that layers need
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
 uint layer;
 
-layout(constant_id = 36) const uint LAYERS = 64u; // rows of the table at most
+layout(constant_id = 37) const uint LAYERS = 64u; // rows of the table at most
 shared uvec2 addresses[LAYERS * COLUMNS];
 
 // Which thread this is, and which workgroup, as compilers know them for one layer only. Otherwise compilers would

@@ -10,7 +10,7 @@
 
 float carried; // the residual of the row that a thread owns, as all read it
 
-bool owns() { return thread() < O_ROWS; }
+bool owns() { return thread() < O_ROWS && (EVEN_RESIDUAL || workgroup() * O_ROWS + thread() < HIDDEN); }
 uint own_place(uint at) { return at + (workgroup() * O_ROWS + thread()) * 4u; }
 
 void take_carried(uint at) {
@@ -46,7 +46,9 @@ void add_to_residual(uint at, float x) {
 void o_phase() {
     attended_to_vector();
     o_multiply();
-    add_to_residual(AT_AFTER, owns() ? o_sum(thread()) : 0.0);
+    float x = owns() ? o_sum(thread()) : 0.0;
+    if (HAS_O_BIAS && owns()) x += extra(AT_O_BIAS, workgroup() * O_ROWS + thread());
+    add_to_residual(AT_AFTER, x);
 }
 
 // Experts may be fewer than workgroups.
@@ -56,8 +58,12 @@ void router_phase() {
     norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM, ROUTER_FORMAT);
     router_multiply();
     float scale = norm_scale();
-    if (thread() < ROUTER_ROWS)
-        word_store(AT_SCORES + (workgroup() * ROUTER_ROWS + thread()) * 4u, router_sum(thread()) * scale, tag_of(LAYER));
+    if (thread() < ROUTER_ROWS) {
+        uint expert = workgroup() * ROUTER_ROWS + thread();
+        float x = router_sum(thread()) * scale;
+        if (HAS_EXPERT_BIASES) x += extra(AT_ROUTER_BIAS, expert);
+        word_store(AT_SCORES + expert * 4u, x, tag_of(LAYER));
+    }
 }
 
 void gate_up_phase() {
@@ -67,7 +73,12 @@ void gate_up_phase() {
     if (thread() < GATE_UP_ROWS / 2u) {
         uint at = workgroup() * (GATE_UP_ROWS / 2u) + thread();
         float gate = gate_up_sum(thread()) * scale, up = gate_up_sum(GATE_UP_ROWS / 2u + thread()) * scale;
-        float x = activation(gate, ACTIVATION) * up;
+        if (HAS_EXPERT_BIASES) {
+            uint row = stacked(at, EXPERT_SIZE);
+            gate += extra(AT_GATE_BIAS, row);
+            up += extra(AT_UP_BIAS, row);
+        }
+        float x = gated_value(gate, up, ACTIVATION);
         if (EXPERTS != 0u) x *= expert_weight(at / EXPERT_SIZE);
         word_store(AT_GATED + at * 4u, x, tag_of(LAYER));
     }
@@ -80,6 +91,7 @@ void down_phase() {
     if (owns()) {
         x = down_sum(thread());
         for (uint slot = 1u; slot < CHOSEN; slot++) x += down_sum(slot * O_ROWS + thread());
+        if (HAS_EXPERT_BIASES) x += down_bias(workgroup() * O_ROWS + thread());
     }
     add_to_residual(AT_RESIDUAL, x);
 }

@@ -1,6 +1,6 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each. PRODUCT is the prefix of
 // its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of
-// them a team makes at once, which divides ROWS. DEPTH is a multiple of 128. In the last step some lanes may have nothing. They read what
+// them a team makes at once, which divides ROWS. DEPTH is a multiple of 32. In the last step some lanes may have nothing. They read what
 // the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
 // and its place among the scales and biases. PRODUCT_matrix() gives the number of a run's matrix, and PRODUCT_first() the first chunk
 // of what the run multiplies.
@@ -12,6 +12,7 @@
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
 #define OWN_BITS CODE_BITS(PRODUCT_FORMAT)
+#define OWN_WORDS (HAS_POWERS(PRODUCT_FORMAT) ? (RUN + 3u) / 4u : RUN) // beside the codes of a group of a run
 
 // Where this lane finds step 0 of a run.
 void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
@@ -23,7 +24,7 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     scales_biases_at =
         OWN(scales_biases)() +
         uint64_t((scales_at / RUN * (DEPTH / GROUP_SIZE(PRODUCT_FORMAT)) + thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
-                 (RUN * 4u));
+                 (OWN_WORDS * 4u));
 }
 
 // How many lanes this one is after the last that has 32 features of a step.
@@ -31,12 +32,15 @@ uint OWN(behind)(uint step) {
     const uint last = DEPTH / 32u % 16u - 1u; // of the last step
     return step + 1u == STEPS_OF(DEPTH) && thread_lane() > last ? thread_lane() - last : 0u;
 }
-// Whether a step has the features of part `part` of four.
-bool OWN(has)(uint step, uint part) { return DEPTH % 512u == 0u || step * 4u + part < DEPTH / 128u; }
+// Whether a step has the features of part `part` of four, or this lane's eight of them.
+bool OWN(has)(uint step, uint part) {
+    if (DEPTH % 128u != 0u) return step * 64u + part * 16u + thread_lane() < DEPTH / 8u;
+    return DEPTH % 512u == 0u || step * 4u + part < DEPTH / 128u;
+}
 
 // Asks for a unit of this team.
 void OWN(load)(uint unit, uint slot) {
-    const uint row_words = DEPTH * OWN_BITS / 128u, unit_words = 4u * OWN_BITS, scales = 512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN;
+    const uint row_words = DEPTH * OWN_BITS / 128u, unit_words = 4u * OWN_BITS, scales = 512u / GROUP_SIZE(PRODUCT_FORMAT) * OWN_WORDS;
     bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
     uint64_t codes_at = late ? late_codes : early_codes, from = late ? late_scales_biases : early_scales_biases;
     uint step = unit - turn + (late ? 0u : STEPS_OF(DEPTH)); // of the run
@@ -45,12 +49,13 @@ void OWN(load)(uint unit, uint slot) {
         codes_at -= uint64_t(behind * LANE_BYTES(OWN_BITS));
         from -=
             uint64_t((thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u) - (thread_lane() - behind) / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
-                     (RUN * 4u));
+                     (OWN_WORDS * 4u));
     }
     Weights4 codes = Weights4(codes_at);
     [[unroll]] for (uint i = 0; i < RUN; i++) {
         uint at = unit * unit_words + i * row_words, to = OWN_BITS == 16u ? 2u * (slot + i) % 8u : slot + i;
-        ring[to].first = codes.v[at];
+        if (OWN_BITS != 16u || DEPTH % 128u == 0u) ring[to].first = codes.v[at];
+        else ring[to].first = OWN(has)(step, 0u) ? codes.v[at] : uvec4(0);
         if (OWN_BITS == 8u) ring[to].second = codes.v[at + 1u];
         if (OWN_BITS == 16u) {
             ring[to].second = OWN(has)(step, 1u) ? codes.v[at + 16u] : uvec4(0);
@@ -59,20 +64,26 @@ void OWN(load)(uint unit, uint slot) {
         }
     }
     if (OWN_BITS == 16u) { // no scales
-    } else if (RUN % 4u == 0u) {
-        [[unroll]] for (uint i = 0; i < RUN; i += 4u) {
+    } else if (OWN_WORDS % 4u == 0u) {
+        [[unroll]] for (uint i = 0; i < OWN_WORDS; i += 4u) {
             uvec4 w = Weights4(from).v[(unit * scales + i) / 4u];
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 ring_scales_biases[slot + i + j] = w[j];
         }
-    } else if (RUN % 2u == 0u) {
-        [[unroll]] for (uint i = 0; i < RUN; i += 2u) {
+    } else if (OWN_WORDS % 2u == 0u) {
+        [[unroll]] for (uint i = 0; i < OWN_WORDS; i += 2u) {
             uvec2 w = Weights2(from).v[(unit * scales + i) / 2u];
             ring_scales_biases[slot + i] = w.x;
             ring_scales_biases[slot + i + 1u] = w.y;
         }
     } else [[unroll]]
-        for (uint i = 0; i < RUN; i++) ring_scales_biases[slot + i] = Weights1(from).v[unit * scales + i];
+        for (uint i = 0; i < OWN_WORDS; i++) ring_scales_biases[slot + i] = Weights1(from).v[unit * scales + i];
+}
+
+// What chunk_dot() takes as the scales and biases of row `row` of the run whose words are from `slot` on.
+uint OWN(beside)(uint slot, uint row) {
+    if (!HAS_POWERS(PRODUCT_FORMAT)) return ring_scales_biases[slot + row];
+    return (ring_scales_biases[slot + row / 4u] >> 8u * (row % 4u) & 255u) << 23;
 }
 
 // The first loads of a section, which do not depend on the vector.
@@ -82,11 +93,11 @@ void OWN(ahead)(uint section) {
     turn = steps - step;
     OWN(find)(run, early_codes, early_scales_biases);
     early_codes += uint64_t(step * (OWN_BITS * 64u));
-    early_scales_biases += uint64_t(step * (512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN * 4u));
+    early_scales_biases += uint64_t(step * (512u / GROUP_SIZE(PRODUCT_FORMAT) * OWN_WORDS * 4u));
     if (HAS_TURN(DEPTH, ROWS, RUN)) {
         OWN(find)(run + 1u, late_codes, late_scales_biases);
         late_codes -= uint64_t(turn * (OWN_BITS * 64u));
-        late_scales_biases -= uint64_t(turn * (512u / GROUP_SIZE(PRODUCT_FORMAT) * RUN * 4u));
+        late_scales_biases -= uint64_t(turn * (512u / GROUP_SIZE(PRODUCT_FORMAT) * OWN_WORDS * 4u));
     }
     [[unroll]] for (uint slot = 0; slot < flight; slot++)
         if (slot < each) OWN(load)(slot, slot * RUN);
@@ -133,7 +144,7 @@ void OWN(multiply)() {
                     Chunk c = chunk_get(values + (DEPTH % 512u == 0u ? place : min(place, DEPTH / 32u - 1u)));
                     if (DEPTH % 512u != 0u && place >= DEPTH / 32u) c.scale = c.sum = 0.0;
                     [[unroll]] for (uint i = 0; i < RUN; i++)
-                        sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c, PRODUCT_FORMAT, matrix);
+                        sum[i] += chunk_dot(ring[slot * RUN + i], OWN(beside)(slot * RUN, i), c, PRODUCT_FORMAT, matrix);
                 }
                 place += 16u;
                 if (each > flight && unit + flight < units) OWN(load)(unit + flight, slot * RUN);
@@ -177,6 +188,7 @@ float OWN(sum)(uint row) {
 #undef RUN
 #undef OWN
 #undef OWN_BITS
+#undef OWN_WORDS
 #undef PRODUCT_FORMAT
 #undef JOIN
 #undef JOIN2

@@ -21,6 +21,19 @@ export interface CodeFormat {
   readonly groupSize: number;
 }
 
+/** Modes of codes that are small floats, with scales of a byte. */
+export type SmallFloatMode = Exclude<QuantizationMode, "affine">;
+
+/** The format of a matrix: its numbers, integers with scales, or small floats, which have a mode. */
+export interface MatrixFormat extends CodeFormat {
+  readonly mode?: SmallFloatMode;
+}
+
+/** The mode of codes if they are small floats. */
+export function smallFloatMode(mode: CodeMode): SmallFloatMode | undefined {
+  return mode === "affine" || mode === "symmetric" ? undefined : mode;
+}
+
 /** A width and a group size in the sense of a mode. */
 export interface QuantizedFormat<Mode extends CodeMode = CodeMode> extends CodeFormat {
   readonly mode: Mode;

@@ -6,7 +6,7 @@
  */
 
 import { float32, isHalf } from "../graph/dtype.ts";
-import { attrsOf, type Node } from "../graph/node.ts";
+import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { sameShape } from "../graph/shape.ts";
 import { FUSERS } from "./fusers.ts";
 import { leafValue } from "./leaves.ts";
@@ -20,6 +20,9 @@ import { Donations } from "./plan/donation.ts";
 import type { Fusion, FusionContext, StateUpdate } from "./plan/fusion.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import type { Value } from "./plan/value.ts";
+
+/** Ops whose rules take operands in blocks or pages, as they are in memory. */
+const BLOCK_READERS: ReadonlySet<OpName> = new Set<OpName>(["attention", "sinkAttention"]);
 
 /** Nodes of a graph on their way into a Plan, and the values of those that were lowered. */
 export class NodeLowering {
@@ -137,7 +140,7 @@ export class NodeLowering {
   #applyRule(node: Node): void {
     const l = this.#l;
     l.from(node.op);
-    const valueOf = (input: Node): Value => node.op === "attention" ? this.#stored(input) : this.value(input);
+    const valueOf = (input: Node): Value => BLOCK_READERS.has(node.op) ? this.#stored(input) : this.value(input);
     const result = leafValue(l, node) ?? RULES[node.op as RuleName](l, node, node.inputs.map(valueOf));
     if (Array.isArray(result)) this.#results.set(node, result as readonly Value[]);
     else this.#setOwn(node, result as Value);

@@ -14,9 +14,8 @@
 layout(constant_id = 9) const uint UNIT = EXPERT_UNIT_SILU;
 
 float unit_of(float gate, float up) {
-    if (UNIT != EXPERT_UNIT_CLIPPED) return activation(gate, UNIT == EXPERT_UNIT_SILU ? ACTIVATION_SILU : ACTIVATION_GELU_TANH) * up;
-    float cut = min(gate, 7.0);
-    return cut / (1.0 + exp(-1.702 * cut)) * (clamp(up, -7.0, 7.0) + 1.0);
+    if (UNIT == EXPERT_UNIT_CLIPPED) return gated_value(gate, up, ACTIVATION_CLIPPED);
+    return gated_value(gate, up, UNIT == EXPERT_UNIT_SILU ? ACTIVATION_SILU : ACTIVATION_GELU_TANH);
 }
 
 float gates[COLUMNS];

@@ -7,7 +7,7 @@
 import type { DeviceFacts } from "../../array/devices/device_of.ts";
 import { type Dtype, float32 } from "../../array/mod.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
-import type { CodeFormat } from "../../graph/quantization.ts";
+import type { MatrixFormat } from "../../graph/quantization.ts";
 import { attentionOf, type DecoderConfig, type ExpertsConfig } from "../config/decoder.ts";
 import { kindOf, layerStates } from "../config/layer_kinds.ts";
 import { CODED_FEATURES } from "../../graph/kv_codes.ts";
@@ -26,8 +26,8 @@ export interface CachedModel {
   readonly device: DeviceFacts;
   /** What activations are computed in. */
   readonly dtype: Dtype;
-  /** The formats that matrices have; undefined if there are others than affine and symmetric codes, or dense ones of 16 bits. */
-  readonly formats: readonly CodeFormat[] | undefined;
+  /** The formats that matrices have; undefined if there are dense ones of other than 16 bits. */
+  readonly formats: readonly MatrixFormat[] | undefined;
   /** The device of each layer, where layers are on several. */
   readonly devices?: readonly string[] | undefined;
 }
@@ -229,11 +229,8 @@ function statesOf({ config, dtype, devices }: CachedModel): StateShape[] {
 
 /** Fields of layers that fused steps do not compute. */
 const UNFUSED = [
-  "outputBias",
-  "mlpBias",
   "qkNormWhole",
   "scoreCap",
-  "sinks",
   "layerKinds",
   "outputGate",
   "expertsBeside",
@@ -249,8 +246,6 @@ const UNFUSED_EXPERTS = [
   "sigmoid",
   "sharedSize",
   "layers",
-  "biases",
-  "gate",
 ] as const satisfies readonly (keyof ExpertsConfig)[];
 
 /** Different positions and windows of layers that fused steps compute. */
@@ -260,7 +255,8 @@ const FUSED_KINDS = 2;
 function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
   const kinds = new Set(layerAttention.map(({ window, rope }) => JSON.stringify([window, rope])));
-  return !UNFUSED.some((name) => config[name]) && config.norms !== "post" && kinds.size <= FUSED_KINDS &&
+  const biasedPart = config.mlpBias && !config.experts;
+  return !UNFUSED.some((name) => config[name]) && !biasedPart && config.norms !== "post" && kinds.size <= FUSED_KINDS &&
     !UNFUSED_EXPERTS.some((name) => config.experts?.[name]) &&
     layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
       (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
@@ -269,18 +265,22 @@ function isFused(config: DecoderConfig): boolean {
 
 /** Gives the layout that fused steps read; undefined where none is: of other architectures, or of other weights. */
 function layoutOf({ config, device, formats }: CachedModel): () => KvLayout | undefined {
-  const { qkNorm, qkvBias, activation, headDim, ropeDims = headDim } = config;
+  const { qkNorm, qkvBias, outputBias, sinks, headDim, ropeDims = headDim } = config;
   if (formats === undefined || !isFused(config)) return () => undefined;
   const { hiddenSize: hidden, heads, kvHeads, experts } = config;
   const intermediate = experts ? experts.chosen * experts.size : config.intermediateSize;
   const sizes = { hidden, intermediate, heads, kvHeads, headDim };
   const features: Parameters<DeviceFacts["kvLayout"]>[1] = {
-    ...(experts && { experts: { count: experts.count, chosen: experts.chosen, among: experts.among } }),
+    ...(experts && {
+      experts: { count: experts.count, chosen: experts.chosen, among: experts.among, biases: experts.biases ?? false },
+    }),
     headNorm: qkNorm,
     postNorm: config.norms === "both",
     normOffset: config.normOffset ?? 0,
     qkvBias,
-    activation,
+    outputBias,
+    sinks: sinks ?? false,
+    activation: experts ? experts.gate ?? "silu" : config.activation,
     ropeForm: config.ropeTraditional ? "traditional" : "half",
     ropeDims,
   };

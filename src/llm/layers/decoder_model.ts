@@ -13,7 +13,7 @@ import type { Tensor } from "../../array/mod.ts";
 import { tensorsOf } from "../../array/tensor/scope.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
 import { isHalf } from "../../graph/dtype.ts";
-import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
+import { DENSE, type MatrixFormat, smallFloatMode } from "../../graph/quantization.ts";
 import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
@@ -244,30 +244,37 @@ export class DecoderModel extends Module implements DecodingModel {
   }
 }
 
-/** Whether a module has a dense matrix, or a stack of them, and no other array that kernels would not read. */
+/** Whether a module has a dense matrix, or a stack of them. */
 function isDense(part: unknown): part is Linear | Embedding | SwitchLinear {
-  return part instanceof Linear || part instanceof Embedding ||
-    (part instanceof SwitchLinear && part.bias === undefined);
+  return part instanceof Linear || part instanceof Embedding || part instanceof SwitchLinear;
 }
 
+/** Arrays that the config tells of. */
+const TOLD = ["sinks"];
+
 /**
- * The formats that the matrices of a model have: affine or symmetric codes, or dense ones of 16 bits. Undefined if some have others, or if
- * modules other than norms and positions have further arrays.
+ * The formats that the matrices of a model have: codes, or dense ones of 16 bits. Undefined if some have others, or if modules other than
+ * norms and positions have further arrays.
  */
-function formatsOf(model: DecoderModel): readonly CodeFormat[] | undefined {
-  const formats: CodeFormat[] = [];
+function formatsOf(model: DecoderModel): readonly MatrixFormat[] | undefined {
+  const formats: MatrixFormat[] = [];
   let others = false;
   const visit = (part: unknown): void => {
-    if (part instanceof QuantizedMatrix && CODE_MODES[part.mode].floatScales) formats.push(part);
+    if (part instanceof QuantizedMatrix) formats.push(formatOf(part));
     else if (isDense(part) && isHalf(part.weight.dtype)) formats.push(DENSE);
     else if (part instanceof mx.Tensor) others = true;
     else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
-      Object.values(part).forEach(visit);
+      Object.entries(part).forEach(([name, value]) => TOLD.includes(name) || visit(value));
     }
   };
   visit(model);
   const different = formats.filter((a, i) =>
-    formats.findIndex((b) => b.bits === a.bits && b.groupSize === a.groupSize) === i
+    formats.findIndex((b) => b.bits === a.bits && b.groupSize === a.groupSize && b.mode === a.mode) === i
   );
-  return others ? undefined : different.map(({ bits, groupSize }) => ({ bits, groupSize }));
+  return others ? undefined : different;
+}
+
+function formatOf({ bits, groupSize, mode }: QuantizedMatrix): MatrixFormat {
+  const small = smallFloatMode(mode);
+  return { bits, groupSize, ...(small && { mode: small }) };
 }

@@ -23,6 +23,7 @@ import {
   type Rope,
   THREADS,
 } from "./spec.ts";
+import { normSize } from "./layouts.ts";
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 
@@ -195,6 +196,6 @@ export function ropeFreqs(d: DecoderSpec, value: (node: Node) => Value): readonl
 
 /** Norms of a layer within those of a whole decoder. The index after the last layer gives the norms from the one before the head on. */
 export function normsOf(norms: Value, d: DecoderSpec, layer: number): Value {
-  const stride = normsOfLayer(d, 0).reduce((sum, node) => sum + node.shape[0], 0);
+  const stride = normsOfLayer(d, 0).reduce((sum, node) => sum + normSize(node), 0);
   return { ...norms, offset: norms.offset + layer * stride };
 }

@@ -128,7 +128,8 @@ export function gemvUnsupportedReason(
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
   const bytes = sharedBytes(backend, { sizes: s, features }, layers, mode === "persistent" ? layers.length : 0);
   const size = expertSizeOf(s, features);
-  const dividing = [s.hidden, s.intermediate, size, q, q + 2 * kv].every((n) => n % MULTIPLE === 0);
+  const shared = [s.intermediate, q, q + 2 * kv, ...(features.experts ? [] : [s.hidden])];
+  const dividing = shared.every((n) => n % MULTIPLE === 0);
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
     [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
@@ -155,6 +156,11 @@ export function gemvUnsupportedReason(
 /** Bits of a weight of the experts of a layer. */
 function bitsOfExperts({ formats: { gateUp, down } }: DecoderFormats[number]): number {
   return Math.max(gateUp.bits, down.bits);
+}
+
+/** What layers have beside matrices and norms, as shaders/decode_gemv/extras.glsl has it. */
+function extrasOf({ outputBias, sinks, experts }: DecoderFeatures): number {
+  return Number(outputBias ?? false) | Number(sinks ?? false) << 1 | Number(experts?.biases ?? false) << 2;
 }
 
 /** Requirements of experts, whose matrices have so many bytes. */
@@ -212,6 +218,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     EXPERTS: experts?.count ?? 0,
     CHOSEN: experts?.chosen ?? 1,
     SHARES_ALL: Number(experts?.among === "all"),
+    EXTRAS: extrasOf(d.features),
   };
   const specOfLayer = (layer: number): Readonly<Record<string, number>> => {
     const { formats } = d.layers[layer];
@@ -255,10 +262,10 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
         qkv: [norms, ...qkv, ...noCache],
         attention: [norms, none, none, none, none, ...cache],
         merge: [none, none, none, none, none, ...noCache],
-        o: [none, o[0], none, none, o[1], ...noCache],
+        o: [norms, o[0], none, none, o[1], ...noCache],
         router: [norms, router[0], none, none, router[1], ...noCache],
         gateUp: [norms, gateUp[0], gateUp[1], none, gateUp[2], ...noCache],
-        down: [none, down[0], none, none, down[1], ...noCache],
+        down: [norms, down[0], none, none, down[1], ...noCache],
       };
       for (const phase of phases) {
         l.emit("decode_gemv_phase", [state, ...buffers[phase], phase === "attention" ? pages : none], {

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type CodeFormat, DENSE } from "../../graph/quantization.ts";
+import { type CodeFormat, DENSE, type MatrixFormat, type SmallFloatMode } from "../../graph/quantization.ts";
 import { isSymmetric, type Matrix } from "../plan/pattern.ts";
 import { firstReason, type Requirement } from "../plan/requirements.ts";
 
@@ -26,7 +26,7 @@ export function unpackedBits(bits: number): number {
 }
 
 /** How kernels read the matrices of a product. */
-export interface ProductFormat extends CodeFormat {
+export interface ProductFormat extends MatrixFormat {
   /** A bit for each matrix with symmetric codes, {@link ALL_SYMMETRIC} if all have them. */
   readonly symmetric: number;
 }
@@ -58,13 +58,22 @@ export function isDense({ bits }: Pick<CodeFormat, "bits">): boolean {
   return bits === DENSE.bits;
 }
 
+/** Small floats that kernels read, and the bits of a format that stand for them. */
+const SMALL_FLOAT_CODES: Readonly<Partial<Record<SmallFloatMode, number>>> = { mxfp4: 3 };
+
+/** Whether the scales of small floats are powers of two, a byte for each group. */
+export function hasPowers({ mode }: Pick<MatrixFormat, "mode">): boolean {
+  return mode === "mxfp4";
+}
+
 /** The format of matrices that kernels multiply as one: the widest of their codes. */
 export function productFormat(matrices: readonly Matrix[]): ProductFormat {
   const bits = Math.max(...matrices.map((m) => unpackedBits(m.bits)));
   const groupSize = Math.max(...matrices.map(wordSize));
   const mask = matrices.reduce((sum, m, i) => sum | Number(isSymmetric(m)) << i, 0);
   const symmetric = matrices.every(isSymmetric) ? ALL_SYMMETRIC : mask;
-  return { bits, groupSize, symmetric };
+  const [{ mode }] = matrices;
+  return { bits, groupSize, symmetric, ...(mode && { mode }) };
 }
 
 /** The formats of a layer. */
@@ -93,13 +102,18 @@ function productRequirements(matrices: readonly Matrix[]): readonly Requirement[
       "matrices with the same input are dense and quantized",
     ],
     [sizes.length === 1, `matrices with the same input have groups of ${sizes.join(" and ")}`],
+    [
+      matrices.every(({ mode }) => mode === matrices[0].mode),
+      "matrices with the same input are small floats and integers",
+    ],
     ...formatRequirements(matrices),
   ];
 }
 
 /** Requirements of formats of matrices, each for itself. */
-export function formatRequirements(formats: readonly CodeFormat[]): readonly Requirement[] {
-  return formats.flatMap(({ bits, groupSize }) => [
+export function formatRequirements(formats: readonly MatrixFormat[]): readonly Requirement[] {
+  return formats.flatMap(({ bits, groupSize, mode }) => [
+    [mode === undefined || mode in SMALL_FLOAT_CODES, `no fused kernel reads ${mode} weights`],
     [[4, 8, DENSE.bits].includes(unpackedBits(bits)), `weights have ${bits} bits, not 2 to 6, 8 or 16`],
     [
       GROUP_SIZES.includes(groupSize) || groupSize === SYMMETRIC_GROUP,
@@ -138,13 +152,14 @@ export function commonFormat({ layers, head, x }: FormattedDecoder): ProductForm
 
 /** Whether kernels read two products alike. */
 function isSameFormat(a: ProductFormat, b: ProductFormat): boolean {
-  return a.bits === b.bits && a.groupSize === b.groupSize && a.symmetric === b.symmetric;
+  return a.bits === b.bits && a.groupSize === b.groupSize && a.symmetric === b.symmetric && a.mode === b.mode;
 }
 
 /** Formats as a specialization constant, a byte each: shaders/include/formats.glsl. */
 function formatWord(formats: readonly ProductFormat[]): number {
-  return formats.reduce((word, { bits, groupSize, symmetric }, i) => {
-    const byte = bits / 4 | Math.log2(groupSize / GROUP_SIZES[0]) << 3 | symmetric << 5;
+  return formats.reduce((word, { bits, groupSize, symmetric, mode }, i) => {
+    const codes = mode ? SMALL_FLOAT_CODES[mode]! : bits / 4;
+    const byte = codes | Math.log2(groupSize / GROUP_SIZES[0]) << 3 | symmetric << 5;
     return (word | byte << (8 * i)) >>> 0;
   }, 0);
 }

@@ -12,7 +12,7 @@ import { type DecoderFeatures, type DecoderSizes, expertSizeOf } from "./spec.ts
 export const THREADS = 512;
 /** Teams of 16 lanes, which make rows together. */
 export const TEAMS = THREADS / 16;
-/** Numbers of features that rows are read in: sizes are multiples of it, and there are at most so many workgroups of a sequence. */
+/** Numbers of rows are multiples of it, but for those of the residual. There are at most so many workgroups of a sequence. */
 export const MULTIPLE = 128;
 /** Features that 16 lanes take of a row at once. */
 export const STEP = 512;
@@ -41,15 +41,16 @@ interface ProductShape {
 export function productsOf({ sizes: s, features }: GemvShape, grid: number): Readonly<Record<Product, ProductShape>> {
   const { count = 1, chosen = 1 } = features.experts ?? {};
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
-  const rows = s.hidden / grid;
+  // If workgroups do not share the residual evenly they take whole eights.
+  const rows = s.hidden % grid === 0 ? s.hidden / grid : 8 * Math.ceil(s.hidden / grid / 8);
   const size = expertSizeOf(s, features);
   const scores = Math.ceil(count / grid);
   return {
     QKV: { rows: (q + 2 * kv) / grid, divides: [(q + 2 * kv) / grid, q, kv], depth: s.hidden },
-    O: { rows, divides: [rows], depth: q },
+    O: { rows, divides: [rows, s.hidden], depth: q },
     ROUTER: { rows: scores, divides: [scores], depth: s.hidden },
     GATE_UP: { rows: 2 * s.intermediate / grid, divides: [s.intermediate / grid, size], depth: s.hidden },
-    DOWN: { rows: chosen * rows, divides: [rows], depth: size },
+    DOWN: { rows: chosen * rows, divides: [rows, s.hidden], depth: size },
   };
 }
 

@@ -4,9 +4,10 @@
  * @module
  */
 
-import { type Dtype, uint16, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, uint16, uint32, uint8 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import type { CodeFormat } from "../../graph/quantization.ts";
+import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { DecoderSizes } from "./spec.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -162,16 +163,49 @@ export function runScalesBiases(matrices: readonly number[], columns: number, ru
   };
 }
 
+/**
+ * [row / run][group][row % run] of scales that are bytes, for the rows of all `matrices`. The scales of a run are padded to whole words: see
+ * decode_gemv/product.glsl.
+ */
+export function runPowers(matrices: readonly number[], columns: number, run: number, groupSize: number): Layout {
+  const groups = columns / groupSize;
+  const words = Math.ceil(run / 4);
+  return {
+    key: `decode powers ${run}`,
+    results: [{ shape: [matrices.reduce((sum, rows) => sum + rows, 0) / run, groups, words], dtype: uint32 }],
+    emit(l, sources, [out]) {
+      const width = 4 * words;
+      const bytes = { ...out, dtype: uint8, offset: 4 * out.offset };
+      let first = 0;
+      matrices.forEach((rows, i) => {
+        const shape = [rows / run, run, groups];
+        const to = { ...bytes, shape, strides: [width * groups, 1, width], offset: bytes.offset + first };
+        l.copy({ ...sources[i], shape, strides: [run * groups, groups, 1] }, to, { disjoint: i > 0 });
+        first += rows / run * groups * width;
+      });
+    },
+  };
+}
+
+/** Numbers of which norm weights and biases begin at multiples: kernels read as many at once. */
+const NORM_UNIT = 4;
+
+/** The numbers that an array takes among norm weights and biases. */
+export function normSize({ shape }: Node): number {
+  return Math.ceil(sizeOf(shape) / NORM_UNIT) * NORM_UNIT;
+}
+
 /** All norm weights and biases in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
 export function normWeights(nodes: readonly Node[]): Layout {
-  const sizes = nodes.map((node) => node.shape[0]);
+  const sizes = nodes.map(normSize);
   return {
     key: "decode norms",
     results: [{ shape: [sizes.reduce((sum, n) => sum + n, 0)], dtype: nodes[0].dtype }],
     emit(l, sources, [out]) {
       let offset = out.offset;
       sources.forEach((source, i) => {
-        l.copy(source, { ...out, shape: source.shape, strides: [1], offset }, { disjoint: i > 0 });
+        const { shape } = source;
+        l.copy(source, { ...out, shape, strides: contiguousStrides(shape), offset }, { disjoint: i > 0 });
         offset += sizes[i];
       });
     },

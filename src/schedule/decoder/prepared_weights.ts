@@ -20,13 +20,14 @@ import {
   sequencesOf,
   tokensOf,
 } from "./spec.ts";
-import { isDense, isDenseDecoder, productFormat, productsOfLayer } from "./formats.ts";
+import { hasPowers, isDense, isDenseDecoder, productFormat, productsOfLayer } from "./formats.ts";
 import { jointMatrix } from "./prompt_weights.ts";
 import {
   gateUpScalesBiases,
   headScalesBiases,
   normWeights,
   qkvScalesBiases,
+  runPowers,
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
@@ -184,8 +185,12 @@ function prepareGemv(
   const grid = tuningOf(backend).decode.gemvWorkgroups;
   const shapes = productsOfGemv(d, grid);
   const packed = (matrices: readonly Matrix[], columns: number, run: number) => {
-    const { bits, groupSize } = productFormat(matrices);
-    return isDense({ bits })
+    const { groupSize, ...format } = productFormat(matrices);
+    if (hasPowers(format)) {
+      const scales = matrices.map((m) => ({ node: m.scales!, ...(m.rows && { rows: m.rows }) }));
+      return stored(scales, runPowers(matrices.map(rowCount), columns, run, groupSize));
+    }
+    return isDense(format)
       ? []
       : stored(matrices.flatMap(scalesBiases), runScalesBiases(matrices.map(rowCount), columns, run, groupSize));
   };
@@ -243,10 +248,12 @@ const NO_ROOM = "its weights are not stored as arrays of their own, or there is 
  * feed-forward part is with those of the next layer, which apply it.
  */
 export function normsOfLayer({ layers }: Pick<DecoderSpec, "layers">, layer: number): readonly Node[] {
-  const { norm, mlpNorm, attentionPostNorm, qNorm, kNorm, qBias, kBias, vBias } = layers[layer];
+  const { norm, mlpNorm, attentionPostNorm, qNorm, kNorm, qBias, kBias, vBias, oBias, sinks, expertBiases } =
+    layers[layer];
   const before = layers[Math.max(layer - 1, 0)].mlpPostNorm; // that of the first layer is not read
-  return [before, norm, mlpNorm, attentionPostNorm, qNorm, kNorm, qBias, kBias, vBias]
-    .filter((node) => node !== undefined);
+  const { router, gate, up, down } = expertBiases ?? {};
+  const biases = [qBias, kBias, vBias, oBias, sinks, router, gate, up, down];
+  return [before, norm, mlpNorm, attentionPostNorm, qNorm, kNorm, ...biases].filter((node) => node !== undefined);
 }
 
 /** Those of the head. */

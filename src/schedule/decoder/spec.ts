@@ -9,7 +9,7 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
-import type { CodeFormat } from "../../graph/quantization.ts";
+import type { MatrixFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
 import { formatRequirements, isDense, type LayerFormats } from "./formats.ts";
@@ -44,6 +44,9 @@ export interface QueryGrowth {
   readonly context: number;
 }
 
+/** Biases of the router (experts,), and of the three matrices of all experts (experts, rows). */
+export type ExpertBiases = Readonly<Record<"router" | "gate" | "up" | "down", Node>>;
+
 /** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link kvLayoutFor}. */
 export interface DecoderLayer extends LayerKind {
   readonly norm: Node;
@@ -58,6 +61,9 @@ export interface DecoderLayer extends LayerKind {
   readonly qNorm: Node | undefined;
   readonly kNorm: Node | undefined;
   readonly o: Matrix;
+  readonly oBias: Node | undefined;
+  /** One more score of each query head, which has no value (heads,). */
+  readonly sinks: Node | undefined;
   readonly keys: Node;
   readonly values: Node;
   readonly mlpNorm: Node;
@@ -69,6 +75,7 @@ export interface DecoderLayer extends LayerKind {
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
+  readonly expertBiases: ExpertBiases | undefined;
   /** How kernels read the matrices. */
   readonly formats: LayerFormats;
 }
@@ -84,8 +91,8 @@ export interface DecoderSizes {
 }
 
 /** Activations of the gate of a feed-forward part, in the order of the codes of shaders/include/activation.glsl. */
-export const ACTIVATIONS = ["silu", "gelu", "geluTanh"] as const;
-/** One of them: `gelu` is that of erf, `geluTanh` its approximation. */
+export const ACTIVATIONS = ["silu", "gelu", "geluTanh", "clipped"] as const;
+/** One of them: `gelu` is that of erf, `geluTanh` its approximation, `clipped` that of gpt-oss's experts, which cuts the linear part too. */
 export type FusedActivation = typeof ACTIVATIONS[number];
 
 /** Experts as a feed-forward part: a token takes the `chosen` of highest score of `count`. */
@@ -94,6 +101,8 @@ export interface ExpertFeatures {
   readonly chosen: number;
   /** Whether weights are a softmax of all scores or of those of the chosen experts. */
   readonly among: "all" | "chosen";
+  /** Whether the router and the matrices of experts have biases; absent if not. */
+  readonly biases?: boolean;
 }
 
 /** Features in which architectures of pre-norm layers with a gated feed-forward part differ. */
@@ -108,6 +117,9 @@ export interface DecoderFeatures {
   readonly headNorm: boolean;
   /** Whether the products to q, k and v have biases. */
   readonly qkvBias: boolean;
+  /** Whether the output projection has a bias, and query heads have sinks; absent if not. Gemv kernels know both, beside experts. */
+  readonly outputBias?: boolean;
+  readonly sinks?: boolean;
   readonly activation: FusedActivation;
   /** Rotated pairs: features half of `ropeDims` apart, or neighbours (`traditional` of MLX). */
   readonly ropeForm: "half" | "traditional";
@@ -277,30 +289,38 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
+/** Of what the hidden features and those of experts are multiples: lanes take as many at once. */
+const EXPERT_UNIT = 32;
+
 /** The kernels' requirements of sizes, and of the formats of matrices. */
 function sizeRequirements(
   s: DecoderSizes,
   features: DecoderFeatures,
-  formats: readonly CodeFormat[],
+  formats: readonly MatrixFormat[],
 ): readonly Requirement[] {
   const { hidden, intermediate, heads, kvHeads, headDim } = s;
+  const { experts, outputBias, sinks } = features;
+  const unit = experts ? EXPERT_UNIT : 128;
   const depths = [hidden, expertSizeOf(s, features), heads * headDim];
   const other = formats.find(({ groupSize }) => depths.some((n) => n % groupSize !== 0));
   return [
     ...formatRequirements(formats),
     [
-      formats.every((format) => isDense(format) === isDense(formats[0])),
+      experts !== undefined || formats.every((format) => isDense(format) === isDense(formats[0])),
       "some matrices are dense and others quantized",
     ],
-    [hidden % 128 === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of 128 up to 8192`],
+    [experts !== undefined || !formats.some(({ mode }) => mode), "small floats are known beside experts alone"],
+    [experts !== undefined || !outputBias, "the output projection has a bias, which is known beside experts alone"],
+    [experts !== undefined || !sinks, "heads have sinks, which are known beside experts alone"],
+    [hidden % unit === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of ${unit} up to 8192`],
     [headDim % 16 === 0 && headDim <= 256, `the head size ${headDim} is no multiple of 16 up to 256`],
     [heads % kvHeads === 0 && heads / kvHeads <= 16, `${heads} heads do not share ${kvHeads} key heads`],
     [intermediate % 8 === 0, `the intermediate size ${intermediate} is no multiple of 8`],
     [kvHeads * headDim / 8 <= 2048, "there are too many key/value features"],
     [other === undefined, `groups of ${other?.groupSize} do not divide the sizes`],
     [
-      !formats.some(isDense) || depths.every((n) => n % 128 === 0),
-      "dense weights have sizes that are no multiples of 128",
+      !formats.some(isDense) || depths.every((n) => n % unit === 0),
+      `dense weights have sizes that are no multiples of ${unit}`,
     ],
   ];
 }
@@ -322,7 +342,7 @@ export function decoderUnsupportedReason(
   backend: Backend,
   sizes: DecoderSizes,
   features: DecoderFeatures,
-  formats: readonly CodeFormat[],
+  formats: readonly MatrixFormat[],
 ): string | undefined {
   const { maxThreads, subgroup } = backend.limits;
   return firstReason([
@@ -340,7 +360,7 @@ export function kvLayoutFor(
   backend: Backend,
   sizes: DecoderSizes,
   features: DecoderFeatures,
-  formats: readonly CodeFormat[],
+  formats: readonly MatrixFormat[],
 ): KvLayout {
   const fused = options.fuse && options.regions !== "off" &&
     decoderUnsupportedReason(backend, sizes, features, formats) === undefined;

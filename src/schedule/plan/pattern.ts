@@ -6,7 +6,7 @@
 
 import { isFloat, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { CODE_MODES, type CodeFormat, DENSE } from "../../graph/quantization.ts";
+import { CODE_MODES, DENSE, type MatrixFormat } from "../../graph/quantization.ts";
 import { sameShape, sizeOf } from "../../graph/shape.ts";
 import type { RowRange } from "./value.ts";
 
@@ -31,7 +31,7 @@ export function expect(holds: boolean, reason: string): asserts holds {
  * A matrix (rows, columns) as nodes: codes with scales, or, if it is dense, its numbers as codes without any. A stack of matrices (n, rows,
  * columns) has their rows one after the other.
  */
-export interface Matrix extends CodeFormat {
+export interface Matrix extends MatrixFormat {
   readonly codes: Node;
   readonly scales: Node | undefined;
   /** Of affine codes; undefined of symmetric ones. */
@@ -55,13 +55,14 @@ export function isQuantized(matrix: Matrix): matrix is QuantizedMatrix {
   return matrix.scales !== undefined;
 }
 
-/** Whether the codes of a matrix are of mode "symmetric": with scales, but without biases. */
-export function isSymmetric({ scales, biases }: Matrix): boolean {
-  return scales !== undefined && biases === undefined;
+/** Whether the codes of a matrix are of mode "symmetric": integers with scales, but without biases. */
+export function isSymmetric({ scales, biases, mode }: Matrix): boolean {
+  return scales !== undefined && biases === undefined && mode === undefined;
 }
 
-/** The arrays of floats that make up a matrix. */
-export function parametersOf({ codes, scales, biases }: Matrix): readonly Node[] {
+/** The arrays of floats that make up a matrix: none if its scales are bytes. */
+export function parametersOf({ codes, scales, biases, mode }: Matrix): readonly Node[] {
+  if (mode) return [];
   return scales ? [scales, ...(biases ? [biases] : [])] : [codes];
 }
 

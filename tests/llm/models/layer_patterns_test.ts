@@ -130,7 +130,7 @@ function stepOf(variant: Variant, batch = 1): { features: DecoderFeatures; small
     const { base = () => 10000 } = variant;
     const ropes = layers.map(({ rope }) => rope.freqs ? "freqs" : rope.base);
     assertEquals(ropes, layers.map((_, i) => variant.freqs ? "freqs" : base(i)));
-    const parts = layers.flatMap((l) => [l.qBias, l.kBias, l.vBias, l.qNorm, l.kNorm]);
+    const parts = layers.flatMap((l) => [l.qBias, l.kBias, l.vBias, l.oBias, l.qNorm, l.kNorm]);
     const small = parts.filter((node) => node !== undefined);
     assertEquals(new Set(small).size, small.length);
     for (const node of small) assertEquals(node.shape.length, 1);
@@ -286,6 +286,15 @@ Deno.test("few tokens of each sequence are found as a chunk, with the logits of 
   assertEquals(found({ ahead: ["q"] }, 4), "q and k are rotated differently");
 });
 
+Deno.test("layers with a bias of the output projection are found in a step, which gemv kernels have beside experts", () => {
+  mx.setDefaultDevice("wasm");
+  const features = { ...ALIKE, headNorm: false, qkvBias: false, outputBias: true };
+  assertEquals(stepOf({ biases: ["o"] }), { features, small: 1, outside: [] });
+  const found = promptOf({ biases: ["o"] });
+  const reasons = ["the output projection has a bias"];
+  assertEquals([found.reasons, found.before.length, found.behind.length], [reasons, LAYERS, 0]);
+});
+
 /** Layers that are not, the reason in a step, and the reasons in a prompt with what is found of it all the same. */
 const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly string[], number, number]>> = {
   "biases of q and k alone": [
@@ -294,13 +303,6 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
     ["only some of q, k and v have a bias"],
     0,
     LAYERS,
-  ],
-  "a bias of the output projection": [
-    { biases: ["o"] },
-    "the output projection has a bias",
-    ["the output projection has a bias"],
-    LAYERS,
-    0,
   ],
   "a bias of the gate": [
     { biases: ["gate"] },

@@ -12,7 +12,8 @@ import type { FusedActivation } from "../spec.ts";
 type Expression = "x" | number | Call;
 type Call = readonly [fn: string, ...operands: ("x" | number | Call)[]];
 
-const EXPRESSIONS: Readonly<Record<FusedActivation, Expression>> = {
+/** Those of a gate by itself. */
+const EXPRESSIONS: Readonly<Record<Exclude<FusedActivation, "clipped">, Expression>> = {
   silu: ["multiply", "x", ["sigmoid", "x"]],
   gelu: ["divide", ["multiply", "x", ["add", ["erf", ["divide", "x", Math.SQRT2]], 1]], 2],
   geluTanh: [

@@ -13,10 +13,10 @@ import { expect, type Matrix, type Product, rowCount, Walk } from "../../plan/pa
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import { type LayerFormats, layerFormats, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
-import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
+import type { DecoderLayer, DecoderSizes, DecoderStep, ExpertFeatures } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import type { ExpertPart } from "./experts.ts";
-import { findEpilogue, findPrologue, type Heads, isUnrotated, type Prologue } from "./layer.ts";
+import { findEpilogue, findPrologue, type Heads, isAttention, isUnrotated, type Prologue } from "./layer.ts";
 import { findGrowth, type GrowingQueries } from "./query_growth.ts";
 import { findStoredNorms } from "./stored_norms.ts";
 
@@ -36,6 +36,7 @@ export interface Layer extends DecoderLayer, DecoderStep {
 /** Attention over the caches of a layer, and where their new rows stand. */
 interface CachedAttention extends GrowingQueries {
   readonly lengths: Node;
+  readonly sinks: Node | undefined;
   readonly scale: number;
   readonly window: number | undefined;
   readonly keys: Update;
@@ -93,6 +94,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     qBias: q.projection.bias,
     kBias: k.projection.bias,
     vBias: v.bias,
+    oBias: o.bias,
+    sinks: attention.sinks,
+    expertBiases: experts?.biases,
     keys: keys.update,
     values: values.update,
     x: selects && chunks ? cachedNorm.x : x,
@@ -102,7 +106,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     cached: selects && !chunks,
     sizes: sizesOf(attention, products, experts),
     features: {
-      ...(experts && { experts: { count: experts.count, chosen: experts.chosen, among: experts.among } }),
+      ...(experts && { experts: featuresOf(experts) }),
+      ...(o.bias && { outputBias: true }),
+      ...(attention.sinks && { sinks: true }),
       headNorm: k.norm !== undefined,
       postNorm: output.postNorm !== undefined,
       normOffset: stored.offset,
@@ -124,6 +130,10 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   };
 }
 
+function featuresOf({ count, chosen, among, biases }: ExpertPart): ExpertFeatures {
+  return { count, chosen, among, ...(biases && { biases: true }) };
+}
+
 function matricesOf({ q, k, v, o, gate, up, down }: LayerProducts): Readonly<Record<keyof LayerProducts, Matrix>> {
   return {
     q: q.matrix,
@@ -138,13 +148,14 @@ function matricesOf({ q, k, v, o, gate, up, down }: LayerProducts): Readonly<Rec
 
 /** Attention that reads the caches which the same graph writes, up to the new rows. */
 function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: boolean): CachedAttention {
-  const attention = walk.take(node, "attention", "what the output projection reads");
+  const op = isAttention(node) ? node.op : "attention";
+  const attention = walk.take(node, op, "what the output projection reads");
   const { scale, mask, hasLengths, window } = attrsOf(attention, "attention");
   expect(
     mask === (many ? "causal" : "none") && hasLengths,
     many ? "a chunk is not causal, or has no lengths" : "attention has a mask, or no lengths",
   );
-  const [given, cachedKeys, cachedValues, lengths] = attention.inputs;
+  const [given, cachedKeys, cachedValues, lengths, heads] = attention.inputs;
   const keys = updated(walk, cachedKeys, "keys", chunks);
   const values = updated(walk, cachedValues, "values", chunks);
   const start = walk.peekIndex(keys.start);
@@ -160,7 +171,8 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
     "keys and values are written at different rows",
   );
   if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention do not end with the new rows");
-  return { ...growing, lengths, scale, window, keys, values, rows, start, takes, position };
+  const sinks = heads && walk.stripViews(heads);
+  return { ...growing, lengths, sinks, scale, window, keys, values, rows, start, takes, position };
 }
 
 /** Norm, projections and rotation of the rows that attention and the caches read; `x` is the residual of the layer. */

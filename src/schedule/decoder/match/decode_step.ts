@@ -28,7 +28,7 @@ import {
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
-import { unscaled } from "./layer.ts";
+import { isAttention, unscaled } from "./layer.ts";
 import { findStoredNorms } from "./stored_norms.ts";
 import { isDense, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
@@ -58,7 +58,7 @@ export function findLastAttention(graph: GraphView): LastAttention {
   let hasChunk = false;
   for (const node of graph.order) {
     hasChunk ||= writesChunk(node);
-    if (node.op !== "attention" || !attrsOf(node, "attention").hasLengths) continue;
+    if (!isAttention(node) || !attrsOf(node, "attention").hasLengths) continue;
     last = node;
     if (node.shape[2] === 1) token = node;
   }
@@ -335,14 +335,16 @@ function checkLikeFirst(layer: Layer, first: Layer, head: Matrix, i: number): vo
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
   const matrices = [head, ...Object.values(productsOfLayer(layer)).flat()];
-  expect(matrices.every((m) => isDense(m) === isDense(head)), "some matrices are dense and others quantized");
+  const isAlike = layer.features.experts !== undefined || matrices.every((m) => isDense(m) === isDense(head));
+  expect(isAlike, "some matrices are dense and others quantized");
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
 }
 
 function checkDtypes(d: DecoderSpec): void {
   const weights = [d.norm, ...parametersOf(d.head)];
   for (const l of d.layers) {
-    const optional = [l.qNorm, l.kNorm, l.attentionPostNorm, l.mlpPostNorm, l.qBias, l.kBias, l.vBias]
+    const norms = [l.qNorm, l.kNorm, l.attentionPostNorm, l.mlpPostNorm];
+    const optional = [...norms, l.qBias, l.kBias, l.vBias, l.oBias, l.sinks, ...Object.values(l.expertBiases ?? {})]
       .filter((node) => node !== undefined);
     weights.push(l.norm, l.mlpNorm, ...optional);
     weights.push(...Object.values(productsOfLayer(l)).flat().flatMap(parametersOf));

@@ -5,16 +5,18 @@
  * @module
  */
 
-import type { ExpertChoice, ExpertFormat, ExpertUnit } from "../../../graph/experts.ts";
+import type { ExpertChoice, ExpertFormat } from "../../../graph/experts.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import { CODE_MODES, DENSE } from "../../../graph/quantization.ts";
+import { DENSE, smallFloatMode } from "../../../graph/quantization.ts";
 import { expect, type Matrix, type Product, type Walk } from "../../plan/pattern.ts";
-import type { ExpertFeatures, FusedActivation } from "../spec.ts";
+import type { ExpertBiases, ExpertFeatures, FusedActivation } from "../spec.ts";
+import { findProjection, type Projection } from "./projection.ts";
 
 /** How experts are chosen. */
-export interface ExpertPart extends ExpertFeatures {
+export interface ExpertPart extends Omit<ExpertFeatures, "biases"> {
   /** Scores (rows, experts) of the normalised rows. */
   readonly router: Product;
+  readonly biases: ExpertBiases | undefined;
 }
 
 /** What experts add to the residual, in the matrices of a feed-forward part: a stack of those of all experts each. */
@@ -28,27 +30,19 @@ export interface ExpertSum {
   readonly experts: ExpertPart;
 }
 
-/** The units that kernels know. */
-const ACTIVATIONS: Readonly<Record<ExpertUnit, FusedActivation | undefined>> = {
-  silu: "silu",
-  geluTanh: "geluTanh",
-  clipped: undefined,
-};
-
 /** The weighted sum of experts, maybe through views. */
 export function findExpertSum(walk: Walk, node: Node): ExpertSum {
   const sum = walk.take(walk.stripViews(node), "expertSum", "the sum of experts");
   const units = walk.take(walk.stripViews(sum.inputs[0]), "expertUnits", "what experts multiply last");
   const choice = walk.take(walk.stripViews(sum.inputs[1]), "expertChoice", "the choice of experts");
   expect(walk.stripViews(units.inputs[1]) === choice, "experts are chosen twice");
-  const { unit, hasBias, ...format } = attrsOf(units, "expertUnits");
+  const { unit: activation, hasBias, ...format } = attrsOf(units, "expertUnits");
   const { hasBias: hasSumBias, ...sumFormat } = attrsOf(sum, "expertSum");
-  expect(!hasBias && !hasSumBias, "experts have biases");
-  const activation = ACTIVATIONS[unit];
-  expect(activation !== undefined, `experts have a ${unit} unit`);
   const among = sharesOf(attrsOf(choice, "expertChoice"));
-  const router = walk.product(choice.inputs[0], "the router");
-  const [normed, , ...arrays] = units.inputs;
+  const router = findProjection(walk, choice.inputs[0], "the router");
+  const biases = biasesOf(router, hasBias ? units.inputs.slice(-2) : [], hasSumBias ? sum.inputs.slice(-1) : []);
+  const [normed, , ...inputs] = units.inputs;
+  const arrays = hasBias ? inputs.slice(0, -2) : inputs;
   expect(walk.stripViews(router.x) === walk.peek(normed), "the router and the experts read different rows");
   const half = arrays.length / 2;
   const gate = stackOf(arrays.slice(0, half), format);
@@ -59,9 +53,21 @@ export function findExpertSum(walk: Walk, node: Node): ExpertSum {
     gate: { matrix: gate, x: normed },
     up: { matrix: stackOf(arrays.slice(half), format), x: normed },
     activation,
-    down: { matrix: stackOf(sum.inputs.slice(2), sumFormat), x: units },
-    experts: { count, chosen, among, router },
+    down: { matrix: stackOf(sum.inputs.slice(2, hasSumBias ? -1 : undefined), sumFormat), x: units },
+    experts: { count, chosen, among, router, biases },
   };
+}
+
+/** The biases of a router and of the matrices of experts, which have all of them or none. */
+function biasesOf(
+  { bias: router }: Projection,
+  gateUp: readonly Node[],
+  [down]: readonly Node[],
+): ExpertBiases | undefined {
+  const [gate, up] = gateUp;
+  if (router && gate && down) return { router, gate, up, down };
+  expect(!router && !gate && !down, "only some of a router and the matrices of experts have biases");
+  return undefined;
 }
 
 /** Which scores weights are shares of. Kernels know no other weights. */
@@ -75,6 +81,6 @@ function sharesOf({ among, factor, closedGroups, hasBias, hasScale }: ExpertChoi
 /** The matrices of all experts as one. */
 function stackOf([codes, scales, biases]: readonly Node[], { mode, bits, groupSize }: ExpertFormat): Matrix {
   if (mode === "dense") return { codes, scales: undefined, biases: undefined, ...DENSE };
-  expect(CODE_MODES[mode].floatScales, `experts have ${mode} weights`);
-  return { codes, scales, biases, bits, groupSize };
+  const small = smallFloatMode(mode);
+  return { codes, scales, biases, bits, groupSize, ...(small && { mode: small }) };
 }

@@ -9,25 +9,12 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import {
-  columnSlice,
-  expect,
-  isProduct,
-  Mismatch,
-  type Norm,
-  type Product,
-  rowCount,
-  type Walk,
-} from "../../plan/pattern.ts";
+import { columnSlice, expect, isProduct, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
 import type { DecoderFeatures, FusedActivation } from "../spec.ts";
 import { findActivation } from "./activation.ts";
 import { type ExpertPart, findExpertSum } from "./experts.ts";
 import { isHeadSwap } from "./kv_update.ts";
-
-/** A product, and the bias (features,) that is added to it. */
-export interface Projection extends Product {
-  readonly bias: Node | undefined;
-}
+import { biasOf, findProjection, isFn, type Projection } from "./projection.ts";
 
 /** Angles of a rope: where its rows stand, and by which frequencies. */
 export interface RopeAngles {
@@ -92,7 +79,7 @@ export interface AttentionOutput {
   readonly scale: number;
   /** The residual before attention. */
   readonly x: Node;
-  readonly o: Product;
+  readonly o: Projection;
 }
 
 /** The gated feed-forward part of a layer, with its norm. */
@@ -121,52 +108,6 @@ export interface Epilogue {
 }
 
 // ---- before attention -----------------------------------------------------------------------------------------------
-
-/** A product with a matrix, and a bias. */
-export function findProjection(walk: Walk, node: Node, what: string): Projection {
-  const adding = walk.peek(node);
-  const sum = biasOf(walk, adding);
-  if (!sum) return { ...walk.product(node, what), bias: undefined };
-  walk.inside.add(walk.stripViews(node));
-  // Casts of a bias may be there for others too, or for rows that repeat it.
-  const isOwn = walk.readers(sum.bias).every((reader) => reader === adding);
-  const bias = isOwn ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
-  const product = walk.product(sum.product, what);
-  expect(bias.shape[0] === rowCount(product.matrix), `the bias of ${what} has another size`);
-  return { ...product, bias };
-}
-
-/** A product and an array of one dimension that a node adds. */
-function biasOf(walk: Walk, sum: Node): { readonly product: Node; readonly bias: Node } | undefined {
-  if (!isFn(sum, "add")) return undefined;
-  const [a, b] = sum.inputs;
-  for (const [product, bias] of [[a, b], [b, a]]) {
-    const row = rowBehind(bias);
-    if (isProduct(walk.peek(product)) && row.shape.length === 1) return { product, bias: row };
-  }
-  return undefined;
-}
-
-/** The array of one dimension that a node repeats as rows, maybe cast; or the node. */
-function rowBehind(node: Node): Node {
-  let row = node;
-  while (row.op === "broadcast" || row.op === "reshape" || isFn(row, "cast")) {
-    row = row.inputs[0];
-    if (row.shape.length === 1 && row.shape[0] === node.shape.at(-1)) return row;
-  }
-  return node;
-}
-
-/** The sum of a product and its bias, or the product. */
-export function withBias(walk: Walk, product: Node): Node {
-  for (let node = product;;) {
-    const [reader, ...others] = walk.readers(node);
-    if (!reader || others.length > 0) return product;
-    if (biasOf(walk, reader)) return reader;
-    if (!walk.isView(reader)) return product;
-    node = reader;
-  }
-}
 
 /** projection → heads → norm, or none → (B, H, T, D) → rope, or none if heads may be unrotated: of features `unrotatedDim` then. */
 export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: number): Heads {
@@ -313,15 +254,20 @@ function findExperts(walk: Walk, node: Node): FeedForward | undefined {
   return { ...found, x, norm, scale: 1, postNorm: undefined, clips: false };
 }
 
+/** Whether a node is attention, of heads with sinks or without. */
+export function isAttention({ op }: Node): boolean {
+  return op === "attention" || op === "sinkAttention";
+}
+
 /** attention → output projection → residual, whose result is `node`. */
 function findAttentionOutput(walk: Walk, node: Node, many: boolean): AttentionOutput {
   const isAttended = (x: Node): boolean => {
     const attention = isHeadSwap(x) ? x.inputs[0] : x;
-    return attention.op === "attention" && attention.shape[2] > 1 === many;
+    return isAttention(attention) && attention.shape[2] > 1 === many;
   };
   const sum = residual(walk, node, isAttended, "attention");
   expect(sum !== undefined, "there is no attention below a feed-forward part");
-  const o = unbiased(walk, sum.product, "the output projection");
+  const o = findProjection(walk, sum.product, "the output projection");
   let attention = walk.stripViews(o.x);
   if (isHeadSwap(attention)) {
     walk.inside.add(attention);
@@ -420,8 +366,4 @@ function gatedBy(
     };
   }
   throw new Mismatch("the feed-forward part has no gate with silu or gelu");
-}
-
-function isFn(node: Node, fn: string): boolean {
-  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
 }

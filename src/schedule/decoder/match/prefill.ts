@@ -30,7 +30,8 @@ import type { FusedActivation } from "../spec.ts";
 import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { productUnsupportedReason } from "../formats.ts";
-import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
+import { findEpilogue, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { withBias } from "./projection.ts";
 
 /**
  * Rows of a prompt from which on whole matrices pay: prompts are padded to no fewer. They come here where the kernels of a chunk do not serve
@@ -192,6 +193,8 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found || found.feedForward.experts) return undefined;
   const { output: { attention, x, o, scale, postNorm, clips }, feedForward } = found;
+  expect(o.bias === undefined, "the output projection has a bias");
+  expect(attention.op === "attention", "heads have sinks");
   const isPlain = !postNorm && !clips && !feedForward.postNorm && !feedForward.clips;
   expect(isPlain, "what is added to the residual is normalised, or the sum is clipped");
   const { norm, gate, up, activation, down } = feedForward;
