@@ -1,5 +1,7 @@
 // Codes of 32 features of a row times a chunk of activations.
 
+#include "include/math/small_float.h"
+
 // Eights of codes from `first` up to `last` times those of the chunk.
 int eights_dot(Codes32 codes, Chunk c, const uint format, uint first, uint last) {
     int high = 0, low = 0;
@@ -23,9 +25,22 @@ float symmetric_dot(Codes32 codes, uint scales_biases, Chunk c, const uint forma
     return is_symmetric(format, matrix) ? x : fma(sb.x * c.scale, float(first + second), sb.y * c.sum);
 }
 
-// 32 weights of a matrix of a product times the chunk; `scales_biases` is their word, or the float bits of their only scale.
+// The bytes of scales of 32 small floats of row `row` of a run, whose words are from `first` on.
+#define ROW_BYTES(words, first, row, format) \
+    ((words)[(first) + (row) * SCALE_BYTES(format) / 4u] >> 8u * ((row) * SCALE_BYTES(format) % 4u) & \
+     (SCALE_BYTES(format) == 1u ? 255u : 0xffffu))
+
+// 32 small floats times the chunk.
+float small_float_dot(Codes32 codes, uint scales, Chunk c, const uint format) {
+    if (SCALE_BYTES(format) == 1u) // a power of two; 2^-127 is 0 here
+        return uintBitsToFloat(scales << 23) * (0.5 * c.scale * float(eights_dot(codes, c, format, 0u, 4u)));
+    int first = eights_dot(codes, c, format, 0u, 2u), second = eights_dot(codes, c, format, 2u, 4u);
+    return 0.5 * c.scale * fma(e4m3_value(scales & 255u), float(first), e4m3_value(scales >> 8) * float(second));
+}
+
+// 32 weights of a matrix of a product times the chunk; `scales_biases` is their word, or their bytes of small floats.
 float chunk_dot(Codes32 codes, uint scales_biases, Chunk c, const uint format, uint matrix) {
-    if (HAS_POWERS(format)) return uintBitsToFloat(scales_biases) * (0.5 * c.scale * float(eights_dot(codes, c, format, 0u, 4u)));
+    if (IS_E2M1(format)) return small_float_dot(codes, scales_biases, c, format);
     if (SYMMETRIC(format) != 0u) return symmetric_dot(codes, scales_biases, c, format, matrix);
     vec2 sb = scales_biases_value(scales_biases, format);
     int high = 0, low = 0;

@@ -284,9 +284,7 @@ vec2 scales_biases_value(uint scales_biases, const uint format) {
 }
 
 // Scales of the two groups of 16 of symmetric codes.
-vec2 scales_value(uint scales, const uint format) {
-    return pair_value(scales, DTYPE_W) * (IS_E2M1(format) ? 0.5 : CODE_BITS(format) == 8u ? 1.0 : 0.0625);
-}
+vec2 scales_value(uint scales, const uint format) { return pair_value(scales, DTYPE_W) * (CODE_BITS(format) == 8u ? 1.0 : 0.0625); }
 
 // ---- blocks of 8 activations, one to a lane, times their codes of a row ----------------------------------------------------
 

@@ -3,7 +3,7 @@
 //
 // 32 lanes make RUN rows at a time, and go on by the rows of the whole grid. A load takes 512 contiguous bytes of a
 // row, and one reading of the activations serves all RUN rows. A row beyond the vocabulary is not kept. Scales and
-// biases come packed, [row / 4][group][row % 4], padded to whole fours. The best are (index, ordered key); of equal
+// biases come packed, [row / 4][group][row % 4], padded to whole fours, and so do the bytes of small floats. The best are (index, ordered key); of equal
 // logits the lowest index wins.
 //
 // The grid is (sequences, workgroups): those that read the same weights for different sequences start together.
@@ -46,8 +46,19 @@ void load_row(uint row, uint chunk, uint i) {
 void load_scales_biases(uint row, uint chunk) {
     uint group = min(chunk, CHUNKS - 1u) * 32u / GROUP_SIZE(HEAD_FORMAT);
     if (HEAD_BITS != 16u) [[unroll]]
-        for (uint i = 0; i < RUN / 4u; i++)
-            scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * HEAD_GROUPS + group];
+        for (uint i = 0; i < RUN / 4u; i++) {
+            uint at = min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * HEAD_GROUPS + group;
+            uint64_t words = pc.address[SCALES_BIASES];
+            if (!IS_E2M1(HEAD_FORMAT)) scales_biases[i] = Weights4(words).v[at];
+            else if (SCALE_BYTES(HEAD_FORMAT) == 1u) scales_biases[i].x = Weights1(words).v[at];
+            else scales_biases[i].xy = Weights2(words).v[at];
+        }
+}
+
+// What chunk_dot() takes as the scales and biases of row `i`.
+uint beside_row(uvec4 beside[MAX_RUN / 4u], uint i) {
+    if (IS_E2M1(HEAD_FORMAT)) return ROW_BYTES(beside[i / 4u], 0u, i % 4u, HEAD_FORMAT);
+    return beside[i / 4u][i % 4u];
 }
 
 float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
@@ -139,7 +150,7 @@ uvec2 best_logit() {
                 if (SHORT) load_row(next, next_chunk, i);
             [[unroll]] for (uint i = 0; i < RUN; i++) {
                 if (HEAD_BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MAX_RUN], at_hand[2u * i % MAX_RUN + 1u], e);
-                else sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c, HEAD_FORMAT, 0u);
+                else sums[i] += chunk_dot(at_hand[i], beside_row(beside, i), c, HEAD_FORMAT, 0u);
                 if (!SHORT && more) load_row(next, next_chunk, i);
             }
         }

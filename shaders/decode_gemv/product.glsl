@@ -12,7 +12,7 @@
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
 #define OWN_BITS CODE_BITS(PRODUCT_FORMAT)
-#define OWN_WORDS (HAS_POWERS(PRODUCT_FORMAT) ? (RUN + 3u) / 4u : RUN) // beside the codes of a group of a run
+#define OWN_WORDS GROUP_WORDS(PRODUCT_FORMAT, RUN) // beside the codes of a group of a run
 
 // Where this lane finds step 0 of a run.
 void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
@@ -82,8 +82,8 @@ void OWN(load)(uint unit, uint slot) {
 
 // What chunk_dot() takes as the scales and biases of row `row` of the run whose words are from `slot` on.
 uint OWN(beside)(uint slot, uint row) {
-    if (!HAS_POWERS(PRODUCT_FORMAT)) return ring_scales_biases[slot + row];
-    return (ring_scales_biases[slot + row / 4u] >> 8u * (row % 4u) & 255u) << 23;
+    if (!IS_E2M1(PRODUCT_FORMAT)) return ring_scales_biases[slot + row];
+    return ROW_BYTES(ring_scales_biases, slot, row, PRODUCT_FORMAT);
 }
 
 // The first loads of a section, which do not depend on the vector.

@@ -23,7 +23,7 @@ import {
   SPIN_LIMIT,
   tableOfPages,
 } from "./emission.ts";
-import { commonFormat, isDenseDecoder } from "./formats.ts";
+import { commonFormat, hasSmallFloatProducts, isDenseDecoder } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import type { Backend } from "../../backend/backend.ts";
@@ -124,6 +124,7 @@ export function batchedUnsupportedReason(
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
+    [!hasSmallFloatProducts(d), "there are no kernels for small floats"],
     [commonFormat(d) !== undefined, "the matrices have several formats"],
     [bits in MAX_ROWS, `weights have ${bits} bits, not 4, 8 or 16`],
     [rows <= MAX_ROWS[bits], `${what} of ${bits} bits are more than ${MAX_ROWS[bits]}`],

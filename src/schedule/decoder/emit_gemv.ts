@@ -20,7 +20,13 @@ import {
   tableOfPages,
 } from "./emission.ts";
 import { capacityOf } from "./kv_place.ts";
-import { type DecoderFormats, isDenseDecoder, layerFormatWord, routerFormatWord } from "./formats.ts";
+import {
+  type DecoderFormats,
+  hasSmallFloatProducts,
+  isDenseDecoder,
+  layerFormatWord,
+  routerFormatWord,
+} from "./formats.ts";
 import {
   type DecoderFeatures,
   type DecoderSizes,
@@ -135,6 +141,7 @@ export function gemvUnsupportedReason(
     [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
     [
       options.gemv === "on" || isDenseDecoder({ layers }) || features.experts !== undefined ||
+      hasSmallFloatProducts({ layers }) ||
       s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
       `${s.hidden} hidden features are faster with split_k kernels`,
     ],

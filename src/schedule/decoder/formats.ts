@@ -59,11 +59,14 @@ export function isDense({ bits }: Pick<CodeFormat, "bits">): boolean {
 }
 
 /** Small floats that kernels read, and the bits of a format that stand for them. */
-const SMALL_FLOAT_CODES: Readonly<Partial<Record<SmallFloatMode, number>>> = { mxfp4: 3 };
+const SMALL_FLOAT_CODES: Readonly<Partial<Record<SmallFloatMode, number>>> = { mxfp4: 3, nvfp4: 7 };
 
-/** Whether the scales of small floats are powers of two, a byte for each group. */
-export function hasPowers({ mode }: Pick<MatrixFormat, "mode">): boolean {
-  return mode === "mxfp4";
+/** Small floats that share a word or a part of one. */
+const SMALL_FLOAT_WORD = 32;
+
+/** Whether matrices have small floats: the gemv kernels read them where they are, and no others do. */
+export function hasSmallFloats({ mode }: Pick<MatrixFormat, "mode">): boolean {
+  return mode !== undefined;
 }
 
 /** The format of matrices that kernels multiply as one: the widest of their codes. */
@@ -90,6 +93,7 @@ export function layerFormats(layer: LayerMatrices): LayerFormats {
 
 /** Weights of a matrix that share a word: a scale and a bias of affine codes, two scales of symmetric ones. */
 function wordSize(m: Matrix): number {
+  if (hasSmallFloats(m)) return SMALL_FLOAT_WORD;
   return isSymmetric(m) ? SYMMETRIC_WORD : m.groupSize;
 }
 
@@ -133,6 +137,11 @@ export type DecoderFormats = readonly { readonly formats: LayerFormats }[];
 /** Whether the matrices of a decoder are dense: all of them are or none. */
 export function isDenseDecoder({ layers: [{ formats }] }: { readonly layers: DecoderFormats }): boolean {
   return isDense(formats.qkv);
+}
+
+/** Whether a matrix of a decoder has small floats. */
+export function hasSmallFloatProducts({ layers }: { readonly layers: DecoderFormats }): boolean {
+  return layers.some(({ formats }) => Object.values(formats).some(hasSmallFloats));
 }
 
 /** A decoder as far as formats go: `x` may be an embedding in a table. */

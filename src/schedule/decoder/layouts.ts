@@ -163,25 +163,39 @@ export function runScalesBiases(matrices: readonly number[], columns: number, ru
   };
 }
 
+/** Weights of a row whose scales are bytes of a word or a part of one. */
+const BYTE_WORD = 32;
+
 /**
- * [row / run][group][row % run] of scales that are bytes, for the rows of all `matrices`. The scales of a run are padded to whole words: see
- * decode_gemv/product.glsl.
+ * [row / run][32 weights][row % run] of scales that are bytes, for the rows of all `matrices`. The bytes of a run are padded to whole words,
+ * and so are the rows of a matrix to whole runs: see decode_gemv/product.glsl.
  */
-export function runPowers(matrices: readonly number[], columns: number, run: number, groupSize: number): Layout {
-  const groups = columns / groupSize;
-  const words = Math.ceil(run / 4);
+export function runScaleBytes(matrices: readonly number[], columns: number, run: number, groupSize: number): Layout {
+  const groups = columns / BYTE_WORD;
+  const each = BYTE_WORD / groupSize;
+  const words = Math.ceil(run * each / 4);
+  const runs = matrices.reduce((sum, rows) => sum + Math.ceil(rows / run), 0);
   return {
-    key: `decode powers ${run}`,
-    results: [{ shape: [matrices.reduce((sum, rows) => sum + rows, 0) / run, groups, words], dtype: uint32 }],
+    key: `decode scale bytes ${run}`,
+    results: [{ shape: [runs, groups, words], dtype: uint32 }],
     emit(l, sources, [out]) {
       const width = 4 * words;
-      const bytes = { ...out, dtype: uint8, offset: 4 * out.offset };
-      let first = 0;
+      const [from, to] = [[run * groups * each, groups * each, each, 1], [width * groups, each, width, 1]];
+      let at = 0;
+      const copy = (source: Value, first: number, count: number, rows: number): void => {
+        const shape = [count, rows, groups, each];
+        const offset = 4 * out.offset + (at + first) * width * groups;
+        l.copy(
+          { ...source, shape, strides: from, offset: source.offset + first * from[0] },
+          { ...out, dtype: uint8, shape, strides: to, offset },
+          { disjoint: offset > 4 * out.offset },
+        );
+      };
       matrices.forEach((rows, i) => {
-        const shape = [rows / run, run, groups];
-        const to = { ...bytes, shape, strides: [width * groups, 1, width], offset: bytes.offset + first };
-        l.copy({ ...sources[i], shape, strides: [run * groups, groups, 1] }, to, { disjoint: i > 0 });
-        first += rows / run * groups * width;
+        const whole = Math.floor(rows / run);
+        if (whole > 0) copy(sources[i], 0, whole, run);
+        if (rows % run > 0) copy(sources[i], whole, 1, rows % run);
+        at += Math.ceil(rows / run);
       });
     },
   };

@@ -20,14 +20,21 @@ import {
   sequencesOf,
   tokensOf,
 } from "./spec.ts";
-import { hasPowers, isDense, isDenseDecoder, productFormat, productsOfLayer } from "./formats.ts";
+import {
+  hasSmallFloatProducts,
+  hasSmallFloats,
+  isDense,
+  isDenseDecoder,
+  productFormat,
+  productsOfLayer,
+} from "./formats.ts";
 import { jointMatrix } from "./prompt_weights.ts";
 import {
   gateUpScalesBiases,
   headScalesBiases,
   normWeights,
   qkvScalesBiases,
-  runPowers,
+  runScaleBytes,
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
@@ -123,12 +130,12 @@ export function readyDecoder(
     const why = unsupported.batched(d);
     const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
-    if (d.chunk || isDenseDecoder(d)) return why ?? NO_ROOM;
+    if (d.chunk || isDenseDecoder(d) || (hasSmallFloatProducts(d) && !d.features.experts)) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences use the prefill GEMMs`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);
-  if ((isDenseDecoder(d) || d.features.experts) && why !== undefined) return why;
+  if (needsGemv(d) && why !== undefined) return why;
   explain(
     `layers of ${d.sizes.hidden} features: ${why === undefined ? "gemv kernels" : `split_k kernels, because ${why}`}`,
   );
@@ -136,6 +143,11 @@ export function readyDecoder(
     ? ready("gemv", prepareGemv(l.backend, d, stored))
     : ready("split_k", prepareSplitK(d, stored));
   return alone ?? NO_ROOM;
+}
+
+/** Whether no kernels but gemv read the layers of a decoder of one sequence. */
+function needsGemv(d: DecoderSpec): boolean {
+  return isDenseDecoder(d) || d.features.experts !== undefined || hasSmallFloatProducts(d);
 }
 
 /** The matrices of each product of a decoder. */
@@ -167,12 +179,27 @@ function prepareSplitK(d: DecoderSpec, stored: Stored): Weights | undefined {
   return head && { layers, head };
 }
 
+/** Rows of the head whose scales are together. */
+const HEAD_RUN = 4;
+
+/** The scales of small floats, by runs of rows. */
+function storedScaleBytes(
+  matrices: readonly Matrix[],
+  columns: number,
+  run: number,
+  stored: Stored,
+): readonly Value[] | undefined {
+  const scales = matrices.filter(isQuantized).map(({ scales, rows }) => ({ node: scales, ...(rows && { rows }) }));
+  return stored(scales, runScaleBytes(matrices.map(rowCount), columns, run, matrices[0].groupSize));
+}
+
 /** The words of the head: none if it is dense. */
 function storedHead(
   { head, vocabulary, sizes: { hidden } }: DecoderSpec,
   stored: Stored,
 ): readonly Value[] | undefined {
-  const { groupSize } = productFormat([head]);
+  const { groupSize, ...format } = productFormat([head]);
+  if (hasSmallFloats(format)) return storedScaleBytes([head], hidden, HEAD_RUN, stored);
   return isDense(head) ? [] : stored(scalesBiases(head), headScalesBiases(vocabulary, hidden, groupSize));
 }
 
@@ -186,10 +213,7 @@ function prepareGemv(
   const shapes = productsOfGemv(d, grid);
   const packed = (matrices: readonly Matrix[], columns: number, run: number) => {
     const { groupSize, ...format } = productFormat(matrices);
-    if (hasPowers(format)) {
-      const scales = matrices.map((m) => ({ node: m.scales!, ...(m.rows && { rows: m.rows }) }));
-      return stored(scales, runPowers(matrices.map(rowCount), columns, run, groupSize));
-    }
+    if (hasSmallFloats(format)) return storedScaleBytes(matrices, columns, run, stored);
     return isDense(format)
       ? []
       : stored(matrices.flatMap(scalesBiases), runScalesBiases(matrices.map(rowCount), columns, run, groupSize));

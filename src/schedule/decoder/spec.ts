@@ -12,7 +12,7 @@ import type { Node } from "../../graph/node.ts";
 import type { MatrixFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
-import { formatRequirements, isDense, type LayerFormats } from "./formats.ts";
+import { formatRequirements, hasSmallFloats, isDense, type LayerFormats } from "./formats.ts";
 import type { KvPlace } from "./kv_place.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
@@ -309,7 +309,6 @@ function sizeRequirements(
       experts !== undefined || formats.every((format) => isDense(format) === isDense(formats[0])),
       "some matrices are dense and others quantized",
     ],
-    [experts !== undefined || !formats.some(({ mode }) => mode), "small floats are known beside experts alone"],
     [experts !== undefined || !outputBias, "the output projection has a bias, which is known beside experts alone"],
     [experts !== undefined || !sinks, "heads have sinks, which are known beside experts alone"],
     [hidden % unit === 0 && hidden <= 8192, `the hidden size ${hidden} is no multiple of ${unit} up to 8192`],
@@ -351,6 +350,10 @@ export function decoderUnsupportedReason(
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
     ...sizeRequirements(sizes, features, formats),
     [!features.experts || backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels, which experts need`],
+    [
+      !formats.some(hasSmallFloats) || backend.has("decode_gemv_phase"),
+      `${backend.name} has no gemv kernels, which small floats need`,
+    ],
     [hasPlainNorms(features) || !formats.some(isDense), `dense weights have ${OTHER_NORMS}`],
   ]) ?? ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }

@@ -6,7 +6,7 @@
 
 import { isFloat, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { CODE_MODES, DENSE, type MatrixFormat } from "../../graph/quantization.ts";
+import { DENSE, type MatrixFormat, smallFloatMode } from "../../graph/quantization.ts";
 import { sameShape, sizeOf } from "../../graph/shape.ts";
 import type { RowRange } from "./value.ts";
 
@@ -177,10 +177,10 @@ export class Walk {
     if (found.op === "matmul") return this.#denseProduct(found, what);
     const product = this.take(found, "quantizedMatmul", what);
     const { transpose, bits, groupSize, mode } = attrsOf(product, "quantizedMatmul");
-    expect(CODE_MODES[mode].floatScales, `${what} has ${mode} weights`);
+    const small = smallFloatMode(mode);
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
-    return { matrix: { codes, scales, biases, bits, groupSize }, x };
+    return { matrix: { codes, scales, biases, bits, groupSize, ...(small && { mode: small }) }, x };
   }
 
   /** Some columns of a product: the product with those rows of the matrix. */

@@ -86,6 +86,12 @@ const PUBLISHED: Readonly<
     94,
     "16 heads to a key head are more than 8",
   ],
+  "gpt-oss-20b": [
+    { hidden: 2880, intermediate: 4 * 2880, heads: 64, kvHeads: 8, headDim: 64 },
+    { count: 32, chosen: 4, among: "chosen", biases: true },
+    24,
+    undefined,
+  ],
   "Mixtral 8x7B": [
     { hidden: 4096, intermediate: 2 * 14336, heads: 32, kvHeads: 8, headDim: 128 },
     { count: 8, chosen: 2, among: "chosen" },

@@ -29,11 +29,13 @@ interface Sizes {
   readonly chosen: number;
 }
 
+const SMALL: Sizes = { hidden: 480, size: 96, experts: 8, chosen: 4 };
+
 /** Sizes, a format, positions before the first token, and the dtype of activations, default float32. */
 const CASES: readonly (readonly [string, Sizes, ModelFormat, number, "bfloat16"?])[] = [
   [
     "mxfp4 experts beyond the window",
-    { hidden: 480, size: 96, experts: 8, chosen: 4 },
+    SMALL,
     { groupSize: 32, mxfp4Experts: true },
     300,
   ],
@@ -134,4 +136,48 @@ for (const device of DEVICES) {
       await Deno.remove(folder, { recursive: true });
     });
   }
+
+  Deno.test(`a generation of gpt-oss that leaves its window has the tokens of one op by op on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, SMALL, { groupSize: 32, mxfp4Experts: true, seed: 3 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    using _model = model;
+    const prompt = Array.from({ length: 60 }, (_, i) => 3 + 7 * i);
+    const tokens = async (regions: "on" | "off"): Promise<number[]> => {
+      using _options = withOptions({ regions, launchMode: "barriers" });
+      const found: number[] = [];
+      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 12, temp: 0 })) {
+        found.push(r.token);
+      }
+      return found;
+    };
+    const expected = await tokens("off");
+    const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on"), expected));
+    for (const kernel of ["decode_gemv_phase", "decode_greedy_gemv"]) assert(kernels.has(kernel), [...kernels].join());
+    await Deno.remove(folder, { recursive: true });
+  });
+
+  Deno.test(`several sequences of gpt-oss have the tokens of each by itself on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, SMALL, { groupSize: 32, mxfp4Experts: true, seed: 3 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    using _model = model;
+    using _options = withOptions({ regions: "on", launchMode: "barriers" });
+    const prompts = [3, 5].map((first) => Array.from({ length: 62 }, (_, i) => first + 11 * i));
+    const found: number[][] = prompts.map(() => []);
+    const kernels = await kernelsOf(device, async () => {
+      for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4, temp: 0 })) {
+        found[r.sequence].push(r.token);
+      }
+    });
+    assert(kernels.has("decode_gemv_phase"), [...kernels].join());
+    for (const [i, prompt] of prompts.entries()) {
+      const alone: number[] = [];
+      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 4, temp: 0 })) {
+        alone.push(r.token);
+      }
+      assertEquals(found[i], alone);
+    }
+    await Deno.remove(folder, { recursive: true });
+  });
 }

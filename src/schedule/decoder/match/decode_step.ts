@@ -13,7 +13,7 @@
 import type { StateUpdate } from "../../plan/fusion.ts";
 import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
-import { CODE_MODES, type CodeFormat, DENSE } from "../../../graph/quantization.ts";
+import { DENSE, type MatrixFormat, smallFloatMode } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import {
   type DecoderSpec,
@@ -276,7 +276,7 @@ function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
   const [codes, scales, biases] = gathers.map((g) => g.inputs[0]);
   if (
     !same || !ids || ids.dtype.bytes !== 4 || ids.dtype.kind === "float" || codes.shape.length !== 2 ||
-    !isHalf((scales ?? codes).dtype)
+    !(format.mode || isHalf((scales ?? codes).dtype))
   ) return node;
   // Readers from outside keep the parts as they are.
   const parts: Node[] = [];
@@ -297,11 +297,12 @@ function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
 }
 
 /** The format of a table whose rows a node makes numbers of; undefined if it does not, or kernels do not read it. */
-function tableFormat(row: Node): CodeFormat | undefined {
+function tableFormat(row: Node): MatrixFormat | undefined {
   if (row.op === "gather") return DENSE;
   if (row.op !== "dequantize") return undefined;
   const { bits, groupSize, mode } = attrsOf(row, "dequantize");
-  return CODE_MODES[mode].floatScales ? { bits, groupSize } : undefined;
+  const small = smallFloatMode(mode);
+  return { bits, groupSize, ...(small && { mode: small }) };
 }
 
 /** The argmax of rows that reads them, and nothing else between. */

@@ -161,6 +161,8 @@ function isMany(node: Node): boolean {
 function joint(products: readonly Product[]): Joint {
   const matrices = products.map(({ matrix }) => matrix).filter(isQuantized);
   expect(matrices.length === products.length, "the matrices are dense");
+  const [{ mode }] = matrices;
+  expect(mode === undefined, `the matrices have ${mode} weights`);
   const reason = productUnsupportedReason(matrices);
   expect(reason === undefined, reason!);
   const [k, ...others] = matrices.map(({ scales, groupSize }) => scales.shape[1] * groupSize);

@@ -1,0 +1,81 @@
+/**
+ * Dense models in mxfp4 and nvfp4, as `convert` writes them, in gemv kernels (shaders/decode_gemv) against the same graph op by op. Layers,
+ * head and embedding have small floats. mxfp8 runs op by op, and the reason says so.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { type ModelShape, writeModel } from "../../../scripts/synthetic/synthetic.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { formatRequirements } from "../../../src/schedule/decoder/formats.ts";
+import { firstReason } from "../../../src/schedule/plan/requirements.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+import { steps } from "../../support/models/random_cache_steps.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+const vocab = 4099; // the last rows of the head are no whole four
+const SMALL = { hidden: 512, intermediate: 512, layers: 2, heads: 4, kvHeads: 2, headDim: 128, tied: true, vocab };
+
+/** A mode, sizes, positions before the first token, and the dtype of activations, default float32. */
+const CASES: readonly (readonly ["mxfp4" | "nvfp4", ModelShape, number, "bfloat16"?])[] = [
+  ["mxfp4", { ...SMALL, hidden: 640, intermediate: 896 }, 5],
+  ["nvfp4", { ...SMALL, hidden: 640, intermediate: 896 }, 5],
+  ["mxfp4", { ...SMALL, hidden: 1536, tied: false }, 300, "bfloat16"],
+  ["nvfp4", { ...SMALL, hidden: 1152, family: "qwen2", heads: 12, headDim: 64, tied: false }, 300, "bfloat16"],
+];
+
+/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
+const BOUNDS = {
+  float32: { logits: 1e-6, cache: 1e-6 },
+  bfloat16: { logits: 2e-4, cache: 1e-5 },
+};
+
+/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
+function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
+  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
+}
+
+Deno.test("mxfp8 is a reason for no fused kernel", () => {
+  const reason = firstReason(formatRequirements([{ bits: 8, groupSize: 32, mode: "mxfp8" }]));
+  assertEquals(reason, "no fused kernel reads mxfp8 weights");
+});
+
+for (const device of DEVICES) {
+  for (const [qMode, shape, context, dtype = "float32"] of CASES) {
+    Deno.test(`decoding in ${qMode} equals op by op with ${shape.hidden} features, ${dtype} on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      await writeModel(`${folder}/dense`, shape, { bits: 16 });
+      await mx.lm.convert(`${folder}/dense`, `${folder}/model`, { quantize: true, qMode, device: "wasm" });
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
+      mx.setDefaultDevice(device);
+      let expected: Awaited<ReturnType<typeof steps>>;
+      {
+        using _options = withOptions({ regions: "off" });
+        expected = await steps(model, shape, context, 2);
+      }
+      let exact: number[] | undefined;
+      for (const launchMode of formsOn(device)) {
+        using _options = withOptions({ regions: "on", launchMode });
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, shape, context, 2);
+        });
+        const kernel = launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers";
+        const others = ["gather", "quantized_matvec"].filter((name) => kernels.has(name));
+        assert(kernels.has(kernel) && others.length === 0, [...kernels].join());
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
+        }
+        assertEquals(found.logits, exact ??= found.logits);
+      }
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+}
