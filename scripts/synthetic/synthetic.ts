@@ -180,8 +180,11 @@ function describePublished(
     else list.matrix(path, shape, codingOf(module), /(embed_tokens|lm_head)$/.test(path) ? 3 : 1);
     if (bias > 0) list.floats(`${path}.bias`, shape.slice(0, -1), -0.5, 0.5);
   }
-  const quantization = bits === 16 ? undefined : { group_size: groupSize, bits, ...other };
-  return { rows: list.rows, quantization };
+  const isDense = bits === 16 && Object.keys(other).length === 0;
+  const most = bits === 16
+    ? { group_size: MXFP4.groupSize, bits: MXFP4.bits, mode: "mxfp4" }
+    : { group_size: groupSize, bits };
+  return { rows: list.rows, quantization: isDense ? undefined : { ...most, ...other } };
 }
 
 /** All tensors in the order of the model. */

@@ -58,6 +58,12 @@ const CASES: readonly (readonly [string, Sizes, ModelFormat, number, "bfloat16"?
     300,
   ],
   [
+    "mxfp4 experts beside dense matrices, as its makers have them",
+    SMALL,
+    { bits: 16, mxfp4Experts: true },
+    70,
+  ],
+  [
     "mxfp4 experts and bfloat16 activations",
     { hidden: 480, size: 160, experts: 16, chosen: 4 },
     { groupSize: 32, mxfp4Experts: true },
