@@ -256,21 +256,9 @@ Codes32 load_columns(uint64_t codes, uint block, uint quad, const uint format) {
     return c;
 }
 
-// Twice the numbers of eight e2m1 codes as signed bytes: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.
-uvec2 e2m1_bytes(uint codes) {
-    uint above = (codes >> 2 & 0x11111111u) * 3u & codes; // the two low bits of codes from 4 on, which count twice and more
-    uint sizes = (codes & 0x77777777u) + above + ((above & above >> 1 & 0x11111111u) << 1);
-    uint signs = (codes >> 3 & 0x11111111u) * 15u;
-    uint turned = sizes ^ signs; // 15 less the size where a number is negative
-    uvec2 bytes = uvec2(turned, turned >> 4) & 0x0f0f0f0fu, negative = uvec2(signs, signs >> 4) & 0x0f0f0f0fu;
-    return (bytes + (0x80808080u - negative)) ^ 0x80808080u;
-}
-
 // Codes of 8 features as signed bytes, 4 to a word, in the order of the activations. They come from one word of 4-bit
-// codes or from two words of 8-bit codes. Where some codes are symmetric, those of 4 bits are less 8 and 16-fold. Small floats are
-// twice their numbers.
+// codes or from two words of 8-bit codes. Where some codes are symmetric, those of 4 bits are less 8 and 16-fold.
 uvec2 code_bytes(uint first, uint second, const uint format) {
-    if (IS_E2M1(format)) return e2m1_bytes(first);
     if (CODE_BITS(format) == 8u) return uvec2(first, second) ^ 0x80808080u;
     if (SYMMETRIC(format) != 0u) return uvec2((first << 4) & 0xf0f0f0f0u, first & 0xf0f0f0f0u) ^ 0x80808080u;
     return uvec2(first & 0x0f0f0f0fu, (first >> 4) & 0x0f0f0f0fu);
