@@ -84,9 +84,12 @@ const STORED_PARTS: readonly StoredPart[] = [
   { end: "_bias", part: "bias", fits: ({ ndim }) => ndim === 2, form: same },
 ];
 
-/** Gives the experts of the makers' layout mlx-lm's: blocks of bytes become words, and gate and up are parted. */
+/**
+ * Gives the experts of the makers' layout mlx-lm's: blocks of bytes become words, and gate and up are parted. Each has memory of its own, as
+ * kernels read it: views would be copied for each token.
+ */
 export function arrange(weights: Weights, { layers }: DecoderConfig): void {
-  const rows = (x: Tensor, first: number): Tensor => x.index(mx.Slice(null), mx.Slice(first, null, 2));
+  const rows = (x: Tensor, first: number): Tensor => mx.contiguous(x.index(mx.Slice(null), mx.Slice(first, null, 2)));
   for (let layer = 0; layer < layers; layer++) {
     const path = `model.layers.${layer}.mlp.experts`;
     for (const { end, part, fits, form } of STORED_PARTS) {

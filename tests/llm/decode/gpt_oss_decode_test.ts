@@ -11,7 +11,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
-import { changeTensors, type Tensors } from "../../support/models/changed_checkpoints.ts";
+import { changeTensors, gptOssAsMade, type Tensors } from "../../support/models/changed_checkpoints.ts";
 import { steps } from "../../support/models/random_cache_steps.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 
@@ -98,6 +98,7 @@ async function write(path: string, { hidden, size, experts, chosen }: Sizes, for
     vocab_size: 4099,
   }, format);
   if (format.mxfp4Experts) changeTensors(path, withOtherScales);
+  if (format.mxfp4Experts && format.bits === 16) changeTensors(path, gptOssAsMade);
 }
 
 /** Powers of two of experts that differ from group to group; those of gates and linear parts are so large that units clip. */

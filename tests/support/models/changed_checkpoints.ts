@@ -77,3 +77,31 @@ export async function checkCacheFile(dir: string, check: (cache: mx.lm.KvCache) 
   const expected = await mx.lm.generate(model, tokenizer, next, { ...options, cache });
   assertEquals(await mx.lm.generate(model, tokenizer, next, { ...options, cache: held }), expected);
 }
+
+/** Rows of two arrays in turn, along the second axis. */
+function inTurn(a: mx.Tensor, b: mx.Tensor): mx.Tensor {
+  const [experts, rows, ...rest] = a.shape;
+  return mx.stack([a, b], 2).reshape([experts, 2 * rows, ...rest]);
+}
+
+/** Codes as bytes in blocks of 32: (experts, rows, blocks, 16). */
+function blocks(words: mx.Tensor): mx.Tensor {
+  const [experts, rows] = words.shape;
+  return words.view(mx.uint8).reshape(experts, rows, -1, 16);
+}
+
+/** Tensors of gpt-oss with the experts in the makers' layout. */
+export function gptOssAsMade(tensors: Tensors): Tensors {
+  const made: Tensors = {};
+  for (let layer = 0; tensors[`model.layers.${layer}.mlp.router.weight`] !== undefined; layer++) {
+    const path = `model.layers.${layer}.mlp.experts`;
+    const part = (name: string): mx.Tensor => take(tensors, `${path}.${name}`);
+    made[`${path}.gate_up_proj_blocks`] = blocks(inTurn(part("gate_proj.weight"), part("up_proj.weight")));
+    made[`${path}.gate_up_proj_scales`] = inTurn(part("gate_proj.scales"), part("up_proj.scales"));
+    made[`${path}.gate_up_proj_bias`] = inTurn(part("gate_proj.bias"), part("up_proj.bias"));
+    made[`${path}.down_proj_blocks`] = blocks(part("down_proj.weight"));
+    made[`${path}.down_proj_scales`] = part("down_proj.scales");
+    made[`${path}.down_proj_bias`] = part("down_proj.bias");
+  }
+  return { ...tensors, ...made };
+}
