@@ -15,8 +15,7 @@ import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choice
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { changeTensors } from "../../support/models/changed_checkpoints.ts";
-import { steps } from "../../support/models/random_cache_steps.ts";
-import { nmse } from "../../support/oracles/oracle.ts";
+import { assertGemvSteps, steps } from "../../support/models/random_cache_steps.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -34,17 +33,6 @@ const CASES: readonly (readonly [string, Experts, ModelFormat, number, "bfloat16
   ["dense weights, shares of all", [16, 3, 640, false], { bits: 16 }, 5],
   ["bfloat16 activations", [128, 8, 384, true], { groupSize: 128 }, 300, "bfloat16"],
 ];
-
-/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
-const BOUNDS = {
-  float32: { logits: 1e-6, cache: 1e-6 },
-  bfloat16: { logits: 2e-4, cache: 1e-5 },
-};
-
-/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
-function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
-  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
-}
 
 /** Writes a small Qwen3-MoE. */
 async function write(path: string, [count, chosen, size, normalized]: Experts, format: ModelFormat): Promise<void> {
@@ -120,26 +108,7 @@ for (const device of DEVICES) {
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
       mx.setDefaultDevice(device);
       const shape = SIZES as ModelShape;
-      let expected: Awaited<ReturnType<typeof steps>>;
-      {
-        using _options = withOptions({ regions: "off" });
-        expected = await steps(model, shape, context, 2);
-      }
-      let exact: number[] | undefined;
-      for (const launchMode of formsOn(device)) {
-        using _options = withOptions({ regions: "on", launchMode });
-        let found = expected;
-        const kernels = await kernelsOf(device, async () => {
-          found = await steps(model, shape, context, 2);
-        });
-        const kernel = launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers";
-        assert(kernels.has(kernel) && !kernels.has("expert_units"), [...kernels].join());
-        for (const what of ["logits", "cache"] as const) {
-          const error = nmse(found[what], expected[what]);
-          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
-        }
-        assertEquals(found.logits, exact ??= found.logits);
-      }
+      await assertGemvSteps(device, model, shape, { context, count: 2, dtype, absent: ["expert_units"] });
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });

@@ -21,7 +21,7 @@ import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
-import { steps } from "../../support/models/random_cache_steps.ts";
+import { assertGemvSteps, gemvModes, steps } from "../../support/models/random_cache_steps.ts";
 import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
 
@@ -106,13 +106,6 @@ const SMALLER = Object.entries(PUBLISHED).filter(([, { hidden }]) => hidden < 20
   [name, hidden] as const
 );
 
-/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
-const BOUNDS = {
-  float32: { logits: 1e-6, cache: 1e-6 },
-  float16: { logits: 1e-5, cache: 1e-7 },
-  bfloat16: { logits: 2e-4, cache: 1e-5 },
-};
-
 /** Architectures of small models: what sets them apart, bits of a weight, and positions before the first token. */
 const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
   [{ qkNorm: false, qkvBias: true, activation: "silu" }, 4, 5],
@@ -120,11 +113,6 @@ const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
   [{ qkNorm: false, qkvBias: true, activation: "silu" }, 16, 5],
   [{ qkNorm: false, qkvBias: false, activation: "gelu" }, 16, 300],
 ];
-
-/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
-function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
-  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
-}
 
 Deno.test("published shapes of 2,048 hidden features and more take gemv kernels on a GPU, and all of them in 16 bits", () => {
   const backend = unrunBackend();
@@ -152,28 +140,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, format);
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
       mx.setDefaultDevice(device);
-      let expected: Awaited<ReturnType<typeof steps>>;
-      {
-        using _options = withOptions({ regions: "off" });
-        expected = await steps(model, shape, context, 3);
-      }
-      let exact: number[] | undefined;
-      for (const launchMode of formsOn(device)) {
-        using _options = withOptions({ regions: "on", gemv: "on", launchMode });
-        let found = expected;
-        const kernels = await kernelsOf(device, async () => {
-          found = await steps(model, shape, context, 3);
-        });
-        assert(
-          kernels.has(launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers"),
-          [...kernels].join(),
-        );
-        for (const what of ["logits", "cache"] as const) {
-          const error = nmse(found[what], expected[what]);
-          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
-        }
-        assertEquals(found.logits, exact ??= found.logits);
-      }
+      await assertGemvSteps(device, model, shape, { context, count: 3, dtype });
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });
@@ -188,7 +155,7 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "off" });
         expected = await steps(model, SMALL, context, 2);
       }
-      for (const launchMode of formsOn(device)) {
+      for (const launchMode of gemvModes(device)) {
         using _options = withOptions({ regions: "on", gemv: "on", launchMode });
         let found = expected;
         const kernels = await kernelsOf(device, async () => {

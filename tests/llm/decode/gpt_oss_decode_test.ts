@@ -12,8 +12,7 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { changeTensors, gptOssAsMade, type Tensors } from "../../support/models/changed_checkpoints.ts";
-import { steps } from "../../support/models/random_cache_steps.ts";
-import { nmse } from "../../support/oracles/oracle.ts";
+import { assertGemvSteps } from "../../support/models/random_cache_steps.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -72,17 +71,6 @@ const CASES: readonly (readonly [string, Sizes, ModelFormat, number, "bfloat16"?
   ],
 ];
 
-/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
-const BOUNDS = {
-  float32: { logits: 1e-6, cache: 1e-6 },
-  bfloat16: { logits: 2e-4, cache: 1e-5 },
-};
-
-/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
-function formsOn(device: string): readonly ("barriers" | "per_phase")[] {
-  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
-}
-
 /** Writes a small gpt-oss, whose first layer of two has a window of 64 positions. */
 async function write(path: string, { hidden, size, experts, chosen }: Sizes, format: ModelFormat): Promise<void> {
   await writePublished(path, {
@@ -119,26 +107,7 @@ for (const device of DEVICES) {
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
       mx.setDefaultDevice(device);
       const shape = { ...SIZES, hidden: sizes.hidden } as ModelShape;
-      let expected: Awaited<ReturnType<typeof steps>>;
-      {
-        using _options = withOptions({ regions: "off" });
-        expected = await steps(model, shape, context, 2);
-      }
-      let exact: number[] | undefined;
-      for (const launchMode of formsOn(device)) {
-        using _options = withOptions({ regions: "on", launchMode });
-        let found = expected;
-        const kernels = await kernelsOf(device, async () => {
-          found = await steps(model, shape, context, 2);
-        });
-        const kernel = launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers";
-        assert(kernels.has(kernel) && !kernels.has("expert_units"), [...kernels].join());
-        for (const what of ["logits", "cache"] as const) {
-          const error = nmse(found[what], expected[what]);
-          assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
-        }
-        assertEquals(found.logits, exact ??= found.logits);
-      }
+      await assertGemvSteps(device, model, shape, { context, count: 2, dtype, absent: ["expert_units"] });
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });

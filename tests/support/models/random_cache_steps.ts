@@ -1,11 +1,16 @@
-/** Greedy steps after a cache of random rows, as a loop on the device. */
+/** Greedy steps after a cache of random rows, as a loop on the device, and those of gemv kernels beside those op by op. */
 
+import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import type { ModelShape } from "../../../scripts/synthetic/synthetic.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import type { KvCache } from "../../../src/llm/kv/cache.ts";
 import { StepCache } from "../../../src/llm/kv/step_cache.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { kernelsOf } from "../devices/harness.ts";
+import { nmse } from "../oracles/oracle.ts";
 
 /** Logits of a few greedy steps after a cache of random rows. The rows of the cache afterwards may be left out. */
 export async function steps(
@@ -68,4 +73,55 @@ export async function steps(
   mx.dispose([state.token, state.position, state.logits]);
   cache.dispose();
   return { logits, cache: rows };
+}
+
+/** Most NMSE of gemv kernels, where op by op rounds to 16 bits in between; few rows of a cache are new. */
+const BOUNDS = {
+  float32: { logits: 1e-6, cache: 1e-6 },
+  float16: { logits: 1e-5, cache: 1e-7 },
+  bfloat16: { logits: 2e-4, cache: 1e-5 },
+} as const;
+
+/** What steps in gemv kernels are held to. */
+export interface GemvSteps {
+  /** Positions before the first token. */
+  readonly context: number;
+  readonly count: number;
+  readonly dtype: keyof typeof BOUNDS;
+  /** Kernels that must not run: those of what is fused. */
+  readonly absent?: readonly string[];
+}
+
+/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores after its loops. */
+export function gemvModes(device: string): readonly ("barriers" | "per_phase")[] {
+  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "per_phase"];
+}
+
+/** Steps of a model in gemv kernels agree with those op by op, and both launch modes give the same bits. */
+export async function assertGemvSteps(
+  device: string,
+  model: LanguageModel,
+  shape: ModelShape,
+  { context, count, dtype, absent = [] }: GemvSteps,
+): Promise<void> {
+  let expected: Awaited<ReturnType<typeof steps>>;
+  {
+    using _options = withOptions({ regions: "off" });
+    expected = await steps(model, shape, context, count);
+  }
+  let exact: number[] | undefined;
+  for (const launchMode of gemvModes(device)) {
+    using _options = withOptions({ regions: "on", gemv: "on", launchMode });
+    let found = expected;
+    const kernels = await kernelsOf(device, async () => {
+      found = await steps(model, shape, context, count);
+    });
+    const kernel = launchMode === "barriers" ? "decode_gemv_phase" : "decode_gemv_layers";
+    assert(kernels.has(kernel) && !absent.some((name) => kernels.has(name)), [...kernels].join());
+    for (const what of ["logits", "cache"] as const) {
+      const error = nmse(found[what], expected[what]);
+      assert(error <= BOUNDS[dtype][what], `${launchMode} ${what}: NMSE ${error}`);
+    }
+    assertEquals(found.logits, exact ??= found.logits);
+  }
 }
