@@ -26,6 +26,7 @@ export const H200_LIMITS: BackendLimits = {
   threads: 256,
   maxThreads: 1024,
   sharedBytes: 49152,
+  barriers: true,
   concurrent: true,
   drops: false,
   float64: false,
