@@ -1,6 +1,6 @@
 // Attention of a key/value head over a part of the positions, which workgroups share (split attention). The part goes
 // by tiles with a running softmax. Eight groups of warps make the scores of as many groups of features, lanes being
-// positions. All warps add them up. Then warps own 8 features of the values each, lanes being positions again. That is
+// positions. All warps add them up. Then warps own 8 features of the values each, or twice 8, lanes being positions again. That is
 // how the cache lies.
 
 #include "include/kv_address.glsl"
@@ -8,8 +8,9 @@
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
 const uint ROUND = 32u * WARPS / FEATURE_GROUPS, TILE_ROUNDS = TILE / ROUND; // positions of a lane of keys
 const uint GROUP_FOURS = FOURS / FEATURE_GROUPS;
-const uint STRIPS = WARPS / EIGHTS, TILE_STRIPS = TILE / (32u * STRIPS); // of a lane of values
-const uint EARLY_STRIPS = UNROLL > 1u ? 0u : TILE_STRIPS;                // that are asked for with the keys: registers serve either of many
+const uint STRIPS = EIGHTS > WARPS ? 1u : WARPS / EIGHTS, TILE_STRIPS = TILE / (32u * STRIPS); // of a lane of values
+const uint OWN_EIGHTS = EIGHTS > WARPS ? EIGHTS / WARPS : 1u;                                  // of a warp
+const uint EARLY_STRIPS = UNROLL > 1u ? 0u : TILE_STRIPS; // that are asked for with the keys: registers serve either of many
 const float NOTHING = -1e30;
 const uint LANES_OF_PART = SUBGROUP, LANE_PARTS = TILE / LANES_OF_PART;
 
@@ -20,7 +21,7 @@ shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
 
 // A thread's part of a tile.
 uvec2 tile_keys[TILE_ROUNDS * GROUP_FOURS * QUAD_WORDS];
-uvec4 tile_values[TILE_STRIPS * QUAD_WORDS];
+uvec4 tile_values[TILE_STRIPS * OWN_EIGHTS * QUAD_WORDS];
 
 uint attention_head() { return workgroup() / PARTS; }
 uint attention_part() { return workgroup() % PARTS; }
@@ -37,6 +38,7 @@ uint part_count(uint now) {
 uint key_place(uint round) { return round * ROUND + warp() % (WARPS / FEATURE_GROUPS) * 32u + lane(); }
 uint key_four(uint i) { return warp() / (WARPS / FEATURE_GROUPS) * GROUP_FOURS + i; }
 uint value_place(uint round) { return (round * STRIPS + warp() / EIGHTS) * 32u + lane(); }
+uint value_eight(uint n) { return warp() % EIGHTS + n * WARPS; }
 
 // `base` is the first of the tile's positions among those of the part.
 void load_keys(uint now, uint base) {
@@ -60,12 +62,15 @@ void load_values(uint now, uint base, uint from_strip, uint to_strip) {
     uint first = part_first(now) + base, count = part_count(now);
     uint64_t cached = ADDRESS(VALUES);
     [[unroll]] for (uint r = from_strip; r < to_strip; r++) {
-        [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-            tile_values[r * QUAD_WORDS + w] = uvec4(0);
+        [[unroll]] for (uint w = 0; w < OWN_EIGHTS * QUAD_WORDS; w++)
+            tile_values[r * OWN_EIGHTS * QUAD_WORDS + w] = uvec4(0);
         if (base + value_place(r) >= count) continue;
-        uint64_t eight = value_address(cached, kv_place(SEQUENCE, first + value_place(r)), attention_head(), warp() % EIGHTS);
-        [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
-            tile_values[r * QUAD_WORDS + w] = cached_eight(eight, w);
+        uvec2 place = kv_place(SEQUENCE, first + value_place(r));
+        [[unroll]] for (uint n = 0; n < OWN_EIGHTS; n++) {
+            uint64_t eight = value_address(cached, place, attention_head(), value_eight(n));
+            [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
+                tile_values[(r * OWN_EIGHTS + n) * QUAD_WORDS + w] = cached_eight(eight, w);
+        }
     }
 }
 
@@ -78,6 +83,15 @@ void store_four(uint64_t at, vec4 x) {
         uvec4 w = floatBitsToUint(x);
         U32x2s(at).v[0] = uvec2(w.x >> 16 | w.y, w.z >> 16 | w.w);
     }
+}
+
+// The value of another member of a head, which may be in the next warp: heads of 256 features have two.
+float member_xor(float x, uint mask) {
+    if (mask < 32u) return lane_xor(x, mask);
+    barrier();
+    scratch_put(thread(), x);
+    barrier();
+    return scratch_get(thread() ^ mask);
 }
 
 // The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends with a barrier.
@@ -96,12 +110,12 @@ void take_own(uint now) {
         if (HEAD_NORM != 0u) {
             float squares = dot_on(x, x, 0.0);
             [[unroll]] for (uint m = 1u; m < FOURS; m <<= 1)
-                squares += lane_xor(squares, m);
+                squares += member_xor(squares, m);
             y = x * weight * inversesqrt(fma(squares, 1.0 / float(HEAD_DIM), pc.p.head_eps));
         }
         vec4 partner;
         [[unroll]] for (uint j = 0; j < 4u; j++)
-            partner[j] = lane_xor(y[j], FOURS / 2u);
+            partner[j] = member_xor(y[j], FOURS / 2u);
         vec4 sines = vec4(first.y, first.w, second.y, second.w) * (members < FOURS / 2u ? -1.0 : 1.0);
         y = fma(y, vec4(first.x, first.z, second.x, second.z), partner * sines);
         if (thread() + n * THREADS >= all) continue;
@@ -126,7 +140,7 @@ void take_own(uint now) {
 void attention() {
     uint now = position(), count = part_count(now), first = part_first(now);
     const uint SCORES = HEADS * TILE, rounds = (SCORES + THREADS - 1u) / THREADS;
-    float top[HEADS], mass[HEADS], sum[8u * HEADS];
+    float top[HEADS], mass[HEADS], sum[8u * OWN_EIGHTS * HEADS];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         top[h] = NOTHING;
         mass[h] = 0.0;
@@ -135,7 +149,7 @@ void attention() {
             mass[h] = 1.0;
         }
     }
-    [[unroll]] for (uint i = 0; i < 8u * HEADS; i++)
+    [[unroll]] for (uint i = 0; i < 8u * OWN_EIGHTS * HEADS; i++)
         sum[i] = 0.0;
     [[dont_unroll]] for (uint base = 0; base < count; base += TILE) {
         load_keys(now, base);
@@ -195,34 +209,39 @@ void attention() {
             [[unroll]] for (uint i = 0; i < LANE_PARTS; i++)
                 total += part_mass[h * LANE_PARTS + i];
             mass[h] = fma(mass[h], shrink[h], total);
-            [[unroll]] for (uint i = 0; i < 8u; i++)
-                sum[8u * h + i] *= shrink[h];
+            [[unroll]] for (uint i = 0; i < 8u * OWN_EIGHTS; i++)
+                sum[8u * OWN_EIGHTS * h + i] *= shrink[h];
         }
         [[unroll]] for (uint r = 0; r < TILE_STRIPS; r++) {
-            uint place = value_place(r), last = (r + 1u) * QUAD_WORDS - 1u;
+            uint place = value_place(r);
             if (base + place >= count) continue;
-            uvec4 w = tile_values[r * QUAD_WORDS];
-            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
-            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(tile_values[last]);
-            if (first + base + place == now) {
-                a = own((HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS));
-                b = own((HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS) + 1u);
-            }
-            [[unroll]] for (uint h = 0; h < HEADS; h++) {
-                float e = scratch_get(FEATURE_GROUPS * SCORES + h * TILE + place);
-                [[unroll]] for (uint i = 0; i < 4u; i++) {
-                    sum[8u * h + i] = fma(e, a[i], sum[8u * h + i]);
-                    sum[8u * h + 4u + i] = fma(e, b[i], sum[8u * h + 4u + i]);
+            [[unroll]] for (uint n = 0; n < OWN_EIGHTS; n++) {
+                uint at = (r * OWN_EIGHTS + n) * QUAD_WORDS;
+                uvec4 w = tile_values[at];
+                vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+                if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(tile_values[at + QUAD_WORDS - 1u]);
+                if (first + base + place == now) {
+                    a = own((HEADS + 1u) * FOURS + 2u * value_eight(n));
+                    b = own((HEADS + 1u) * FOURS + 2u * value_eight(n) + 1u);
+                }
+                [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                    float e = scratch_get(FEATURE_GROUPS * SCORES + h * TILE + place);
+                    uint to = 8u * (OWN_EIGHTS * h + n);
+                    [[unroll]] for (uint i = 0; i < 4u; i++) {
+                        sum[to + i] = fma(e, a[i], sum[to + i]);
+                        sum[to + 4u + i] = fma(e, b[i], sum[to + 4u + i]);
+                    }
                 }
             }
         }
     }
-    [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        float of_head[8];
+    [[unroll]] for (uint n = 0; n < HEADS * OWN_EIGHTS; n++) {
+        float of_eight[8];
         [[unroll]] for (uint i = 0; i < 8u; i++)
-            of_head[i] = sum[8u * h + i];
-        float x = lane_sum8(of_head);
-        if (lane() % 4u == 0u) scratch_put((h * STRIPS + warp() / EIGHTS) * HEAD_DIM + warp() % EIGHTS * 8u + lane() / 4u, x);
+            of_eight[i] = sum[8u * n + i];
+        float x = lane_sum8(of_eight);
+        uint at = (n / OWN_EIGHTS * STRIPS + warp() / EIGHTS) * HEAD_DIM + value_eight(n % OWN_EIGHTS) * 8u;
+        if (lane() % 4u == 0u) scratch_put(at + lane() / 4u, x);
     }
     barrier();
     for (uint i = thread(); i < HEADS * HEAD_DIM; i += THREADS) {
@@ -241,6 +260,12 @@ void attention() {
             word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING,
                        tag_of(LAYER));
     }
+}
+
+// The factor of an attended feature, which is the sigmoid of its gate. Without gates it is 1.
+float gate(uint feature) {
+    if (GATED == 0u) return 1.0;
+    return 1.0 / (1.0 + exp(-word_value(Shared1(state() + (AT_GATES + feature * 4u)).v[0])));
 }
 
 // ---- parts ------------------------------------------------------------------------------------------------------------------
@@ -271,7 +296,9 @@ void merge() {
         total += e;
         x = fma(e, scratch_get(part * features + thread()), x);
     }
-    word_store(AT_ATTENDED + (first + thread()) * 4u, x / total, tag_of(LAYER));
+    x /= total;
+    if (GATED != 0u) x *= gate(first + thread());
+    word_store(AT_ATTENDED + (first + thread()) * 4u, x, tag_of(LAYER));
 }
 
 // The output of attention, in shared memory: if parts are few, their reader merges them.
@@ -306,7 +333,14 @@ void attended_to_vector() {
             x = fma(vec4(e), word_value(a[part]), x);
             y = fma(vec4(e), word_value(b[part]), y);
         }
-        quantize(eight, thread() + n * THREADS < eights, x / total, y / total, O_FORMAT);
+        x /= total;
+        y /= total;
+        if (GATED != 0u) [[unroll]]
+            for (uint i = 0; i < 4u; i++) {
+                x[i] *= gate(8u * eight + i);
+                y[i] *= gate(8u * eight + 4u + i);
+            }
+        quantize(eight, thread() + n * THREADS < eights, x, y, O_FORMAT);
     }
     barrier();
 }

@@ -5,6 +5,9 @@
 //
 // The matrices of experts are stacked. A feed-forward part without experts is one that every token takes, of weight 1.
 //
+// With SHARED there is one more expert, which every token takes after the chosen ones. Its matrices are no part of the stacks. Its weight is
+// the sigmoid of a score of its own, which is the last one.
+//
 // Each workgroup chooses by itself, since a word from another one would come later than the scores. Some threads of it count how many
 // experts come before theirs. So all places are taken, whatever the scores are. There are EXPERTS, at most THREADS; 0 where there are none.
 
@@ -15,7 +18,8 @@ layout(constant_id = 27) const uint ROUTER_FORMAT = 0x19u;
 layout(constant_id = 28) const uint ROUTER_RUN = 1u;
 layout(constant_id = 29) const uint SHARES_ALL = 0u;
 
-const uint EXPERT_SIZE = INTERMEDIATE / CHOSEN;        // gated values of an expert
+const uint SLOTS = CHOSEN + SHARED;                    // experts that a token takes
+const uint EXPERT_SIZE = INTERMEDIATE / SLOTS;         // gated values of an expert
 const uint STACKED = EXPERTS == 0u ? 1u : EXPERTS;     // matrices of a stack
 const uint ROUTER_ROWS = (STACKED + GRID - 1u) / GRID; // of a workgroup
 
@@ -64,6 +68,7 @@ void choose() {
 }
 
 float expert_weight(uint slot) {
+    if (SHARED != 0u && slot == CHOSEN) return 1.0 / (1.0 + exp(-word_value(wait_word(AT_SCORES + EXPERTS * 4u, tag_of(LAYER)))));
     float sum = SHARES_ALL != 0u ? all_shares : 0.0;
     if (SHARES_ALL == 0u) {
         for (uint i = 0u; i < CHOSEN; i++) sum += exp(chosen_scores[i] - chosen_scores[0]);

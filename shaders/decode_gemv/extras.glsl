@@ -5,14 +5,18 @@
 //   sinks      (query heads,): one more score of each, which has no value
 //   of experts biases of the router (EXPERTS,), of gate and up (EXPERTS, EXPERT_SIZE) each, and of down (EXPERTS, HIDDEN)
 
+#ifdef RECURRENT
+const uint EXTRAS = 0u;
+#else
 layout(constant_id = 36) const uint EXTRAS = 0u;
+#endif
 
 #define HAS_O_BIAS ((EXTRAS & 1u) != 0u)
 #define HAS_SINKS ((EXTRAS & 2u) != 0u)
 #define HAS_EXPERT_BIASES ((EXTRAS & 4u) != 0u)
 
 #define PADDED_BYTES(count) (((count) + 3u) / 4u * 4u * WEIGHT_BYTES)
-const uint AT_O_BIAS = AT_QKV_BIAS + QKV_BIAS * ALL_QKV * WEIGHT_BYTES;
+const uint AT_O_BIAS = AT_QKV_BIAS + QKV_BIAS * (Q_ROWS + K_ROWS + V_ROWS) * WEIGHT_BYTES;
 const uint AT_SINKS = AT_O_BIAS + (EXTRAS & 1u) * HIDDEN * WEIGHT_BYTES;
 const uint AT_ROUTER_BIAS = AT_SINKS + (EXTRAS >> 1 & 1u) * PADDED_BYTES(KV_HEADS * HEADS);
 const uint AT_GATE_BIAS = AT_ROUTER_BIAS + PADDED_BYTES(STACKED);

@@ -1,7 +1,7 @@
 // The common part of the gemv kernels. A row of a product is made by one workgroup, so sums have a fixed order and there are no
 // atomics. Workgroups exchange words (decode/words.glsl). Phases of a layer, by their bits in PHASES:
 //
-//   qkv        norm, rows of q, k and v with their biases
+//   qkv        norm, rows of q, k and v with their biases, of q maybe also those of the gates of what its heads attend to
 //   attention  (key/value head, part of the positions): norms of heads, rope, softmax and values of that part
 //   merge      the parts of attention, if there are more than two
 //   o          rows of the output projection, added to the residual
@@ -17,7 +17,7 @@
 // RUN][group][row % RUN]. Dense rows have none.
 //
 // layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer after a barrier.
-// Both are the same code and give the same bits.
+// Both are the same code and give the same bits. recurrent.comp has the phases of layers with another part in the place of attention.
 
 #define ACCUMULATORS 3
 #include "decode/decode.glsl"
@@ -34,9 +34,14 @@ layout(constant_id = 24) const uint DOWN_RUN = 8u;
 const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u, PHASE_ROUTER = 64u;
 const bool ALL_PHASES = PHASES == 127u;
 
+// Rows of the matrices of the first product, which recurrent layers have others of.
+#ifndef RECURRENT
+const uint Q_ROWS = ALL_Q * (1u + GATED), K_ROWS = ALL_KV, V_ROWS = ALL_KV;
+#endif
+
 // Rows of a workgroup. If workgroups do not share the residual evenly they take whole eights, and the last ones have fewer or none.
 const bool EVEN_RESIDUAL = HIDDEN % GRID == 0u;
-const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = EVEN_RESIDUAL ? HIDDEN / GRID : (HIDDEN / GRID / 8u + 1u) * 8u,
+const uint QKV_ROWS = (Q_ROWS + K_ROWS + V_ROWS) / GRID, O_ROWS = EVEN_RESIDUAL ? HIDDEN / GRID : (HIDDEN / GRID / 8u + 1u) * 8u,
            GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
 
 #ifndef OWN_INVOCATION
@@ -54,7 +59,7 @@ uint residual_row(uint row, const uint run) {
 }
 
 // Those of down: with experts as many of each.
-const uint DOWN_ROWS = CHOSEN * O_ROWS;
+const uint DOWN_ROWS = SLOTS * O_ROWS;
 
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
@@ -231,7 +236,10 @@ const uint MAX_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 #define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
 const uint ROUTER_SUMS = EXPERTS == 0u ? 0u : SUMS_OF_TEAM(HIDDEN, ROUTER_ROWS, ROUTER_RUN);
-const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), ROUTER_SUMS),
+#ifndef MORE_SUMS
+#define MORE_SUMS ROUTER_SUMS
+#endif
+const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), MORE_SUMS),
                           MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(EXPERT_SIZE, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
@@ -277,13 +285,13 @@ void leave(inout float x[2u * MAX_RUN], const uint values, uint at) {
 #define RUN QKV_RUN
 void qkv_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     scales_at = workgroup() * ROWS + row;
-    bool is_q = scales_at < ALL_Q, is_k = scales_at < ALL_Q + ALL_KV;
+    bool is_q = scales_at < Q_ROWS, is_k = scales_at < Q_ROWS + K_ROWS;
     codes = is_q ? ADDRESS(Q) : is_k ? ADDRESS(K) : ADDRESS(V);
-    at = scales_at - (is_q ? 0u : is_k ? ALL_Q : ALL_Q + ALL_KV);
+    at = scales_at - (is_q ? 0u : is_k ? Q_ROWS : Q_ROWS + K_ROWS);
 }
 uint qkv_matrix(uint run) {
     uint row = workgroup() * ROWS + run * RUN;
-    return row < ALL_Q ? 0u : row < ALL_Q + ALL_KV ? 1u : 2u;
+    return row < Q_ROWS ? 0u : row < Q_ROWS + K_ROWS ? 1u : 2u;
 }
 uint qkv_first(uint run) { return 0u; }
 uint64_t qkv_scales_biases() { return ADDRESS(QKV_SCALES_BIASES); }
@@ -311,6 +319,10 @@ uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
 void router_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(ROUTER);
     at = scales_at = workgroup() * ROWS + row;
+    if (SHARED == 0u || workgroup() != GRID) return;
+    codes = ADDRESS(SHARED_ROUTER);
+    at = 0u;
+    scales_at = EXPERTS;
 }
 uint router_matrix(uint run) { return 0u; }
 uint router_first(uint run) { return 0u; }
@@ -327,6 +339,11 @@ void gate_up_place(uint row, out uint64_t codes, out uint at, out uint scales_at
     codes = is_gate ? ADDRESS(GATE) : ADDRESS(UP);
     at = stacked(workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u), EXPERT_SIZE);
     scales_at = at + (is_gate ? 0u : STACKED * EXPERT_SIZE);
+    uint of_all = workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u);
+    if (SHARED == 0u || of_all < CHOSEN * EXPERT_SIZE) return;
+    codes = is_gate ? ADDRESS(SHARED_GATE) : ADDRESS(SHARED_UP);
+    at = of_all - CHOSEN * EXPERT_SIZE;
+    scales_at = at + (2u * STACKED + (is_gate ? 0u : 1u)) * EXPERT_SIZE;
 }
 uint gate_up_matrix(uint run) { return run * RUN < ROWS / 2u ? 0u : 1u; }
 uint gate_up_first(uint run) { return 0u; }
@@ -343,8 +360,12 @@ void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     at = residual_row(row, RUN);
     if (EXPERTS != 0u) at = stacked(row / O_ROWS * HIDDEN + residual_row(row % O_ROWS, RUN), HIDDEN);
     scales_at = at;
+    if (SHARED == 0u || row < CHOSEN * O_ROWS) return;
+    codes = ADDRESS(SHARED_DOWN);
+    at = residual_row(row - CHOSEN * O_ROWS, RUN);
+    scales_at = STACKED * HIDDEN + at;
 }
 uint down_matrix(uint run) { return 0u; }
-uint down_first(uint run) { return EXPERTS == 0u ? 0u : min(run * RUN / O_ROWS, CHOSEN - 1u) * (EXPERT_SIZE / 32u); }
+uint down_first(uint run) { return EXPERTS == 0u ? 0u : min(run * RUN / O_ROWS, SLOTS - 1u) * (EXPERT_SIZE / 32u); }
 uint64_t down_scales_biases() { return ADDRESS(DOWN_SCALES_BIASES); }
 #include "product.glsl"

@@ -18,6 +18,8 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
            TABLE_COLUMNS = 16u;
 
 layout(constant_id = 25) const uint EXPERTS = 0u; // of a layer, see experts.glsl
+// Gates of heads and an expert of all tokens are known to phase.comp alone.
+const uint GATED = 0u, SHARED = 0u, SHARED_ROUTER = 0u, SHARED_GATE = 0u, SHARED_UP = 0u, SHARED_DOWN = 0u;
 
 const uint COLUMNS = EXPERTS == 0u ? ROUTER : TABLE_COLUMNS; // that layers need
 #define LAYER layer

@@ -8,15 +8,14 @@
 #define FIRST_LAYER LAYER
 #endif
 
-float carried; // the residual of the row that a thread owns, as all read it
+#include "residual.glsl"
 
-bool owns() { return thread() < O_ROWS && (EVEN_RESIDUAL || workgroup() * O_ROWS + thread() < HIDDEN); }
-uint own_place(uint at) { return at + (workgroup() * O_ROWS + thread()) * 4u; }
-
-void take_carried(uint at) {
-    if (!owns()) return;
-    carried = word_value(Shared1(state() + own_place(at)).v[0]);
-    note_lost(carried);
+// Where a row of q, k and v is in the state. With gates each head of q has the rows of its gate after its own.
+uint projected_place(uint row) {
+    if (GATED == 0u) return AT_QKV + row * 4u;
+    if (row >= Q_ROWS) return AT_QKV + (row - ALL_Q) * 4u;
+    uint feature = row / (2u * HEAD_DIM) * HEAD_DIM + row % HEAD_DIM;
+    return (row / HEAD_DIM % 2u == 0u ? AT_QKV : AT_GATES) + feature * 4u;
 }
 
 void qkv_phase() {
@@ -28,19 +27,12 @@ void qkv_phase() {
         float x = qkv_sum(thread());
         if (QKV_BIAS != 0u) x = fma(x, scale, load_float(ADDRESS(NORMS) + AT_QKV_BIAS, at, DTYPE_W));
         else x *= scale;
-        word_store(AT_QKV + at * 4u, x, tag_of(LAYER));
+        word_store(projected_place(at), x, tag_of(LAYER));
     }
 }
 
 void attention_phase() {
     if (attends()) attention();
-}
-
-void add_to_residual(uint at, float x) {
-    if (!owns()) return;
-    carried =
-        word_store(own_place(at), RESIDUAL_SCALE == ONE ? carried + x : fma(uintBitsToFloat(RESIDUAL_SCALE), x, carried), tag_of(LAYER));
-    note_lost(carried);
 }
 
 void o_phase() {
@@ -51,15 +43,16 @@ void o_phase() {
     add_to_residual(AT_AFTER, x);
 }
 
-// Experts may be fewer than workgroups.
-bool routes() { return workgroup() * ROUTER_ROWS < EXPERTS; }
+// Experts may be fewer than workgroups. The expert of all tokens has a workgroup of its own, after the others.
+bool is_shared() { return SHARED != 0u && workgroup() == GRID; }
+bool routes() { return workgroup() * ROUTER_ROWS < EXPERTS || is_shared(); }
 
 void router_phase() {
     norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM, ROUTER_FORMAT);
     router_multiply();
     float scale = norm_scale();
-    if (thread() < ROUTER_ROWS) {
-        uint expert = workgroup() * ROUTER_ROWS + thread();
+    if (thread() < (is_shared() ? 1u : ROUTER_ROWS)) {
+        uint expert = is_shared() ? EXPERTS : workgroup() * ROUTER_ROWS + thread();
         float x = router_sum(thread()) * scale;
         if (HAS_EXPERT_BIASES) x += extra(AT_ROUTER_BIAS, expert);
         word_store(AT_SCORES + expert * 4u, x, tag_of(LAYER));
@@ -90,7 +83,7 @@ void down_phase() {
     float x = 0.0;
     if (owns()) {
         x = down_sum(thread());
-        for (uint slot = 1u; slot < CHOSEN; slot++) x += down_sum(slot * O_ROWS + thread());
+        for (uint slot = 1u; slot < SLOTS; slot++) x += down_sum(slot * O_ROWS + thread());
         if (HAS_EXPERT_BIASES) x += down_bias(workgroup() * O_ROWS + thread());
     }
     add_to_residual(AT_RESIDUAL, x);

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x232cc551;
+export const ABI_HASH = 0xcc566e95;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1008,40 +1008,46 @@ export const KERNELS = {
     id: 155, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?", "pages:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED"],
+  },
+  decode_gemv_recurrent: {
+    id: 156, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "RATES_RUN", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
   decode_gemv_layers: {
-    id: 156, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 157, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "router:r", "router_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "LAYERS"],
   },
   batch_begin: {
-    id: 157, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 158, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   batch_layers: {
-    id: 158, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 159, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_layers_emulated: {
-    id: 159, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 160, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_head: {
-    id: 160, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 161, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 161, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 162, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],

@@ -231,8 +231,6 @@ function statesOf({ config, dtype, devices }: CachedModel): StateShape[] {
 const UNFUSED = [
   "qkNormWhole",
   "scoreCap",
-  "layerKinds",
-  "outputGate",
   "expertsBeside",
   "valueNorm",
   "intermediateSizes",
@@ -244,7 +242,6 @@ const UNFUSED = [
 /** Fields of experts that they do not compute. */
 const UNFUSED_EXPERTS = [
   "sigmoid",
-  "sharedSize",
   "layers",
 ] as const satisfies readonly (keyof ExpertsConfig)[];
 
@@ -256,24 +253,39 @@ function isFused(config: DecoderConfig): boolean {
   const { layerAttention = [] } = config;
   const kinds = new Set(layerAttention.map(({ window, rope }) => JSON.stringify([window, rope])));
   const biasedPart = config.mlpBias && !config.experts;
-  return !UNFUSED.some((name) => config[name]) && !biasedPart && config.norms !== "post" && kinds.size <= FUSED_KINDS &&
-    !UNFUSED_EXPERTS.some((name) => config.experts?.[name]) &&
+  return !UNFUSED.some((name) => config[name]) && !biasedPart && !config.layerKinds?.includes("conv") &&
+    config.norms !== "post" && kinds.size <= FUSED_KINDS &&
+    !UNFUSED_EXPERTS.some((name) => config.experts?.[name]) && hasLikeExperts(config) &&
     layerAttention.every(({ kvHeads, headDim, joinedKeysValues, sharesWith }) =>
       (kvHeads ?? headDim ?? joinedKeysValues ?? sharesWith) === undefined
     );
 }
 
+/** Whether the expert that all tokens take, if there is one, is as large as the others, and counts by a score. */
+function hasLikeExperts({ experts }: DecoderConfig): boolean {
+  if (experts?.sharedSize === undefined) return true;
+  return experts.sharedSize === experts.size && experts.names.shared !== "shared_experts";
+}
+
 /** Gives the layout that fused steps read; undefined where none is: of other architectures, or of other weights. */
 function layoutOf({ config, device, formats }: CachedModel): () => KvLayout | undefined {
-  const { qkNorm, qkvBias, outputBias, sinks, headDim, ropeDims = headDim } = config;
+  const { qkNorm, qkvBias, outputBias, outputGate, sinks, headDim, ropeDims = headDim } = config;
   if (formats === undefined || !isFused(config)) return () => undefined;
   const { hiddenSize: hidden, heads, kvHeads, experts } = config;
-  const intermediate = experts ? experts.chosen * experts.size : config.intermediateSize;
+  const shared = experts?.sharedSize !== undefined;
+  const intermediate = experts ? (experts.chosen + Number(shared)) * experts.size : config.intermediateSize;
   const sizes = { hidden, intermediate, heads, kvHeads, headDim };
   const features: Parameters<DeviceFacts["kvLayout"]>[1] = {
     ...(experts && {
-      experts: { count: experts.count, chosen: experts.chosen, among: experts.among, biases: experts.biases ?? false },
+      experts: {
+        count: experts.count,
+        chosen: experts.chosen,
+        among: experts.among,
+        biases: experts.biases ?? false,
+        ...(shared && { shared }),
+      },
     }),
+    ...(outputGate && { gated: true }),
     headNorm: qkNorm,
     postNorm: config.norms === "both",
     normOffset: config.normOffset ?? 0,

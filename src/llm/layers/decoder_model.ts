@@ -23,7 +23,9 @@ import type { Cache, KvCache } from "../kv/cache.ts";
 import { attendsInPages, type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
 import type { DecodingModel, Draft, ModelSections } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
+import { CausalConv } from "./causal_conv.ts";
 import { Decoder } from "./decoder.ts";
+import { DeltaNet } from "./delta_net.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
 import { partOfConfig, type Sharder } from "./shard.ts";
 import { copyOfTable, forwardInDtype, type Layer, linear, type Table } from "./stored.ts";
@@ -254,7 +256,7 @@ const TOLD = ["sinks"];
 
 /**
  * The formats that the matrices of a model have: codes, or dense ones of 16 bits. Undefined if some have others, or if modules other than
- * norms and positions have further arrays.
+ * norms, positions and delta nets have further arrays.
  */
 function formatsOf(model: DecoderModel): readonly MatrixFormat[] | undefined {
   const formats: MatrixFormat[] = [];
@@ -263,6 +265,8 @@ function formatsOf(model: DecoderModel): readonly MatrixFormat[] | undefined {
     if (part instanceof QuantizedMatrix) formats.push(formatOf(part));
     else if (isDense(part) && isHalf(part.weight.dtype)) formats.push(DENSE);
     else if (part instanceof mx.Tensor) others = true;
+    else if (part instanceof CausalConv) return;
+    else if (part instanceof DeltaNet) Object.values(part).filter((own) => !(own instanceof mx.Tensor)).forEach(visit);
     else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
       Object.entries(part).forEach(([name, value]) => TOLD.includes(name) || visit(value));
     }

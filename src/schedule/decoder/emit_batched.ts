@@ -39,6 +39,7 @@ import {
   headTokensOf,
   MAX_SEQUENCES,
   OTHER_EXPERTS,
+  OTHER_GATES,
   OTHER_NORMS,
   tokensOf,
 } from "./spec.ts";
@@ -112,6 +113,7 @@ export function batchedUnsupportedReason(
     [options.batched !== "off", "they are switched off"],
     [hasPlainNorms(d.features), `there are ${OTHER_NORMS}`],
     [!d.features.experts, `there are ${OTHER_EXPERTS}`],
+    [!d.features.gated, `there are ${OTHER_GATES}`],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= minSequences(backend, d, mode), `${what} are faster that way`],
     [

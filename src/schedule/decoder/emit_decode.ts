@@ -295,6 +295,9 @@ export function emitDecoder(
     });
     return { keys, values };
   });
+  for (const { past, matrix } of d.recurrent?.layers ?? []) {
+    for (const { parameter, value: next } of [past, matrix]) done(next, value(parameter)); // replaced in place
+  }
   if (ready.kernels === "batched") return emitBatch(l, ready, mode, caches, value, done);
   const { bytes } = ready.kernels === "gemv" ? gemvStateOf(d.sizes) : stateOf(d, mode);
   const looped = loopedToken(d, value);

@@ -24,22 +24,38 @@ import {
   type DecoderFormats,
   hasSmallFloatProducts,
   isDenseDecoder,
+  type LayerFormats,
   layerFormatWord,
   routerFormatWord,
 } from "./formats.ts";
 import {
   type DecoderFeatures,
+  type DecoderLayer,
   type DecoderSizes,
   type DecoderSpec,
   type ExpertFeatures,
   expertSizeOf,
   hasPlainNorms,
   LANES,
+  needsGemv,
   type NormFeatures,
   OTHER_NORMS,
   sequencesOf,
 } from "./spec.ts";
-import { type GemvShape, MULTIPLE, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./gemv_products.ts";
+import { emitRecurrent, normsOfRecurrent, projectedOf } from "./emit_recurrent.ts";
+import {
+  type GemvShape,
+  MULTIPLE,
+  netProductsOf,
+  netRunsOf,
+  productsOf,
+  runsOf,
+  sumsOfTeam,
+  TEAMS,
+  THREADS,
+} from "./gemv_products.ts";
+import type { LayerWeights } from "./prepared_weights.ts";
+import { netRequirements } from "./recurrent_layer.ts";
 import { gemvState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import { firstReason, type Requirement } from "../plan/requirements.ts";
@@ -56,6 +72,8 @@ const TILE = 64;
  */
 const LONG_UNROLL = 2;
 const FEW_HEADS = 4;
+/** Features of their heads at most. */
+const LONG_DIM = 128;
 /** Groups of features whose parts of a score are added up, as shaders/decode_gemv/gemv.glsl has them. */
 const FEATURE_GROUPS = 8;
 /** Query heads to a key head. */
@@ -93,7 +111,7 @@ const NO_CHOICE_BYTES = 4 + 16 + 8;
 /** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
 function sharedBytes(
   backend: Backend,
-  shape: GemvShape,
+  shape: GemvShape & Pick<DecoderSpec, "recurrent">,
   formats: DecoderFormats,
   layers: number,
   unroll: number = 1,
@@ -111,6 +129,13 @@ function sharedBytes(
     const runs = runsOf(shape, formats[first].formats, grid);
     return products.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs]));
   });
+  const netProducts = shape.recurrent ? Object.entries(netProductsOf(shape, grid)) : [];
+  for (const { formats } of shape.recurrent?.layers ?? []) {
+    const runs = netRunsOf(shape, formats, grid);
+    sums.push(
+      ...netProducts.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs])),
+    );
+  }
   const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
   const squares = 4 * THREADS / subgroup;
@@ -123,24 +148,31 @@ function sharedBytes(
 /** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
-  { sizes: s, features, layers }: Pick<DecoderSpec, "sizes"> & {
-    readonly features: NormFeatures & Pick<DecoderFeatures, "experts">;
+  { sizes: s, features, layers, recurrent }: Pick<DecoderSpec, "sizes" | "recurrent"> & {
+    readonly features: NormFeatures & Pick<DecoderFeatures, "experts" | "gated">;
     readonly layers: DecoderFormats;
   },
   mode: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
+  const own = mode === "persistent" && (features.gated || features.experts?.shared || recurrent) !== undefined;
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
-  const bytes = sharedBytes(backend, { sizes: s, features }, layers, mode === "persistent" ? layers.length : 0);
+  const bytes = sharedBytes(
+    backend,
+    { sizes: s, features, recurrent },
+    layers,
+    mode === "persistent" ? layers.length : 0,
+  );
   const size = expertSizeOf(s, features);
   const shared = [s.intermediate, q, q + 2 * kv, ...(features.experts ? [] : [s.hidden])];
   const dividing = shared.every((n) => n % MULTIPLE === 0);
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
     [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
+    [!own, "gates of heads, an expert of all tokens and recurrent layers have no kernel of all layers"],
     [
-      options.gemv === "on" || isDenseDecoder({ layers }) || features.experts !== undefined ||
+      options.gemv === "on" || isDenseDecoder({ layers }) || needsGemv({ features, recurrent }) ||
       hasSmallFloatProducts({ layers }) ||
       s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
       `${s.hidden} hidden features are faster with split_k kernels`,
@@ -150,7 +182,8 @@ export function gemvUnsupportedReason(
     [subgroup >= MIN_SUBGROUP, `subgroups of ${subgroup} are less than ${MIN_SUBGROUP}`],
     [dividing, `sizes are no multiples of ${MULTIPLE}`],
     ...expertRequirements(features, grid, s.hidden * size * Math.max(...layers.map(bitsOfExperts)) / 8),
-    [[64, 128].includes(s.headDim), `heads have ${s.headDim} features, not 64 or 128`],
+    [[64, 128, 256].includes(s.headDim), `heads have ${s.headDim} features, not 64, 128 or 256`],
+    ...(recurrent ? netRequirements(recurrent, q, grid) : []),
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
     [
@@ -177,8 +210,9 @@ function expertRequirements(
   bytes: number,
 ): readonly Requirement[] {
   if (!experts) return [];
-  const { count } = experts;
+  const { count, shared } = experts;
   return [
+    [!shared || count < THREADS, `there is no room for the score of an expert beside those of ${count}`],
     [count <= THREADS, `${count} experts are more than ${THREADS}`],
     [count <= grid || count % grid === 0, `${grid} workgroups do not share ${count} experts evenly`],
     [count * bytes < MAX_STACK_BYTES, "the matrices of experts have more than 4 GB together"],
@@ -193,12 +227,14 @@ export function gemvStateOf(sizes: DecoderSizes): ReturnType<typeof gemvState> {
 /** How the positions of a cache are walked: by how many workgroups for a key/value head, and how many of a thread at once. */
 export function gemvWalkOf(
   backend: Backend,
-  { sizes, features, layers }: DecoderSpec,
+  { sizes, features, layers, recurrent }: DecoderSpec,
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
   const all = gridOf(backend) / sizes.kvHeads;
-  const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, { sizes, features }, layers, layers.length, LONG_UNROLL) <= backend.limits.sharedBytes;
+  const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && sizes.headDim <= LONG_DIM &&
+    layers[0].keys.dtype.bytes < 4 &&
+    sharedBytes(backend, { sizes, features, recurrent }, layers, layers.length, LONG_UNROLL) <=
+      backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
@@ -214,9 +250,11 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const { decoder: d, layers: prepared, norms } = ready;
   const grid = gridOf(l.backend);
   const { parts, unroll } = gemvWalkOf(l.backend, d, capacityOf(d.cache));
-  const { experts } = d.features;
+  const { experts, gated = false } = d.features;
   const common = {
     ...specOf(d, l.backend),
+    GATED: Number(gated),
+    SHARED: Number(experts?.shared ?? false),
     COPIES: 1,
     UNROLL: unroll,
     ROUNDS: 1,
@@ -227,62 +265,100 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     SHARES_ALL: Number(experts?.among === "all"),
     EXTRAS: extrasOf(d.features),
   };
+  const constants = (formats: LayerFormats, runs: ReturnType<typeof runsOf>): Readonly<Record<string, number>> => ({
+    ...common,
+    FORMATS: layerFormatWord(formats),
+    ROUTER_FORMAT: routerFormatWord(formats),
+    QKV_RUN: runs.QKV,
+    O_RUN: runs.O,
+    ROUTER_RUN: runs.ROUTER,
+    GATE_UP_RUN: runs.GATE_UP,
+    DOWN_RUN: runs.DOWN,
+  });
   const specOfLayer = (layer: number): Readonly<Record<string, number>> => {
     const { formats } = d.layers[layer];
-    const runs = runsOf(d, formats, grid);
-    return {
-      ...common,
-      FORMATS: layerFormatWord(formats),
-      ROUTER_FORMAT: routerFormatWord(formats),
-      QKV_RUN: runs.QKV,
-      O_RUN: runs.O,
-      ROUTER_RUN: runs.ROUTER,
-      GATE_UP_RUN: runs.GATE_UP,
-      DOWN_RUN: runs.DOWN,
-    };
+    return constants(formats, runsOf(d, formats, grid));
   };
   const push = decodePush(d);
-  const rows = d.layers.map((layer, i) => {
-    // What is not there gets an address that no kernel reads: a router, and scales of dense matrices.
-    const product = (matrices: readonly (Matrix | undefined)[], [scalesBiases = norms]: readonly Value[] = []) => [
-      ...matrices.map((m) => m ? l.contiguous(rowsIn(value(m.codes), m.rows), true) : norms),
-      scalesBiases,
-    ];
-    const { qkv, o, router, gateUp, down } = prepared[i];
-    return {
-      norms: normsOf(norms, d, i),
-      cache: [caches[i].keys, caches[i].values],
-      qkv: product([layer.q, layer.k, layer.v], qkv),
-      o: product([layer.o], o),
-      router: product([layer.router], router),
-      gateUp: product([layer.gate, layer.up], gateUp),
-      down: product([layer.down], down),
-    };
+  // What is not there gets an address that no kernel reads: a router, and scales of dense matrices.
+  const product = (matrices: readonly (Matrix | undefined)[], [scalesBiases = norms]: readonly Value[] = []) => [
+    ...matrices.map((m) => m ? l.contiguous(rowsIn(value(m.codes), m.rows), true) : norms),
+    scalesBiases,
+  ];
+  const partOf = (
+    layer: Pick<DecoderLayer, "router" | "gate" | "up" | "down" | "shared">,
+    { router, gateUp, down }: LayerWeights,
+  ) => ({
+    router: product([layer.router], router),
+    gateUp: product([layer.gate, layer.up], gateUp),
+    down: product([layer.down], down),
+    shared: layer.shared && product([layer.shared.router, layer.shared.gate, layer.shared.up, layer.shared.down]),
   });
+  const rows = d.layers.map((layer, i) => ({
+    norms: normsOf(norms, d, i),
+    cache: [caches[i].keys, caches[i].values],
+    qkv: product([layer.q, layer.k, layer.v], prepared[i].qkv),
+    o: product([layer.o], prepared[i].o),
+    ...partOf(layer, prepared[i]),
+  }));
   const phases = (Object.keys(PHASES) as GemvPhase[]).filter((phase) =>
     (phase !== "merge" || parts > 2) && (phase !== "router" || experts !== undefined)
   );
   if (mode === "barriers") {
-    rows.forEach(({ norms, cache, qkv, o, router, gateUp, down }, layer) => {
-      const [none, noCache] = [undefined, [undefined, undefined]];
+    const [none, noCache] = [undefined, [undefined, undefined]];
+    const workgroupsOf = (phase: GemvPhase): number => {
+      if (phase === "attention") return d.sizes.kvHeads * parts;
+      return phase === "router" && experts?.shared ? grid + 1 : grid; // one for the score of the expert of all tokens
+    };
+    const emitPhase = (
+      phase: GemvPhase,
+      buffers: readonly (Value | undefined)[],
+      layer: number,
+      spec: Readonly<Record<string, number>>,
+    ): void =>
+      l.emit("decode_gemv_phase", [state, ...buffers, phase === "attention" ? pages : none], {
+        threads: THREADS,
+        spec: { ...spec, PHASES: PHASES[phase] },
+        push: { ...push, ...layerPush(d, layer) },
+        workgroups: [workgroupsOf(phase), sequencesOf(d), 1],
+      });
+    const partPhases = (norms: Value, { router, gateUp, down, shared = [] }: ReturnType<typeof partOf>) => ({
+      router: [norms, router[0], shared[0], none, router[1], ...noCache],
+      gateUp: [norms, gateUp[0], gateUp[1], shared[1], gateUp[2], shared[2], none],
+      down: [norms, down[0], shared[3], none, down[1], ...noCache],
+    });
+    const projected = projectedOf(emission);
+    const emitRecurrentBefore = (place: number): void =>
+      d.recurrent?.layers.forEach((layer, i) => {
+        if (layer.before !== place) return;
+        const runs = netRunsOf(d, layer.formats, grid);
+        emitRecurrent(emission, i, {
+          projected: projected!,
+          spec: constants(layer.formats, runs),
+          ratesRun: runs.RATES,
+          workgroups: grid,
+          product,
+          state: ({ parameter }) => value(parameter),
+        });
+        const [norms] = normsOfRecurrent(ready.norms, ready, i);
+        const buffers = partPhases(norms, partOf(layer, ready.recurrent![i]));
+        const spec = constants(layer.formats, runsOf(d, layer.formats, grid)); // that of layers with attention: the same pipelines
+        for (const phase of ["router", "gateUp", "down"] as const) {
+          if (phases.includes(phase)) emitPhase(phase, buffers[phase], Math.min(place, rows.length - 1), spec);
+        }
+      });
+    rows.forEach(({ norms, cache, qkv, o, ...part }, layer) => {
+      emitRecurrentBefore(layer);
       const buffers: Readonly<Record<GemvPhase, readonly (Value | undefined)[]>> = {
         qkv: [norms, ...qkv, ...noCache],
         attention: [norms, none, none, none, none, ...cache],
         merge: [none, none, none, none, none, ...noCache],
         o: [norms, o[0], none, none, o[1], ...noCache],
-        router: [norms, router[0], none, none, router[1], ...noCache],
-        gateUp: [norms, gateUp[0], gateUp[1], none, gateUp[2], ...noCache],
-        down: [norms, down[0], none, none, down[1], ...noCache],
+        ...partPhases(norms, part),
       };
-      for (const phase of phases) {
-        l.emit("decode_gemv_phase", [state, ...buffers[phase], phase === "attention" ? pages : none], {
-          threads: THREADS,
-          spec: { ...specOfLayer(layer), PHASES: PHASES[phase] },
-          push: { ...push, ...layerPush(d, layer) },
-          workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : grid, sequencesOf(d), 1],
-        });
-      }
+      for (const phase of phases) emitPhase(phase, buffers[phase], layer, specOfLayer(layer));
     });
+    emitRecurrentBefore(rows.length);
     return;
   }
   const table = rows.map((

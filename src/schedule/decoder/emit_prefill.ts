@@ -31,7 +31,15 @@ import {
 import { options } from "../plan/options.ts";
 import { rotatedConstant } from "./emission.ts";
 import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
-import { ACTIVATIONS, type DecoderSpec, hasPlainNorms, OTHER_EXPERTS, OTHER_NORMS, sequencesOf } from "./spec.ts";
+import {
+  ACTIVATIONS,
+  type DecoderSpec,
+  hasPlainNorms,
+  OTHER_EXPERTS,
+  OTHER_GATES,
+  OTHER_NORMS,
+  sequencesOf,
+} from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
@@ -358,6 +366,7 @@ export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string 
   if (few) return `${sequencesOf(d)} sequences are too little work`;
   if (!hasPlainNorms(d.features)) return `there are ${OTHER_NORMS}`;
   if (d.features.experts) return `there are ${OTHER_EXPERTS}`;
+  if (d.features.gated) return `there are ${OTHER_GATES}`;
   const formats = d.layers.flatMap((layer) => Object.values(layer.formats));
   return formats.map(fragmentFormat).map((format) => productsUnsupportedReason(backend, format)).find((reason) =>
     reason !== undefined

@@ -16,6 +16,8 @@ const SYMMETRIC_WORD = 2 * SYMMETRIC_GROUP;
 const GROUP_SIZES: readonly number[] = [32, 64, 128];
 /** The mask of matrices if all of a product are symmetric. */
 const ALL_SYMMETRIC = 7;
+/** Matrices that the mask has bits for. */
+const MASKED = 3;
 
 /** The width to which codes are unpacked if kernels do not read theirs: see unpack_codes.ts. */
 const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
@@ -44,13 +46,28 @@ export interface LayerFormats {
 /** The matrices of a layer. */
 type LayerMatrices = Readonly<Record<"q" | "k" | "v" | "o" | "gate" | "up" | "down", Matrix>> & {
   readonly router?: Matrix | undefined;
+  readonly shared?: SharedMatrices | undefined;
 };
+
+/** The matrices of an expert that all tokens take. */
+export type SharedMatrices = Readonly<Record<"router" | "gate" | "up" | "down", Matrix>>;
+
+/** The matrices of the products of a feed-forward part. Those of an expert of all tokens come last. */
+export function productsOfPart(
+  { router, gate, up, down, shared }: Pick<LayerMatrices, "router" | "gate" | "up" | "down" | "shared">,
+): Readonly<Record<"gateUp" | "down", readonly Matrix[]>> & { readonly router?: readonly Matrix[] } {
+  return {
+    gateUp: shared ? [gate, up, shared.gate, shared.up] : [gate, up],
+    down: shared ? [down, shared.down] : [down],
+    ...(router && { router: shared ? [router, shared.router] : [router] }),
+  };
+}
 
 /** The matrices of each product of a layer. */
 export function productsOfLayer(
-  { q, k, v, o, gate, up, down, router }: LayerMatrices,
+  { q, k, v, o, ...part }: LayerMatrices,
 ): Readonly<{ [P in keyof LayerFormats]: readonly Matrix[] }> {
-  return { qkv: [q, k, v], o: [o], gateUp: [gate, up], down: [down], ...(router && { router: [router] }) };
+  return { qkv: [q, k, v], o: [o], ...productsOfPart(part) };
 }
 
 /** Whether matrices are dense: the gemv and the batched kernels read them as they lie, and no others do. */
@@ -73,7 +90,7 @@ export function hasSmallFloats({ mode }: Pick<MatrixFormat, "mode">): boolean {
 export function productFormat(matrices: readonly Matrix[]): ProductFormat {
   const bits = Math.max(...matrices.map((m) => unpackedBits(m.bits)));
   const groupSize = Math.max(...matrices.map(wordSize));
-  const mask = matrices.reduce((sum, m, i) => sum | Number(isSymmetric(m)) << i, 0);
+  const mask = matrices.slice(0, MASKED).reduce((sum, m, i) => sum | Number(isSymmetric(m)) << i, 0);
   const symmetric = matrices.every(isSymmetric) ? ALL_SYMMETRIC : mask;
   const [{ mode }] = matrices;
   return { bits, groupSize, symmetric, ...(mode && { mode }) };
@@ -104,6 +121,10 @@ function productRequirements(matrices: readonly Matrix[]): readonly Requirement[
     [
       matrices.every((m) => isDense(m) === isDense(matrices[0])),
       "matrices with the same input are dense and quantized",
+    ],
+    [
+      matrices.length <= MASKED || matrices.every((m) => isSymmetric(m) === isSymmetric(matrices[0])),
+      "some matrices of an expert are symmetric",
     ],
     [sizes.length === 1, `matrices with the same input have groups of ${sizes.join(" and ")}`],
     [
@@ -181,6 +202,11 @@ export function layerFormatWord({ qkv, o, gateUp, down }: LayerFormats): number 
 /** The constant of the router; without one it is that of q, k and v, since no number of bits may be 0. */
 export function routerFormatWord({ qkv, router = qkv }: LayerFormats): number {
   return formatWord([router]);
+}
+
+/** The constant of one product. */
+export function productFormatWord(format: ProductFormat): number {
+  return formatWord([format]);
 }
 
 /** The constant of the head and the embedding. */

@@ -49,7 +49,8 @@ function fuseStep(
   const found = findReady(context);
   if (!found) return undefined;
   const { region: { decoder, runsLast, inside, last }, ready } = found;
-  const { sizes, layers, end, chunk } = decoder;
+  const { sizes, end, chunk } = decoder;
+  const layers = [...decoder.layers, ...decoder.recurrent?.layers ?? []];
   const name = runsLast && !chunk ? "prompt end" : "decoder step";
   // One layer, which ends a prompt, has little to wait for.
   const mode = runsLast && !chunk

@@ -5,8 +5,9 @@
  * @module
  */
 
-import type { LayerFormats } from "./formats.ts";
-import { type DecoderFeatures, type DecoderSizes, expertSizeOf } from "./spec.ts";
+import type { LayerFormats, ProductFormat } from "./formats.ts";
+import { mixedFeatures, type NetFormats, RATE_GROUPS, type RecurrentPart } from "./recurrent_layer.ts";
+import { type DecoderFeatures, type DecoderSizes, expertSizeOf, slotsOf } from "./spec.ts";
 
 /** Threads of a workgroup. */
 export const THREADS = 512;
@@ -27,7 +28,8 @@ export type Product = "QKV" | "O" | "ROUTER" | "GATE_UP" | "DOWN";
 /** What the products of a decoder depend on. */
 export interface GemvShape {
   readonly sizes: DecoderSizes;
-  readonly features: Pick<DecoderFeatures, "experts">;
+  readonly features: Pick<DecoderFeatures, "experts" | "gated">;
+  readonly recurrent?: Pick<RecurrentPart, "net"> | undefined;
 }
 
 /** Rows of each of `grid` workgroups, numbers that a run has to divide, and features of a row. */
@@ -37,20 +39,22 @@ interface ProductShape {
   readonly depth: number;
 }
 
-/** The shapes of all products. Gate and up, and down, have the rows of all experts that a token chooses. */
+/** The shapes of all products. Gate and up, and down, have the rows of all experts that a token takes. */
 export function productsOf({ sizes: s, features }: GemvShape, grid: number): Readonly<Record<Product, ProductShape>> {
-  const { count = 1, chosen = 1 } = features.experts ?? {};
-  const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
+  const { count = 1 } = features.experts ?? {};
+  const [attended, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
+  const q = features.gated ? 2 * attended : attended;
   // If workgroups do not share the residual evenly they take whole eights.
   const rows = s.hidden % grid === 0 ? s.hidden / grid : 8 * Math.ceil(s.hidden / grid / 8);
   const size = expertSizeOf(s, features);
   const scores = Math.ceil(count / grid);
   return {
     QKV: { rows: (q + 2 * kv) / grid, divides: [(q + 2 * kv) / grid, q, kv], depth: s.hidden },
-    O: { rows, divides: [rows, s.hidden], depth: q },
-    ROUTER: { rows: scores, divides: [scores], depth: s.hidden },
+    O: { rows, divides: [rows, s.hidden], depth: attended },
+    // The score of an expert of all tokens is a row of another matrix.
+    ROUTER: { rows: scores, divides: features.experts?.shared ? [1] : [scores], depth: s.hidden },
     GATE_UP: { rows: 2 * s.intermediate / grid, divides: [s.intermediate / grid, size], depth: s.hidden },
-    DOWN: { rows: chosen * rows, divides: [rows, s.hidden], depth: size },
+    DOWN: { rows: slotsOf(features) * rows, divides: [rows, s.hidden], depth: size },
   };
 }
 
@@ -73,20 +77,52 @@ export function sumsOfTeam(rows: number, depth: number, run: number): number {
   return sectionsOf(rows, depth, run) * 2 * (run > 4 ? 8 : run > 2 ? 4 : run);
 }
 
-/** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
-export function runsOf(shape: GemvShape, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
-  const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product], bits: number): number => {
-    const most = IN_FLIGHT * 4 / bits;
-    const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
-    const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
-    return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
-  };
-  const products = productsOf(shape, grid);
+/** The shapes of the products of a recurrent layer: those of its rates are cut for workgroups of their own. */
+export function netProductsOf(shape: GemvShape, grid: number): Readonly<Record<Product | "RATES", ProductShape>> {
+  const { net } = shape.recurrent!;
+  const [mixed, values] = [mixedFeatures(net), net.valueHeads * net.valueDim];
+  const depth = shape.sizes.hidden;
+  const all = (mixed + values) / grid;
+  const rates = 2 * net.valueHeads / RATE_GROUPS;
   return {
-    QKV: best(products.QKV, formats.qkv.bits),
-    O: best(products.O, formats.o.bits),
-    ROUTER: best(products.ROUTER, (formats.router ?? formats.qkv).bits),
-    GATE_UP: best(products.GATE_UP, formats.gateUp.bits),
-    DOWN: best(products.DOWN, formats.down.bits),
+    ...productsOf(shape, grid),
+    QKV: { rows: all, divides: [all, mixed, values], depth },
+    RATES: { rows: rates, divides: [rates, net.valueHeads], depth },
   };
+}
+
+/** Rows of a product that a lane makes at once, so that the teams are done soonest: they take whole units. */
+function bestRun({ rows, divides, depth }: ProductShape, { bits }: ProductFormat): number {
+  const most = IN_FLIGHT * 4 / bits;
+  const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
+  const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
+  return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
+}
+
+function runsOfShapes(
+  products: ReturnType<typeof productsOf>,
+  formats: LayerFormats,
+): Readonly<Record<Product, number>> {
+  return {
+    QKV: bestRun(products.QKV, formats.qkv),
+    O: bestRun(products.O, formats.o),
+    ROUTER: bestRun(products.ROUTER, formats.router ?? formats.qkv),
+    GATE_UP: bestRun(products.GATE_UP, formats.gateUp),
+    DOWN: bestRun(products.DOWN, formats.down),
+  };
+}
+
+/** Rows that a lane makes at once in each product of a layer. */
+export function runsOf(shape: GemvShape, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
+  return runsOfShapes(productsOf(shape, grid), formats);
+}
+
+/** The same of a recurrent layer. */
+export function netRunsOf(
+  shape: GemvShape,
+  formats: NetFormats,
+  grid: number,
+): Readonly<Record<Product | "RATES", number>> {
+  const products = netProductsOf(shape, grid);
+  return { ...runsOfShapes(products, formats), RATES: bestRun(products.RATES, formats.rates) };
 }

@@ -13,10 +13,12 @@ import { explain } from "../../backend/explain.ts";
 import {
   type Accumulators,
   accumulatorsOf,
+  type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
   type LayerKernels,
   MAX_SEQUENCES,
+  needsGemv,
   sequencesOf,
   tokensOf,
 } from "./spec.ts";
@@ -27,6 +29,7 @@ import {
   isDenseDecoder,
   productFormat,
   productsOfLayer,
+  productsOfPart,
 } from "./formats.ts";
 import { jointMatrix } from "./prompt_weights.ts";
 import {
@@ -38,7 +41,8 @@ import {
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
-import { productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
+import { netRunsOf, productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
+import { productsOfNet, type RecurrentLayer } from "./recurrent_layer.ts";
 import type { Lowering } from "../plan/context.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
@@ -56,7 +60,7 @@ interface WeightArray {
 type Stored = (arrays: readonly WeightArray[], layout: Layout) => readonly Value[] | undefined;
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
-interface LayerWeights {
+export interface LayerWeights {
   readonly qkv: readonly Value[];
   readonly o: readonly Value[];
   readonly gateUp: readonly Value[];
@@ -65,9 +69,17 @@ interface LayerWeights {
   readonly router?: readonly Value[];
 }
 
+/** Those of a recurrent layer. */
+export interface NetWeights extends LayerWeights {
+  /** Of the rates of its heads. */
+  readonly rates: readonly Value[];
+}
+
 /** The weights of a decoder but for its norms and biases. */
 interface Weights {
   readonly layers: readonly LayerWeights[];
+  /** Of {@link DecoderSpec.recurrent}. */
+  readonly recurrent?: readonly NetWeights[];
   readonly head: readonly Value[];
 }
 
@@ -76,7 +88,7 @@ export interface ReadyDecoder extends Weights {
   readonly decoder: DecoderSpec;
   readonly kernels: LayerKernels;
   readonly accumulators: Accumulators;
-  /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
+  /** Of each layer what {@link normsOfLayer} lists, then the last norm, then what {@link normsOfNet} lists. */
   readonly norms: Value;
   /** Codes that stand for those of the graph, if they have another width. */
   readonly codes: ReadonlyMap<Node, Value>;
@@ -97,7 +109,8 @@ export function readyDecoder(
   leafOf: (node: Node) => Value | undefined,
   unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
-  const formats = [productFormat([d.head]), ...d.layers.flatMap((layer) => Object.values(layer.formats))];
+  const all = [...d.layers, ...d.recurrent?.layers ?? []];
+  const formats = [productFormat([d.head]), ...all.flatMap((layer) => Object.values(layer.formats))];
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features, formats);
   if (reason !== undefined) return reason;
   const { keys, values } = FUSED_LAYOUT;
@@ -111,6 +124,11 @@ export function readyDecoder(
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
   }
+  for (const { past, matrix } of d.recurrent?.layers ?? []) {
+    for (const { parameter } of [past, matrix]) {
+      if (!leafOf(parameter)) return "a recurrent state cannot be written in place";
+    }
+  }
   const codes = unpackMatrices(l, readMatrices(productsOf(d)), leafOf);
   if (!codes) return NO_ROOM;
   const leaf = (node: Node): Value | undefined => codes.get(node) ?? leafOf(node);
@@ -121,7 +139,11 @@ export function readyDecoder(
     });
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
-  const normNodes = [...d.layers.flatMap((_, i) => normsOfLayer(d, i)), ...normsOfHead(d)];
+  const normNodes = [
+    ...d.layers.flatMap((_, i) => normsOfLayer(d, i)),
+    ...normsOfHead(d),
+    ...(d.recurrent?.layers ?? []).flatMap(normsOfNet),
+  ];
   const norms = stored(normNodes.map((node) => ({ node })), normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
@@ -135,7 +157,7 @@ export function readyDecoder(
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.gemv(d);
-  if (needsGemv(d) && why !== undefined) return why;
+  if (isGemvAlone(d) && why !== undefined) return why;
   explain(
     `layers of ${d.sizes.hidden} features: ${why === undefined ? "gemv kernels" : `split_k kernels, because ${why}`}`,
   );
@@ -146,14 +168,19 @@ export function readyDecoder(
 }
 
 /** Whether no kernels but gemv read the layers of a decoder of one sequence. */
-function needsGemv(d: DecoderSpec): boolean {
-  return isDenseDecoder(d) || d.features.experts !== undefined || hasSmallFloatProducts(d);
+function isGemvAlone(d: DecoderSpec): boolean {
+  return isDenseDecoder(d) || needsGemv(d) || hasSmallFloatProducts(d);
 }
 
 /** The matrices of each product of a decoder. */
-function productsOf({ x, head, layers }: DecoderSpec): readonly (readonly Matrix[])[] {
+function productsOf({ x, head, layers, recurrent }: DecoderSpec): readonly (readonly Matrix[])[] {
   const table = "table" in x ? [[x.table]] : [];
-  return [...table, [head], ...layers.flatMap((layer) => Object.values(productsOfLayer(layer)))];
+  return [
+    ...table,
+    [head],
+    ...layers.flatMap((layer) => Object.values(productsOfLayer(layer))),
+    ...(recurrent?.layers ?? []).flatMap((layer) => Object.values(productsOfNet(layer))),
+  ];
 }
 
 /** Weights if a sequence is decoded by itself: projections for the split_k kernels, and scales and biases of all others. */
@@ -218,19 +245,35 @@ function prepareGemv(
       ? []
       : stored(matrices.flatMap(scalesBiases), runScalesBiases(matrices.map(rowCount), columns, run, groupSize));
   };
-  const layers: LayerWeights[] = [];
-  for (const layer of d.layers) {
+  const packedPart = (
+    { o, ...part }: Pick<DecoderLayer, "o" | "router" | "gate" | "up" | "down" | "shared">,
+    runs: ReturnType<typeof runsOf>,
+  ) => {
+    const { router, gateUp, down } = productsOfPart(part);
+    return {
+      o: packed([o], shapes.O.depth, runs.O),
+      router: router ? packed(router, shapes.ROUTER.depth, runs.ROUTER) : [],
+      gateUp: packed(gateUp, shapes.GATE_UP.depth, runs.GATE_UP),
+      down: packed(down, shapes.DOWN.depth, runs.DOWN),
+    };
+  };
+  const layers = d.layers.map((layer) => {
     const runs = runsOf(d, layer.formats, grid);
-    const qkv = packed([layer.q, layer.k, layer.v], shapes.QKV.depth, runs.QKV);
-    const o = packed([layer.o], shapes.O.depth, runs.O);
-    const router = layer.router ? packed([layer.router], shapes.ROUTER.depth, runs.ROUTER) : [];
-    const gateUp = packed([layer.gate, layer.up], shapes.GATE_UP.depth, runs.GATE_UP);
-    const down = packed([layer.down], shapes.DOWN.depth, runs.DOWN);
-    if (!qkv || !o || !router || !gateUp || !down) return undefined;
-    layers.push({ qkv, o, router, gateUp, down });
-  }
+    return { qkv: packed([layer.q, layer.k, layer.v], shapes.QKV.depth, runs.QKV), ...packedPart(layer, runs) };
+  });
+  const recurrent = d.recurrent?.layers.map((layer) => {
+    const runs = netRunsOf(d, layer.formats, grid);
+    return {
+      qkv: packed([layer.mixed, layer.z], shapes.QKV.depth, runs.QKV),
+      rates: packed([layer.b, layer.a], shapes.QKV.depth, runs.RATES),
+      ...packedPart(layer, runs),
+    };
+  });
   const head = storedHead(d, stored);
-  return head && { layers, head };
+  const isWhole = <T extends object>(layer: T): layer is { [K in keyof T]: NonNullable<T[K]> } & T =>
+    Object.values(layer).every((values) => values !== undefined);
+  if (!head || !layers.every(isWhole) || !(recurrent ?? []).every(isWhole)) return undefined;
+  return { layers: layers as LayerWeights[], ...(recurrent && { recurrent: recurrent as NetWeights[] }), head };
 }
 
 /** Weights where several rows share them: fragments, which are those of prompts but for the head, or dense matrices as they are. */
@@ -278,6 +321,11 @@ export function normsOfLayer({ layers }: Pick<DecoderSpec, "layers">, layer: num
   const { router, gate, up, down } = expertBiases ?? {};
   const biases = [qBias, kBias, vBias, oBias, sinks, router, gate, up, down];
   return [before, norm, mlpNorm, attentionPostNorm, qNorm, kNorm, ...biases].filter((node) => node !== undefined);
+}
+
+/** Those of a recurrent layer, which come after those of the head. */
+export function normsOfNet({ norm, mlpNorm, outputNorm }: RecurrentLayer): readonly Node[] {
+  return [norm, mlpNorm, outputNorm];
 }
 
 /** Those of the head. */

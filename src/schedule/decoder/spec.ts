@@ -12,10 +12,11 @@ import type { Node } from "../../graph/node.ts";
 import type { MatrixFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
-import { formatRequirements, hasSmallFloats, isDense, type LayerFormats } from "./formats.ts";
+import { formatRequirements, hasSmallFloats, isDense, type LayerFormats, type SharedMatrices } from "./formats.ts";
 import type { KvPlace } from "./kv_place.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
+import type { RecurrentPart } from "./recurrent_layer.ts";
 import type { Matrix } from "../plan/pattern.ts";
 import { firstReason, type Requirement } from "../plan/requirements.ts";
 
@@ -75,6 +76,8 @@ export interface DecoderLayer extends LayerKind {
   readonly gate: Matrix;
   readonly up: Matrix;
   readonly down: Matrix;
+  /** The expert that all tokens take, and what gives its score. */
+  readonly shared: SharedMatrices | undefined;
   readonly expertBiases: ExpertBiases | undefined;
   /** How kernels read the matrices. */
   readonly formats: LayerFormats;
@@ -101,14 +104,25 @@ export interface ExpertFeatures {
   readonly chosen: number;
   /** Whether weights are a softmax of all scores or of those of the chosen experts. */
   readonly among: "all" | "chosen";
+  /** Whether there is one more, as large, that all tokens take by a score of its own; absent where there is none. */
+  readonly shared?: boolean;
   /** Whether the router and the matrices of experts have biases; absent if not. */
   readonly biases?: boolean;
+}
+
+/** Experts that a token takes, all of which have as many gated values. */
+export function slotsOf(
+  { experts }: { readonly experts?: Pick<ExpertFeatures, "chosen" | "shared"> | undefined },
+): number {
+  return experts ? experts.chosen + Number(experts.shared ?? false) : 1;
 }
 
 /** Features in which architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
   /** Absent where all tokens take the same feed-forward part. */
   readonly experts?: ExpertFeatures;
+  /** Whether what a head attends to is multiplied by a gate of its own; absent where it is not. */
+  readonly gated?: boolean;
   /** Whether what the parts of a layer add is normalised before. */
   readonly postNorm: boolean;
   /** Added to the weights of all norms. */
@@ -202,7 +216,10 @@ export interface DecoderSpec extends DecoderStep {
   readonly chunk: TokenChunk | undefined;
   /** The embedding of the tokens, or the parts to look it up with. */
   readonly x: Node | TokenRow;
+  /** The layers with attention. */
   readonly layers: readonly DecoderLayer[];
+  /** Those between them that have a recurrent state instead; undefined where there are none. */
+  readonly recurrent?: RecurrentPart | undefined;
   readonly norm: Node;
   readonly head: Matrix;
   readonly vocabulary: number;
@@ -231,13 +248,26 @@ export function hasPlainNorms({ postNorm, normOffset }: NormFeatures): boolean {
 
 /** What kernels other than gemv say of decoders with experts. */
 export const OTHER_EXPERTS = "no kernels for experts";
+/** What they say of gates of heads. */
+export const OTHER_GATES = "no kernels for gates of heads";
+
+/** Whether gemv kernels alone know what a decoder has. */
+export function needsGemv({ features: { experts, gated }, recurrent }: GemvNeeds): boolean {
+  return experts !== undefined || gated === true || recurrent !== undefined;
+}
+
+/** What {@link needsGemv} looks at. */
+export interface GemvNeeds {
+  readonly features: Pick<DecoderFeatures, "experts" | "gated">;
+  readonly recurrent?: RecurrentPart | undefined;
+}
 
 /** Gated values of one expert, or of the only feed-forward part. */
 export function expertSizeOf(
   { intermediate }: Pick<DecoderSizes, "intermediate">,
-  { experts }: Pick<DecoderFeatures, "experts">,
+  features: Pick<DecoderFeatures, "experts">,
 ): number {
-  return intermediate / (experts?.chosen ?? 1);
+  return intermediate / slotsOf(features);
 }
 
 /** Different kinds of layers that the kernels serve: states have angles of the ropes of so many (ROPES of shaders/states.zon). */
@@ -349,7 +379,10 @@ export function decoderUnsupportedReason(
     [options.regions !== "auto" || subgroup >= LANES, `subgroups of ${subgroup} are faster that way`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`],
     ...sizeRequirements(sizes, features, formats),
-    [!features.experts || backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels, which experts need`],
+    [
+      !needsGemv({ features }) || backend.has("decode_gemv_phase"),
+      `${backend.name} has no gemv kernels, which experts and gates of heads need`,
+    ],
     [
       !formats.some(hasSmallFloats) || backend.has("decode_gemv_phase"),
       `${backend.name} has no gemv kernels, which small floats need`,

@@ -52,7 +52,7 @@ export function decodeState(
 export function gemvState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
-  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "ALL_SCORES" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "scores" | "bytes",
+  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "ALL_SCORES" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "gates" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "scores" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
@@ -72,7 +72,8 @@ export function gemvState(
   const frequenciesBytes = HEAD_DIM * 4;
   const residual = aligned(frequencies + ROPES * frequenciesBytes, 256);
   const qkv = aligned(residual + HIDDEN * 4, 256);
-  const attended = qkv + ALL_QKV * 4;
+  const gates = qkv + ALL_QKV * 4;
+  const attended = gates + ALL_Q * 4;
   const after = attended + ALL_Q * 4;
   const gated = after + HIDDEN * 4;
   const attendedParts = gated + INTERMEDIATE * 4;
@@ -80,7 +81,7 @@ export function gemvState(
   const scores = massParts + MAX_PARTS * KV_HEADS * HEADS * 4;
   const bytes = aligned(scores + ALL_SCORES * 4, 256);
   return {
-    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, ALL_SCORES, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, attended, after, gated, attendedParts, massParts, scores, bytes,
+    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, ALL_SCORES, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, gates, attended, after, gated, attendedParts, massParts, scores, bytes,
   };
 }
 

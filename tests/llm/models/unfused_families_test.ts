@@ -50,11 +50,14 @@ function foundFor(config: Record<string, unknown>): string {
         () => mx.zeros(bufferShape({ batch: 1, heads, positions: CAPACITY, headDim, block }), mx.float16),
       );
     const position = mx.zeros([1], mx.int32);
-    const states = layerStates(decoder).map(({ shape }) => mx.zeros([1, ...shape], mx.float16));
+    const states = layerStates(decoder).map(({ shape, isFloat32 }) =>
+      mx.zeros([1, ...shape], isFloat32 ? mx.float32 : mx.float16)
+    );
     const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position, { states });
     const logits = model.forward(mx.zeros([1, 1], mx.int32), cache);
     const nodes = [logits, ...cache.keys, ...cache.values, ...cache.states].map(nodeOf);
-    const found = findDecoder(viewOf(nodes), new Set(nodes), []);
+    const updates = states.map((parameter, i) => ({ parameter: nodeOf(parameter), value: nodeOf(cache.states[i]) }));
+    const found = findDecoder(viewOf(nodes), new Set(nodes), updates);
     return typeof found === "object" ? "fused" : found ?? "nothing alike";
   });
 }
@@ -132,9 +135,13 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { ...EXPERTS, model_type: "mixtral", num_local_experts: 4 },
     "fused",
   ],
-  "experts and one for all": [
-    { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 },
-    "no layer was found below the head",
+  "experts and one of all tokens": [
+    { ...DELTA, ...EXPERTS, model_type: "qwen3_5_moe_text", num_experts: 4, shared_expert_intermediate_size: 64 },
+    "fused",
+  ],
+  "experts and a larger one of all tokens": [
+    { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 128 },
+    "the expert of all rows is of another kind or size than the others",
   ],
   "short convolutions": [
     { ...LFM2, model_type: "lfm2", layer_types: ["conv", "full_attention"] },
@@ -144,7 +151,8 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
     { ...LFM2, model_type: "lfm2", layer_types: ["full_attention", "conv"] },
     "there is no attention below a feed-forward part",
   ],
-  "gated delta nets": [{ ...DELTA, model_type: "qwen3_5" }, "there is no attention below a feed-forward part"],
+  "gated delta nets": [{ ...DELTA, model_type: "qwen3_5" }, "fused"],
+  "gates of heads": [{ ...DELTA, model_type: "qwen3_5", full_attention_interval: 1 }, "fused"],
   "sinks, biases and clipped units of experts": [{ ...EXPERTS, model_type: "gpt_oss", num_local_experts: 4 }, "fused"],
   "norms with an offset": [{ model_type: "gemma" }, "fused"],
   "bounds of scores": [{ model_type: "gemma2" }, "nothing alike"],

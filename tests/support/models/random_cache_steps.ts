@@ -12,14 +12,17 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { kernelsOf } from "../devices/harness.ts";
 import { nmse } from "../oracles/oracle.ts";
 
-/** Logits of a few greedy steps after a cache of random rows. The rows of the cache afterwards may be left out. */
+/**
+ * Logits of a few greedy steps after a cache of random rows, of `shape.layers` layers with attention, and of random recurrent states. The rows
+ * of the cache afterwards may be left out.
+ */
 export async function steps(
   model: LanguageModel,
   shape: ModelShape,
   context: number,
   count: number,
   readsCache: boolean = true,
-): Promise<{ logits: number[]; cache: number[] }> {
+): Promise<{ logits: number[]; cache: number[]; states: number[] }> {
   const cache: KvCache = model.makeCache();
   mx.tidy(() => {
     cache.begin(context);
@@ -27,6 +30,9 @@ export async function steps(
       const rows = (seed: number): mx.Tensor =>
         mx.random.normal([1, shape.kvHeads, context, shape.headDim], mx.float32, 0, 1, mx.random.key(seed));
       cache.update(layer, rows(2 * layer), rows(2 * layer + 1));
+    }
+    for (const [i, { shape }] of (cache.buffers.states ?? []).entries()) {
+      cache.writeState(i, mx.random.normal(shape, mx.float32, 0, 0.1, mx.random.key(1000 + i)));
     }
     mx.eval(...cache.state);
   });
@@ -37,9 +43,10 @@ export async function steps(
     logits: mx.zeros([1, model.config.vocabSize]),
     keys: cache.keys,
     values: cache.values,
+    states: [...cache.buffers.states ?? []],
   };
-  const loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
-    const step = new StepCache(keys, values, position);
+  const loop = new DeviceLoop(state, ({ token, position, keys, values, states }) => {
+    const step = new StepCache(keys, values, position, { states });
     const logits = model.forward(token, step).reshape([1, -1]).astype(mx.float32);
     return {
       token: mx.argmax(logits, -1).astype(mx.int32).reshape([1, 1]),
@@ -47,6 +54,7 @@ export async function steps(
       logits,
       keys: step.keys,
       values: step.values,
+      states: step.states,
     };
   });
   const logits: number[] = [];
@@ -57,7 +65,7 @@ export async function steps(
   }
   cache.advance(count);
   const rows: number[] = [];
-  for (const buffer of readsCache ? cache.state : []) {
+  for (const buffer of readsCache ? [...cache.keys, ...cache.values] : []) {
     const [B, H, blocks, T, block] = buffer.shape;
     const plain = mx.tidy(() =>
       buffer.transpose(0, 1, 3, 2, 4).reshape([B, H, T, blocks * block]).index(
@@ -69,10 +77,14 @@ export async function steps(
     for (const x of plain.toTypedArray() as Float32Array) rows.push(x);
     plain[Symbol.dispose]();
   }
+  const states = state.states.flatMap((x) => {
+    using floats = mx.tidy(() => mx.add(x.astype(mx.float32), 0));
+    return [...floats.toTypedArray() as Float32Array];
+  });
   loop[Symbol.dispose]();
   mx.dispose([state.token, state.position, state.logits]);
   cache.dispose();
-  return { logits, cache: rows };
+  return { logits, cache: rows, states };
 }
 
 /** Most NMSE of gemv kernels, where op by op rounds to 16 bits in between; few rows of a cache are new. */

@@ -13,7 +13,7 @@ import { expect, type Matrix, type Product, rowCount, Walk } from "../../plan/pa
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import { type LayerFormats, layerFormats, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
-import type { DecoderLayer, DecoderSizes, DecoderStep, ExpertFeatures } from "../spec.ts";
+import { type DecoderLayer, type DecoderSizes, type DecoderStep, type ExpertFeatures, slotsOf } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import type { ExpertPart } from "./experts.ts";
 import { findEpilogue, findPrologue, type Heads, isAttention, isUnrotated, type Prologue } from "./layer.ts";
@@ -66,7 +66,7 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   if (!epilogue) return undefined;
   const { output: { x, o, ...output }, feedForward } = epilogue;
   const attention = findCachedAttention(walk, output.attention, many, chunks);
-  const prologue = findLayerPrologue(walk, attention, x, chunks);
+  const prologue = findLayerPrologue(walk, attention, x, chunks, output.gate);
   const { norm, cachedNorm, q, k, v, headEps, taken: selected } = prologue;
   const norms = [norm, feedForward.norm, output.postNorm, feedForward.postNorm].filter((n) => n !== undefined);
   expect(norms.every(({ eps }) => eps === norm.eps), "the norms have different eps");
@@ -82,9 +82,9 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     mlpPostNorm: feedForward.postNorm?.weight,
   });
   expect(output.scale === feedForward.scale, "attention and the feed-forward part are added with different factors");
-  const { gate, up, down, activation, experts } = feedForward;
+  const { gate, up, down, activation, experts, shared } = feedForward;
   const products = { q: q.projection, k: k.projection, v, o, gate, up, down };
-  const matrices = { ...matricesOf(products), router: experts?.router.matrix };
+  const matrices = { ...matricesOf(products), router: experts?.router.matrix, shared };
   const { keys, values, rows, start, takes: selects, position, scale, window, growth } = attention;
   return {
     ...matrices,
@@ -104,9 +104,10 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
     start,
     selected,
     cached: selects && !chunks,
-    sizes: sizesOf(attention, products, experts),
+    sizes: sizesOf(attention, products, experts, output.gate !== undefined),
     features: {
       ...(experts && { experts: featuresOf(experts) }),
+      ...(output.gate && { gated: true }),
       ...(o.bias && { outputBias: true }),
       ...(attention.sinks && { sinks: true }),
       headNorm: k.norm !== undefined,
@@ -130,8 +131,8 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
   };
 }
 
-function featuresOf({ count, chosen, among, biases }: ExpertPart): ExpertFeatures {
-  return { count, chosen, among, ...(biases && { biases: true }) };
+function featuresOf({ count, chosen, among, shared, biases }: ExpertPart): ExpertFeatures {
+  return { count, chosen, among, ...(shared && { shared }), ...(biases && { biases: true }) };
 }
 
 function matricesOf({ q, k, v, o, gate, up, down }: LayerProducts): Readonly<Record<keyof LayerProducts, Matrix>> {
@@ -175,14 +176,20 @@ function findCachedAttention(walk: Walk, node: Node, many: boolean, chunks: bool
   return { ...growing, lengths, sinks, scale, window, keys, values, rows, start, takes, position };
 }
 
-/** Norm, projections and rotation of the rows that attention and the caches read; `x` is the residual of the layer. */
-function findLayerPrologue(walk: Walk, attention: CachedAttention, x: Node, chunks: boolean): LayerPrologue {
+/** Norm, projections and rotation of the rows that attention and the caches read; `x` is the residual of the layer, `gate` that of heads. */
+function findLayerPrologue(
+  walk: Walk,
+  attention: CachedAttention,
+  x: Node,
+  chunks: boolean,
+  gate: Node | undefined,
+): LayerPrologue {
   const { query, keys, values, rows, takes } = attention;
   // Rows beside the one that is taken have a walk of their own, and without chunks are no part of this layer.
   const other = takes ? new Walk(walk.graph, walk.wanted) : walk;
   const written = rows > 1 ? [keys, values].map(headsOf) : [];
   const [newKeys, newValues] = rows > 1 ? written.map(({ source }) => source) : [keys.rows, values.rows];
-  const found = findPrologue(walk, query, newKeys, newValues, other, query.shape[3]);
+  const found = findPrologue(walk, query, newKeys, newValues, other, query.shape[3], gate);
   const prologue = { ...found, q: found.q! };
   checkRotation(prologue, attention);
   const taken = takes ? findTaken(walk, prologue, attention) : undefined;
@@ -225,21 +232,23 @@ function sizesOf(
   { query, keys, values }: CachedAttention,
   products: LayerProducts,
   experts: ExpertPart | undefined,
+  gated: boolean,
 ): DecoderSizes {
   const { q, k, v, o, gate, up, down } = products;
   const columns = ({ matrix }: Product): number => rowCount(matrix);
-  const { count = 1, chosen = 1 } = experts ?? {};
+  const { count = 1 } = experts ?? {};
   const [, heads, , headDim] = query.shape;
   const sizes: DecoderSizes = {
     hidden: columns(down) / count,
-    intermediate: columns(gate) / count * chosen,
+    intermediate: columns(gate) / count * slotsOf({ experts }),
     heads,
     kvHeads: keys.heads,
     headDim,
   };
   const { hidden, kvHeads } = sizes;
   expect(
-    columns(q) === heads * headDim && columns(k) === kvHeads * headDim && columns(v) === kvHeads * headDim &&
+    columns(q) === (gated ? 2 : 1) * heads * headDim && columns(k) === kvHeads * headDim &&
+      columns(v) === kvHeads * headDim &&
       columns(o) === hidden && columns(up) === columns(gate) && values.heads === kvHeads,
     "the sizes of the matrices do not fit together",
   );

@@ -21,6 +21,7 @@ import {
   kindsOf,
   MAX_ROPES,
   MAX_SEQUENCES,
+  slotsOf,
   type TokenChunk,
   updatesOf,
 } from "../spec.ts";
@@ -28,11 +29,22 @@ import {
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
+import { findRecurrentLayer, type FoundRecurrent } from "./recurrent.ts";
 import { isAttention, unscaled } from "./layer.ts";
 import { findStoredNorms } from "./stored_norms.ts";
 import { isDense, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
-import { expect, type GraphView, type Matrix, Mismatch, parametersOf, type Product, Walk } from "../../plan/pattern.ts";
+import { productsOfNet, type RecurrentPart } from "../recurrent_layer.ts";
+import {
+  expect,
+  type GraphView,
+  type Matrix,
+  Mismatch,
+  parametersOf,
+  type Product,
+  rowCount,
+  Walk,
+} from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
@@ -104,7 +116,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   expect(headReason === undefined, `of the head: ${headReason}`);
   const last = walk.norm(head.x, "the final norm");
   const { weights: { norm }, offset } = findStoredNorms(walk, { norm: last.weight });
-  const layers = findLayers(walk, last.x, head, chunks);
+  const { layers, recurrent, x } = findLayers(walk, last.x, head, chunks, state);
   const [first] = layers;
   const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
@@ -115,8 +127,9 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
     features: first.features,
     layout: first.layout,
     chunk,
-    x: embedding(walk, first.x, head.matrix),
+    x: embedding(walk, x, head.matrix),
     layers,
+    recurrent,
     norm,
     head: head.matrix,
     vocabulary: product.shape[product.shape.length - 1],
@@ -138,26 +151,82 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   return { decoder, last: decoder.logits, inside: walk.inside, runsLast };
 }
 
+/** The layers below the final norm, and what the first one reads. */
+interface FoundLayers {
+  readonly layers: readonly Layer[];
+  readonly recurrent: RecurrentPart | undefined;
+  readonly x: Node;
+}
+
 /**
  * The layers below the final norm, whose input is `x`, the first one first. They end where experts take the place of a feed-forward part, or
  * it theirs.
  */
-function findLayers(walk: Walk, x: Node, head: Product, chunks: boolean): readonly Layer[] {
+function findLayers(
+  walk: Walk,
+  x: Node,
+  head: Product,
+  chunks: boolean,
+  state: readonly StateUpdate[],
+): FoundLayers {
   const layers: Layer[] = [];
-  for (let at = x;;) {
-    const own = new Walk(walk.graph, walk.wanted);
-    const layer = findLayer(own, at, chunks);
+  const recurrent: (FoundRecurrent & { readonly after: number })[] = [];
+  const mayRecur = walk.graph.order.some(({ op }) => op === "gatedDelta");
+  let at = x;
+  for (;;) {
+    let own = new Walk(walk.graph, walk.wanted);
+    const found = mayRecur ? findRecurrentLayer(own, at, state) : undefined;
+    if (!found) own = new Walk(walk.graph, walk.wanted);
+    const layer = found ? undefined : findLayer(own, at, chunks);
     const isLike = layer && (layers.length === 0 || !layer.features.experts === !layers[0].features.experts);
-    if (!isLike) break;
+    if (!found && !isLike) break;
     for (const node of own.inside) walk.inside.add(node);
-    layers.unshift(layer);
-    at = layer.x;
+    if (found) recurrent.unshift({ ...found, after: layers.length });
+    else layers.unshift(layer!);
+    at = (found ?? layer!).x;
   }
-  expect(layers.length > 0, "no layer was found below the head");
+  expect(layers.length + recurrent.length > 0, "no layer was found below the head");
+  expect(layers.length > 0, "no layer has attention");
   for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head.matrix, i);
   const kinds = kindsOf(layers).length;
   expect(kinds <= MAX_ROPES, `the layers have ${kinds} different ropes and windows, not up to ${MAX_ROPES}`);
-  return layers;
+  return { layers, recurrent: recurrentPart(recurrent, layers), x: at };
+}
+
+/** The recurrent layers of a decoder, `after` as many layers with attention as come later. */
+function recurrentPart(
+  found: readonly (FoundRecurrent & { readonly after: number })[],
+  layers: readonly Layer[],
+): RecurrentPart | undefined {
+  if (found.length === 0) return undefined;
+  const [{ net, dtype, unitEps, outputEps }] = found;
+  const [{ eps, sizes, features, residualScale, clips, rows, selected, cached }] = layers;
+  const shared = JSON.stringify([net, unitEps, outputEps]);
+  for (const other of found) {
+    const { feedForward: { gate, experts, activation }, layer } = other;
+    const alike = JSON.stringify([other.net, other.unitEps, other.outputEps]) === shared && other.dtype === dtype;
+    expect(alike, "recurrent layers differ");
+    const { count = 1 } = experts ?? {};
+    const isLike = other.eps === eps && activation === features.activation && rowCount(layer.o) === sizes.hidden &&
+      rowCount(gate.matrix) / count * slotsOf({ experts }) === sizes.intermediate &&
+      experts?.count === features.experts?.count && experts?.chosen === features.experts?.chosen &&
+      experts?.among === features.experts?.among && experts?.shared === features.experts?.shared &&
+      !experts?.biases;
+    expect(isLike, "recurrent layers have other sizes or features than those with attention");
+  }
+  expect(
+    residualScale === 1 && !clips && !features.postNorm,
+    "layers with attention add otherwise than recurrent ones",
+  );
+  expect(rows === 1 && !selected && !cached, "recurrent layers are fused for one token");
+  const before = (after: number): number => layers.length - after;
+  return {
+    net,
+    dtype,
+    unitEps,
+    outputEps,
+    layers: found.map(({ layer, after }) => ({ ...layer, before: before(after) })),
+  };
 }
 
 /** The tokens that go through the layers of a chunk; the last layer may leave some out. */
@@ -207,11 +276,12 @@ function findEnd(
 /** Takes the results of a region. All else in it is read inside only, and so are the caches. */
 function takeResults(
   walk: Walk,
-  { logits, token }: DecoderSpec,
+  { logits, token, recurrent }: DecoderSpec,
   layers: readonly Layer[],
   updates: readonly StateUpdate[],
 ): void {
-  const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values])]);
+  const states = recurrent?.layers.flatMap(({ past, matrix }) => [past.value, matrix.value]) ?? [];
+  const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values]), ...states]);
   if (token) results.add(token);
   for (const update of updates) results.add(update.value);
   for (const node of walk.inside) {
@@ -241,7 +311,7 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
-  const { position, norm, head, end, cache } = decoder;
+  const { position, norm, head, end, cache, recurrent } = decoder;
   const table = cache.kind === "paged" ? cache.table : undefined;
   const needed = new Set<unknown>([position, table, norm, end?.fed, end?.settings, ...Object.values(head)]);
   if ("table" in decoder.x) {
@@ -249,13 +319,12 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
       needed.add(node);
     }
   } else needed.add(decoder.x);
-  for (const layer of decoder.layers) {
-    for (const part of Object.values(layer)) {
-      if (part instanceof Node) needed.add(part);
-      else if (typeof part === "object") { for (const node of Object.values(part)) needed.add(node); }
-    }
-    needed.add(layer.keys.inputs[0]).add(layer.values.inputs[0]);
-  }
+  const need = (part: unknown): void => {
+    if (part instanceof Node) needed.add(part);
+    else if (typeof part === "object" && part !== null) Object.values(part).forEach(need);
+  };
+  for (const layer of [...decoder.layers, ...recurrent?.layers ?? []]) Object.values(layer).forEach(need);
+  for (const layer of decoder.layers) needed.add(layer.keys.inputs[0]).add(layer.values.inputs[0]);
   for (const node of walk.graph.order.toReversed()) {
     if (needed.has(node) || walk.wanted.has(node) || walk.inside.has(node)) continue;
     if (walk.readers(node).every((r) => walk.inside.has(r))) walk.inside.add(node);
@@ -349,6 +418,11 @@ function checkDtypes(d: DecoderSpec): void {
       .filter((node) => node !== undefined);
     weights.push(l.norm, l.mlpNorm, ...optional);
     weights.push(...Object.values(productsOfLayer(l)).flat().flatMap(parametersOf));
+  }
+  for (const l of d.recurrent?.layers ?? []) {
+    weights.push(l.norm, l.mlpNorm, l.conv, l.outputNorm);
+    weights.push(...Object.values(productsOfNet(l)).flat().flatMap(parametersOf));
+    expect([l.logRate, l.dtBias].every((node) => isFloat(node.dtype)), "the rates of decay are no floats");
   }
   if ("table" in d.x) weights.push(...parametersOf(d.x.table));
   const [{ dtype }] = weights;

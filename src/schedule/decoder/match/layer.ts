@@ -9,12 +9,14 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import { columnSlice, expect, isProduct, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import { columnSlice, expect, isProduct, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import type { SharedMatrices } from "../formats.ts";
 import type { DecoderFeatures, FusedActivation } from "../spec.ts";
-import { findActivation } from "./activation.ts";
-import { type ExpertPart, findExpertSum } from "./experts.ts";
+import type { ExpertPart } from "./experts.ts";
+import { gatedBy, unbiased } from "./gated.ts";
 import { isHeadSwap } from "./kv_update.ts";
 import { biasOf, findProjection, isFn, type Projection } from "./projection.ts";
+import { findExpertPart, isExpertPart } from "./shared_expert.ts";
 
 /** Angles of a rope: where its rows stand, and by which frequencies. */
 export interface RopeAngles {
@@ -80,6 +82,8 @@ export interface AttentionOutput {
   /** The residual before attention. */
   readonly x: Node;
   readonly o: Projection;
+  /** What is attended to is multiplied by the sigmoid of it, if heads of q have gates. */
+  readonly gate: Node | undefined;
 }
 
 /** The gated feed-forward part of a layer, with its norm. */
@@ -99,6 +103,8 @@ export interface FeedForward {
   readonly down: Product;
   /** How experts are chosen, whose stacks the matrices are; undefined where all rows take the same part. */
   readonly experts: ExpertPart | undefined;
+  /** The expert that all rows take. */
+  readonly shared: SharedMatrices | undefined;
 }
 
 /** The part after attention. */
@@ -109,8 +115,11 @@ export interface Epilogue {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-/** projection → heads → norm, or none → (B, H, T, D) → rope, or none if heads may be unrotated: of features `unrotatedDim` then. */
-export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: number): Heads {
+/**
+ * projection → heads → norm, or none → (B, H, T, D) → rope, or none if heads may be unrotated: of features `unrotatedDim` then. With `gate`
+ * the projection gives each head as many features for that after its own.
+ */
+export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: number, gate?: Node): Heads {
   const given = walk.stripViews(node);
   const rope = unrotatedDim !== undefined && given.op !== "rope" ? undefined : walk.take(given, "rope", what);
   const [, heads, rows, headDim] = rope?.shape ?? [1, 1, 1, unrotatedDim!];
@@ -122,9 +131,22 @@ export function findHeads(walk: Walk, node: Node, what: string, unrotatedDim?: n
     x = walk.stripViews(x.inputs[0]);
   } else expect(heads === 1 || rows === 1, `what is rotated to ${what} are no heads`);
   const norm = x.op === "rmsNorm" ? walk.norm(x, `the norm of ${what}`) : undefined;
-  const projection = findProjection(walk, norm?.x ?? x, `the projection to ${what}`);
+  const own = norm?.x ?? x;
+  const projected = gate ? findGated(walk, own, gate, headDim) : own;
+  const projection = findProjection(walk, projected, `the projection to ${what}`);
   const angles = rope ? { ...anglesOf(walk, rope), factor: scaling?.factor ?? 1 } : { ...UNROTATED, dims: headDim };
   return { headDim, projection, norm, angles };
+}
+
+/** The projection (…, heads, 2 * headDim) whose first halves are heads of q, and whose second ones are their gates. */
+function findGated(walk: Walk, heads: Node, gate: Node, headDim: number): Node {
+  const [own, other] = [heads, gate].map((half) => columnSlice(walk.stripViews(half)));
+  const isSplit = own !== undefined && other !== undefined && own.source === other.source &&
+    own.source.shape.at(-1) === 2 * headDim &&
+    [own, other].every(({ columns }, i) => columns.first === i * headDim && columns.count === headDim);
+  expect(isSplit, "the gates of heads are not after them in the projection to q");
+  for (const half of [heads, gate]) walk.inside.add(walk.stripViews(half));
+  return own.source;
 }
 
 /** Heads that are multiplied by a number before their first `dims` features are rotated. */
@@ -170,7 +192,7 @@ function anglesOf(walk: Walk, rope: Node): Omit<RopeAngles, "factor"> {
 
 /**
  * norm → q, k and v. `keys` and `values` are rotated heads and a projection, maybe through views. So are `queries`, if any node reads
- * attention. With `unrotatedDim`, the features of a head, heads need not be rotated. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
+ * attention, and with `gate` their projection gives that too. With `unrotatedDim`, the features of a head, heads need not be rotated. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
  */
 export function findPrologue(
   walk: Walk,
@@ -179,8 +201,9 @@ export function findPrologue(
   values: Node,
   cached: Walk = walk,
   unrotatedDim?: number,
+  gate?: Node,
 ): Prologue {
-  const q = queries && findHeads(walk, queries, "q", unrotatedDim);
+  const q = queries && findHeads(walk, queries, "q", unrotatedDim, gate);
   const k = findHeads(cached, keys, "k", unrotatedDim);
   const v = findProjection(cached, values, "v");
   for (const heads of q ? [q, k] : [k]) {
@@ -220,12 +243,17 @@ function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolea
  * something else. Attention, of one row of each sequence or of `many`, is not taken.
  */
 export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | undefined {
-  const feedForward = findExperts(walk, node) ?? findFeedForward(walk, node);
+  const feedForward = findFeedForward(walk, node);
   return feedForward && { output: findAttentionOutput(walk, feedForward.x, many), feedForward };
 }
 
+/** norm → gated feed-forward part or experts → residual, whose result is `node`; undefined when that is something else. */
+export function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
+  return findExperts(walk, node) ?? findGatedPart(walk, node);
+}
+
 /** norm → activation(gate) * up → down projection → residual, whose result is `node`; undefined when that is something else. */
-function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
+function findGatedPart(walk: Walk, node: Node): FeedForward | undefined {
   const sum = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
   if (!sum) return undefined;
   const { scale, postNorm, clips } = sum;
@@ -237,16 +265,16 @@ function findFeedForward(walk: Walk, node: Node): FeedForward | undefined {
   expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
   expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a feed-forward part differ");
   walk.stripViews(norm.x);
-  return { x: sum.x, scale, postNorm, clips, norm, gate, up, activation, down, experts: undefined };
+  return { x: sum.x, scale, postNorm, clips, norm, gate, up, activation, down, experts: undefined, shared: undefined };
 }
 
 /** norm → experts → residual, whose result is `node`; undefined when that is something else. */
 function findExperts(walk: Walk, node: Node): FeedForward | undefined {
   const sum = walk.peek(node);
-  const side = isFn(sum, "add") ? sum.inputs.findIndex((input) => walk.peek(input).op === "expertSum") : -1;
+  const side = isFn(sum, "add") ? sum.inputs.findIndex((input) => isExpertPart(walk, input)) : -1;
   if (side < 0) return undefined;
   const x = sum.inputs[1 - side];
-  const { normed, ...found } = findExpertSum(walk, sum.inputs[side]);
+  const { normed, ...found } = findExpertPart(walk, sum.inputs[side]);
   walk.inside.add(walk.stripViews(node));
   const norm = walk.norm(normed, "the norm before the experts");
   expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of experts differ");
@@ -261,30 +289,41 @@ export function isAttention({ op }: Node): boolean {
 
 /** attention → output projection → residual, whose result is `node`. */
 function findAttentionOutput(walk: Walk, node: Node, many: boolean): AttentionOutput {
-  const isAttended = (x: Node): boolean => {
+  const isOfHeads = (x: Node): boolean => {
     const attention = isHeadSwap(x) ? x.inputs[0] : x;
     return isAttention(attention) && attention.shape[2] > 1 === many;
   };
+  const isAttended = (x: Node): boolean =>
+    isOfHeads(x) || (isFn(x, "multiply") && x.inputs.some((side) => isOfHeads(walk.peek(side))));
   const sum = residual(walk, node, isAttended, "attention");
   expect(sum !== undefined, "there is no attention below a feed-forward part");
   const o = findProjection(walk, sum.product, "the output projection");
-  let attention = walk.stripViews(o.x);
+  const gated = gatedAttention(walk, walk.stripViews(o.x), isOfHeads);
+  let attention = walk.stripViews(gated?.attended ?? o.x);
   if (isHeadSwap(attention)) {
     walk.inside.add(attention);
     attention = attention.inputs[0];
   }
   const { x, scale, postNorm, clips } = sum;
-  return { attention, x, scale, postNorm, clips, o };
+  return { attention, x, scale, postNorm, clips, o, gate: gated?.gate };
 }
 
-function unbiased(walk: Walk, node: Node, what: string): Product {
-  const { bias, ...product } = findProjection(walk, node, what);
-  expect(bias === undefined, `${what} has a bias`);
-  return product;
+/** attended * sigmoid(gate) in either order; undefined if a node is something else. */
+function gatedAttention(
+  walk: Walk,
+  node: Node,
+  isOfHeads: (x: Node) => boolean,
+): { readonly attended: Node; readonly gate: Node } | undefined {
+  if (!isFn(node, "multiply")) return undefined;
+  const side = node.inputs.findIndex((x) => isOfHeads(walk.peek(x)));
+  const sigmoid = walk.stripViews(node.inputs[1 - side]);
+  expect(isFn(sigmoid, "sigmoid"), "attention is multiplied by something else than the sigmoid of a gate");
+  walk.inside.add(node).add(sigmoid);
+  return { attended: node.inputs[side], gate: sigmoid.inputs[0] };
 }
 
 /** The sum of a residual x and a product. */
-interface ResidualSum {
+export interface ResidualSum {
   readonly x: Node;
   readonly product: Node;
   readonly scale: number;
@@ -293,7 +332,7 @@ interface ResidualSum {
 }
 
 /** x + y, x + y times a number or x + norm(y), where y is a projection: what each side reads decides which one it is. */
-function residual(
+export function residual(
   walk: Walk,
   node: Node,
   reads: (x: Node) => boolean,
@@ -348,22 +387,4 @@ export function unscaled(
     if (scale !== undefined) return { node: product.inputs[1 - i], scale, scaled: true };
   }
   return { node, scale: 1, scaled: false };
-}
-
-/** activation(gate) * up in either order. */
-function gatedBy(
-  walk: Walk,
-  product: Node,
-): { readonly gate: Product; readonly up: Product; readonly activation: FusedActivation } {
-  const sides = walk.elementwise(product, "multiply")!;
-  for (const [i, side] of sides.entries()) {
-    const found = findActivation(walk, side);
-    if (!found) continue;
-    return {
-      gate: unbiased(walk, found.x, "the gate projection"),
-      up: unbiased(walk, sides[1 - i], "the up projection"),
-      activation: found.activation,
-    };
-  }
-  throw new Mismatch("the feed-forward part has no gate with silu or gelu");
 }

@@ -194,9 +194,10 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found || found.feedForward.experts) return undefined;
-  const { output: { attention, x, o, scale, postNorm, clips }, feedForward } = found;
+  const { output: { attention, x, o, scale, postNorm, clips, gate: outputGate }, feedForward } = found;
   expect(o.bias === undefined, "the output projection has a bias");
   expect(attention.op === "attention", "heads have sinks");
+  expect(!outputGate, "heads have gates");
   const isPlain = !postNorm && !clips && !feedForward.postNorm && !feedForward.clips;
   expect(isPlain, "what is added to the residual is normalised, or the sum is clipped");
   const { norm, gate, up, activation, down } = feedForward;

@@ -1,0 +1,231 @@
+/**
+ * A layer with a gated delta net in the place of attention, in the step of one token of a loop. The layer is that of
+ * src/llm/layers/delta_net.ts with a feed-forward part, and its states are the loop's.
+ *
+ * @module
+ */
+
+import { float32, isFloat } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sameShape, sizeOf } from "../../../graph/shape.ts";
+import type { StateUpdate } from "../../plan/fusion.ts";
+import { columnSlice, expect, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
+import {
+  mixedFeatures,
+  netFormats,
+  type NetSizes,
+  type RecurrentLayer,
+  type RecurrentPart,
+} from "../recurrent_layer.ts";
+import { findActivation } from "./activation.ts";
+import { unbiased } from "./gated.ts";
+import { type FeedForward, findFeedForward, residual } from "./layer.ts";
+import { isFn } from "./projection.ts";
+
+/** A layer as found, with what all layers must share. */
+export interface FoundRecurrent extends Omit<RecurrentPart, "layers"> {
+  readonly layer: Omit<RecurrentLayer, "before">;
+  /** The residual that it reads. */
+  readonly x: Node;
+  readonly eps: number;
+  readonly feedForward: FeedForward;
+}
+
+/** What the delta rule reads and leaves. */
+interface Rule {
+  readonly past: StateUpdate;
+  readonly matrix: StateUpdate;
+  readonly net: NetSizes;
+  readonly unitEps: number;
+  readonly mixed: Product;
+  readonly b: Product;
+  readonly a: Product;
+  readonly conv: Node;
+  readonly dtBias: Node;
+  readonly logRate: Node;
+}
+
+/** The recurrent layer whose result is `node`; undefined when it is something else. */
+export function findRecurrentLayer(
+  walk: Walk,
+  node: Node,
+  state: readonly StateUpdate[],
+): FoundRecurrent | undefined {
+  const feedForward = findFeedForward(walk, node);
+  if (!feedForward) return undefined;
+  const isGated = (x: Node): boolean =>
+    isFn(x, "multiply") && x.inputs.some((side) => ruleOf(walk, side) !== undefined);
+  const sum = residual(walk, feedForward.x, isGated, "a delta net");
+  if (!sum) return undefined;
+  expect(sizeOf(sum.x.shape) === sum.x.shape.at(-1), "recurrent layers are fused for one token of one sequence");
+  const isPlain = sum.scale === 1 && feedForward.scale === 1 && ![sum, feedForward].some((s) => s.postNorm || s.clips);
+  expect(isPlain, "a delta net is added with a factor or a norm");
+  const o = unbiased(walk, sum.product, "the output projection of a delta net");
+  const sides = walk.elementwise(walk.stripViews(o.x), "multiply")!;
+  const side = sides.findIndex((at) => ruleOf(walk, at) !== undefined);
+  const output = walk.norm(sides[side], "the norm of a delta net");
+  const gate = findActivation(walk, sides[1 - side]);
+  expect(gate?.activation === "silu", "the result of a delta net is not multiplied by silu of a gate");
+  const z = unbiased(walk, gate.x, "the gate of a delta net");
+  const rule = findRule(walk, walk.stripViews(output.x), state);
+  const { mixed, b, a } = rule;
+  const norm = walk.norm(mixed.x, "the norm before a delta net");
+  for (const { x } of [z, b, a]) {
+    expect(walk.stripViews(x) === walk.peek(mixed.x), "the products of a delta net read different rows");
+  }
+  expect(walk.peek(norm.x) === walk.peek(sum.x), "the norm and the residual of a delta net differ");
+  walk.stripViews(norm.x);
+  const eps = norm.eps;
+  expect(eps === feedForward.norm.eps, "the norms have different eps");
+  const matrices = {
+    mixed: mixed.matrix,
+    z: z.matrix,
+    b: b.matrix,
+    a: a.matrix,
+    o: o.matrix,
+    router: feedForward.experts?.router.matrix,
+    gate: feedForward.gate.matrix,
+    up: feedForward.up.matrix,
+    down: feedForward.down.matrix,
+    shared: feedForward.shared,
+  };
+  checkSizes(matrices, rule.net);
+  const formats = netFormats(matrices);
+  expect(typeof formats === "object", `of a delta net: ${formats}`);
+  const { conv, dtBias, logRate, past, matrix } = rule;
+  return {
+    layer: {
+      ...matrices,
+      norm: norm.weight,
+      mlpNorm: feedForward.norm.weight,
+      conv,
+      dtBias,
+      logRate,
+      outputNorm: output.weight,
+      past,
+      matrix,
+      formats,
+    },
+    x: sum.x,
+    eps,
+    feedForward,
+    net: rule.net,
+    dtype: past.parameter.dtype,
+    unitEps: rule.unitEps,
+    outputEps: output.eps,
+  };
+}
+
+/** The delta rule whose outputs a node normalises; undefined if it does something else. */
+function ruleOf(walk: Walk, node: Node): Node | undefined {
+  const norm = walk.peek(node);
+  const outputs = norm.op === "rmsNorm" ? walk.peek(norm.inputs[0]) : undefined;
+  const rule = outputs?.op === "slice" ? outputs.inputs[0] : undefined;
+  return rule?.op === "gatedDelta" ? rule : undefined;
+}
+
+function checkSizes(
+  { mixed, z, b, a }: RecurrentLayer | Pick<RecurrentLayer, "mixed" | "z" | "b" | "a">,
+  net: NetSizes,
+): void {
+  const fits = rowCount(mixed) === mixedFeatures(net) && rowCount(z) === net.valueHeads * net.valueDim &&
+    [a, b].every((matrix) => rowCount(matrix) === net.valueHeads);
+  expect(fits, "the sizes of the matrices of a delta net do not fit together");
+}
+
+/** The rule whose outputs are `outputs`, with its gates and the convolution before it. */
+function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rule {
+  expect(startOf(outputs) === 0, "the outputs of a delta net are not its first numbers");
+  walk.inside.add(outputs);
+  const node = walk.take(outputs.inputs[0], "gatedDelta", "what a delta net normalises");
+  const { decays, normEps, hasMask } = attrsOf(node, "gatedDelta");
+  expect(decays && normEps > 0 && !hasMask, "a delta net has a mask, or does not normalise queries and keys");
+  const [q, k, v, gamma, beta, before] = node.inputs;
+  const [[, , keyHeads, keyDim], [, , valueHeads, valueDim]] = [q.shape, v.shape];
+  const parts = [q, k, v].map((part) => columnSlice(walk.stripViews(part)));
+  const [source] = parts.map((part) => part?.source);
+  let first = 0;
+  for (const part of parts) {
+    expect(
+      part !== undefined && part.source === source && part.columns.first === first,
+      "a delta net has no q, k and v",
+    );
+    first += part.columns.count;
+  }
+  for (const part of [q, k, v]) walk.inside.add(walk.stripViews(part));
+  const convolved = walk.stripViews(source!);
+  expect(convolved.op === "slice" && startOf(convolved) === 0, "the inputs of a delta net are no convolution");
+  walk.inside.add(convolved);
+  const conv = walk.take(convolved.inputs[0], "causalConv", "what a delta net reads");
+  const { silu, hasBias, hasCounted } = attrsOf(conv, "causalConv");
+  expect(silu && !hasBias && !hasCounted, "the convolution of a delta net has a bias, or no silu");
+  const [past, x, weight] = conv.inputs;
+  const window = weight.shape[1];
+  const net = { keyHeads, valueHeads, keyDim, valueDim, window };
+  expect(
+    first === mixedFeatures(net) && sizeOf(x.shape) === first,
+    "the convolution of a delta net has other features",
+  );
+  const { logRate, width } = decayOf(walk, gamma);
+  const [step, dtBias] = termsOf(walk, width);
+  expect(before.dtype === float32, "the state of a delta net is no float32");
+  return {
+    past: updateOf(walk, state, past, conv, first),
+    matrix: updateOf(walk, state, before, node, sizeOf(v.shape)),
+    net,
+    unitEps: normEps,
+    mixed: unbiased(walk, x, "the projection to q, k and v of a delta net"),
+    b: unbiased(walk, fnOf(walk, beta, "sigmoid")[0], "the rate of a delta net"),
+    a: unbiased(walk, step, "the decay of a delta net"),
+    conv: walk.peekIndex(weight),
+    dtBias,
+    logRate,
+  };
+}
+
+/** The first element that a slice of one dimension takes. */
+function startOf(slice: Node): number | undefined {
+  const { starts, steps } = attrsOf(slice, "slice");
+  return starts.length === 1 && steps[0] === 1 ? starts[0] : undefined;
+}
+
+/** The operands of an elementwise function, whose node is taken. */
+function fnOf(walk: Walk, node: Node, fn: string): readonly Node[] {
+  const found = walk.stripViews(node);
+  expect(isFn(found, fn), `a delta net has no ${fn} where the kernels have one`);
+  walk.inside.add(found);
+  return found.inputs;
+}
+
+/** Of exp(-exp(logRate) * softplus(width)) both operands. */
+function decayOf(walk: Walk, gamma: Node): { readonly logRate: Node; readonly width: Node } {
+  const [product] = fnOf(walk, fnOf(walk, gamma, "exp")[0], "negative");
+  const sides = fnOf(walk, product, "multiply");
+  const at = sides.findIndex((side) => isFn(walk.peek(side), "exp"));
+  expect(at >= 0, "the decay of a delta net has no rate");
+  const [logRate] = fnOf(walk, sides[at], "exp");
+  const [width, zero] = fnOf(walk, sides[1 - at], "logaddexp");
+  expect(walk.peekFull(zero) === 0, "the decay of a delta net has no softplus");
+  return { logRate: walk.stripViews(logRate), width };
+}
+
+/** The product and the vector that a sum adds. */
+function termsOf(walk: Walk, sum: Node): readonly [Node, Node] {
+  const sides = fnOf(walk, sum, "add");
+  const at = sides.findIndex((side) => walk.peek(side).inputs.length === 0);
+  expect(at >= 0, "the decay of a delta net has no bias");
+  return [sides[1 - at], walk.stripViews(sides[at])];
+}
+
+/** The update of a loop's state that an op reads as `before`, and leaves from its element `start` on. */
+function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: Node, start: number): StateUpdate {
+  const update = state.find(({ parameter }) => parameter === before);
+  const last = update && walk.peek(update.value);
+  const isLeft = last?.op === "slice" && last.inputs[0] === op && startOf(last) === start &&
+    sizeOf(last.shape) === sizeOf(before.shape) && sameShape(update!.value.shape, before.shape);
+  expect(isLeft && isFloat(before.dtype), "the states of recurrent layers are not those of a loop");
+  const isOwn = walk.readers(before).every((reader) => reader === op);
+  expect(isOwn, "more than its layer reads a recurrent state");
+  for (let at = update!.value; at !== op; at = at.inputs[0]) walk.inside.add(at);
+  return update!;
+}
