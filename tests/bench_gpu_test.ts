@@ -5,7 +5,14 @@ import * as mx from "../mod.ts";
 import type { Case } from "../scripts/bench/compare.ts";
 import { inSteps, variantOf } from "../scripts/bench/step_variants.ts";
 import { DEFAULT_GROUPS, type Effort, FULL, gpuCases, type Group, GROUPS } from "../scripts/bench/gpu/cases.ts";
-import { attentionWork, bytesOfWeight, floorOf, positionBytes, productWork } from "../scripts/bench/gpu/floors.ts";
+import {
+  attentionWork,
+  bytesOfToken,
+  bytesOfWeight,
+  floorOf,
+  positionBytes,
+  productWork,
+} from "../scripts/bench/gpu/floors.ts";
 import { describeRow, type GpuRow, gpuRow, HEAD } from "../scripts/bench/gpu/table.ts";
 import { TARGETS } from "../scripts/bench/gpu/targets.ts";
 import { matrixRateModule } from "../scripts/bench/matrix_rate.ts";
@@ -29,12 +36,33 @@ Deno.test("floors of tokens are the bytes of the weights that they read and of t
   assertEquals(positionBytes(eight, STORED), 36 * 2 * 8 * 128 * 2);
   const c: Case = { name: "", kind: "decode", prompt: 1000, tokens: 48, warmUps: 0, repeats: 1 };
   const bytes = weights * 0.53125 + 1024 * 147456;
-  assertAlmostEquals(floorOf(eight, STORED, c, RATES), bytes / 4090e6, 1e-9);
-  assertAlmostEquals(floorOf(eight, STORED, { ...c, rows: 4 }, RATES), (bytes + 3 * 1024 * 147456) / 4090e6, 1e-9);
+  assertAlmostEquals(floorOf(eight, STORED, c, RATES)!, bytes / 4090e6, 1e-9);
+  assertAlmostEquals(floorOf(eight, STORED, { ...c, rows: 4 }, RATES)!, (bytes + 3 * 1024 * 147456) / 4090e6, 1e-9);
   // Very many sequences multiply more than they read.
-  const many = floorOf(eight, { ...STORED, cacheBytes: 0 }, { ...c, rows: 4096 }, RATES);
+  const many = floorOf(eight, { ...STORED, cacheBytes: 0 }, { ...c, rows: 4096 }, RATES)!;
   assertAlmostEquals(many, 2 * 4096 * weights / 634e9, 1e-6);
   assertEquals(floorOf(eight, STORED, c, { ...RATES, matrix: null }), floorOf(eight, STORED, c, RATES));
+});
+
+Deno.test("a token reads of experts those that it takes, and neither the embedding nor other parts", () => {
+  const of = (name: string, first: number, bytes: number) => ({ name, shape: [first, 2, 4], bytes });
+  const tensors = [
+    of("model.embed_tokens.weight", 100, 1000),
+    of("model.layers.0.mlp.switch_mlp.up_proj.weight", 8, 800),
+    of("model.layers.0.mlp.experts.router.weight", 2, 16), // no stack of experts
+    of("model.layers.0.mlp.shared_expert.up_proj.weight", 8, 32),
+    of("mtp.layers.0.mlp.up_proj.weight", 8, 64),
+    of("lm_head.weight", 100, 500),
+  ];
+  const experts = { count: 8, chosen: 2 };
+  assertEquals(bytesOfToken(tensors, false, experts), 200 + 16 + 32 + 500);
+  assertEquals(bytesOfToken(tensors, true), 1000 + 800 + 16 + 32 + 500);
+  const stored = { ...STORED, cacheBytes: 0, tokenBytes: 4090e6 };
+  const c: Case = { name: "", kind: "decode", prompt: 1000, tokens: 48, warmUps: 0, repeats: 1 };
+  assertEquals(floorOf(SHAPES["qwen3-8b"], stored, c, RATES), 1);
+  // Several tokens take other experts each, and what a prompt computes the sizes do not say.
+  assertEquals(floorOf(SHAPES["qwen3-8b"], stored, { ...c, rows: 2 }, RATES), undefined);
+  assertEquals(floorOf(SHAPES["qwen3-8b"], stored, { ...c, kind: "prefill" }, RATES), undefined);
 });
 
 Deno.test("a step of several sequences is one dispatch or several for each layer, whatever shorter runs took", () => {
@@ -59,7 +87,7 @@ Deno.test("floors of prompts are their products and causal attention, of the las
   const prompt: Case = { name: "", kind: "prefill", prompt: 2048, warmUps: 0, repeats: 1 };
   const four = SHAPES["qwen3-4b"];
   const operations = productWork(four, 2048) + attentionWork(four, 2048) + 2 * 2560 * 151936;
-  assertAlmostEquals(floorOf(four, STORED, prompt, RATES), operations / 634e9, 1e-9);
+  assertAlmostEquals(floorOf(four, STORED, prompt, RATES)!, operations / 634e9, 1e-9);
 });
 
 Deno.test("rows say how a figure stands to its floor, its aim and the peer", () => {

@@ -14,6 +14,39 @@ export interface Stored {
   readonly weightBytes: number;
   /** Bytes of an element of the cache. */
   readonly cacheBytes: number;
+  /** Bytes of the weights that a token reads, where they are not what the sizes say: with experts, or with other layers than attention. */
+  readonly tokenBytes?: number;
+}
+
+/** A tensor of a file. */
+export interface StoredTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+/** Of how many experts a token takes how many. */
+export interface ExpertCounts {
+  readonly count: number;
+  readonly chosen: number;
+}
+
+/** Tensors that a token does not read: it takes a row of the embedding. */
+const UNREAD = /(^|\.)(mtp|vision_tower|visual|multi_modal_projector)\.|embed_tokens/;
+/** The same where the embedding is the head too. */
+const UNREAD_TIED = /(^|\.)(mtp|vision_tower|visual|multi_modal_projector)\./;
+
+/** Bytes of all weights that a token reads: of stacks of experts those of the chosen ones. */
+export function bytesOfToken(
+  tensors: readonly StoredTensor[],
+  tied: boolean,
+  { count, chosen }: ExpertCounts = { count: 1, chosen: 1 },
+): number {
+  const unread = tied ? UNREAD_TIED : UNREAD;
+  return tensors.filter(({ name }) => !unread.test(name)).reduce((sum, { name, shape, bytes }) => {
+    const isStack = /\.(experts|switch_mlp)\./.test(name) && shape[0] === count;
+    return sum + (isStack ? bytes * chosen / count : bytes);
+  }, 0);
 }
 
 /** Bytes of a weight of so many bits, whose groups have a scale and a bias of 16 bits each; 16 bits are dense. */
@@ -58,9 +91,10 @@ export function workOf(
   const weights = tokenWeights(shape);
   if (kind === "decode") {
     const positions = prompt + tokens / 2; // of a token in the middle
+    const { tokenBytes } = stored;
     return {
-      bytes: weights * stored.weightBytes + rows * positions * positionBytes(shape, stored),
-      operations: 2 * rows * weights,
+      bytes: (tokenBytes ?? weights * stored.weightBytes) + rows * positions * positionBytes(shape, stored),
+      operations: tokenBytes === undefined ? 2 * rows * weights : 0,
     };
   }
   return {
@@ -69,8 +103,12 @@ export function workOf(
   };
 }
 
-/** Milliseconds that the work of a case takes at least: of a step, or of a prompt. */
-export function floorOf(shape: ModelShape, stored: Stored, c: Case, { copy, matrix }: Rates): number {
+/**
+ * Milliseconds that the work of a case takes at least: of a step, or of a prompt. Undefined where the sizes do not say it: only a token of one
+ * sequence is known of models with {@link Stored.tokenBytes}.
+ */
+export function floorOf(shape: ModelShape, stored: Stored, c: Case, { copy, matrix }: Rates): number | undefined {
+  if (stored.tokenBytes !== undefined && (c.kind !== "decode" || (c.rows ?? 1) > 1)) return undefined;
   const { bytes, operations } = workOf(shape, stored, c);
   return Math.max(bytes / copy / 1e6, matrix === null ? 0 : operations / matrix / 1e9);
 }

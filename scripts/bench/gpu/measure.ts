@@ -30,7 +30,8 @@ import { describeRuns } from "../details.ts";
 import { LAYER_KERNELS, OP_BY_OP, VARIANTS } from "../step_variants.ts";
 import * as mx from "../../../mod.ts";
 import { type Effort, type GpuCase, gpuCases, type Group } from "./cases.ts";
-import { bytesOfWeight, floorOf, type Stored } from "./floors.ts";
+import { floorOf, type Stored } from "./floors.ts";
+import { sizesOf } from "./sizes.ts";
 import { measureSplit, secondDevice } from "./split.ts";
 import type { Figure } from "./table.ts";
 import { NEAR_CODE } from "./targets.ts";
@@ -87,8 +88,8 @@ export async function measureShape(run: GpuRun, target: Target, put: Put): Promi
   await using folder = await borrowedFolder();
   const where = target.name === KEPT ? undefined : folder.path;
   const dir = target.dir ?? await modelFolder(target.shape ?? target.name, where, target.bits);
-  const config = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
-  const shape = new ShapeRun(run, nameOf(target, run), shapeOf(config), storedOf(config, run.dtype), put);
+  const { shape: sizes, stored } = await sizesOf(dir, run.dtype);
+  const shape = new ShapeRun(run, nameOf(target, run), sizes, stored, put);
   const peer = run.peer && target.dir === undefined && target.bits === undefined
     ? run.peer.folder ?? await installPeer()
     : undefined;
@@ -97,34 +98,9 @@ export async function measureShape(run: GpuRun, target: Target, put: Put): Promi
   return shape.text;
 }
 
-/** Sizes of a model, by its config.json. */
-function shapeOf(config: Readonly<Record<string, number & boolean>>): ModelShape {
-  return {
-    hidden: config.hidden_size,
-    intermediate: config.intermediate_size,
-    layers: config.num_hidden_layers,
-    heads: config.num_attention_heads,
-    kvHeads: config.num_key_value_heads,
-    headDim: config.head_dim ?? config.hidden_size / config.num_attention_heads,
-    tied: config.tie_word_embeddings,
-    vocab: config.vocab_size,
-  };
-}
-
 /** The name in rows, with what differs from the defaults of `mx.lm.load`. */
 function nameOf({ name }: Target, { dtype }: GpuRun): string {
   return dtype === undefined ? name : `${name} ${dtype}`;
-}
-
-function storedOf(
-  { quantization, torch_dtype }: {
-    readonly quantization?: { readonly bits: number; readonly group_size: number };
-    readonly torch_dtype?: string;
-  },
-  dtype: string | undefined = torch_dtype,
-): Stored {
-  const { bits, group_size: size } = quantization ?? { bits: 16, group_size: 1 };
-  return { weightBytes: bytesOfWeight(bits, size), cacheBytes: dtype === "float32" ? 4 : 2 };
 }
 
 /** The measurement of one shape. */
