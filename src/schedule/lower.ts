@@ -12,8 +12,8 @@ import { isContiguous } from "../graph/shape.ts";
 import { leafValue } from "./leaves.ts";
 import { NodeLowering } from "./node_lowering.ts";
 import { PendingGraph } from "./pending_graph.ts";
-import { type BlockPlace, place } from "./plan/arena.ts";
-import { type DispatchOrder, orderDispatches } from "./plan/dispatch_order.ts";
+import { type BlockPlace, type Lifetime, place } from "./plan/arena.ts";
+import { type DispatchOrder, orderDispatches, SMALL_BYTES } from "./plan/dispatch_order.ts";
 import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
@@ -113,7 +113,7 @@ function copyBack(l: Lowering, parameters: readonly Node[], values: readonly Val
   sources.forEach((from, i) => inPlace(from, i) || l.copy(from, targets[i]));
 }
 
-/** The order of the dispatches, and when each runs. Those between two barriers run at once, so their values do not share memory. */
+/** The order of the dispatches, and when each runs. */
 function orderOf(l: Lowering): DispatchOrder {
   if (!l.backend.limits.barriers) return { order: [...l.sources.keys()], epochs: [...l.sources.keys()] };
   return orderDispatches(l.sources, (slot) => {
@@ -122,19 +122,44 @@ function orderOf(l: Lowering): DispatchOrder {
   });
 }
 
+/** The first and the last use of a slot; -1 if there is none. */
+type Uses = Pick<Lifetime, "first" | "last">;
+
+/**
+ * The uses of all slots, in places of the order. Dispatches between two barriers run at once, so a small value counts as used by all of
+ * them. Memory that two shared would need one more barrier, but large values share it. Dispatches of a run of disjoint writes have one
+ * place, since no barrier comes between their writes.
+ */
+function usesOf(l: Lowering, { order, epochs }: DispatchOrder): readonly Uses[] {
+  const between: { first: number; last: number }[] = []; // the places between two barriers
+  const places: number[] = [];
+  for (const dispatch of order) {
+    const isOfRun = l.sources[dispatch].disjoint && places.length > 0;
+    const place = isOfRun ? places.at(-1)! : (places.at(-1) ?? -1) + 1;
+    places.push(place);
+    (between[epochs[dispatch]] ??= { first: place, last: place }).last = place;
+  }
+  const uses = l.slots.map(() => ({ first: -1, last: -1 }));
+  order.forEach((dispatch, at) => {
+    const own = { first: places[at], last: places[at] };
+    for (const value of l.sources[dispatch].values) {
+      if (!value) continue;
+      const source = l.slots[value.slot];
+      const isLarge = source.kind === "temporary" && source.bytes > SMALL_BYTES;
+      const { first, last } = isLarge ? own : between[epochs[dispatch]];
+      const use = uses[value.slot];
+      if (use.first < 0) use.first = first;
+      use.last = last;
+    }
+  });
+  return uses;
+}
+
 /** Places intermediates and turns the slots of outputs into results. */
 function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]): Lowered {
   const escaping = new Set(outputs.map((v) => v.slot));
-  const { order, epochs } = orderOf(l);
-  const uses = l.slots.map(() => ({ first: -1, last: -1 }));
-  for (const dispatch of order) {
-    for (const value of l.sources[dispatch].values) {
-      if (!value) continue;
-      const use = uses[value.slot];
-      if (use.first < 0) use.first = epochs[dispatch];
-      use.last = epochs[dispatch];
-    }
-  }
+  const dispatches = orderOf(l);
+  const uses = usesOf(l, dispatches);
   const temporaries = l.slots
     .map((source, slot) => ({ source, slot, ...uses[slot] }))
     .filter((t) => t.source.kind === "temporary" && !escaping.has(t.slot) && t.first >= 0);
@@ -162,8 +187,10 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     number.set(t.slot, arenaSlot.get(block)!);
   });
   return {
-    words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!, order) : undefined,
-    sources: order.map((dispatch) => l.sources[dispatch]),
+    words: l.builder.dispatches > 0
+      ? l.builder.finish(slots.length, (slot) => number.get(slot)!, dispatches.order)
+      : undefined,
+    sources: dispatches.order.map((dispatch) => l.sources[dispatch]),
     slots,
     arenas: placement.arenas,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),

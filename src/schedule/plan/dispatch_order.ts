@@ -15,7 +15,7 @@ import type { DispatchSource } from "./profile.ts";
 /** How many dispatches further on are looked at, in the order in which the program made them. */
 const WINDOW = 64;
 /** Bytes that a dispatch writes at most to be moved. Large ones gain little, and what they write would live longer. */
-const MOST_BYTES = 2 ** 21;
+export const SMALL_BYTES: number = 2 ** 21;
 
 /** A new order, and the barriers in it. */
 export interface DispatchOrder {
@@ -90,7 +90,7 @@ function isMovable({ writes, isFixed }: Unit, bytesOf: (slot: number) => number)
   if (isFixed) return false;
   let bytes = 0;
   for (const slot of writes) bytes += bytesOf(slot);
-  return bytes <= MOST_BYTES;
+  return bytes <= SMALL_BYTES;
 }
 
 function unitsOf(sources: readonly DispatchSource[]): Unit[] {

@@ -11,8 +11,11 @@ import { Executable } from "../../../src/schedule/execute.ts";
 import { lower } from "../../../src/schedule/lower.ts";
 import { type Lifetime, place } from "../../../src/schedule/plan/arena.ts";
 import { options } from "../../../src/schedule/plan/options.ts";
-import { nodeOf } from "../../../src/array/tensor/tensor.ts";
+import { nodeOf, wrap } from "../../../src/array/tensor/tensor.ts";
+import { float32 } from "../../../src/graph/dtype.ts";
+import { makeNode } from "../../../src/graph/node.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { unrunBackend } from "../../support/devices/unrun_device.ts";
 import { generator } from "../../support/oracles/oracle.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
@@ -63,6 +66,24 @@ Deno.test("a value takes the smallest block that is free", () => {
     places: [{ arena: 0, byteOffset: 0 }, { arena: 1, byteOffset: 0 }],
     arenas: [2304, 256],
   });
+});
+
+Deno.test("large values share memory between two barriers, small ones do not", () => {
+  /** Bytes of the arenas of products of products, on a device with barriers or without. */
+  const bytes = (size: number, barriers: boolean): number => {
+    const backend = unrunBackend({ barriers });
+    let parameters = 0;
+    const square = (): mx.Tensor =>
+      wrap(makeNode("parameter", [], [size, size], float32, { index: parameters++ })) as mx.Tensor;
+    return mx.tidy(() => {
+      const weights = Array.from({ length: 8 }, square);
+      const products = weights.map((w) => mx.matmul(mx.matmul(weights[0], w), weights[1]));
+      return lower(products.map(nodeOf), backend, options).arenas.reduce((sum, n) => sum + n, 0);
+    });
+  };
+  const [large, small] = [1024, 256]; // 4 MiB and 256 KiB each
+  assertEquals(bytes(large, true), bytes(large, false));
+  assert(bytes(small, true) > bytes(small, false));
 });
 
 /** Runs `fn` as on a device whose buffers hold no more than `bytes`. */
