@@ -83,13 +83,17 @@ export class Connection implements AsyncDisposable {
 
   /** The connection that is open or on its way, or a new one. */
   #opened(): Opening {
-    if (this.#closed) throw new McpError("call", `${this.config.name} has been closed`);
+    if (this.#closed) throw this.#closedError;
     if (this.#opening) return this.#opening;
     const end = new AbortController();
     const link = this.#connect(end.signal, () => this.#forget(opening));
     const opening: Opening = { link, end, waiting: 0 };
     link.catch(() => this.#forget(opening));
     return this.#opening = opening;
+  }
+
+  get #closedError(): McpError {
+    return new McpError("call", `${this.config.name} has been closed`);
   }
 
   /** Waits for a connection. A call that is aborted leaves it to the others that wait; without any it ends. */
@@ -105,6 +109,10 @@ export class Connection implements AsyncDisposable {
     signal?.addEventListener("abort", abort);
     try {
       const link = await Promise.race([opening.link, aborted.promise]);
+      if (opening.end.signal.aborted) { // when it was open already, which this call sees only now
+        await close(link);
+        throw opening.end.signal.reason;
+      }
       opening.waiting = Infinity; // it is open, whatever becomes of calls
       return link;
     } finally {
@@ -187,10 +195,13 @@ export class Connection implements AsyncDisposable {
     await opening.link.then(close, () => {});
   }
 
-  /** Ends the connection, and the program: its stdin is closed, and signals follow after two seconds each. */
+  /** Ends the connection, also one on its way, and the program: its stdin is closed, and signals follow after two seconds each. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
-    if (this.#opening) await this.#drop(this.#opening);
+    const opening = this.#opening;
+    if (!opening) return;
+    if (opening.waiting < Infinity) opening.end.abort(this.#closedError); // on its way, which may take long
+    await this.#drop(opening);
   }
 }
 

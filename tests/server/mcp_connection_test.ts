@@ -73,3 +73,28 @@ Deno.test("a connection that no call waits for any more ends, and the next call 
   await one.connection[Symbol.asyncDispose]();
   assertEquals(one.closed, 2);
 });
+
+Deno.test("a connection ends if its last call is aborted at the moment when it is open", async () => {
+  for (let moments = 0; moments < 16; moments++) {
+    const one = connecting();
+    const stop = new AbortController();
+    const call = one.connection.call("call", {}, { signal: stop.signal }).catch(() => {});
+    one.connects[0].resolve();
+    for (let moment = 0; moment < moments; moment++) await Promise.resolve();
+    stop.abort(new Error("stopped"));
+    await call;
+    await one.connection[Symbol.asyncDispose]();
+    assertEquals(one.closed, 1, `aborted after ${moments} moments`);
+  }
+});
+
+Deno.test("closing ends a connection on its way, and the calls that wait for it", async () => {
+  const one = connecting();
+  const calls = ["first", "second"].map((name) =>
+    assertRejects(() => one.connection.call(name, {}, {}), Error, "has been closed")
+  );
+  await one.connection[Symbol.asyncDispose]();
+  await Promise.all(calls);
+  assertEquals([one.connects.length, one.closed], [1, 1]);
+  await assertRejects(() => one.connection.call("late", {}, {}), Error, "has been closed");
+});
