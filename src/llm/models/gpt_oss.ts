@@ -35,9 +35,14 @@ const DEFAULTS = {
   max_position_embeddings: 131072,
 } as const;
 
+/** At what the units of experts are cut: see `ExpertUnit` "clipped", which has it as a constant. */
+const SWIGLU_LIMIT = 7;
+
 /** Reads and checks config.json. */
 export function readArgs(given: Fields): DecoderConfig {
   const fields = given.withDefaults(DEFAULTS);
+  const limit = fields.positive("swiglu_limit", 1000, SWIGLU_LIMIT);
+  if (limit !== SWIGLU_LIMIT) fields.problem(`"swiglu_limit" is ${limit}: supported is ${SWIGLU_LIMIT}`);
   const common = readDecoder(fields);
   const { layers } = common;
   const slides = readLayerTypes(fields, layers) ?? Array.from({ length: layers }, (_, layer) => layer % 2 === 0);

@@ -341,6 +341,9 @@ Deno.test("readArgs() of gpt-oss, Gemma 3 and the families of experts has mlx-lm
   const gpt = reads(gptOss, { num_hidden_layers: 3 });
   assertEquals([gpt.experts?.count, gpt.experts?.chosen, windows(gpt)], [128, 4, [128, undefined, 128]]);
   assertEquals(windows(reads(gptOss, { layer_types: ["full_attention", "sliding_attention"] })), [undefined, 128]);
+  assertEquals(reads(gptOss, { swiglu_limit: 7.0 }).experts?.gate, "clipped");
+  refused(gptOss, { swiglu_limit: 10 }, '"swiglu_limit" is 10: supported is 7');
+  refused(gptOss, { swiglu_limit: "7" }, '"swiglu_limit" is "7", expected a positive number');
   const gemma = reads(gemma3, { num_hidden_layers: 7, hidden_size: 1152 });
   assertEquals(windows(gemma), [512, 512, 512, 512, 512, undefined, 512]);
   assertEquals(gemma.layerAttention?.map(({ rope }) => rope?.ropeTheta), [...Array(5).fill(1e4), 1e6, 1e4]);
