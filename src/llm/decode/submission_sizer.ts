@@ -15,6 +15,8 @@ const SUBMISSION_MS = 10;
 const MAX_AHEAD_MS = 40;
 /** Steps of the first submission where their time is known. */
 const FIRST_STEPS = 8;
+/** So many times the time of its steps is one during which the machine may have stood still, unless the next submission is as slow. */
+const STALL = 8;
 
 /** Steps on their way to the device. */
 export interface Submission {
@@ -88,6 +90,8 @@ export class SubmissionSizer {
   /** When the last submission was seen to have ended, and whether it ended just then. */
   #ended = -Infinity;
   #sharp = true;
+  /** Whether the last submission took so much longer than others that the machine may have stood still. */
+  #stalled = false;
 
   /** Begins with the milliseconds of a step, if they are known. */
   constructor(perStep: number | undefined) {
@@ -117,15 +121,16 @@ export class SubmissionSizer {
   /**
    * Records the end of the next submission: of `steps` steps, or of other work if 0. `submitted` is when it was made, `asked` when the host
    * began to wait. If the host began late, the time of a step is an upper bound. If it was late for the previous submission too,
-   * the begin of this one is unknown. Returns what is known of its time.
+   * the begin of this one is unknown. The same holds if all of the machine stood still, as in standby. Returns what is known of its time.
    */
   note(steps: number, submitted: number, asked: number, ended: number = performance.now()): StepTime {
     const before = this.#ended;
     const began = Math.max(submitted, before);
     const known = this.#sharp || submitted >= before;
-    this.#sharp = 8 * (ended - asked) > ended - began;
-    this.#ended = ended;
     const each = (ended - began) / steps;
+    this.#stalled = !this.#stalled && steps > 0 && each > STALL * this.#perStep;
+    this.#sharp = 8 * (ended - asked) > ended - began && !this.#stalled;
+    this.#ended = ended;
     if (steps > 0 && known && (this.#sharp || each < this.#perStep)) this.#perStep = each;
     return {
       milliseconds: known ? ended - began : Infinity,

@@ -51,3 +51,26 @@ Deno.test("a sizer follows a device that runs ahead, and not a host that comes l
   sizer.note(8, 123, 126.9, 127); // late, but a step took less than was known
   assertAlmostEquals(sizer.perStep, 0.5);
 });
+
+Deno.test("a sizer does not take a machine that stood still for slow steps, nor the next submission for fast ones", () => {
+  const sizer = new SubmissionSizer(0.5);
+  sizer.note(0, 0, 0.1, 2); // a prompt
+  sizer.note(8, 1.9, 2, 6);
+  const stalled = sizer.note(8, 2.1, 6.1, 1010); // asked for in time
+  const ahead = sizer.note(8, 6.1, 1010.1, 1010.2); // it ended meanwhile
+  assertEquals([stalled, ahead].map(({ waited }) => waited), [false, false]);
+  assertEquals([sizer.perStep, ahead.milliseconds], [0.5, Infinity]);
+  const { waited, milliseconds } = sizer.note(8, 1010.1, 1010.2, 1014.2);
+  assertEquals([waited, sizer.perStep], [true, 0.5]);
+  assertAlmostEquals(milliseconds, 4);
+});
+
+Deno.test("a sizer follows steps that stay slow from the second submission on", () => {
+  const sizer = new SubmissionSizer(0.5);
+  sizer.note(8, 0, 0, 80);
+  assertEquals(sizer.perStep, 0.5);
+  sizer.note(8, 80, 80, 160);
+  assertEquals(sizer.perStep, 10);
+  sizer.note(1, 160, 160, 170);
+  assertEquals(sizer.perStep, 10);
+});
