@@ -34,14 +34,19 @@ const BASE = {
   tie_word_embeddings: false,
 };
 
-/** Why no fused step is found for a model in float16; "fused" where it is. */
-function foundFor(config: Record<string, unknown>): string {
+/** A module as a test changes it: modules, arrays and methods by their names. */
+// deno-lint-ignore no-explicit-any
+type Changed = any;
+
+/** Why no fused step is found for a model in float16, whose layers may be changed; "fused" where it is. */
+function foundFor(config: Record<string, unknown>, change: (layers: readonly Changed[]) => void = () => {}): string {
   const file = "config.json";
   const architecture = describeModel(new Fields({ ...BASE, ...config }, file), file);
   const decoder = architecture.config as DecoderConfig;
   const { kvHeads: heads, headDim } = decoder;
   // Arrays that are missing stand in as zeros.
   using model = architecture.build(new Weights("", architecture.config, new Map(), mx.float16));
+  change((model as Changed).model.layers);
   mx.eval(model.parameters()); // as those of a file are
   return mx.tidy(() => {
     const buffers = (block: number): mx.Tensor[] =>
@@ -181,5 +186,62 @@ const CASES: Readonly<Record<string, readonly [config: Record<string, unknown>, 
 for (const [name, [config, expected]] of Object.entries(CASES)) {
   Deno.test(`a decode step with ${name} is ${expected === "fused" ? "found" : "no fused one"}`, () => {
     assertEquals(foundFor(config), expected);
+  });
+}
+
+const GPT_OSS = { ...EXPERTS, model_type: "gpt_oss", num_local_experts: 4 };
+const SHARED = { ...EXPERTS, model_type: "qwen2_moe", num_experts: 4, shared_expert_intermediate_size: 64 };
+
+/** Layers that are nearly those of a family. */
+const LOOKALIKES: Readonly<
+  Record<
+    string,
+    readonly [config: Record<string, unknown>, change: (layers: readonly Changed[]) => void, found: string]
+  >
+> = {
+  "sinks in one layer": [
+    GPT_OSS,
+    ([first]) => delete first.self_attn.sinks,
+    "layers 0 and 1 have different features",
+  ],
+  "sinks of another dtype": [GPT_OSS, (layers) => {
+    for (const { self_attn } of layers) self_attn.sinks = self_attn.sinks.astype(mx.float32);
+  }, "scales or dense weights, norm weights and biases are not all float16 or all bfloat16"],
+  "an output bias in one layer": [
+    GPT_OSS,
+    ([, second]) => delete second.self_attn.o_proj.bias,
+    "layers 0 and 1 have different features",
+  ],
+  "a bias of q alone": [GPT_OSS, (layers) => {
+    for (const { self_attn } of layers) delete self_attn.k_proj.bias;
+  }, "only some of q, k and v have a bias"],
+  "a router without a bias": [GPT_OSS, (layers) => {
+    for (const { mlp } of layers) delete mlp.router.bias;
+  }, "only some of a router and the matrices of experts have biases"],
+  "experts whose last matrix has no bias": [GPT_OSS, (layers) => {
+    for (const { mlp } of layers) delete mlp.experts.down_proj.bias;
+  }, "only some of a router and the matrices of experts have biases"],
+  "an expert of all tokens without a gate": [SHARED, (layers) => {
+    for (const { mlp: { shared_expert: part } } of layers) {
+      part.forward = (x: mx.Tensor) => part.down_proj.forward(mx.nn.relu(part.up_proj.forward(x)));
+    }
+  }, "the feed-forward part has no gate with silu or gelu"],
+  "an expert of all tokens that counts by another function": [SHARED, (layers) => {
+    for (const { mlp: { shared_expert: part } } of layers) {
+      const { forward } = part;
+      part.forward = (x: mx.Tensor) => mx.tanh(forward.call(part, x));
+    }
+  }, "the down projection of the expert of all rows is elementwise, expected quantizedMatmul"],
+  "a gate of a delta net with a bias": [{ ...DELTA, model_type: "qwen3_5" }, ([first]) => {
+    first.linear_attn.in_proj_z.bias = mx.zeros([64], mx.float16);
+  }, "the gate of a delta net has a bias"],
+  "a norm of a delta net without a weight": [{ ...DELTA, model_type: "qwen3_5" }, ([first]) => {
+    first.linear_attn.norm.forward = (x: mx.Tensor) => mx.fast.rmsNorm(x, null, 1e-6);
+  }, "the norm of a delta net has no weight"],
+};
+
+for (const [name, [config, change, expected]] of Object.entries(LOOKALIKES)) {
+  Deno.test(`a decode step with ${name} is no fused one`, () => {
+    assertEquals(foundFor(config, change), expected);
   });
 }

@@ -22,7 +22,7 @@ export function gatedBy(
   walk: Walk,
   product: Node,
 ): { readonly gate: Product; readonly up: Product; readonly activation: FusedActivation } {
-  const sides = walk.elementwise(product, "multiply")!;
+  const sides = walk.elementwise(product, "multiply") ?? [];
   for (const [i, side] of sides.entries()) {
     const found = findActivation(walk, side);
     if (!found) continue;
