@@ -53,6 +53,13 @@ export const GENERATION = [
     tests: ["tests/llm/decode/submission_sizer_test.ts"],
   },
   {
+    name: "ordinary steps between drafts whatever they cost are a loss",
+    file: "src/llm/speculation/draft_length.ts",
+    find: "known !== undefined && !this.#isFixed && (",
+    replace: "known !== undefined && (",
+    tests: ["tests/llm/speculation/draft_times_test.ts"],
+  },
+  {
     name: "what drafts cost after their step is no loss of theirs",
     file: "src/llm/speculation/draft_length.ts",
     find: "const lost = Math.min(HOST, Math.max(0, elapsed / known - steps));",

@@ -208,6 +208,8 @@ export class DraftBudget {
   #after: number | undefined;
   /** Ordinary steps of a submission at most: few after a right draft, so that the next match is seen soon. */
   #patience = MOST_PATIENCE;
+  /** Whether drafts are wanted whatever they cost: then short submissions are no loss. */
+  #isFixed = false;
   /** Whether the last choice of columns was not expected to pay. */
   #probes = false;
   readonly #costs: DraftCosts;
@@ -244,6 +246,7 @@ export class DraftBudget {
 
   /** How many of `size` ordinary steps to submit at a time: one where drafts are wanted whatever they cost. */
   fitting(size: number, isFixed = false): number {
+    this.#isFixed = isFixed;
     if (isFixed) this.#patience = 1;
     return Math.min(size, this.#patience);
   }
@@ -256,7 +259,7 @@ export class DraftBudget {
     this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
     this.#add(SHARE * steps);
     if (!this.#afterDraft) this.#costs.noteOrdinary(sequences, milliseconds / steps, { waited, isSteady });
-    if (known !== undefined && (this.#afterDraft || isCut)) {
+    if (known !== undefined && !this.#isFixed && (this.#afterDraft || isCut)) {
       const lost = Math.min(HOST, Math.max(0, elapsed / known - steps));
       this.#add(-lost);
       if (this.#after !== undefined) this.#after += lost;
@@ -268,7 +271,7 @@ export class DraftBudget {
   noteDrafts({ sequences, columns, tokens, misses, isFirst, isFixed }: VerifiedStep, elapsed: number): void {
     const ordinary = this.#costs.ordinary(sequences);
     this.#endAfter(sequences);
-    this.#after = 0;
+    this.#after = isFixed ? undefined : 0;
     this.#afterDraft = true;
     const pause = Math.min(2 ** Math.max(0, misses - FREE_MISSES) - 1, MOST_PAUSE);
     this.#pause = Math.max(pause, this.#probes && misses > 0 ? PROBE_PAUSE : 0);
