@@ -12,11 +12,11 @@
 // device may have multiprocessors without work then. In the second phase 16 lanes have a row of S.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 11
-#define PUSH DecodePush
+#define BUFFERS 13
+#define PUSH DecodeRecurrentPush
 #define RECURRENT
 
-const uint STATE = 0u, NORMS = 1u, PROJECTED = 10u;
+const uint STATE = 0u, NORMS = 1u, PROJECTED = 10u, STATE_SLOT = 11u, POSITION = 12u;
 const uint Q = 2u, K = 3u, V = 3u, QKV_SCALES_BIASES = 4u, RATE = 5u, STEP = 6u, RATES_SCALES_BIASES = 7u, CONV = 8u, PAST = 9u;
 const uint DT_BIAS = 2u, LOG_RATE = 3u, MATRIX = 9u;
 const uint O = 2u, O_SCALES_BIASES = 4u;
@@ -66,12 +66,18 @@ const uint HEAD_ROWS = THREADS / 16u, HEAD_GROUPS = VALUE_DIM / HEAD_ROWS; // of
 float projected(uint i) { return F32s(ADDRESS(PROJECTED)).v[i]; }
 float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
 
+// Where many sequences have states, in which slot this one has its own; before its first token another one's is there.
+uint slot() { return ADDRESS(STATE_SLOT) == 0ul ? 0u : U32s(ADDRESS(STATE_SLOT)).v[0]; }
+bool has_begun() { return ADDRESS(POSITION) == 0ul || I32s(ADDRESS(POSITION)).v[0] > 0; }
+
 void project() {
     const uint past = WINDOW - 1u;
     uint row = workgroup() * QKV_ROWS + min(thread(), QKV_ROWS - 1u), mixed = min(row, MIXED - 1u);
+    uint own = slot() * past * MIXED;
+    bool begun = has_begun();
     float inputs[past], factors[WINDOW];
     [[unroll]] for (uint i = 0; i < past; i++)
-        inputs[i] = load_float(ADDRESS(PAST), i * MIXED + mixed, DTYPE_X);
+        inputs[i] = begun ? load_float(ADDRESS(PAST), own + i * MIXED + mixed, DTYPE_X) : 0.0;
     [[unroll]] for (uint i = 0; i < WINDOW; i++)
         factors[i] = load_float(ADDRESS(CONV), mixed * WINDOW + i, DTYPE_W);
     qkv_ahead();
@@ -87,7 +93,7 @@ void project() {
         [[unroll]] for (uint i = past; i > 0u; i--)
             sum = fma(inputs[i - 1u], factors[i - 1u], sum);
         [[unroll]] for (uint i = 0; i < past; i++)
-            store_float(ADDRESS(PAST), i * MIXED + row, DTYPE_X, i + 1u < past ? inputs[min(i + 1u, past - 1u)] : x);
+            store_float(ADDRESS(PAST), own + i * MIXED + row, DTYPE_X, i + 1u < past ? inputs[min(i + 1u, past - 1u)] : x);
         x = sum * sigmoid(sum);
     }
     F32s(ADDRESS(PROJECTED)).v[row] = x;
@@ -106,10 +112,11 @@ void update() {
     const uint QUADS = KEY_DIM / 64u; // of a row that a lane has
     uint head = workgroup() / HEAD_GROUPS, row = workgroup() % HEAD_GROUPS * HEAD_ROWS + team();
     uint key_head = head / (VALUE_HEADS / KEY_HEADS), value = head * VALUE_DIM + row;
-    uint64_t at = ADDRESS(MATRIX) + uint64_t(value * KEY_DIM) * 4u;
+    uint64_t at = ADDRESS(MATRIX) + uint64_t((slot() * ALL_VALUES + value) * KEY_DIM) * 4u;
+    bool begun = has_begun();
     vec4 s[QUADS], q[QUADS], k[QUADS];
     [[unroll]] for (uint i = 0; i < QUADS; i++) {
-        s[i] = F32x4s(at).v[i * 16u + thread_lane()];
+        s[i] = begun ? F32x4s(at).v[i * 16u + thread_lane()] : vec4(0.0);
         q[i] = F32x4s(ADDRESS(PROJECTED)).v[key_head * (KEY_DIM / 4u) + i * 16u + thread_lane()];
         k[i] = F32x4s(ADDRESS(PROJECTED)).v[(KEY_HEADS + key_head) * (KEY_DIM / 4u) + i * 16u + thread_lane()];
     }

@@ -491,6 +491,14 @@ struct DecodeCachePush {
     uint pages; // of a pool
 };
 
+// The same for what a recurrent layer has in the place of attention.
+struct DecodeRecurrentPush {
+    uint capacity;
+    uint layer;
+    float eps;
+    float head_eps; // of the norm of outputs
+};
+
 // The token at the end of a decoder, drawn as SamplePush says.
 struct DecodeDrawPush {
     uint capacity;

@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xcc566e95;
+export const ABI_HASH = 0xabc8fcdb;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1011,8 +1011,8 @@ export const KERNELS = {
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED"],
   },
   decode_gemv_recurrent: {
-    id: 156, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw"],
+    id: 156, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw", "slots:r?", "position:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "RATES_RUN", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
@@ -1411,6 +1411,12 @@ export const PUSH = {
     { name: "score_scale", type: "f32", count: 1 },
     { name: "ropes", type: "u32", count: 2 },
     { name: "pages", type: "u32", count: 1 },
+  ],
+  DecodeRecurrentPush: [
+    { name: "capacity", type: "u32", count: 1 },
+    { name: "layer", type: "u32", count: 1 },
+    { name: "eps", type: "f32", count: 1 },
+    { name: "head_eps", type: "f32", count: 1 },
   ],
   DecodeDrawPush: [
     { name: "capacity", type: "u32", count: 1 },

@@ -75,7 +75,9 @@ export function emitRecurrent(emission: Emission, index: number, e: RecurrentEmi
     DTYPES_RATE: layer.logRate.dtype.code | layer.dtBias.dtype.code << 8,
     UNIT_EPS: float32Bits(unitEps),
   };
-  const push = { ...decodePush(d), layer: layer.before, head_eps: outputEps };
+  const { capacity, eps } = decodePush(d);
+  const push = { capacity, layer: layer.before, eps, head_eps: outputEps };
+  const slot = [layer.slot?.index, layer.slot?.position].map((node) => node && plain(node));
   const none = undefined;
   const [oCodes, oWords] = e.product([layer.o], o);
   const buffers = {
@@ -95,7 +97,7 @@ export function emitRecurrent(emission: Emission, index: number, e: RecurrentEmi
     o: e.workgroups,
   };
   for (const phase of ["project", "update", "o"] as const) {
-    l.emit("decode_gemv_recurrent", [state, ...buffers[phase], e.projected], {
+    l.emit("decode_gemv_recurrent", [state, ...buffers[phase], e.projected, ...slot], {
       threads: THREADS,
       spec: { ...spec, PHASES: PHASES[phase] },
       push,

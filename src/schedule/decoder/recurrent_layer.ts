@@ -66,10 +66,20 @@ export interface RecurrentLayer extends NetMatrices {
   readonly logRate: Node;
   /** The norm of the result of each head (valueDim,). */
   readonly outputNorm: Node;
-  /** The last inputs of the convolution (1, window - 1, features), and the state of the heads (1, heads, valueDim, keyDim). */
+  /** The last inputs of the convolution (n, window - 1, features), and the state of the heads (n, heads, valueDim, keyDim). */
   readonly past: StateUpdate;
   readonly matrix: StateUpdate;
+  /** Which of the n is the sequence's; undefined where it has the only one. */
+  readonly slot: StateSlot | undefined;
   readonly formats: NetFormats;
+}
+
+/** Where a sequence has its state among those of others. */
+export interface StateSlot {
+  /** int32 (1,). */
+  readonly index: Node;
+  /** int32 (1,): at position 0 the state counts as zeros. */
+  readonly position: Node;
 }
 
 /** The recurrent layers of a decoder, with what all of them share. */

@@ -196,4 +196,28 @@ for (const device of DEVICES) {
     assertEquals(found[0], expected);
     await Deno.remove(folder, { recursive: true });
   });
+
+  Deno.test(`one request of an engine has fused steps over the slots of its states on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, { ...SMALL, layers: 2 }, { groupSize: 64, seed: 3 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    using _model = model;
+    // A request alone, then two together, whose slots are others, and one of which goes on alone.
+    const prompts = [PROMPT, [7], PROMPT.slice(2)];
+    const answers = async (regions: "on" | "off"): Promise<number[][]> => {
+      using _options = withOptions({ regions, launchMode: "barriers" });
+      await using engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 24, contextSize: 256, maxSequences: 3 });
+      const take = async (prompt: readonly number[], maxTokens: number): Promise<number[]> => {
+        const tokens: number[] = [];
+        for await (const { token } of engine.add({ prompt, maxTokens })) tokens.push(token);
+        return tokens;
+      };
+      const alone = await take(prompts[2], 8);
+      return [alone, ...await Promise.all([take(prompts[1], 3), take(prompts[0], 12)])];
+    };
+    const expected = await answers("off");
+    const kernels = await kernelsOf(device, async () => assertEquals(await answers("on"), expected));
+    assert(kernels.has("decode_gemv_recurrent"), [...kernels].join());
+    await Deno.remove(folder, { recursive: true });
+  });
 }

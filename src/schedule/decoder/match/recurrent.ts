@@ -16,6 +16,7 @@ import {
   type NetSizes,
   type RecurrentLayer,
   type RecurrentPart,
+  type StateSlot,
 } from "../recurrent_layer.ts";
 import { findActivation } from "./activation.ts";
 import { unbiased } from "./gated.ts";
@@ -35,6 +36,7 @@ export interface FoundRecurrent extends Omit<RecurrentPart, "layers"> {
 interface Rule {
   readonly past: StateUpdate;
   readonly matrix: StateUpdate;
+  readonly slot: StateSlot | undefined;
   readonly net: NetSizes;
   readonly unitEps: number;
   readonly mixed: Product;
@@ -92,7 +94,7 @@ export function findRecurrentLayer(
   checkSizes(matrices, rule.net);
   const formats = netFormats(matrices);
   expect(typeof formats === "object", `of a delta net: ${formats}`);
-  const { conv, dtBias, logRate, past, matrix } = rule;
+  const { conv, dtBias, logRate, past, matrix, slot } = rule;
   return {
     layer: {
       ...matrices,
@@ -104,6 +106,7 @@ export function findRecurrentLayer(
       outputNorm: output.weight,
       past,
       matrix,
+      slot,
       formats,
     },
     x: sum.x,
@@ -169,9 +172,17 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
   const { logRate, width } = decayOf(walk, gamma);
   const [step, dtBias] = termsOf(walk, width);
   expect(before.dtype === float32, "the state of a delta net is no float32");
+  const [inputs, matrix] = [[past, conv, first], [before, node, sizeOf(v.shape)]] as const;
+  const own = updateOf(walk, state, ...inputs);
+  const { update, slot } = updateOf(walk, state, ...matrix);
+  expect(
+    own.slot?.index === slot?.index && own.slot?.position === slot?.position,
+    "the states of a delta net are of different sequences",
+  );
   return {
-    past: updateOf(walk, state, past, conv, first),
-    matrix: updateOf(walk, state, before, node, sizeOf(v.shape)),
+    past: own.update,
+    matrix: update,
+    slot,
     net,
     unitEps: normEps,
     mixed: unbiased(walk, x, "the projection to q, k and v of a delta net"),
@@ -217,15 +228,48 @@ function termsOf(walk: Walk, sum: Node): readonly [Node, Node] {
   return [sides[1 - at], walk.stripViews(sides[at])];
 }
 
+/** An update of a loop's state, and which part of it a layer has. */
+interface OwnUpdate {
+  readonly update: StateUpdate;
+  readonly slot: StateSlot | undefined;
+}
+
+/** What a layer reads of states of several sequences: the rows at `index` of `states`, or zeros at position 0. */
+interface SlotRead extends StateSlot {
+  readonly states: Node;
+  /** The nodes that only this read has. */
+  readonly nodes: readonly Node[];
+}
+
+/** The read of a slot whose result is `node`; undefined if it is something else. */
+function slotRead(walk: Walk, node: Node): SlotRead | undefined {
+  if (!isFn(node, "select")) return undefined;
+  const [begun, own, zero] = node.inputs.map((input) => walk.peekIndex(input));
+  if (own.op !== "gather" || attrsOf(own, "gather").axis !== 0 || !isFn(begun, "greater")) return undefined;
+  const [states, rows] = own.inputs;
+  const [position, least] = begun.inputs;
+  const isPlain = sizeOf(rows.shape) === 1 && walk.peekFull(zero) === 0 && walk.peekFull(least) === 0;
+  if (!isPlain) return undefined;
+  return { states, index: walk.peekIndex(rows), position: walk.peekIndex(position), nodes: [node, own] };
+}
+
 /** The update of a loop's state that an op reads as `before`, and leaves from its element `start` on. */
-function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: Node, start: number): StateUpdate {
-  const update = state.find(({ parameter }) => parameter === before);
-  const last = update && walk.peek(update.value);
+function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: Node, start: number): OwnUpdate {
+  const read = slotRead(walk, before);
+  const states = read?.states ?? before;
+  const update = state.find(({ parameter }) => parameter === states);
+  const written = update && walk.peek(update.value);
+  const isWritten = read === undefined || written?.op === "scatter" && written.inputs[0] === states &&
+      walk.peekIndex(written.inputs[1]) === read.index && attrsOf(written, "scatter").fn === "assign";
+  const last = written && isWritten ? walk.peek(read ? written.inputs[2] : written) : undefined;
   const isLeft = last?.op === "slice" && last.inputs[0] === op && startOf(last) === start &&
-    sizeOf(last.shape) === sizeOf(before.shape) && sameShape(update!.value.shape, before.shape);
-  expect(isLeft && isFloat(before.dtype), "the states of recurrent layers are not those of a loop");
-  const isOwn = walk.readers(before).every((reader) => reader === op);
+    sizeOf(last.shape) === sizeOf(before.shape) && sameShape(update!.value.shape, states.shape);
+  expect(isLeft && isFloat(states.dtype), "the states of recurrent layers are not those of a loop");
+  const own: readonly Node[] = read ? [read.nodes[1], written!] : [op];
+  const isOwn = walk.readers(states).every((reader) => own.includes(reader)) &&
+    (!read || walk.readers(before).every((reader) => reader === op));
   expect(isOwn, "more than its layer reads a recurrent state");
-  for (let at = update!.value; at !== op; at = at.inputs[0]) walk.inside.add(at);
-  return update!;
+  for (const node of read?.nodes ?? []) walk.inside.add(node);
+  for (let at = update!.value; at !== op; at = at.op === "scatter" ? at.inputs[2] : at.inputs[0]) walk.inside.add(at);
+  return { update: update!, slot: read && { index: read.index, position: read.position } };
 }
