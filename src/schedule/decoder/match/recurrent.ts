@@ -5,7 +5,7 @@
  * @module
  */
 
-import { float32, isFloat } from "../../../graph/dtype.ts";
+import { float32, int32, isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import type { StateUpdate } from "../../plan/fusion.ts";
@@ -237,8 +237,8 @@ interface OwnUpdate {
 /** What a layer reads of states of several sequences: the rows at `index` of `states`, or zeros at position 0. */
 interface SlotRead extends StateSlot {
   readonly states: Node;
-  /** The nodes that only this read has. */
-  readonly nodes: readonly Node[];
+  /** The gather of the rows. */
+  readonly rows: Node;
 }
 
 /** The read of a slot whose result is `node`; undefined if it is something else. */
@@ -246,11 +246,12 @@ function slotRead(walk: Walk, node: Node): SlotRead | undefined {
   if (!isFn(node, "select")) return undefined;
   const [begun, own, zero] = node.inputs.map((input) => walk.peekIndex(input));
   if (own.op !== "gather" || attrsOf(own, "gather").axis !== 0 || !isFn(begun, "greater")) return undefined;
-  const [states, rows] = own.inputs;
+  const [states, index] = own.inputs;
   const [position, least] = begun.inputs;
-  const isPlain = sizeOf(rows.shape) === 1 && walk.peekFull(zero) === 0 && walk.peekFull(least) === 0;
+  const isOne = [index, position].every(({ shape, dtype }) => sizeOf(shape) === 1 && dtype === int32);
+  const isPlain = isOne && walk.peekFull(zero) === 0 && walk.peekFull(least) === 0;
   if (!isPlain) return undefined;
-  return { states, index: walk.peekIndex(rows), position: walk.peekIndex(position), nodes: [node, own] };
+  return { states, index: walk.peekIndex(index), position: walk.peekIndex(position), rows: own };
 }
 
 /** The update of a loop's state that an op reads as `before`, and leaves from its element `start` on. */
@@ -265,11 +266,11 @@ function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: N
   const isLeft = last?.op === "slice" && last.inputs[0] === op && startOf(last) === start &&
     sizeOf(last.shape) === sizeOf(before.shape) && sameShape(update!.value.shape, states.shape);
   expect(isLeft && isFloat(states.dtype), "the states of recurrent layers are not those of a loop");
-  const own: readonly Node[] = read ? [read.nodes[1], written!] : [op];
+  const own: readonly Node[] = read ? [read.rows, written!] : [op];
   const isOwn = walk.readers(states).every((reader) => own.includes(reader)) &&
     (!read || walk.readers(before).every((reader) => reader === op));
   expect(isOwn, "more than its layer reads a recurrent state");
-  for (const node of read?.nodes ?? []) walk.inside.add(node);
+  if (read) walk.inside.add(before).add(read.rows);
   for (let at = update!.value; at !== op; at = at.op === "scatter" ? at.inputs[2] : at.inputs[0]) walk.inside.add(at);
   return { update: update!, slot: read && { index: read.index, position: read.position } };
 }
