@@ -105,9 +105,9 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate", share: 2 },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds, so one or two of a file run.
-  { files: /^tests\/llm\/decode\/(gemv|fused|batched)_decode_test/, cpu: "quick", vulkan: "gate", share: 20 },
+  { files: /^tests\/llm\/decode\/(gemv|fused|batched|recurrent)_decode_test/, cpu: "quick", vulkan: "gate", share: 20 },
   {
-    files: /^tests\/llm\/decode\/(expert|gpt_oss|small_float|recurrent)_decode_test/,
+    files: /^tests\/llm\/decode\/(expert|gpt_oss|small_float)_decode_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 8,
