@@ -13,9 +13,8 @@ import type { DecoderSizes, ExpertFeatures } from "../../../src/schedule/decoder
 import { testDevices } from "../../support/devices/devices.ts";
 import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
-import { kernelsOf } from "../../support/devices/harness.ts";
 import { changeTensors } from "../../support/models/changed_checkpoints.ts";
-import { assertGemvSteps, steps } from "../../support/models/random_cache_steps.ts";
+import { assertGemvBatch, assertGemvSteps, assertGemvTokens, steps } from "../../support/models/random_cache_steps.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -117,44 +116,18 @@ for (const device of DEVICES) {
   Deno.test(`a generation with experts has the tokens of one op by op on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     await write(`${folder}/model`, [8, 2, 256, true], { groupSize: 64, seed: 3 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
-    using _model = model;
-    const tokens = async (regions: "on" | "off"): Promise<number[]> => {
-      using _options = withOptions({ regions, launchMode: "barriers" });
-      const found: number[] = [];
-      const prompt = [3, 14, 159, 26];
-      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 12, temp: 0 })) {
-        found.push(r.token);
-      }
-      return found;
-    };
-    const expected = await tokens("off");
-    const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on"), expected));
-    for (const kernel of ["decode_gemv_phase", "decode_greedy_gemv"]) assert(kernels.has(kernel), [...kernels].join());
+    const loaded = await mx.lm.load(`${folder}/model`, { device });
+    using _model = loaded.model;
+    await assertGemvTokens(device, loaded, [3, 14, 159, 26]);
     await Deno.remove(folder, { recursive: true });
   });
 
   Deno.test(`several sequences with experts have the tokens of each by itself on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     await write(`${folder}/model`, [8, 2, 256, true], { groupSize: 64, seed: 3 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
-    using _model = model;
-    using _options = withOptions({ regions: "on", launchMode: "barriers" });
-    const prompts = [[3, 14, 159, 26], [5, 35, 89, 79]];
-    const found: number[][] = prompts.map(() => []);
-    const kernels = await kernelsOf(device, async () => {
-      for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4, temp: 0 })) {
-        found[r.sequence].push(r.token);
-      }
-    });
-    assert(kernels.has("decode_gemv_phase"), [...kernels].join());
-    for (const [i, prompt] of prompts.entries()) {
-      const alone: number[] = [];
-      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 4, temp: 0 })) {
-        alone.push(r.token);
-      }
-      assertEquals(found[i], alone);
-    }
+    const loaded = await mx.lm.load(`${folder}/model`, { device });
+    using _model = loaded.model;
+    await assertGemvBatch(device, loaded, [[3, 14, 159, 26], [5, 35, 89, 79]]);
     await Deno.remove(folder, { recursive: true });
   });
 

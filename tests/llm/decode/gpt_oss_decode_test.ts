@@ -4,15 +4,12 @@
  * agree, and both launch modes must give the same bits.
  */
 
-import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { type ModelFormat, type ModelShape, PUBLISHED, writePublished } from "../../../scripts/synthetic/synthetic.ts";
-import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
-import { kernelsOf } from "../../support/devices/harness.ts";
 import { changeTensors, gptOssAsMade, type Tensors } from "../../support/models/changed_checkpoints.ts";
-import { assertGemvSteps } from "../../support/models/random_cache_steps.ts";
+import { assertGemvBatch, assertGemvSteps, assertGemvTokens } from "../../support/models/random_cache_steps.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -116,44 +113,18 @@ for (const device of DEVICES) {
   Deno.test(`a generation of gpt-oss that leaves its window has the tokens of one op by op on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     await write(`${folder}/model`, SMALL, { groupSize: 32, mxfp4Experts: true, seed: 3 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
-    using _model = model;
-    const prompt = Array.from({ length: 60 }, (_, i) => 3 + 7 * i);
-    const tokens = async (regions: "on" | "off"): Promise<number[]> => {
-      using _options = withOptions({ regions, launchMode: "barriers" });
-      const found: number[] = [];
-      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 12, temp: 0 })) {
-        found.push(r.token);
-      }
-      return found;
-    };
-    const expected = await tokens("off");
-    const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on"), expected));
-    for (const kernel of ["decode_gemv_phase", "decode_greedy_gemv"]) assert(kernels.has(kernel), [...kernels].join());
+    const loaded = await mx.lm.load(`${folder}/model`, { device });
+    using _model = loaded.model;
+    await assertGemvTokens(device, loaded, Array.from({ length: 60 }, (_, i) => 3 + 7 * i));
     await Deno.remove(folder, { recursive: true });
   });
 
   Deno.test(`several sequences of gpt-oss have the tokens of each by itself on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     await write(`${folder}/model`, SMALL, { groupSize: 32, mxfp4Experts: true, seed: 3 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
-    using _model = model;
-    using _options = withOptions({ regions: "on", launchMode: "barriers" });
-    const prompts = [3, 5].map((first) => Array.from({ length: 62 }, (_, i) => first + 11 * i));
-    const found: number[][] = prompts.map(() => []);
-    const kernels = await kernelsOf(device, async () => {
-      for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4, temp: 0 })) {
-        found[r.sequence].push(r.token);
-      }
-    });
-    assert(kernels.has("decode_gemv_phase"), [...kernels].join());
-    for (const [i, prompt] of prompts.entries()) {
-      const alone: number[] = [];
-      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 4, temp: 0 })) {
-        alone.push(r.token);
-      }
-      assertEquals(found[i], alone);
-    }
+    const loaded = await mx.lm.load(`${folder}/model`, { device });
+    using _model = loaded.model;
+    await assertGemvBatch(device, loaded, [3, 5].map((first) => Array.from({ length: 62 }, (_, i) => first + 11 * i)));
     await Deno.remove(folder, { recursive: true });
   });
 }

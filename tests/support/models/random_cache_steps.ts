@@ -137,3 +137,49 @@ export async function assertGemvSteps(
     assertEquals(found.logits, exact ??= found.logits);
   }
 }
+
+type Loaded = Pick<mx.lm.Loaded, "model" | "tokenizer">;
+
+/** The greedy tokens after a prompt. */
+async function tokensAfter(
+  { model, tokenizer }: Loaded,
+  prompt: readonly number[],
+  maxTokens: number,
+): Promise<number[]> {
+  const found: number[] = [];
+  for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens, temp: 0 })) {
+    found.push(token);
+  }
+  return found;
+}
+
+/** Asserts that a generation in gemv kernels has the tokens of one op by op. */
+export async function assertGemvTokens(device: string, loaded: Loaded, prompt: readonly number[]): Promise<void> {
+  const tokens = async (regions: "on" | "off"): Promise<number[]> => {
+    using _options = withOptions({ regions, launchMode: "barriers" });
+    return await tokensAfter(loaded, prompt, 12);
+  };
+  const expected = await tokens("off");
+  const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on"), expected));
+  for (const kernel of ["decode_gemv_phase", "decode_greedy_gemv"] as const) {
+    assert(kernels.has(kernel), [...kernels].join());
+  }
+}
+
+/** Asserts that sequences which run together in gemv kernels have the tokens of each by itself. */
+export async function assertGemvBatch(
+  device: string,
+  loaded: Loaded,
+  prompts: readonly (readonly number[])[],
+): Promise<void> {
+  const { model, tokenizer } = loaded;
+  using _options = withOptions({ regions: "on", launchMode: "barriers" });
+  const found: number[][] = prompts.map(() => []);
+  const kernels = await kernelsOf(device, async () => {
+    for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: 4, temp: 0 })) {
+      found[r.sequence].push(r.token);
+    }
+  });
+  assert(kernels.has("decode_gemv_phase"), [...kernels].join());
+  for (const [i, prompt] of prompts.entries()) assertEquals(found[i], await tokensAfter(loaded, prompt, 4));
+}
