@@ -288,6 +288,7 @@ fn runtimeModule(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin.
     // #embed is C23.
     module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
     module.addIncludePath(b.path("runtime-c"));
+    watchHeaders(b, module);
     module.addIncludePath(vulkanHeaders(b));
     return module;
 }
@@ -296,6 +297,7 @@ fn tableObject(b: *Build, target: Build.ResolvedTarget, table: LazyPath) *Build.
     const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .link_libc = true, .pic = true });
     module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
     module.addIncludePath(b.path("runtime-c"));
+    watchHeaders(b, module);
     return b.addObject(.{ .name = "kernel_table", .root_module = module });
 }
 
@@ -337,6 +339,7 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm", &.{ "attention", "experts", "indexing", "linalg", "matmul", "quantized" }), .flags = &c_flags });
     module.addCSourceFile(.{ .file = table, .flags = &c_flags });
     module.addIncludePath(b.path("runtime-c/wasm"));
+    watchHeaders(b, module);
     const kernels_wasm = b.addExecutable(.{ .name = "kernels", .root_module = module });
     kernels_wasm.entry = .disabled;
     kernels_wasm.export_memory = threads == .alone;
@@ -348,6 +351,25 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     };
     kernels_wasm.stack_size = 1 << 20;
     return kernels_wasm.getEmittedBin();
+}
+
+/// Compiles the C files of a module again where a header changed. Zig 0.16 sees that for files that the last build compiled only.
+fn watchHeaders(b: *Build, module: *Build.Module) void {
+    const io = b.graph.io;
+    var digest: u64 = 0;
+    for ([_][]const u8{ "runtime-c", "shaders" }) |folder| {
+        var dir = std.Io.Dir.cwd().openDir(io, b.pathFromRoot(folder), .{ .iterate = true }) catch |err|
+            std.debug.panic("{s}: {t}", .{ folder, err });
+        defer dir.close(io);
+        var files = dir.walk(b.allocator) catch @panic("OOM");
+        while (files.next(io) catch |err| std.debug.panic("{s}: {t}", .{ folder, err })) |file| {
+            if (!std.mem.endsWith(u8, file.basename, ".h")) continue;
+            const text = file.dir.readFileAlloc(io, file.basename, b.allocator, .unlimited) catch |err|
+                std.debug.panic("{s}/{s}: {t}", .{ folder, file.path, err });
+            digest ^= std.hash.Wyhash.hash(std.hash.Wyhash.hash(0, file.path), text); // in any order
+        }
+    }
+    module.addCMacro("HEADERS_DIGEST", b.fmt("{x}", .{digest}));
 }
 
 /// The C files of a folder and of some folders in it, sorted by name so that the build does not depend on directory order.
