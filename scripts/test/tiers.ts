@@ -60,13 +60,22 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/(cli\/npm_package|server\/(chat_page|other_clients))_test/, cpu: "full" },
   // Its tests take a quarter of the documents by the seed, so 4 and the share have no common divisor.
   { files: /^tests\/docs_commands_test/, cpu: "gate", whole: true, oneThread: true, share: 5 },
-  { files: /^tests\/cli\/(generate|mcp|tools)_test/, cpu: "gate", oneThread: true, shareOnCpu: 2 },
+  // Each of their tests starts programs.
+  {
+    files:
+      /^tests\/cli\/(generate|mcp|tools|table|train_table|convert_table|chat_table|chat_terminal|prompt_cache|replicas|serve)_test/,
+    cpu: "gate",
+    oneThread: true,
+    shareOnCpu: 2,
+  },
   { files: /^tests\/cli\//, cpu: "gate", oneThread: true },
+  { files: /^tests\/server\/(replicas_answers|mcp_tools)_test/, cpu: "gate", oneThread: true, shareOnCpu: 2 },
   { files: /^tests\/server\//, cpu: "gate", oneThread: true },
-  { files: /^tests\/notebook\//, cpu: "gate", shareOnCpu: 2 },
-  { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
+  { files: /^tests\/notebook\//, cpu: "gate", shareOnCpu: 3 },
+  { files: /^tests\/fuzz_test/, cpu: "gate", shareOnCpu: 2 },
+  { files: /^tests\/(bench_ops|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
-  { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
+  { files: /^tests\/(bench|bench_gpu|tune)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 3 },
   { files: /^tests\/distributed\/large_exchanges_test/, cpu: "full" },
   { files: /^tests\/distributed\/(train|shard|tensor_parallel)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 3 },
   { files: /^tests\/distributed\/faults_test/, cpu: "gate", shareOnCpu: 2 },
@@ -130,35 +139,49 @@ const ENTRIES: readonly Entry[] = [
     share: 10,
     turns: 3,
   },
-  { files: /^tests\/llm\/engine\/engine_speculation_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/llm\/engine\/engine_(speculation|embed)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
   { files: /^tests\/llm\/engine\/engine_(drafters|head)_test/, cpu: "gate", vulkan: "full", shareOnCpu: 4 },
   { files: /^tests\/llm\/placement\//, cpu: "gate", vulkan: "gate", turns: 2, unoptimized: true },
-  { files: /^tests\/llm\/engine\/engine_(drafts|embed|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
-  { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 2 },
+  { files: /^tests\/llm\/engine\/engine_(drafts|life)_test/, cpu: "gate", vulkan: "gate", share: 5, turns: 3 },
+  { files: /^tests\/llm\/models\/mlx_lm_families_test/, cpu: "gate", vulkan: "full", shareOnCpu: 3 },
   // They compile the shaders of fused_decode and fused_prefill, with other constants.
   {
     files:
-      /^tests\/llm\/\w+\/(mixed_formats|paged_decode|chunk_decode|layer_features|layer_ropes|megakernel_check|masked_choice|model_updates|nonfinite_logits|prefill_tail|cache_growth)_test/,
+      /^tests\/llm\/\w+\/(mixed_formats|paged_decode|chunk_decode|layer_ropes|megakernel_check|masked_choice|model_updates|nonfinite_logits|prefill_tail|cache_growth)_test/,
     cpu: "quick",
     vulkan: "gate",
     share: 11,
     turns: 3,
   },
+  { files: /^tests\/llm\/decode\/layer_features_test/, cpu: "quick", vulkan: "gate", share: 13, turns: 3 },
   { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true, share: 3 },
-  {
-    files: /^tests\/llm\/\w+\/(tokenizer_limits|structured|hub|hub_cache)_test/,
-    cpu: "gate",
-    vulkan: "gate",
-    share: 3,
-  },
+  { files: /^tests\/llm\/structured\/structured_test/, cpu: "gate", vulkan: "gate", shareOnCpu: 2, share: 5, turns: 2 },
+  { files: /^tests\/llm\/\w+\/(tokenizer_limits|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate", share: 3 },
   // Accuracy of the embedded model: minutes of arithmetic on software Vulkan.
   { files: /^tests\/llm\/kv\/kv_bits_test/, cpu: "gate", vulkan: "full" },
   // Long ones whose parts have quick tests of their own.
   {
     files:
-      /^tests\/llm\/\w+\/(prefill|prefill_lowering|hidden_states|conversions|convert|abort|exact|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
+      /^tests\/llm\/\w+\/(prefill_lowering|conversions|convert|abort|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
     cpu: "gate",
     vulkan: "gate",
+    shareOnCpu: 2,
+    share: 5,
+    turns: 2,
+  },
+  {
+    files: /^tests\/llm\/\w+\/(prefill|hidden_states|exact)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    share: 5,
+    turns: 2,
+  },
+  {
+    files:
+      /^tests\/llm\/(speculation\/draft_model|engine\/fused_steps|structured\/structured_(grammar|schema|regex))_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    shareOnCpu: 2,
     share: 5,
     turns: 2,
   },
