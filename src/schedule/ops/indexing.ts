@@ -105,7 +105,8 @@ function scatterRule(along: boolean): Rule {
       };
       const push = { outer, axis: size, inner, n };
       const places = along ? piece(index, axis) : piece(view(index, [total], [1]), 0);
-      if (!along && n >= MIN_SORTED && !isWide(node.dtype) && l.backend.has("scatter_sorted")) {
+      const isOneList = !along || outer * inner === 1; // else each line has indices of its own
+      if (isOneList && n >= MIN_SORTED && !isWide(node.dtype) && l.backend.has("scatter_sorted")) {
         scatterSorted(l, fn, piece(updates, axis), places, out, push);
         continue;
       }

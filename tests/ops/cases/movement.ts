@@ -128,6 +128,16 @@ export function* movement(): Generator<Case> {
       build([2, 7], ([i, j]) => unique.includes(j) ? read(v, [i, unique.indexOf(j)]) : read(x, [i, j])),
     tolerance: EXACT,
   };
+  // As many as are sorted on a GPU; each place twice, so that the later half counts.
+  const permuted = Array.from({ length: 300 }, (_, i) => (7 * i + 3) % 150);
+  yield {
+    op: "putAlongAxis",
+    what: "a list of many indices",
+    inputs: [{ shape: [160], dtype: "float32" }, { shape: [300], dtype: "float32" }],
+    run: (mx, [x, v]) => mx.putAlongAxis(x, mx.array(permuted, mx.int32), v, 0),
+    oracle: ([x, v]) => build([160], ([i]) => i < 150 ? read(v, [permuted.lastIndexOf(i)]) : read(x, [i])),
+    tolerance: EXACT,
+  };
   yield {
     op: "at.add",
     what: "repeated indices add up",
