@@ -216,10 +216,10 @@ export const GENERATION = [
   },
   {
     name: "rows of experts stay sorted by expert",
-    file: "src/llm/layers/experts.ts",
-    find: "mx.take(y, places, 0)",
-    replace: "mx.take(y, order, 0)",
-    tests: ["tests/llm/models/mlx_lm_families_test.ts"],
+    file: "src/array/quantized/sorted_experts.ts",
+    find: "take(y, places, 0)",
+    replace: "take(y, order, 0)",
+    tests: ["tests/kernels/expert_mixture_test.ts", "tests/llm/models/mlx_lm_families_test.ts"],
   },
   {
     name: "weights of experts are probabilities among all of them, also where they are those among the chosen",

@@ -108,6 +108,27 @@ export const GLSL = [
     tests: ["tests/kernels/coopmat_experts_test.ts"],
   },
   {
+    name: "tiles of an expert begin where those of the one before it may end",
+    file: "shaders/ops/experts/order.comp",
+    find: "uint tile = all.y / HEIGHT + expert,",
+    replace: "uint tile = all.y / HEIGHT,",
+    tests: ["tests/kernels/sorted_experts_test.ts"],
+  },
+  {
+    name: "lanes of experts' codes past the first half of a scale's group take the scale of the group before",
+    file: "shaders/coopmat/experts_direct.comp",
+    find: "group = scales_place + depth / GROUP * SCALE_BYTES;",
+    replace: "group = scales_place + depth / (2 * GROUP) * SCALE_BYTES;",
+    tests: ["tests/kernels/sorted_experts_test.ts"],
+  },
+  {
+    name: "sums of experts' units take the power of two of another row",
+    file: "shaders/coopmat/experts_direct.comp",
+    find: "F32s(pc.address[1]).v[x_row_of(left) / 16]",
+    replace: "F32s(pc.address[1]).v[x_row_of(first_row) / 16]",
+    tests: ["tests/kernels/sorted_experts_test.ts"],
+  },
+  {
     name: "fused: a recurrent layer keeps the wrong input of its convolution",
     file: "shaders/decode_gemv/recurrent.comp",
     find: "i + 1u < past ? inputs[min(i + 1u, past - 1u)] : x",

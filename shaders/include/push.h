@@ -275,6 +275,27 @@ struct ExpertRowsPush {
     uint x_rows; // of x, of which an index names one for each row
 };
 
+// The choices of rows, by expert: a workgroup for each.
+struct ExpertOrderPush {
+    uint rows;
+    uint chosen; // of a row
+};
+
+// Products of choices in that order with the matrices (n, k) of experts. Choice i reads row i / divisor of x.
+struct SortedExpertsPush {
+    uint n;
+    uint k;
+    uint x_rows;
+    uint divisor;
+};
+
+// Weighted sums of the choices of each row.
+struct ExpertMixPush {
+    uint rows;
+    uint chosen;
+    uint cols;
+};
+
 // Products of the matrices (n, k) of experts, of which each row has `chosen`.
 struct ExpertsPush {
     uint rows;

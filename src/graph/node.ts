@@ -232,6 +232,8 @@ export interface OpAttrs {
   expertUnits: ExpertFormat & { readonly unit: ExpertUnit; readonly hasBias: boolean };
   /** inputs (x (rows, chosen, features), choice, the arrays of down[, bias (experts, outputs)]): (rows, outputs). */
   expertSum: ExpertFormat & { readonly hasBias: boolean };
+  /** inputs (x (rows, features), choice, the arrays of gate, up and down[, biases of the three]): (rows, features), for many rows. */
+  expertMixture: ExpertFormat & { readonly unit: ExpertUnit; readonly hasBias: boolean };
   /**
    * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)). A mask, bool (B, T), may follow. The result (length,) has the outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
    * lengths first.

@@ -58,7 +58,9 @@ export class PendingGraph {
     const kernel = fused.kernel(node, backend);
     if (fuse && kernel && backend.has(kernel)) return;
     if (fuse) {
-      const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+      const why = kernel
+        ? `${backend.name} has no kernel ${kernel}`
+        : "no kernel of this device is for its sizes and dtypes";
       explainFallback(`${node.op}: in primitives, because ${why}`);
     }
     const composite = node.composite(node);

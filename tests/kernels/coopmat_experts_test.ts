@@ -7,8 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
-import { bfloat16, type Dtype, float16, float32, type HostArray } from "../../src/graph/dtype.ts";
-import type { CodeMode, QuantizationMode } from "../../src/graph/quantization.ts";
+import { bfloat16, float16, float32 } from "../../src/graph/dtype.ts";
 import { MODE_CODES } from "../../src/schedule/ops/matmul/dequantize.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 import { drawSome } from "../support/draw_cases.ts";
@@ -16,28 +15,15 @@ import { testDevices } from "../support/devices/devices.ts";
 import { kernelsOf, kernelTest, runKernel } from "../support/devices/harness.ts";
 import { hasMatrices } from "../support/devices/matrices.ts";
 import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
-import { generator } from "../support/oracles/oracle.ts";
-
-const next = generator(41);
-const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
-
-/** Rows of each expert. */
-type Counts = readonly number[];
-
-/** Tiles as the kernel cuts them, in JavaScript. */
-function tilesOf(counts: Counts, height: number, length: number): number[] {
-  const tiles: number[] = [];
-  let first = 0;
-  counts.forEach((count, expert) => {
-    for (let i = 0; i < count; i += height) tiles.push(first + i, expert << 7 | Math.min(height, count - i));
-    first += count;
-  });
-  return [...tiles, ...new Array(2 * length - tiles.length).fill(0)];
-}
-
-function expertsOf(counts: Counts): Uint32Array<ArrayBuffer> {
-  return Uint32Array.from(counts.flatMap((count, expert) => new Array(count).fill(expert)));
-}
+import {
+  type Case,
+  DEFAULTS,
+  expectedOf,
+  expertsOf,
+  matricesOf,
+  random,
+  tilesOf,
+} from "../support/oracles/sorted_experts.ts";
 
 kernelTest("expert_tiles() cuts the rows of each expert into tiles", (backend) => {
   const many = Array.from({ length: 300 }, (_, e) => e % 7 === 0 ? 0 : e * 5 % 40);
@@ -56,73 +42,6 @@ kernelTest("expert_tiles() cuts the rows of each expert into tiles", (backend) =
     }
   }
 }, ["expert_tiles"]);
-
-interface Case {
-  readonly counts: Counts;
-  readonly n: number;
-  readonly k: number;
-  readonly mode?: CodeMode;
-  readonly bits?: number;
-  readonly group?: number;
-  readonly scales?: Dtype;
-  readonly x?: Dtype;
-  readonly out?: Dtype;
-  /** Rows are others than those in order. */
-  readonly permuted?: boolean;
-}
-
-/** Codes of random matrices (experts, n, k), and their numbers. */
-function matricesOf(experts: number, { n, k, mode = "affine", bits, group, scales: dtype = float16 }: Case): {
-  /** Codes, scales, and biases of affine codes. */
-  readonly parts: readonly (HostArray | undefined)[];
-  readonly numbers: Float32Array;
-} {
-  return mx.withDevice("wasm", () => {
-    const dense = mx.array(random(experts * n * k, (3 / k) ** 0.5), float32).reshape(experts, n, k);
-    const affine = mode === "affine";
-    const [codes, ...factors] = mx.quantize(dense, group ?? null, bits ?? null, mode as QuantizationMode);
-    const [scales, biases] = factors.map((part) => affine ? part.astype(dtype) : part);
-    // In float32, as the kernels multiply.
-    const wide = [scales, biases].map((part) => affine ? part.astype(float32) : part);
-    const numbers = mx.dequantize(codes, wide[0], wide[1] ?? null, group ?? null, bits ?? null, {
-      mode,
-      dtype: float32,
-    });
-    const bytes = wide.map((part) => {
-      const values = part?.toTypedArray();
-      return values && (affine ? pack(dtype, values as Float32Array) : values.slice());
-    });
-    return {
-      parts: [codes.toTypedArray().slice(), ...bytes],
-      numbers: (numbers.toTypedArray() as Float32Array).slice(),
-    };
-  });
-}
-
-const DEFAULTS: Readonly<Partial<Record<CodeMode, readonly [bits: number, group: number]>>> = {
-  affine: [4, 64],
-  mxfp4: [4, 32],
-  mxfp8: [8, 32],
-  nvfp4: [4, 16],
-};
-
-/** What the rows are, in float64, of x as the kernel reads it and weights rounded to float16. */
-function expectedOf(
-  { counts, n, k }: Case,
-  x: readonly number[],
-  left: Uint32Array,
-  numbers: Float32Array,
-): Float64Array {
-  const w = unpack(float16, pack(float16, [...numbers]));
-  const indices = expertsOf(counts);
-  return Float64Array.from({ length: indices.length * n }, (_, at) => {
-    const [row, column] = [Math.floor(at / n), at % n];
-    const from = (indices[row] * n + column) * k;
-    let sum = 0;
-    for (let d = 0; d < k; d++) sum += x[left[row] * k + d] * w[from + d];
-    return sum;
-  });
-}
 
 function product(backend: Backend, kernel: KernelName, height: number, c: Case): void {
   const { counts, n, k, mode = "affine", scales: scalesDtype = float16, x: dtype = float16, out: outDtype = float32 } =
@@ -199,28 +118,37 @@ for (const [kernel, height] of [["16", 16], ["32", 32], ["64", 64], ["emulated",
   }, [...needs, "half_rows"]);
 }
 
+/** By which kernels: those of scales of 16 bits read their own codes. */
+const PATHS = [[float32, /^coopmat_experts_(\d+|emulated)$/], [float16, /^coopmat_experts_direct_/]] as const;
+
 for (const device of testDevices().filter((name) => name !== "wasm")) {
-  Deno.test(`sorted rows of experts go through matrices on ${device}`, async () => {
-    mx.setDefaultDevice(device);
-    const [rows, experts, n, k] = [66, 5, 256, 256];
-    const { parts, numbers } = matricesOf(experts, { counts: [], n, k, scales: float32 });
-    const counts = [20, 0, 1, 40, 5];
-    const x = unpack(float16, pack(float16, random(rows * k)));
-    using _options = withOptions(hasMatrices(device) ? {} : { matrices: "emulated" });
-    let found = new Float32Array();
-    const kernels = await kernelsOf(device, () => {
-      mx.tidy(() => {
-        const [w, scales, biases] = parts.map((part) => mx.array(part!).reshape(experts, n, -1));
-        const [given, right] = [mx.array(x, float32).reshape(rows, 1, k), mx.array(expertsOf(counts))];
-        const sorted = { sortedIndices: true };
-        const product = mx.gatherQmm(given, w, scales, biases, null, right, true, 64, 4, null, null, sorted);
-        assertEquals(product.shape, [rows, 1, n]);
-        found = Float32Array.from(product.toTypedArray() as Float32Array);
+  for (const [dtype, expected] of PATHS) {
+    Deno.test(`sorted rows of experts go through matrices on ${device}, with scales of ${dtype.name}`, async () => {
+      mx.setDefaultDevice(device);
+      const [rows, experts, n, k] = [66, 5, 256, 256];
+      const { parts, numbers } = matricesOf(experts, { counts: [], n, k, scales: dtype });
+      const counts = [20, 0, 1, 40, 5];
+      const x = unpack(float16, pack(float16, random(rows * k)));
+      using _options = withOptions(hasMatrices(device) ? {} : { matrices: "emulated" });
+      let found = new Float32Array();
+      const kernels = await kernelsOf(device, () => {
+        mx.tidy(() => {
+          const [codes, ...factors] = parts.map((part) => part!);
+          const w = mx.array(codes).reshape(experts, n, -1);
+          const [scales, biases] = factors.map((part) =>
+            mx.array([...unpack(dtype, part as Uint16Array)], float32).astype(dtype).reshape(experts, n, -1)
+          );
+          const [given, right] = [mx.array(x, float32).reshape(rows, 1, k), mx.array(expertsOf(counts))];
+          const sorted = { sortedIndices: true };
+          const product = mx.gatherQmm(given, w, scales, biases, null, right, true, 64, 4, null, null, sorted);
+          assertEquals(product.shape, [rows, 1, n]);
+          found = Float32Array.from(product.toTypedArray() as Float32Array);
+        });
+        return Promise.resolve();
       });
-      return Promise.resolve();
+      assert([...kernels].some((kernel) => expected.test(kernel)), [...kernels].join());
+      const left = Uint32Array.from({ length: rows }, (_, i) => i);
+      assertClose(found, expectedOf({ counts, n, k }, x, left, numbers), 1e-6, "sorted rows");
     });
-    assert([...kernels].some((kernel) => kernel.startsWith("coopmat_experts")), [...kernels].join());
-    const left = Uint32Array.from({ length: rows }, (_, i) => i);
-    assertClose(found, expectedOf({ counts, n, k }, x, left, numbers), 1e-6, "sorted rows");
-  });
+  }
 }

@@ -13,6 +13,7 @@ import { drawSome } from "../support/draw_cases.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { dispatchesOf } from "../support/devices/unrun_device.ts";
 import { generator, nmse } from "../support/oracles/oracle.ts";
+import { unitOf } from "../support/oracles/sorted_experts.ts";
 
 const next = generator(11);
 const drawn = (n: number, low = -1, high = 1): number[] =>
@@ -160,15 +161,6 @@ for (const device of testDevices()) {
   });
 }
 
-const UNITS: Readonly<Record<ExpertUnit, (gate: number, up: number) => number>> = {
-  silu: (gate, up) => gate * sigmoid(gate) * up,
-  geluTanh: (gate, up) => 0.5 * gate * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (gate + 0.044715 * gate ** 3))) * up,
-  clipped(gate, up) {
-    const cut = Math.min(gate, 7);
-    return cut * sigmoid(1.702 * cut) * (Math.min(Math.max(up, -7), 7) + 1);
-  },
-};
-
 interface ProductCase {
   readonly mode: QuantizationMode | "float32" | "float16" | "bfloat16";
   readonly bits?: number;
@@ -241,7 +233,7 @@ for (const device of testDevices()) {
             Array.from({ length: N }, (_, n) => {
               const at = e * N + n;
               const [g, u] = [gates, ups].map((w) => dot(w, at * H, values, row * H, H));
-              return UNITS[unit](g + gateBiases[at], u + upBiases[at]);
+              return unitOf(unit, g + gateBiases[at], u + upBiases[at]);
             })
           )
         );

@@ -625,6 +625,24 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
         isChoice(choice, R, k) && isStack(rest, format, biases, [shape[1], N]);
     },
   },
+  expertMixture: {
+    inputs: [5, 14],
+    attrs: { unit: ["silu", "geluTanh", "clipped"], ...EXPERT_FORMAT, hasBias: "boolean" },
+    fits({ shape, dtype }, { hasBias, ...format }, [x, choice, ...rest]) {
+      const biases = hasBias ? rest.splice(-3) : [];
+      const each = rest.length / 3;
+      const stacks = [0, 1, 2].map((i) => rest.slice(i * each, (i + 1) * each));
+      if (x.shape.length !== 2 || stacks[0].length === 0 || stacks[0][0].shape.length !== 3) return false;
+      const [R, H] = x.shape;
+      const N = stacks[0][0].shape[1];
+      return x.dtype === dtype && sameShape(shape, x.shape) && isChoice(choice, R, choice.shape[1] / 2) &&
+        stacks.every((stack, i) =>
+          isStack(stack, format, biases.slice(i, i + 1), i < 2 ? [N, H] : [H, N]) &&
+          stack[0].shape[0] === rest[0].shape[0] && stack[0].dtype === rest[0].dtype &&
+          stack.at(-1)!.dtype === stacks[0].at(-1)!.dtype
+        ) && biases.every((bias) => bias.dtype === biases[0].dtype);
+    },
+  },
   gatedDelta: {
     inputs: [6, 7],
     attrs: { decays: "boolean", normEps: "number", hasMask: "boolean" },

@@ -152,19 +152,20 @@ function inOpenGroups(scores: Tensor, { groups, closedGroups }: ExpertChoice): T
   return reshape(op.where(stopGradient(isClosed), 0, grouped), [R, E]) as Tensor;
 }
 
-/** The format of matrices as attributes of a node, and back. */
-const attrsOf = ({ format }: ExpertMatrices): ExpertFormat => format ?? { mode: "dense", bits: 0, groupSize: 0 };
-const formatOf = ({ mode, bits, groupSize }: ExpertFormat): QuantizedFormat | undefined =>
+/** The format of matrices as attributes of a node. */
+export const attrsOf = ({ format }: ExpertMatrices): ExpertFormat => format ?? { mode: "dense", bits: 0, groupSize: 0 };
+/** The format that attributes of a node name; undefined for dense matrices. */
+export const formatOf = ({ mode, bits, groupSize }: ExpertFormat): QuantizedFormat | undefined =>
   mode === "dense" ? undefined : { mode, bits, groupSize };
 
 /** The arrays of matrices as inputs of a node. */
-function arraysOf({ weight, scales, biases, format }: ExpertMatrices): Node[] {
+export function arraysOf({ weight, scales, biases, format }: ExpertMatrices): Node[] {
   const factors = format ? [scales!, ...(format.mode === "affine" ? [biases!] : [])] : [];
   return [weight, ...factors].map((array) => nodeOf(array));
 }
 
 /** Matrices of the inputs of a node, of which `bias` was taken out. */
-function matricesOf(
+export function matricesOf(
   format: QuantizedFormat | undefined,
   arrays: readonly Tensor[],
   bias: Tensor | undefined,

@@ -1,7 +1,7 @@
 /**
  * A feed-forward part of experts (arXiv 1701.06538): a router chooses a few of them for each token, and adds what they say by weight.
- * As in mlx-lm's SwitchGLU, products choose their matrices by index, and rows of many tokens are sorted by expert. Few tokens take the fused
- * functions of src/array/quantized/experts.ts: one for the choice, one for the units, one for their sum.
+ * As in mlx-lm's SwitchGLU, products choose their matrices by index, and rows of many tokens are sorted by expert. These are fused functions:
+ * the choice, then units and their sum of few tokens (src/array/quantized/experts.ts), or all of it at once (sorted_experts.ts).
  *
  * Shapes: B batch, T tokens, E experts, k experts that a token gets.
  *
@@ -13,11 +13,11 @@ import type { Tensor } from "../../array/mod.ts";
 import {
   type ExpertMatrices,
   expertSum,
-  expertUnit,
   expertUnits,
+  type RoutedRows,
   sortsExperts,
-  splitChoice,
 } from "../../array/quantized/experts.ts";
+import { expertMixture, sortedMixture } from "../../array/quantized/sorted_experts.ts";
 import type { ExpertUnit } from "../../graph/experts.ts";
 import { Module } from "../../nn/mod.ts";
 import type { DecoderConfig, ExpertsConfig } from "../config/decoder.ts";
@@ -57,40 +57,32 @@ export class SwitchGlu extends Module {
     this.down_proj = layer("down_proj", size, hiddenSize);
   }
 
-  /** Tokens (B, T, hidden) and {@link chooseExperts}' choice for them → the sum of what the experts make of each, (B, T, hidden). */
+  /** Tokens (…, hidden) and {@link chooseExperts}' choice for them → the sum of what the experts make of each, (…, hidden). */
   override forward(x: Tensor, choice: Tensor): Tensor {
-    const [B, T, hidden] = x.shape;
-    const rows = x.reshape(B * T, hidden);
-    const sums = sortsExperts(choice, this.#count) ? undefined : this.#fused(rows, choice);
-    return (sums ?? this.#sorted(rows, choice)).reshape(B, T, hidden);
+    const rows = x.shape.length === 2 ? x : x.reshape(-1, x.shape.at(-1)!);
+    const sums = this.#fused(rows, choice) ?? this.#sorted(rows, choice);
+    return sums.reshape(...x.shape);
   }
 
-  /** The sum in two kernels; undefined if the matrices are not alike, or others are in their place. */
+  /** The sum in fused functions; undefined if the matrices are not alike, or others are in their place. */
   #fused(rows: Tensor, choice: Tensor): Tensor | undefined {
     const [gate, up, down] = [this.gate_proj, this.up_proj, this.down_proj].map(matricesOf);
     if (!gate || !up || !down || !alike(gate, up)) return undefined;
-    return expertSum(expertUnits(rows, choice, gate, up, this.#unit), choice, down);
+    if (!sortsExperts(choice, this.#count)) {
+      return expertSum(expertUnits(rows, choice, gate, up, this.#unit), choice, down);
+    }
+    return alike(gate, down) ? expertMixture(rows, choice, { gate, up, down }, this.#unit) : undefined;
   }
 
-  /** The sum op by op, of rows that are sorted by expert. */
-  #sorted(x: Tensor, choice: Tensor): Tensor {
-    const [R, hidden] = x.shape;
-    const { chosen, weights } = splitChoice(choice);
-    const k = chosen.shape[1];
-    const indices = chosen.reshape(-1);
-    // Numbers of few digits are sorted in fewer passes.
-    const order = mx.argsort(indices.astype(this.#count <= 256 ? mx.uint8 : mx.uint16));
-    const rows = { indices: mx.take(indices, order), sorted: true };
-    const given = mx.take(x.reshape(R, 1, hidden), mx.floorDivide(order, k), 0);
-    const [gate, up] = [this.gate_proj, this.up_proj].map((layer) => layer.forward({ ...rows, x: given }));
-    const y = this.down_proj.forward({ ...rows, x: expertUnit(this.#unit, gate, up) });
-    const places = mx.putAlongAxis(order, order, mx.arange(R * k, null, null, mx.uint32), 0); // of each row among the sorted ones
-    const each = mx.take(y, places, 0).reshape(R, k, hidden);
-    return mx.sum(mx.multiply(each, mx.expandDims(weights, -1)), -2).astype(x.dtype);
+  /** The sum op by op. */
+  #sorted(rows: Tensor, choice: Tensor): Tensor {
+    const [gate, up, down] = [this.gate_proj, this.up_proj, this.down_proj]
+      .map((layer) => (routed: RoutedRows): Tensor => layer.forward(routed));
+    return sortedMixture(rows, choice, this.#count, { gate, up, down }, this.#unit);
   }
 }
 
-/** Whether one kernel may read both stacks. */
+/** Whether one kernel may read either stack. */
 function alike(a: ExpertMatrices, b: ExpertMatrices): boolean {
   const of = ({ weight, scales, format, bias }: ExpertMatrices): string =>
     JSON.stringify([weight.dtype.name, scales?.dtype.name, format, bias?.dtype.name]);
@@ -156,7 +148,8 @@ export class Experts extends Module {
 
   /** (B, T, hidden) → (B, T, hidden) */
   override forward(x: Tensor): Tensor {
-    const sum = (this.switch_mlp ?? this.experts)!.forward(x, this.#choose(x));
+    const rows = x.reshape(-1, x.shape[2]); // one array for the router and the experts: it is converted once
+    const sum = (this.switch_mlp ?? this.experts)!.forward(rows, this.#choose(rows)).reshape(...x.shape);
     if (this.shared_experts) return mx.add(sum, this.shared_experts.forward(x));
     if (!this.shared_expert) return sum;
     const share = mx.sigmoid(forwardInDtype(this.shared_expert_gate!, x));

@@ -17,7 +17,7 @@ import type { ExpertsConfig } from "../config/decoder.ts";
 const SUM_EPS = 1e-6;
 
 /**
- * The experts of the highest scores (B, T, E). Each token gets k numbers and then k weights, float32 (B * T, 2 * k).
+ * The experts of the highest scores (…, E). Each token gets k numbers and then k weights, float32 (tokens, 2 * k).
  * Probabilities are float32 whatever the scores are. A `bias` (E,) counts for the choice alone, a `scale` (E,) multiplies weights.
  */
 export function chooseExperts(
@@ -27,7 +27,7 @@ export function chooseExperts(
 ): Tensor {
   const { normalized = false, sumEps = SUM_EPS, factor = 1, groups } = sigmoid ?? {};
   const { count = 1, open = 1 } = groups ?? {};
-  return choose(scores.reshape(-1, scores.shape[2]), {
+  return choose(scores.reshape(-1, scores.shape.at(-1)!), {
     chosen,
     among: sigmoid ? "sigmoid" : among,
     normalized,

@@ -8,12 +8,13 @@ import type { Backend } from "../../backend/backend.ts";
 import * as k from "../../backend/kernels.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { type Dtype, float32, isHalf } from "../../graph/dtype.ts";
-import type { ExpertChoice, ExpertFormat, ExpertUnit } from "../../graph/experts.ts";
+import type { ExpertChoice, ExpertFormat } from "../../graph/experts.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { MODE_CODES } from "./matmul/dequantize.ts";
+import { UNITS } from "./matmul/direct_experts.ts";
 import { vectorShape } from "./matmul/matmul_tiles.ts";
 import { readsOf } from "./matmul/quantized_matmul.ts";
 import type { Inputs } from "./rule.ts";
@@ -22,11 +23,6 @@ const AMONG: Readonly<Record<ExpertChoice["among"], number>> = {
   all: k.EXPERTS_ALL,
   chosen: k.EXPERTS_CHOSEN,
   sigmoid: k.EXPERTS_SIGMOID,
-};
-const UNITS: Readonly<Record<ExpertUnit, number>> = {
-  silu: k.EXPERT_UNIT_SILU,
-  geluTanh: k.EXPERT_UNIT_GELU_TANH,
-  clipped: k.EXPERT_UNIT_CLIPPED,
 };
 
 /** Most inputs of an expert's product on the CPU, which keeps a row on the stack. */

@@ -16,6 +16,7 @@ import type { Lowering } from "../plan/context.ts";
 import { matrixShape, type Value, view } from "../plan/value.ts";
 import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { choiceKernel, expertChoice, expertKernel, expertSum, expertUnits } from "./experts.ts";
+import { expertMixture, mixtureKernel } from "./expert_mixture.ts";
 import { attention, sinkAttention } from "./matmul/attention.ts";
 import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { appendPages, copyPages, gatherPages } from "./pages.ts";
@@ -182,6 +183,7 @@ export const FUSED_OPS = {
   expertChoice: { kernel: choiceKernel, rule: expertChoice },
   expertUnits: { kernel: expertKernel("expert_units"), rule: expertUnits },
   expertSum: { kernel: expertKernel("expert_sum"), rule: expertSum },
+  expertMixture: { kernel: mixtureKernel, rule: expertMixture },
   gatedDelta: { kernel: deltaKernel, rule: gatedDelta },
   causalConv: { kernel: causalConvKernel, rule: causalConv },
   appendPages: { kernel: ({ dtype }) => isCoded(dtype) ? "append_codes" : "append_pages", rule: appendPages },

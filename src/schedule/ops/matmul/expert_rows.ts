@@ -10,7 +10,10 @@ import { uint32 } from "../../../graph/dtype.ts";
 import type { Lowering } from "../../plan/context.ts";
 import { options } from "../../plan/options.ts";
 import type { Value } from "../../plan/value.ts";
+import type { QuantizedFormat } from "../../../graph/quantization.ts";
 import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
+import { MODE_CODES } from "./dequantize.ts";
+import { directKernel, emitDirect } from "./direct_experts.ts";
 import { halfRows } from "./half_rows.ts";
 
 /** Columns of a workgroup, and its threads. */
@@ -23,7 +26,7 @@ const MIN_ROWS = 32;
 /** Weights that are read together: of a row there are whole runs of them. */
 const RUN = 32;
 
-/** Kernels by the rows of their tiles. */
+/** Kernels of codes of any format, by the rows of their tiles. */
 const KERNELS: readonly { readonly rows: number; readonly kernel: KernelName }[] = [
   { rows: 16, kernel: "coopmat_experts_16" },
   { rows: 32, kernel: "coopmat_experts_32" },
@@ -38,6 +41,7 @@ export interface ExpertRows {
   readonly codes: Value;
   readonly scales: Value;
   readonly biases: Value | undefined;
+  readonly format: QuantizedFormat;
   /** Which row of x each row has. */
   readonly left: Value;
   /** Which expert, ascending. */
@@ -82,26 +86,39 @@ function tilesOf(l: Lowering, right: Value, rows: number, experts: number, heigh
   return tiles;
 }
 
-/** Emits the products into `out` (rows, 1, n); false if no kernel serves. `spec` has the format of codes. */
+/** Emits the products into `out` (rows, 1, n); false if no kernel serves. */
 export function emitExpertRows(
   l: Lowering,
-  { x, codes, scales, biases, left, right, experts, n, k }: ExpertRows,
+  { x, codes, scales, biases, format: { bits, groupSize, mode }, left, right, experts, n, k }: ExpertRows,
   out: Value,
-  { BITS, GROUP, DTYPE_SCALES, MODE }: Readonly<Record<string, number>>,
 ): boolean {
   const [rows] = right.shape;
   const xRows = x.shape.slice(0, -1).reduce((a, b) => a * b, 1);
   if (k % RUN !== 0 || !FLOATS.has(x.dtype) || !FLOATS.has(out.dtype)) return false;
   if (!l.backend.has("expert_tiles") || rows < MIN_ROWS) return false;
-  const choice = kernelFor(l.backend, rows, experts);
-  if (!choice) return false;
-  if (countTiles(rows, experts, choice.rows) > l.backend.limits.maxGrid) return false;
+  const own = { mode, bits, groupSize, scales: scales.dtype };
+  const found = directKernel(l.backend, own, { rows, experts, sizes: [n, k] });
+  const direct = found && l.backend.has(found.direct) ? found : undefined;
+  const choice = direct ?? kernelFor(l.backend, rows, experts);
+  if (!choice || countTiles(rows, experts, choice.rows) > l.backend.limits.maxGrid) return false;
   const tiles = tilesOf(l, right, rows, experts, choice.rows);
+  if (!("kernel" in choice)) {
+    const stacks = [{ arrays: [codes, scales, ...(biases ? [biases] : [])], bias: undefined }];
+    emitDirect(l, choice, own, { x, xRows, depth: k, n, stacks, left, divisor: 1, tiles, inPlace: false }, out);
+    return true;
+  }
   const { half, powers } = halfRows(l, x, xRows, k);
   const matrix = [codes, scales, biases].map((v) => v && l.contiguous(v, true));
   l.emit(choice.kernel, [half, powers, ...matrix, out, l.contiguous(left), tiles], {
     threads: THREADS,
-    spec: { BITS, GROUP, DTYPE_SCALES, MODE, SCALED: powers ? 1 : 0, DTYPE_OUT: out.dtype.code },
+    spec: {
+      BITS: bits,
+      GROUP: groupSize,
+      DTYPE_SCALES: scales.dtype.code,
+      MODE: MODE_CODES[mode],
+      SCALED: powers ? 1 : 0,
+      DTYPE_OUT: out.dtype.code,
+    },
     push: { n, k, x_rows: xRows },
     workgroups: [tiles.shape[0], Math.ceil(n / COLUMNS), 1],
   });

@@ -142,8 +142,8 @@ export function gatherQuantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: r
   const layout = layoutSpec(format, x, scales);
   if (sorted && transpose && m === 1 && node.shape.length === 3) {
     const [left, right] = rest;
-    const rows = { x, codes, scales, biases, left, right, experts: wBatch, n, k: kk };
-    if (emitExpertRows(l, rows, out, layout)) return out;
+    const rows = { x, codes, scales, biases, format, left, right, experts: wBatch, n, k: kk };
+    if (emitExpertRows(l, rows, out)) return out;
   }
   const dense = (v: Value): Value => l.contiguous(v, true);
   const operands = [dense(x), dense(codes), dense(scales), biases && dense(biases), out, ...rest.map(dense)];
