@@ -56,6 +56,8 @@ export interface LoopStep extends Disposable {
   fits(state: readonly StateSpec[]): boolean;
   /** Bytes of its Plans. */
   readonly planBytes: number;
+  /** Whether the kernels of a region compute it, such as those of a decoder step. */
+  readonly isFused: boolean;
   /** The step over a state, as a whole or to be submitted in parts. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
   bind(state: readonly Node[], inParts?: boolean): Loop;
   /** Whether {@link LoopStep.prepare} has nothing to do. */
@@ -118,6 +120,11 @@ export class LoweredStep implements LoopStep {
   /** See {@link LoopStep.planBytes}. */
   get planBytes(): number {
     return this.#executable.lowered.words?.byteLength ?? 0;
+  }
+
+  /** See {@link LoopStep.isFused}. */
+  get isFused(): boolean {
+    return this.#executable.lowered.sources.some(({ region }) => region !== undefined);
   }
 
   /** See {@link LoopStep.bind}. */

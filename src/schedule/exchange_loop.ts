@@ -87,6 +87,10 @@ class ExchangeStep implements LoopStep {
     return this.#parts.reduce((sum, { step }) => sum + step.planBytes, 0);
   }
 
+  get isFused(): boolean {
+    return this.#parts.every(({ step }) => step.isFused);
+  }
+
   bind(state: readonly Node[]): Loop {
     state.forEach((node, i) => settleOn(node, this.#homes[i]));
     const buffers = this.#buffers.map((buffer, i) => this.#newBuffer(buffer, i));

@@ -96,6 +96,11 @@ export class TracedStep<S> implements Disposable {
     return this.#trace.planBytes;
   }
 
+  /** Whether the kernels of a region compute it, such as those of a decoder step. */
+  get isFused(): boolean {
+    return this.#trace.isFused;
+  }
+
   /** The traced step over the arrays of a state. */
   bind(state: S, inParts?: boolean): Loop {
     return this.#trace.bind(tensorsOf(state).map(nodeOf), inParts);

@@ -20,6 +20,7 @@ import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
 import { decodeStep, forwardStep } from "./steps/device_steps.ts";
+import type { PooledModel } from "./steps/head_steps.ts";
 import { HeadRunner } from "./head_runner.ts";
 import { PromptRunner } from "./prompt_runner.ts";
 import type { DeviceRows, RowState } from "./steps/rows.ts";
@@ -200,16 +201,25 @@ export class Runner implements Disposable {
   async #looping(masked: boolean): Promise<DeviceLoop<RowState & Buffers>> {
     if (this.#loop) return this.#loop;
     const { state, sizes: { kind } } = this.#rows!;
-    const all = { ...state, ...this.#context.pool.buffers };
-    const name = masked ? "engine forward" : `engine step ${this.#context.nameOf(kind)}`;
-    const step = (now: RowState & Buffers): RowState & Buffers =>
-      masked
-        ? forwardStep(this.#context.pooled, now)
-        : decodeStep(this.#context.pooled, kind, now, this.#context.processors);
-    return this.#loop = new DeviceLoop(
-      all,
-      await this.#context.traced(name, all, step, masked || this.#context.keepsChoices),
-    );
+    const context = this.#context;
+    const all = { ...state, ...context.pool.buffers };
+    const name = masked ? "engine forward" : `engine step ${context.nameOf(kind)}`;
+    const over = (pooled: PooledModel) => (now: RowState & Buffers): RowState & Buffers =>
+      masked ? forwardStep(pooled, now) : decodeStep(pooled, kind, now, context.processors);
+    const keeps = masked || context.keepsChoices;
+    const plain = this.#mayLeaveHead(keeps) ? over({ ...context.pooled, head: undefined }) : undefined;
+    const step = plain && context.isFused(`${name} without head`, all, plain)
+      ? await context.traced(`${name} without head`, all, plain)
+      : await context.traced(name, all, over(context.pooled), keeps);
+    return this.#loop = new DeviceLoop(all, step);
+  }
+
+  /**
+   * Whether steps may be fused only without what the head takes of them. Those of one request may: their kernels know nothing of heads. The head
+   * then lacks the tokens of such steps, so its drafts after them are right less often.
+   */
+  #mayLeaveHead(keeps: boolean): boolean {
+    return keeps && this.#context.pooled.head !== undefined && this.#rows!.sizes.rows === 1;
   }
 
   #releaseRows(): void {

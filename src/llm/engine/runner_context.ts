@@ -134,6 +134,11 @@ export class RunnerContext {
     return new DeviceLoop(state, await this.traced(name, state, step, this.keepsChoices));
   }
 
+  /** Whether the kernels of a region compute a step. */
+  isFused<S>(name: string, state: S, step: (state: S) => S): boolean {
+    return this.model.traces.trace(name, state, step).isFused;
+  }
+
   /** A step, its pipelines made, or the trace of it where that is kept. */
   async traced<S>(name: string, state: S, step: (state: S) => S, keeps: boolean = true): Promise<Traced<S>> {
     if (!keeps) return step;

@@ -197,16 +197,18 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
-  Deno.test(`one request of an engine has fused steps over the slots of its states on ${device}`, async () => {
+  const one = async (draftHead: boolean): Promise<void> => {
     const folder = await Deno.makeTempDir();
-    await write(`${folder}/model`, { ...SMALL, layers: 2 }, { groupSize: 64, seed: 3 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
+    await write(`${folder}/model`, { ...SMALL, layers: 2 }, { groupSize: 64, seed: 3, draftHead });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, draftHead });
     using _model = model;
+    const sizes = { kvBytes: 2 ** 24, contextSize: 256, maxSequences: 3 };
+    const settings = { ...sizes, ...(draftHead && { speculation: { drafter: "mtp" } as const }) };
     // A request alone, then two together, whose slots are others, and one of which goes on alone.
     const prompts = [PROMPT, [7], PROMPT.slice(2)];
     const answers = async (regions: "on" | "off"): Promise<number[][]> => {
       using _options = withOptions({ regions, launchMode: "barriers" });
-      await using engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 24, contextSize: 256, maxSequences: 3 });
+      await using engine = new mx.lm.Engine(model, tokenizer, settings);
       const take = async (prompt: readonly number[], maxTokens: number): Promise<number[]> => {
         const tokens: number[] = [];
         for await (const { token } of engine.add({ prompt, maxTokens })) tokens.push(token);
@@ -219,5 +221,8 @@ for (const device of DEVICES) {
     const kernels = await kernelsOf(device, async () => assertEquals(await answers("on"), expected));
     assert(kernels.has("decode_gemv_recurrent"), [...kernels].join());
     await Deno.remove(folder, { recursive: true });
-  });
+  };
+  const what = "one request of an engine has fused steps over the slots of its states";
+  Deno.test(`${what} on ${device}`, () => one(false));
+  Deno.test(`${what}, and its head takes nothing, on ${device}`, () => one(true));
 }

@@ -9,6 +9,8 @@
  * A draft begins with the hidden state in the slot and the last token. Then the head takes what it made itself, and the token that it chose.
  * What it writes for those is written again by the step that verifies them.
  *
+ * Where the steps of one request are fused without the head, it gets no pairs of them: see runner.ts.
+ *
  * A page that sequences share has the pairs of the one that was first. The last pair of a page may so end with another token: that costs
  * a later draft little, and no token depends on it.
  *
