@@ -166,15 +166,15 @@ export const GLSL = [
   {
     name: "heads of values take heads of keys in turn",
     file: "shaders/ops/recurrent/gated_delta.comp",
-    find: "key_head = head / (pc.p.heads / pc.p.key_heads);",
-    replace: "key_head = head % pc.p.key_heads;",
+    find: "key_head = head / (HEADS / KEY_HEADS);",
+    replace: "key_head = head % KEY_HEADS;",
     tests: ["tests/kernels/recurrent_test.ts"],
   },
   {
     name: "the last inputs of a convolution are those of tokens that do not count",
     file: "shaders/ops/recurrent/causal_conv.comp",
-    find: "input_quad(batch, counted + kept % past, quad)",
-    replace: "input_quad(batch, pc.p.tokens + kept % past, quad)",
+    find: "input_quad(batch, counted + i, quad)",
+    replace: "input_quad(batch, pc.p.tokens + i, quad)",
     tests: ["tests/kernels/recurrent_test.ts"],
   },
   {

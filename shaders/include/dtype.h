@@ -70,6 +70,16 @@
 #define OFFSET_SCALAR 1 // one int32 in a buffer
 #define OFFSET_BATCH 2  // one int32 a batch row
 
+// SLOTS of recurrent kernels: where the states of sequences are.
+#define SLOTS_NONE 0     // one for each sequence; the last ones follow the outputs
+#define SLOTS_READ 1     // among others, in slots; the last ones follow the outputs
+#define SLOTS_REPLACED 2 // in slots, where the last ones take their place
+
+// HAS_COUNTED of causal_conv: whether numbers say how many tokens count.
+#define COUNTED_ALL 0
+#define COUNTED_ONCE 1 // one number for all sequences
+#define COUNTED_EACH 2
+
 // MODE of quantized matrices: codes of whole numbers with scales of floats, or of small floats with scales of one byte.
 #define MODE_AFFINE 0    // scale * code + bias
 #define MODE_MXFP4 1     // e2m1 codes, e8m0 scales

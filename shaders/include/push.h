@@ -240,17 +240,14 @@ struct ExpertChoicePush {
     float factor;
 };
 
-// Tokens of sequences through the gated delta rule: strides are those of sequences, tokens and heads.
+// Tokens of sequences through the gated delta rule: strides are those of sequences and tokens, whose heads are contiguous.
 struct GatedDeltaPush {
     uint batch;
     uint tokens;
-    uint heads;
-    uint key_heads;
-    uint values; // features of a value
+    uint slots; // of states, where those of sequences are among others
     float eps;
-    int q_strides[3];
-    int k_strides[3];
-    int v_strides[3];
+    int qk_strides[2];
+    int v_strides[2];
 };
 
 // Tokens of sequences through a convolution that sees `window` of them.
@@ -259,6 +256,7 @@ struct CausalConvPush {
     uint tokens;
     uint features;
     uint window;
+    uint slots; // of last inputs, where those of sequences are among others
 };
 
 // Rows that are sorted by expert, in at most so many tiles.

@@ -240,7 +240,7 @@ export interface OpAttrs {
    */
   gatedDelta: { readonly decays: boolean; readonly normEps: number; readonly hasMask: boolean };
   /**
-   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 ()]). The result (length,) has the outputs
+   * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 (1,) or (B,)]). The result (length,) has the outputs
    * (B, T, F) and then the last inputs (B, W - 1, F).
    */
   causalConv: { readonly silu: boolean; readonly hasBias: boolean; readonly hasCounted: boolean };

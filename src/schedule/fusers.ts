@@ -6,7 +6,8 @@
 
 import { decoderFuser } from "./decoder/fuser.ts";
 import { embeddingFuser } from "./ops/embedding.ts";
+import { slotStatesFuser } from "./ops/slot_states.ts";
 import type { Fuser } from "./plan/fusion.ts";
 
 /** All fusers. */
-export const FUSERS: readonly Fuser[] = [embeddingFuser, decoderFuser];
+export const FUSERS: readonly Fuser[] = [embeddingFuser, slotStatesFuser, decoderFuser];

@@ -9,21 +9,17 @@ import { normalizedDeltaUpdate } from "../../src/array/fast/gated_delta.ts";
 import { drawCases } from "../support/draw_cases.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { kernelsOf } from "../support/devices/harness.ts";
-import { generator, nmse } from "../support/oracles/oracle.ts";
+import { nmse } from "../support/oracles/oracle.ts";
+import {
+  convByHand,
+  type ConvSizes,
+  deltaByHand,
+  type DeltaSizes,
+  drawn,
+  numbers,
+} from "../support/oracles/recurrent_ops.ts";
 
-const next = generator(23);
 const { float32, float16, bfloat16 } = mx;
-
-/** Random numbers of a shape in a dtype. */
-function drawn(shape: readonly number[], dtype: mx.Dtype, low = -1, high = 1): mx.Tensor {
-  const size = shape.reduce((a, b) => a * b, 1);
-  return mx.array(Float32Array.from({ length: size }, () => low + (high - low) * next())).reshape([...shape]).astype(
-    dtype,
-  );
-}
-
-const numbers = (x: mx.Tensor): Float64Array =>
-  Float64Array.from(mx.contiguous(x).astype(float32).reshape(-1).tolist() as number[]);
 
 function assertNear(found: mx.Tensor, expected: Float64Array, dtype: mx.Dtype, what: string): void {
   const error = nmse(numbers(found), expected);
@@ -32,8 +28,7 @@ function assertNear(found: mx.Tensor, expected: Float64Array, dtype: mx.Dtype, w
 }
 
 interface DeltaCase {
-  /** B, T, heads of keys, heads of values, features of a key, of a value. */
-  readonly sizes: readonly [number, number, number, number, number, number];
+  readonly sizes: DeltaSizes;
   readonly dtype?: mx.Dtype;
   /** Queries, keys and values are parts of one array. */
   readonly joined?: boolean;
@@ -50,47 +45,12 @@ const DELTAS: readonly DeltaCase[] = [
   { sizes: [1, 130, 1, 1, 32, 16], normalized: true },
 ];
 
-/** Outputs (B, T, Hv, V) and the last state (B, Hv, V, K), token by token. */
-function deltaByHand(
-  [B, T, Hk, H, K, V]: DeltaCase["sizes"],
-  [q, k, v, gamma, beta, state]: readonly Float64Array[],
-  mask: readonly boolean[] | undefined,
-  eps: number | undefined,
-): [Float64Array, Float64Array] {
-  const last = Float64Array.from(state);
-  const outputs = new Float64Array(B * T * H * V);
-  const scaled = (x: Float64Array, factor: number): Float64Array => {
-    if (eps === undefined) return x;
-    const length = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) + eps);
-    return x.map((value) => value / length * factor);
-  };
-  for (let b = 0; b < B; b++) {
-    for (let t = 0; t < T; t++) {
-      if (mask && !mask[b * T + t]) continue;
-      for (let h = 0; h < H; h++) {
-        const at = ((b * T + t) * Hk + Math.floor(h / (H / Hk))) * K;
-        const [query, key] = [scaled(q.subarray(at, at + K), K ** -0.5), scaled(k.subarray(at, at + K), 1)];
-        const one = (b * T + t) * H + h;
-        for (let i = 0; i < V; i++) {
-          const row = last.subarray(((b * H + h) * V + i) * K, ((b * H + h) * V + i + 1) * K);
-          const known = row.reduce((sum, s, d) => sum + gamma[one] * s * key[d], 0);
-          const update = beta[one] * (v[one * V + i] - known);
-          row.forEach((s, d) => row[d] = gamma[one] * s + update * key[d]);
-          outputs[one * V + i] = row.reduce((sum, s, d) => sum + s * query[d], 0);
-        }
-      }
-    }
-  }
-  return [outputs, last];
-}
-
 interface ConvCase {
-  /** B, T, features, window. */
-  readonly sizes: readonly [number, number, number, number];
+  readonly sizes: ConvSizes;
   readonly dtype?: mx.Dtype;
   readonly silu?: boolean;
   readonly bias?: boolean;
-  readonly counted?: number;
+  readonly counted?: number | readonly number[];
 }
 
 const CONVS: readonly ConvCase[] = [
@@ -100,30 +60,8 @@ const CONVS: readonly ConvCase[] = [
   { sizes: [2, 2, 8, 1], bias: true },
   { sizes: [1, 5, 516, 8], dtype: float16, counted: 0 },
   { sizes: [1, 2, 8, 4], counted: 2, silu: true },
+  { sizes: [3, 4, 8, 4], counted: [4, 0, 2], silu: true },
 ];
-
-/** Results (B, T, F) and the last inputs (B, W - 1, F); sums are rounded to a dtype by `round`. */
-function convByHand(
-  { sizes: [B, T, F, W], silu, counted = T }: ConvCase,
-  [before, x, weight]: readonly Float64Array[],
-  bias: Float64Array | undefined,
-  round: (x: number) => number,
-): [Float64Array, Float64Array] {
-  const input = (b: number, at: number, f: number): number =>
-    at < W - 1 ? before[(b * (W - 1) + at) * F + f] : x[(b * T + at - W + 1) * F + f];
-  const results = Float64Array.from({ length: B * T * F }, (_, i) => {
-    const [f, t, b] = [i % F, Math.floor(i / F) % T, Math.floor(i / F / T)];
-    let sum = bias ? bias[f] : 0;
-    for (let j = 0; j < W; j++) sum += input(b, t + j, f) * weight[f * W + j];
-    const y = round(sum);
-    return silu ? y / (1 + Math.exp(-y)) : y;
-  });
-  const last = Float64Array.from({ length: B * (W - 1) * F }, (_, i) => {
-    const [f, j, b] = [i % F, Math.floor(i / F) % (W - 1), Math.floor(i / F / (W - 1))];
-    return input(b, counted + j, f);
-  });
-  return [results, last];
-}
 
 /** Names of what is set in a case, which a draw has at least once. So it has several groups of heads, and several tokens. */
 function featuresOf(one: DeltaCase | ConvCase): string[] {
@@ -177,7 +115,7 @@ for (const device of testDevices()) {
           const [before, x] = [drawn([B, W - 1, F], dtype), drawn([B, T, F], dtype)];
           const weight = drawn([F, W, 1], dtype);
           const biases = bias ? drawn([F], dtype) : undefined;
-          const count = counted === undefined ? undefined : mx.array(counted, mx.int32);
+          const count = counted === undefined ? undefined : mx.array([counted].flat(), mx.int32);
           const found = causalConv({ before, x, weight, bias: biases, counted: count }, { silu });
           const round = (y: number): number => mx.array(y, float32).astype(dtype).astype(float32).item() as number;
           const whole = dtype === float32 ? (y: number): number => y : round;

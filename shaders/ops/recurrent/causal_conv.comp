@@ -2,15 +2,19 @@
 // causal_conv: a convolution of each feature by itself over the last tokens, and what it has to remember:
 //   out = round(sum over i of inputs[t + i] * weight[f][i] (+ bias[f])) (B, T, F), through silu where SILU,
 //   then the last inputs (B, W - 1, F).
-// The inputs of a sequence are its `before` (W - 1, F) and its x (T, F). With `counted`, only so many tokens of x count, and the last
-// inputs are those before the others.
+// The inputs of a sequence are its `before` (W - 1, F) and its x (T, F). With `counted` (1,) or (B,), only so many tokens of x count, and
+// the last inputs are those before the others.
 //
-// A thread has four features of a row. F is a multiple of 4. Sums are float32, and results are rounded to the dtype of x before silu too.
+// Where the last inputs of sequences are in slots (n, W - 1, F), those of a sequence at position 0 are zeros. SLOTS_REPLACED replaces them.
+//
+// A thread has four features of a token. One more has the last inputs, and the first tokens, which read those before. F is a multiple of 4.
+// Sums are float32, and results are rounded to the dtype of x before silu too. Threads: B * (1 + tokens that see x alone) * F / 4.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 6
+#define BUFFERS 8
 #define PUSH CausalConvPush
 #include "include/common.glsl"
+#include "include/indices.glsl"
 #include "include/math/math.h"
 #include "include/vec4.glsl"
 
@@ -21,6 +25,9 @@ layout(constant_id = 4) const uint DTYPE_BIAS = DTYPE_F32;
 layout(constant_id = 5) const uint SILU = 0;
 layout(constant_id = 6) const uint HAS_BIAS = 0;
 layout(constant_id = 7) const uint HAS_COUNTED = 0;
+layout(constant_id = 8) const uint SLOTS = SLOTS_NONE;
+
+#define MAX_PAST 7
 
 float rounded(float x) {
     if (DTYPE_X == DTYPE_F16) return f16_value(f16_bits(x));
@@ -28,27 +35,19 @@ float rounded(float x) {
     return x;
 }
 
+// The owner of the last inputs that a sequence reads.
+uint owner_of(uint batch) { return SLOTS == SLOTS_NONE ? batch : axis_index(pc.address[6], batch, DTYPE_I32, pc.p.slots); }
+
 // Four features of an input of a sequence.
 vec4 input_quad(uint batch, uint at, uint quad) {
     uint past = pc.p.window - 1, quads = pc.p.features / 4;
-    if (at < past) {
-        vec4 x = load_quad(pc.address[0], (batch * past + at) * quads + quad, DTYPE_BEFORE);
-        return vec4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
-    }
-    return load_quad(pc.address[1], (batch * pc.p.tokens + at - past) * quads + quad, DTYPE_X);
+    if (at >= past) return load_quad(pc.address[1], (batch * pc.p.tokens + at - past) * quads + quad, DTYPE_X);
+    if (SLOTS != SLOTS_NONE && I32s(pc.address[7]).v[batch] <= 0) return vec4(0.0);
+    vec4 x = load_quad(pc.address[0], (owner_of(batch) * past + at) * quads + quad, DTYPE_BEFORE);
+    return vec4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
 }
 
-void main() {
-    uint quads = pc.p.features / 4, past = pc.p.window - 1, item = flat_thread();
-    if (item >= pc.p.batch * (pc.p.tokens + past) * quads) return;
-    uint quad = item % quads, line = item / quads;
-    if (line >= pc.p.batch * pc.p.tokens) {
-        uint kept = line - pc.p.batch * pc.p.tokens, batch = kept / past;
-        uint counted = HAS_COUNTED != 0 ? uint(clamp(I32s(pc.address[4]).v[0], 0, int(pc.p.tokens))) : pc.p.tokens;
-        store_quad(pc.address[5], line * quads + quad, DTYPE_X, input_quad(batch, counted + kept % past, quad));
-        return;
-    }
-    uint batch = line / pc.p.tokens, token = line % pc.p.tokens;
+void convolve(uint batch, uint token, uint quad) {
     vec4 sum = vec4(0.0);
     for (uint i = 0; i < pc.p.window; i++) {
         vec4 x = input_quad(batch, token + i, quad);
@@ -60,5 +59,32 @@ void main() {
         sum[e] = rounded(sum[e]);
         if (SILU != 0) sum[e] = sum[e] / (1.0 + m_exp(-sum[e]));
     }
-    store_quad(pc.address[5], line * quads + quad, DTYPE_X, sum);
+    store_quad(pc.address[5], (batch * pc.p.tokens + token) * (pc.p.features / 4) + quad, DTYPE_X, sum);
+}
+
+// All are read before the first one is written: they may replace those before.
+void keep_last(uint batch, uint quad) {
+    uint past = pc.p.window - 1, quads = pc.p.features / 4;
+    uint counted = pc.p.tokens;
+    if (HAS_COUNTED != 0) counted = uint(clamp(I32s(pc.address[4]).v[HAS_COUNTED == COUNTED_EACH ? batch : 0], 0, int(pc.p.tokens)));
+    vec4 last[MAX_PAST];
+    [[unroll]] for (uint i = 0; i < MAX_PAST; i++)
+        if (i < past) last[i] = input_quad(batch, counted + i, quad);
+    uint64_t to = pc.address[SLOTS == SLOTS_REPLACED ? 0 : 5];
+    uint first = SLOTS == SLOTS_REPLACED ? owner_of(batch) * past : pc.p.batch * pc.p.tokens + batch * past;
+    [[unroll]] for (uint i = 0; i < MAX_PAST; i++)
+        if (i < past) store_quad(to, (first + i) * quads + quad, DTYPE_X, last[i]);
+}
+
+void main() {
+    uint quads = pc.p.features / 4, item = flat_thread(), quad = item % quads, line = item / quads;
+    uint early = min(pc.p.window - 1, pc.p.tokens), lines = 1 + pc.p.tokens - early;
+    uint batch = line / lines, token = early + line % lines;
+    if (batch >= pc.p.batch) return;
+    if (token > early) {
+        convolve(batch, token - 1, quad);
+        return;
+    }
+    for (uint i = 0; i < early; i++) convolve(batch, i, quad);
+    keep_last(batch, quad);
 }

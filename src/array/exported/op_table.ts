@@ -674,7 +674,7 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
         [before, x, weight, ...(bias ? [bias] : [])].every((a) => isKernelFloat(a.dtype)) &&
         sameShape(before.shape, [B, W - 1, F]) && sameShape(weight.shape, [F, W, 1]) &&
         (!bias || sameShape(bias.shape, [F])) &&
-        (!counted || (counted.dtype === int32 && counted.shape.length === 0)) &&
+        (!counted || (counted.dtype === int32 && [1, B].includes(sizeOf(counted.shape)))) &&
         sameShape(shape, [B * F * (T + W - 1)]);
     },
   },

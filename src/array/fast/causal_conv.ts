@@ -10,9 +10,9 @@ import { type Dtype, float32, int32 } from "../../graph/dtype.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { add, multiply } from "../ops/binary.ts";
 import { arange } from "../ops/creation.ts";
-import { take } from "../ops/gather.ts";
+import { takeAlongAxis } from "../ops/gather.ts";
 import { concatenate } from "../ops/join.ts";
-import { astype, reshape, sliceNode } from "../ops/movement.ts";
+import { astype, broadcastTo, reshape, sliceNode } from "../ops/movement.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { defineFused } from "./fused.ts";
 import { silu } from "./nn.ts";
@@ -27,7 +27,7 @@ export interface CausalConvInputs {
   readonly weight: Tensor;
   /** (F,) */
   readonly bias?: Tensor;
-  /** How many of the T tokens count, int32 (); the others are padding. Default all. */
+  /** How many of the T tokens count, int32 (1,) for all sequences or (B,); the others are padding. Default all. */
   readonly counted?: Tensor;
 }
 
@@ -46,6 +46,13 @@ export function causalConv(
   return { outputs: part(0, [B, T, F]), last: part(B * T * F, [B, past, F]) };
 }
 
+/** Of inputs (B, W - 1 + T, F) the W - 1 before the token number `counted` of the T: (B, W - 1, F). */
+function inputsBefore(inputs: AnyTensor, counted: AnyTensor, past: number): AnyTensor {
+  const [B, , F] = inputs.shape;
+  const places = add(reshape(counted, [-1, 1, 1]), reshape(arange(0, past, 1, int32), [1, past, 1]));
+  return takeAlongAxis(inputs, broadcastTo(places, [B, past, F]), 1);
+}
+
 const convNode = defineFused("causalConv", ({ attrs, dtype }, before, x, weight, ...rest) => {
   const [B, T, F] = x.shape;
   const window = weight.shape[1];
@@ -62,6 +69,6 @@ const convNode = defineFused("causalConv", ({ attrs, dtype }, before, x, weight,
   });
   const sum = terms.reduce((all, term) => add(all, term) as AnyTensor);
   const y = astype(bias ? add(sum, astype(bias, float32)) : sum, dtype);
-  const last = counted ? take(inputs, add(counted, arange(0, window - 1, 1, int32)), 1) : rows(T, window - 1);
+  const last = counted ? inputsBefore(inputs, counted, window - 1) : rows(T, window - 1);
   return concatenate([attrs.silu ? silu(y as Tensor) : y, last].map((part) => reshape(part, [-1])), 0) as Tensor;
 });

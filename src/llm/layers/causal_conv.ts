@@ -13,13 +13,6 @@ import { Module } from "../../nn/mod.ts";
 import type { Cache } from "../kv/cache.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 
-/** Of inputs (B, W - 1 + T, F) the W - 1 before the token number `counted` (B,) of the T: (B, W - 1, F). */
-function inputsBefore(inputs: Tensor, counted: Tensor, past: number): Tensor {
-  const places = mx.add(counted.reshape([-1, 1]), mx.arange(0, past, 1, mx.int32));
-  const [B, , F] = inputs.shape;
-  return mx.takeAlongAxis(inputs, mx.broadcastTo(places.reshape([-1, past, 1]), [B, past, F]), 1);
-}
-
 /** A convolution of F features that sees a token and the W - 1 tokens before. */
 export class CausalConv extends Module {
   /** (F, W, 1), the factor of the token itself last. */
@@ -42,12 +35,9 @@ export class CausalConv extends Module {
     const { weight, bias } = this;
     const past = weight.shape[1] - 1;
     const before = cache?.readState(this.#state) ?? mx.zeros([B, past, F], x.dtype);
-    const { outputs, last } = causalConv({ before, x, weight, bias, counted: cache?.counted }, { silu });
-    cache?.writeState(
-      this.#state,
-      last,
-      (counted) => inputsBefore(mx.concatenate([before.astype(x.dtype), x], 1), counted, past),
-    );
+    const convolve = (counted: Tensor | undefined) => causalConv({ before, x, weight, bias, counted }, { silu });
+    const { outputs, last } = convolve(cache?.counted);
+    cache?.writeState(this.#state, last, (counted) => convolve(counted).last);
     return outputs;
   }
 }

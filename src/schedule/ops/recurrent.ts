@@ -4,7 +4,15 @@
  * @module
  */
 
-import type { KernelName } from "../../backend/kernels.ts";
+import {
+  COUNTED_ALL,
+  COUNTED_EACH,
+  COUNTED_ONCE,
+  type KernelName,
+  SLOTS_NONE,
+  SLOTS_READ,
+  SLOTS_REPLACED,
+} from "../../backend/kernels.ts";
 import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
@@ -23,6 +31,32 @@ const MAX_WINDOW = 8;
 /** Numbers that kernels load at once. */
 const QUAD = 4;
 
+/** States of a pass that are among those of other sequences. */
+export interface SlotStates {
+  /** The states of all slots (n, …). */
+  readonly states: Value;
+  /** The slot of each sequence, int32 (B,). */
+  readonly index: Value;
+  /** Its position, int32 (B,): at 0 its state is zeros. */
+  readonly position: Value;
+  /** Whether the last states replace those before. Else they follow the outputs. */
+  readonly replaced: boolean;
+}
+
+/** The last two buffers of a kernel, its constant and its push word for states in slots, or for operands. */
+function slotsOf(l: Lowering, slots: SlotStates | undefined): {
+  readonly buffers: readonly (Value | undefined)[];
+  readonly spec: { readonly SLOTS: number };
+  readonly push: { readonly slots: number };
+} {
+  if (!slots) return { buffers: [undefined, undefined], spec: { SLOTS: SLOTS_NONE }, push: { slots: 0 } };
+  return {
+    buffers: [slots.index, slots.position].map((value) => l.contiguous(value)),
+    spec: { SLOTS: slots.replaced ? SLOTS_REPLACED : SLOTS_READ },
+    push: { slots: slots.states.shape[0] },
+  };
+}
+
 /** The kernel of the gated delta rule, if it knows the sizes. */
 export function deltaKernel({ inputs: [q, , v, ...floats], dtype }: Node): KernelName | undefined {
   const [keys, values] = [q.shape[3], v.shape[3]];
@@ -31,49 +65,61 @@ export function deltaKernel({ inputs: [q, , v, ...floats], dtype }: Node): Kerne
   return fits && exact && keys > 0 && values > 0 && q.shape[0] > 0 ? "gated_delta" : undefined;
 }
 
-/** A value (B, T, H, D) whose features can be read four at a time, and its strides over sequences, tokens and heads. */
-function inQuads(l: Lowering, value: Value): { readonly value: Value; readonly strides: readonly number[] } {
-  const isWhole = ({ offset, strides }: Value): boolean =>
-    strides[3] === 1 && [offset, ...strides.slice(0, 3)].every((n) => n % QUAD === 0);
-  const found = isWhole(value) ? value : l.contiguous(value, true);
-  return { value: found, strides: found.strides.slice(0, 3) };
+/** Values (B, T, H, D) whose features can be read four at a time and whose heads are contiguous, with equal strides. */
+function inQuads(l: Lowering, values: readonly Value[]): readonly Value[] {
+  const [{ strides: first }] = values;
+  const isReadable = ({ offset, strides, shape: [, , heads, size] }: Value): boolean =>
+    strides[3] === 1 && (heads === 1 || strides[2] === size) &&
+    [offset, strides[0], strides[1]].every((n) => n % QUAD === 0) &&
+    strides[0] === first[0] && strides[1] === first[1];
+  return values.every(isReadable) ? values : values.map((value) => l.contiguous(value, true));
 }
 
-/** Outputs and the last state of the gated delta rule. */
-export function gatedDelta(l: Lowering, node: Node, [q, k, v, gamma, beta, state, mask]: Inputs): Value {
+/** Outputs of the gated delta rule, and the last state after them or in its slots. */
+export function gatedDelta(
+  l: Lowering,
+  node: Node,
+  [q, k, v, gamma, beta, state, mask]: Inputs,
+  slots?: SlotStates,
+): Value {
   const { normEps, hasMask } = attrsOf(node, "gatedDelta");
   const [batch, tokens, keyHeads, keys] = q.shape;
   const [heads, values] = v.shape.slice(2);
-  const out = l.temporary(node.shape, node.dtype);
-  const [queries, ofKeys, ofValues] = [q, k, v].map((value) => inQuads(l, value));
-  const floats = [gamma, beta, state].map((value) => l.contiguous(value, true));
+  const out = l.temporary(slots?.replaced ? [sizeOf(v.shape)] : node.shape, node.dtype);
+  const [queries, ofKeys] = inQuads(l, [q, k]);
+  const [ofValues] = inQuads(l, [v]);
+  const floats = [gamma, beta].map((value) => l.contiguous(value, true));
+  const { buffers, spec, push } = slotsOf(l, slots);
   l.emit("gated_delta", [
-    queries.value,
-    ofKeys.value,
-    ofValues.value,
+    queries,
+    ofKeys,
+    ofValues,
     ...floats,
+    slots?.states ?? l.contiguous(state, true),
     hasMask ? l.contiguous(mask) : undefined,
     out,
+    ...buffers,
   ], {
     threads: DELTA_THREADS,
     spec: {
       KEY_DIM: keys,
+      VALUE_DIM: values,
+      KEY_HEADS: keyHeads,
+      HEADS: heads,
       DTYPE_Q: q.dtype.code,
       DTYPE_K: k.dtype.code,
       DTYPE_V: v.dtype.code,
       NORMALIZED: normEps > 0 ? 1 : 0,
       HAS_MASK: hasMask ? 1 : 0,
+      ...spec,
     },
     push: {
       batch,
       tokens,
-      heads,
-      key_heads: keyHeads,
-      values,
+      ...push,
       eps: normEps,
-      q_strides: queries.strides,
-      k_strides: ofKeys.strides,
-      v_strides: ofValues.strides,
+      qk_strides: queries.strides.slice(0, 2),
+      v_strides: ofValues.strides.slice(0, 2),
     },
     workgroups: batch * heads * values / DELTA_ROWS,
   });
@@ -85,26 +131,35 @@ export function causalConvKernel({ inputs: [, x, weight] }: Node): KernelName | 
   return x.shape[2] % QUAD === 0 && weight.shape[1] <= MAX_WINDOW && sizeOf(x.shape) > 0 ? "causal_conv" : undefined;
 }
 
-/** A convolution over tokens, and its last inputs. */
-export function causalConv(l: Lowering, node: Node, [before, x, weight, ...rest]: Inputs): Value {
+/** A convolution over tokens, and its last inputs after the results or in their slots. */
+export function causalConv(
+  l: Lowering,
+  node: Node,
+  [before, x, weight, ...rest]: Inputs,
+  slots?: SlotStates,
+): Value {
   const { silu, hasBias, hasCounted } = attrsOf(node, "causalConv");
   const [bias, counted] = [hasBias ? rest[0] : undefined, hasCounted ? rest.at(-1) : undefined];
   const [batch, tokens, features] = x.shape;
   const window = weight.shape[1];
-  const out = l.temporary(node.shape, node.dtype);
-  const operands = [before, x, weight].map((value) => l.contiguous(value, true));
-  l.emit("causal_conv", [...operands, bias && l.contiguous(bias), counted && l.contiguous(counted), out], {
+  const past = slots?.states ?? l.contiguous(before, true);
+  const out = l.temporary(slots?.replaced ? [sizeOf(x.shape)] : node.shape, node.dtype);
+  const operands = [x, weight].map((value) => l.contiguous(value, true));
+  const { buffers, spec, push } = slotsOf(l, slots);
+  const given = [bias, counted].map((value) => value && l.contiguous(value));
+  l.emit("causal_conv", [past, ...operands, ...given, out, ...buffers], {
     spec: {
       DTYPE_X: x.dtype.code,
-      DTYPE_BEFORE: before.dtype.code,
+      DTYPE_BEFORE: past.dtype.code,
       DTYPE_WEIGHT: weight.dtype.code,
       DTYPE_BIAS: (bias?.dtype ?? float32).code,
       SILU: silu ? 1 : 0,
       HAS_BIAS: hasBias ? 1 : 0,
-      HAS_COUNTED: hasCounted ? 1 : 0,
+      HAS_COUNTED: counted ? sizeOf(counted.shape) > 1 ? COUNTED_EACH : COUNTED_ONCE : COUNTED_ALL,
+      ...spec,
     },
-    push: { batch, tokens, features, window },
-    workgroups: l.groups(batch * (tokens + window - 1) * features / QUAD),
+    push: { batch, tokens, features, window, ...push },
+    workgroups: l.groups(batch * (1 + Math.max(0, tokens - window + 1)) * features / QUAD),
   });
   return out;
 }

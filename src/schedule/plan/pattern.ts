@@ -77,6 +77,11 @@ export function isProduct({ op }: Node): boolean {
   return op === "quantizedMatmul" || op === "matmul";
 }
 
+/** Whether a node is an elementwise function. */
+export function isFn(node: Node, fn: string): boolean {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
 /** Neighbouring elements of all rows of a node. */
 export interface ColumnSlice {
   readonly source: Node;

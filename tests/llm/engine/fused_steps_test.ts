@@ -5,7 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { writeModel } from "../../../scripts/synthetic/synthetic.ts";
+import { writeModel, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { closeDevices, getBackend } from "../../../src/backend/devices.ts";
 import { PAGE } from "../../../src/graph/kv_layout.ts";
@@ -14,17 +14,45 @@ import { shapeOf } from "../../support/models/decode_steps.ts";
 
 const LAYERS = 3;
 
+/** Writes a small Qwen3. */
+const writeQwen3 = (path: string): Promise<unknown> =>
+  writeModel(path, { ...shapeOf(1024, 1024, 16, 8, 128), layers: LAYERS }, { groupSize: 64 });
+
+/** Writes a small Qwen3.5, whose layers but the last have recurrent states. */
+const writeQwen35 = (path: string): Promise<unknown> =>
+  writePublished(path, {
+    model_type: "qwen3_5_text",
+    hidden_size: 256,
+    intermediate_size: 512,
+    num_hidden_layers: LAYERS,
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    head_dim: 128,
+    full_attention_interval: LAYERS,
+    linear_num_key_heads: 2,
+    linear_num_value_heads: 4,
+    linear_key_head_dim: 128,
+    linear_value_head_dim: 128,
+    linear_conv_kernel_dim: 4,
+    max_position_embeddings: 4096,
+    rms_norm_eps: 1e-6,
+    rope_parameters: { rope_type: "default", rope_theta: 10000, partial_rotary_factor: 0.25 },
+    tie_word_embeddings: true,
+    vocab_size: 4099,
+  }, { groupSize: 64 });
+
 /** The dispatches of each Plan of an engine that answers so many requests. */
 async function plansOf(
   requests: number,
   options: Partial<mx.lm.EngineRequest>,
   pages: Pick<mx.lm.EngineOptions, "kvBits">,
+  write: (path: string) => Promise<unknown> = writeQwen3,
 ): Promise<readonly Dispatched[][]> {
   const folder = await Deno.makeTempDir();
   const plans: Uint32Array[] = [];
   using _options = withOptions({ launchMode: "persistent" });
   try {
-    await writeModel(`${folder}/model`, { ...shapeOf(1024, 1024, 16, 8, 128), layers: LAYERS }, { groupSize: 64 });
+    await write(`${folder}/model`);
     mx.setDefaultDevice("wasm");
     withoutRunning(H200_LIMITS.maxThreads, (words) => plans.push(words));
     Object.assign(getBackend("wasm"), { limits: H200_LIMITS });
@@ -57,6 +85,17 @@ Deno.test("a step that verifies drafts of several requests is one dispatch of al
     .map(({ spec }) => [spec.SEQUENCES, spec.TOKENS]);
   assert(columns.some(([rows, tokens]) => rows === 16 && tokens === 4), `${columns}`);
   assertEquals(plans.flatMap((plan) => plan.filter(({ kernel }) => /^(append|attention)/.test(kernel))), []);
+});
+
+Deno.test("steps of several requests read and replace recurrent states in their slots", async () => {
+  for (const options of [{}, DRAFTED]) {
+    const plans = await plansOf(4, options, {}, writeQwen35);
+    const steps = plans.filter((plan) => plan.some(({ kernel }) => kernel === "gated_delta"));
+    const states = steps.flatMap((plan) => plan.filter(({ kernel }) => /^(gated_delta|causal_conv)$/.test(kernel)));
+    assert(states.length >= 4 * (LAYERS - 1) && states.every(({ buffers }) => buffers.has("slots")));
+    const copies = steps.flatMap((plan) => plan.filter(({ kernel }) => kernel === "scatter"));
+    assertEquals(copies, []);
+  }
 });
 
 /** Requests, and what all layers of a step of theirs are. */

@@ -9,13 +9,13 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import { columnSlice, expect, isProduct, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import { columnSlice, expect, isFn, isProduct, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
 import type { SharedMatrices } from "../formats.ts";
 import type { DecoderFeatures, FusedActivation } from "../spec.ts";
 import type { ExpertPart } from "./experts.ts";
 import { gatedBy, unbiased } from "./gated.ts";
 import { isHeadSwap } from "./kv_update.ts";
-import { biasOf, findProjection, isFn, type Projection } from "./projection.ts";
+import { biasOf, findProjection, type Projection } from "./projection.ts";
 import { findExpertPart, isExpertPart } from "./shared_expert.ts";
 
 /** Angles of a rope: where its rows stand, and by which frequencies. */

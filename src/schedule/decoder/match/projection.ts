@@ -4,8 +4,8 @@
  * @module
  */
 
-import { attrsOf, type Node } from "../../../graph/node.ts";
-import { expect, isProduct, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
+import type { Node } from "../../../graph/node.ts";
+import { expect, isFn, isProduct, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
 
 /** A product, and the bias (features,) that is added to it. */
 export interface Projection extends Product {
@@ -56,9 +56,4 @@ export function withBias(walk: Walk, product: Node): Node {
     if (!walk.isView(reader)) return product;
     node = reader;
   }
-}
-
-/** Whether a node is an elementwise function. */
-export function isFn(node: Node, fn: string): boolean {
-  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
 }

@@ -5,11 +5,12 @@
  * @module
  */
 
-import { float32, int32, isFloat } from "../../../graph/dtype.ts";
+import { float32, isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
+import { slotRead, startOf } from "../../ops/slot_states.ts";
 import type { StateUpdate } from "../../plan/fusion.ts";
-import { columnSlice, expect, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
+import { columnSlice, expect, isFn, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
 import {
   mixedFeatures,
   netFormats,
@@ -21,7 +22,6 @@ import {
 import { findActivation } from "./activation.ts";
 import { unbiased } from "./gated.ts";
 import { type FeedForward, findFeedForward, residual } from "./layer.ts";
-import { isFn } from "./projection.ts";
 
 /** A layer as found, with what all layers must share. */
 export interface FoundRecurrent extends Omit<RecurrentPart, "layers"> {
@@ -194,12 +194,6 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
   };
 }
 
-/** The first element that a slice of one dimension takes. */
-function startOf(slice: Node): number | undefined {
-  const { starts, steps } = attrsOf(slice, "slice");
-  return starts.length === 1 && steps[0] === 1 ? starts[0] : undefined;
-}
-
 /** The operands of an elementwise function, whose node is taken. */
 function fnOf(walk: Walk, node: Node, fn: string): readonly Node[] {
   const found = walk.stripViews(node);
@@ -234,29 +228,10 @@ interface OwnUpdate {
   readonly slot: StateSlot | undefined;
 }
 
-/** What a layer reads of states of several sequences: the rows at `index` of `states`, or zeros at position 0. */
-interface SlotRead extends StateSlot {
-  readonly states: Node;
-  /** The gather of the rows. */
-  readonly rows: Node;
-}
-
-/** The read of a slot whose result is `node`; undefined if it is something else. */
-function slotRead(walk: Walk, node: Node): SlotRead | undefined {
-  if (!isFn(node, "select")) return undefined;
-  const [begun, own, zero] = node.inputs.map((input) => walk.peekIndex(input));
-  if (own.op !== "gather" || attrsOf(own, "gather").axis !== 0 || !isFn(begun, "greater")) return undefined;
-  const [states, index] = own.inputs;
-  const [position, least] = begun.inputs;
-  const isOne = [index, position].every(({ shape, dtype }) => sizeOf(shape) === 1 && dtype === int32);
-  const isPlain = isOne && walk.peekFull(zero) === 0 && walk.peekFull(least) === 0;
-  if (!isPlain) return undefined;
-  return { states, index: walk.peekIndex(index), position: walk.peekIndex(position), rows: own };
-}
-
 /** The update of a loop's state that an op reads as `before`, and leaves from its element `start` on. */
 function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: Node, start: number): OwnUpdate {
   const read = slotRead(walk, before);
+  expect(!read || sizeOf(read.index.shape) === 1, "recurrent layers are fused for one sequence");
   const states = read?.states ?? before;
   const update = state.find(({ parameter }) => parameter === states);
   const written = update && walk.peek(update.value);

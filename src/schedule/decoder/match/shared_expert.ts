@@ -5,11 +5,10 @@
  */
 
 import type { Node } from "../../../graph/node.ts";
-import { expect, rowCount, type Walk } from "../../plan/pattern.ts";
+import { expect, isFn, rowCount, type Walk } from "../../plan/pattern.ts";
 import type { SharedMatrices } from "../formats.ts";
 import { type ExpertSum, findExpertSum } from "./experts.ts";
 import { gatedBy, unbiased } from "./gated.ts";
-import { isFn } from "./projection.ts";
 
 /** What experts add to the residual, and the matrices of the one that all rows take. */
 export interface WholeSum extends ExpertSum {
