@@ -171,6 +171,20 @@ export const GLSL = [
     tests: ["tests/kernels/recurrent_test.ts"],
   },
   {
+    name: "tokens of a block see what a token before them added without its decay",
+    file: "shaders/ops/recurrent/delta_systems.comp",
+    find: "if (t > j && t <= i) between *= decay;",
+    replace: "if (t > i && t <= j) between *= decay;",
+    tests: ["tests/kernels/recurrent_test.ts"],
+  },
+  {
+    name: "states of sequences that go by blocks are those of the first head of keys",
+    file: "shaders/ops/recurrent/gated_delta_blocks.comp",
+    find: "key_head = head / (HEADS / KEY_HEADS);",
+    replace: "key_head = 0;",
+    tests: ["tests/kernels/recurrent_test.ts"],
+  },
+  {
     name: "the last inputs of a convolution are those of tokens that do not count",
     file: "shaders/ops/recurrent/causal_conv.comp",
     find: "input_quad(batch, counted + i, quad)",

@@ -34,6 +34,12 @@ interface DeltaCase {
   readonly joined?: boolean;
   readonly mask?: boolean;
   readonly normalized?: boolean;
+  /** All keys are one. */
+  readonly alike?: boolean;
+  /** The range of gamma, default 0.5 to 1. */
+  readonly decay?: readonly [number, number];
+  /** Tokens go by blocks on a GPU. */
+  readonly blocks?: boolean;
 }
 
 const DELTAS: readonly DeltaCase[] = [
@@ -43,6 +49,12 @@ const DELTAS: readonly DeltaCase[] = [
   { sizes: [1, 4, 2, 2, 256, 16], dtype: float16, mask: true, normalized: true },
   { sizes: [3, 1, 2, 6, 96, 64], joined: true, normalized: true },
   { sizes: [1, 130, 1, 1, 32, 16], normalized: true },
+  { sizes: [1, 32, 1, 1, 32, 32], blocks: true },
+  { sizes: [2, 45, 2, 4, 64, 64], mask: true, normalized: true, blocks: true },
+  { sizes: [1, 33, 1, 2, 128, 96], dtype: bfloat16, joined: true, normalized: true, blocks: true },
+  { sizes: [1, 39, 1, 1, 192, 32], dtype: float16, mask: true, normalized: true, blocks: true },
+  { sizes: [1, 100, 1, 2, 64, 32], alike: true, decay: [1, 1], normalized: true, blocks: true },
+  { sizes: [1, 100, 1, 2, 64, 32], decay: [0, 1e-9], normalized: true, blocks: true },
 ];
 
 interface ConvCase {
@@ -72,9 +84,11 @@ function featuresOf(one: DeltaCase | ConvCase): string[] {
 
 for (const device of testDevices()) {
   for (const one of drawCases(device, "the delta rule", DELTAS, featuresOf)) {
-    const { sizes, dtype = float32, joined, mask, normalized } = one;
+    const { sizes, dtype = float32, joined, mask, normalized, alike, decay = [0.5, 1], blocks } = one;
     const [B, T, Hk, H, K, V] = sizes;
-    const what = `${sizes.join(" x ")} ${dtype.name}${joined ? ", joined" : ""}${mask ? ", masked" : ""}`;
+    const what = `${sizes.join(" x ")} ${dtype.name}${joined ? ", joined" : ""}${mask ? ", masked" : ""}${
+      alike ? ", one key" : ""
+    }`;
     Deno.test(`the gated delta rule, ${what} on ${device}`, async () => {
       mx.setDefaultDevice(device);
       let kernels = new Set<string>();
@@ -82,11 +96,12 @@ for (const device of testDevices()) {
         mx.tidy(() => {
           const all = drawn([B, T, 2 * Hk * K + H * V], dtype);
           const parts = mx.split(all, [Hk * K, 2 * Hk * K], -1);
+          if (alike) parts[1] = mx.broadcastTo(drawn([1, 1, Hk * K], dtype), [B, T, Hk * K]);
           const [q, k, v] = parts.map((part, i) => {
             const given = joined ? part : mx.contiguous(part);
             return i < 2 ? given.reshape(B, T, Hk, K) : given.reshape(B, T, H, V);
           });
-          const [gamma, beta] = [drawn([B, T, H], float32, 0.5, 1), drawn([B, T, H], float32, 0, 1)];
+          const [gamma, beta] = [drawn([B, T, H], float32, ...decay), drawn([B, T, H], float32, 0, 1)];
           const state = drawn([B, H, V, K], float32);
           const live = mask ? Array.from({ length: B * T }, (_, i) => i % 3 !== 1) : undefined;
           const masks = live && mx.array(live).reshape(B, T);
@@ -102,7 +117,8 @@ for (const device of testDevices()) {
         });
         return Promise.resolve();
       });
-      assert(kernels.has("gated_delta"), [...kernels].join());
+      const kernel = blocks && device !== "wasm" ? "gated_delta_blocks" : "gated_delta";
+      assert(kernels.has(kernel), [...kernels].join());
     });
   }
 

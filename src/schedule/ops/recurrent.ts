@@ -23,6 +23,12 @@ import type { Inputs } from "./rule.ts";
 /** Threads of a workgroup of gated_delta, and the rows of a state that they have. */
 const DELTA_THREADS = 128;
 const DELTA_ROWS = DELTA_THREADS / 8;
+/** Tokens of a block of gated_delta_blocks, the floats of its record of each, and the rows of a state of a workgroup. */
+const BLOCK = 8;
+const RECORD = 24;
+const BLOCK_ROWS = DELTA_THREADS / 4;
+/** Tokens of a sequence from which on they go by blocks: of fewer the last block costs more than it saves. */
+const MIN_BLOCKED = 32;
 /** Features of keys: a thread has four of each so many, and no more than registers hold. */
 const KEY_STEP = 32;
 const MAX_KEYS = 256;
@@ -86,44 +92,56 @@ export function gatedDelta(
   const [batch, tokens, keyHeads, keys] = q.shape;
   const [heads, values] = v.shape.slice(2);
   const out = l.temporary(slots?.replaced ? [sizeOf(v.shape)] : node.shape, node.dtype);
-  const [queries, ofKeys] = inQuads(l, [q, k]);
+  const pair = inQuads(l, [q, k]);
   const [ofValues] = inQuads(l, [v]);
-  const floats = [gamma, beta].map((value) => l.contiguous(value, true));
-  const { buffers, spec, push } = slotsOf(l, slots);
-  l.emit("gated_delta", [
-    queries,
-    ofKeys,
-    ofValues,
-    ...floats,
-    slots?.states ?? l.contiguous(state, true),
-    hasMask ? l.contiguous(mask) : undefined,
-    out,
-    ...buffers,
-  ], {
-    threads: DELTA_THREADS,
-    spec: {
-      KEY_DIM: keys,
-      VALUE_DIM: values,
-      KEY_HEADS: keyHeads,
-      HEADS: heads,
-      DTYPE_Q: q.dtype.code,
-      DTYPE_K: k.dtype.code,
-      DTYPE_V: v.dtype.code,
-      NORMALIZED: normEps > 0 ? 1 : 0,
-      HAS_MASK: hasMask ? 1 : 0,
-      ...spec,
-    },
-    push: {
-      batch,
-      tokens,
-      ...push,
-      eps: normEps,
-      qk_strides: queries.strides.slice(0, 2),
-      v_strides: ofValues.strides.slice(0, 2),
-    },
-    workgroups: batch * heads * values / DELTA_ROWS,
-  });
+  const before = slots?.states ?? l.contiguous(state, true);
+  const gates = [gamma, beta].map((value) => l.contiguous(value, true));
+  const live = hasMask ? l.contiguous(mask) : undefined;
+  const { buffers, spec: places, push: count } = slotsOf(l, slots);
+  const sizes = { KEY_DIM: keys, KEY_HEADS: keyHeads, HEADS: heads, DTYPE_Q: q.dtype.code, DTYPE_K: k.dtype.code };
+  const ofTokens = { NORMALIZED: normEps > 0 ? 1 : 0, HAS_MASK: hasMask ? 1 : 0 };
+  const ofRows = { ...sizes, VALUE_DIM: values, DTYPE_V: v.dtype.code, ...places };
+  const push = {
+    batch,
+    tokens,
+    ...count,
+    eps: normEps,
+    qk_strides: pair[0].strides.slice(0, 2),
+    v_strides: ofValues.strides.slice(0, 2),
+  };
+  const threads = DELTA_THREADS;
+  if (goesByBlocks(l, tokens, keys, values)) {
+    const blocks = batch * heads * Math.ceil(tokens / BLOCK);
+    const systems = l.temporary([blocks, BLOCK, RECORD], float32);
+    l.emit("delta_systems", [...pair, ...gates, live, systems], {
+      threads: BLOCK ** 2,
+      spec: { ...sizes, ...ofTokens },
+      push,
+      workgroups: blocks,
+    });
+    l.emit("gated_delta_blocks", [...pair, ofValues, systems, before, out, ...buffers], {
+      threads,
+      spec: { ...ofRows, SUBGROUP: l.backend.limits.subgroup },
+      push,
+      workgroups: batch * heads * values / BLOCK_ROWS,
+    });
+  } else {
+    l.emit("gated_delta", [...pair, ofValues, ...gates, before, live, out, ...buffers], {
+      threads,
+      spec: { ...ofRows, ...ofTokens },
+      push,
+      workgroups: batch * heads * values / DELTA_ROWS,
+    });
+  }
   return out;
+}
+
+/** Whether tokens go by blocks: there are enough of them, and a workgroup has room for the keys and queries of two blocks. */
+function goesByBlocks({ backend }: Lowering, tokens: number, keys: number, values: number): boolean {
+  const { subgroup, sharedBytes } = backend.limits;
+  const bytes = 2 * 2 * BLOCK * keys * float32.bytes + 2 * BLOCK_ROWS * BLOCK * float32.bytes;
+  return tokens >= MIN_BLOCKED && values % BLOCK_ROWS === 0 && backend.has("gated_delta_blocks") &&
+    subgroup >= BLOCK && DELTA_THREADS % subgroup === 0 && bytes <= sharedBytes;
 }
 
 /** The kernel of a convolution over tokens, if it knows the sizes. */
