@@ -8,7 +8,23 @@
 enum { MAX_KEYS = 256 };
 
 // Spec constants.
-enum { KEY_DIM = 1, VALUE_DIM, KEY_HEADS, HEADS, DTYPE_Q, DTYPE_K, DTYPE_V, NORMALIZED, HAS_MASK, DELTA_SLOTS };
+enum {
+    KEY_DIM = 1,
+    VALUE_DIM,
+    KEY_HEADS,
+    HEADS,
+    DTYPE_Q,
+    DTYPE_K,
+    DTYPE_V,
+    NORMALIZED,
+    HAS_MASK,
+    DELTA_SLOTS,
+    GATED,
+    DTYPE_GAMMA,
+    DTYPE_BETA,
+    DTYPE_GATE_BIAS,
+    DTYPE_LOG_RATE
+};
 
 static uint32_t delta_rows(const Call *call, const struct GatedDeltaPush *p) {
     return p->batch * call->spec[HEADS] * call->spec[VALUE_DIM];
@@ -72,7 +88,13 @@ static void delta_head(const Call *call, const struct GatedDeltaPush *p, uint32_
             q_scale = 1 / __builtin_sqrtf((dot(q, q, keys) + p->eps) * (float)keys);
         }
         float both = dot(k, q, keys) * k_scale * q_scale;
-        float decay = ((const float *)call->buffer[3])[at], rate = ((const float *)call->buffer[4])[at];
+        float decay = load_float(call->buffer[3], at, call->spec[DTYPE_GAMMA]),
+              rate = load_float(call->buffer[4], at, call->spec[DTYPE_BETA]);
+        if (call->spec[GATED]) {
+            float width = m_logaddexp(decay + load_float(call->buffer[10], head, call->spec[DTYPE_GATE_BIAS]), 0);
+            decay = m_exp(-m_exp(load_float(call->buffer[11], head, call->spec[DTYPE_LOG_RATE])) * width);
+            rate = m_sigmoid(rate);
+        }
         size_t value = place_of(p->v_strides, batch, t, head * values + row);
         for (uint32_t i = 0; i < count; i++) {
             float *s = state + (size_t)i * keys;

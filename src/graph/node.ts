@@ -235,10 +235,15 @@ export interface OpAttrs {
   /** inputs (x (rows, features), choice, the arrays of gate, up and down[, biases of the three]): (rows, features), for many rows. */
   expertMixture: ExpertFormat & { readonly unit: ExpertUnit; readonly hasBias: boolean };
   /**
-   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)). A mask, bool (B, T), may follow. The result (length,) has the outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
+   * inputs (q, k (B, T, Hk, K), v (B, T, H, V), gamma, beta (B, T, H), state (B, H, V, K)). A mask, bool (B, T), may follow. Where gated, a bias and the logarithm of a rate (H,) come last, and the gates follow from gamma and beta. The result (length,) has the outputs (B, T, H, V) and then the last state. decays: gamma is between 0 and 1. Where normEps is not 0, q and k are divided by their
    * lengths first.
    */
-  gatedDelta: { readonly decays: boolean; readonly normEps: number; readonly hasMask: boolean };
+  gatedDelta: {
+    readonly decays: boolean;
+    readonly normEps: number;
+    readonly hasMask: boolean;
+    readonly gated: boolean;
+  };
   /**
    * inputs (before (B, W - 1, F), x (B, T, F), weight (F, W, 1)[, bias (F,)][, counted int32 (1,) or (B,)]). The result (length,) has the outputs
    * (B, T, F) and then the last inputs (B, W - 1, F).

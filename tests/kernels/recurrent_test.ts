@@ -38,6 +38,8 @@ interface DeltaCase {
   readonly alike?: boolean;
   /** The range of gamma, default 0.5 to 1. */
   readonly decay?: readonly [number, number];
+  /** Gates follow from numbers of tokens. */
+  readonly gated?: boolean;
   /** Tokens go by blocks on a GPU. */
   readonly blocks?: boolean;
 }
@@ -49,6 +51,8 @@ const DELTAS: readonly DeltaCase[] = [
   { sizes: [1, 4, 2, 2, 256, 16], dtype: float16, mask: true, normalized: true },
   { sizes: [3, 1, 2, 6, 96, 64], joined: true, normalized: true },
   { sizes: [1, 130, 1, 1, 32, 16], normalized: true },
+  { sizes: [2, 3, 2, 4, 64, 32], dtype: bfloat16, normalized: true, gated: true },
+  { sizes: [1, 34, 1, 2, 32, 32], mask: true, normalized: true, gated: true, blocks: true },
   { sizes: [1, 32, 1, 1, 32, 32], blocks: true },
   { sizes: [2, 45, 2, 4, 64, 64], mask: true, normalized: true, blocks: true },
   { sizes: [1, 33, 1, 2, 128, 96], dtype: bfloat16, joined: true, normalized: true, blocks: true },
@@ -84,11 +88,11 @@ function featuresOf(one: DeltaCase | ConvCase): string[] {
 
 for (const device of testDevices()) {
   for (const one of drawCases(device, "the delta rule", DELTAS, featuresOf)) {
-    const { sizes, dtype = float32, joined, mask, normalized, alike, decay = [0.5, 1], blocks } = one;
+    const { sizes, dtype = float32, joined, mask, normalized, alike, decay = [0.5, 1], gated, blocks } = one;
     const [B, T, Hk, H, K, V] = sizes;
     const what = `${sizes.join(" x ")} ${dtype.name}${joined ? ", joined" : ""}${mask ? ", masked" : ""}${
-      alike ? ", one key" : ""
-    }`;
+      gated ? ", gated" : ""
+    }${alike ? ", one key" : ""}`;
     Deno.test(`the gated delta rule, ${what} on ${device}`, async () => {
       mx.setDefaultDevice(device);
       let kernels = new Set<string>();
@@ -101,16 +105,25 @@ for (const device of testDevices()) {
             const given = joined ? part : mx.contiguous(part);
             return i < 2 ? given.reshape(B, T, Hk, K) : given.reshape(B, T, H, V);
           });
-          const [gamma, beta] = [drawn([B, T, H], float32, ...decay), drawn([B, T, H], float32, 0, 1)];
+          const [gamma, beta] = gated
+            ? [drawn([B, T, H], dtype, -4, 4), drawn([B, T, H], dtype, -4, 4)]
+            : [drawn([B, T, H], float32, ...decay), drawn([B, T, H], float32, 0, 1)];
+          const gates = gated ? { bias: drawn([H], dtype), logRate: drawn([H], float32, -3, 1) } : undefined;
           const state = drawn([B, H, V, K], float32);
           const live = mask ? Array.from({ length: B * T }, (_, i) => i % 3 !== 1) : undefined;
           const masks = live && mx.array(live).reshape(B, T);
           const eps = normalized ? 1e-3 : undefined;
-          const arrays = { q, k, v, gamma, beta, state, mask: masks };
+          const arrays = { q, k, v, gamma, beta, state, mask: masks, gates };
           const [outputs, last] = eps === undefined
             ? mx.fast.gatedDeltaUpdate(q, k, v, gamma, beta, state, masks)
             : normalizedDeltaUpdate(arrays, eps);
           const inputs = [q, k, v, gamma, beta, state].map(numbers);
+          if (gates) {
+            const [bias, logRate] = [gates.bias, gates.logRate].map(numbers);
+            const width = (x: number, i: number): number => Math.log1p(Math.exp(x + bias[i % H]));
+            inputs[3] = inputs[3].map((x, i) => Math.exp(-Math.exp(logRate[i % H]) * width(x, i)));
+            inputs[4] = inputs[4].map((x) => 1 / (1 + Math.exp(-x)));
+          }
           const [expected, expectedState] = deltaByHand(sizes, inputs, live, eps);
           assertNear(outputs, expected, eps === undefined ? dtype : float32, "outputs");
           assertNear(last, expectedState, float32, "state");

@@ -13,7 +13,7 @@
 // A workgroup of 64 threads has a block of a head: thread (i, j) has the products of tokens i and j. Workgroups: B * H * blocks.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 6
+#define BUFFERS 8
 #define PUSH GatedDeltaPush
 #include "include/common.glsl"
 #include "include/vec4.glsl"
@@ -25,6 +25,17 @@ layout(constant_id = 4) const uint DTYPE_Q = DTYPE_F32;
 layout(constant_id = 5) const uint DTYPE_K = DTYPE_F32;
 layout(constant_id = 6) const uint NORMALIZED = 0;
 layout(constant_id = 7) const uint HAS_MASK = 0;
+layout(constant_id = 8) const uint GATED = 0;
+layout(constant_id = 9) const uint DTYPE_GAMMA = DTYPE_F32;
+layout(constant_id = 10) const uint DTYPE_BETA = DTYPE_F32;
+layout(constant_id = 11) const uint DTYPE_BIAS = DTYPE_F32;
+layout(constant_id = 12) const uint DTYPE_LOG_RATE = DTYPE_F32;
+
+#define GAMMA 2
+#define BETA 3
+#define BIAS 6
+#define LOG_RATE 7
+#include "ops/recurrent/gates.glsl"
 
 #define TOKENS 8
 #define RECORD 24
@@ -68,8 +79,9 @@ void main() {
         bool live = block * TOKENS + thread < pc.p.tokens;
         if (HAS_MASK != 0) live = live && uint(U8s(pc.address[4]).v[batch * pc.p.tokens + token]) != 0;
         lives[thread] = live;
-        decays[thread] = live ? F32s(pc.address[2]).v[at] : 1.0;
-        rates[thread] = live ? F32s(pc.address[3]).v[at] : 0.0;
+        Gates gates = gates_of(at, head);
+        decays[thread] = live ? gates.decay : 1.0;
+        rates[thread] = live ? gates.rate : 0.0;
     }
     barrier();
     uint i = thread / TOKENS, j = thread % TOKENS;

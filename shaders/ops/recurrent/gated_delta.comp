@@ -11,7 +11,7 @@
 // K is a multiple of 32 up to 256, V one of THREADS / 8. Workgroups: B * H * V / (THREADS / 8), folded over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 10
+#define BUFFERS 12
 #define PUSH GatedDeltaPush
 #include "include/common.glsl"
 #include "include/indices.glsl"
@@ -27,6 +27,17 @@ layout(constant_id = 7) const uint DTYPE_V = DTYPE_F32;
 layout(constant_id = 8) const uint NORMALIZED = 0;
 layout(constant_id = 9) const uint HAS_MASK = 0;
 layout(constant_id = 10) const uint SLOTS = SLOTS_NONE;
+layout(constant_id = 11) const uint GATED = 0;
+layout(constant_id = 12) const uint DTYPE_GAMMA = DTYPE_F32;
+layout(constant_id = 13) const uint DTYPE_BETA = DTYPE_F32;
+layout(constant_id = 14) const uint DTYPE_BIAS = DTYPE_F32;
+layout(constant_id = 15) const uint DTYPE_LOG_RATE = DTYPE_F32;
+
+#define GAMMA 3
+#define BETA 4
+#define BIAS 10
+#define LOG_RATE 11
+#include "ops/recurrent/gates.glsl"
 
 #define LANES 8
 const uint ROWS = THREADS / LANES;
@@ -36,7 +47,8 @@ shared vec2 with_state[2][THREADS]; // parts of S k and S q, in turns
 shared vec3 alone[2][LANES];        // parts of k k, q q and k q
 
 vec4 state[QUADS], q_next[QUADS], k_next[QUADS];
-float v_next, decay_next, rate_next;
+float v_next;
+Gates gates_next;
 uint lane, batch, head, row, key_head;
 
 uint64_t row_of(uint64_t address, int strides[2], uint token, uint of_head, uint size, uint dtype) {
@@ -56,8 +68,7 @@ void load_token(uint token) {
     }
     v_next = load_float(row_of(pc.address[2], pc.p.v_strides, token, head, VALUE_DIM, DTYPE_V), row, DTYPE_V);
     uint at = (batch * pc.p.tokens + token) * HEADS + head;
-    decay_next = F32s(pc.address[3]).v[at];
-    rate_next = F32s(pc.address[4]).v[at];
+    gates_next = gates_of(at, head);
 }
 
 void main() {
@@ -81,7 +92,7 @@ void main() {
             q[i] = q_next[i];
             k[i] = k_next[i];
         }
-        float v = v_next, decay = decay_next, rate = rate_next;
+        float v = v_next, decay = gates_next.decay, rate = gates_next.rate;
         vec2 mine = vec2(0.0);
         [[unroll]] for (uint i = 0; i < QUADS; i++)
             mine += vec2(dot(state[i], k[i]), dot(state[i], q[i]));
@@ -93,7 +104,7 @@ void main() {
                 own += vec3(dot(k[i], k[i]), dot(q[i], q[i]), dot(k[i], q[i]));
             alone[turn][lane] = own;
         }
-        load_token(min(token + 1, pc.p.tokens - 1));
+        if (token + 1 < pc.p.tokens) load_token(token + 1);
         barrier();
         vec2 read = vec2(0.0);
         vec3 both = vec3(0.0);

@@ -644,10 +644,12 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
     },
   },
   gatedDelta: {
-    inputs: [6, 7],
-    attrs: { decays: "boolean", normEps: "number", hasMask: "boolean" },
-    fits({ shape, dtype }, { normEps, hasMask }, [q, k, v, gamma, beta, state, ...rest]) {
-      if (q.shape.length !== 4 || v.shape.length !== 4 || normEps < 0 || rest.length !== Number(hasMask)) return false;
+    inputs: [6, 9],
+    attrs: { decays: "boolean", normEps: "number", hasMask: "boolean", gated: "boolean" },
+    fits({ shape, dtype }, { normEps, hasMask, gated }, [q, k, v, gamma, beta, state, ...rest]) {
+      if (q.shape.length !== 4 || v.shape.length !== 4 || normEps < 0) return false;
+      if (rest.length !== Number(hasMask) + 2 * Number(gated)) return false;
+      const gates = rest.splice(Number(hasMask));
       const [B, T, keyHeads, K] = q.shape;
       const [H, V] = v.shape.slice(2);
       const fits = [[k, q.shape], [v, [B, T, H, V]], [gamma, [B, T, H]], [beta, [B, T, H]], [state, [
@@ -659,6 +661,7 @@ const ROWS: { readonly [K in OpName]?: OpRow<K> } = {
       return T > 0 && keyHeads > 0 && H % keyHeads === 0 && sameShape(shape, [B * H * V * (T + K)]) &&
         [dtype, ...[q, k, v, gamma, beta, state].map((x) => x.dtype)].every(isKernelFloat) &&
         fits.every(([x, expected]) => sameShape(x.shape, expected)) &&
+        gates.every((gate) => isKernelFloat(gate.dtype) && sameShape(gate.shape, [H])) &&
         rest.every((mask) => mask.dtype === bool && sameShape(mask.shape, [B, T]));
     },
   },

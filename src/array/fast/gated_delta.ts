@@ -14,11 +14,12 @@ import { zeros } from "../ops/creation.ts";
 import { concatenate, repeat, stack } from "../ops/join.ts";
 import { astype, broadcastTo, expandDims, reshape, sliceNode, squeeze, transpose } from "../ops/movement.ts";
 import { sum } from "../ops/reduce.ts";
-import { log, rsqrt } from "../ops/unary.ts";
+import { exp, log, negative, rsqrt, sigmoid } from "../ops/unary.ts";
 import { scoped } from "../tensor/scope.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
 import { applyDeltaRule } from "./delta_rule.ts";
 import { defineFused } from "./fused.ts";
+import { softplus } from "./nn.ts";
 
 const NAME = "gatedDeltaUpdate";
 
@@ -89,14 +90,22 @@ export function gatedDeltaUpdate(
       [...inputs, first, ...(live ? [live] : [])],
       [b * hv * dv * (t + dk)],
       type,
-      { decays: false, normEps: 0, hasMask: live !== undefined },
+      { decays: false, normEps: 0, hasMask: live !== undefined, gated: false },
     );
     const [outputs, state] = resultsOf(all, [b, t, hv, dv], [b, hv, dv, dk]);
     return [astype(outputs, out), state];
   });
 }
 
-/** What a layer gives the rule: `gamma` is between 0 and 1, and queries and keys are to be divided by their lengths. */
+/** What the gates of a token follow from: γ is exp(-exp(logRate) softplus(gamma + bias)), and β the sigmoid of `beta`. */
+export interface DeltaGates {
+  /** (Hv,) */
+  readonly bias: Tensor;
+  /** (Hv,) */
+  readonly logRate: Tensor;
+}
+
+/** What a layer gives the rule: γ is between 0 and 1, and queries and keys are to be divided by their lengths. */
 export interface DeltaUpdate {
   /** (B, T, Hk, Dk) */
   readonly q: Tensor;
@@ -104,10 +113,12 @@ export interface DeltaUpdate {
   readonly k: Tensor;
   /** (B, T, Hv, Dv) */
   readonly v: Tensor;
-  /** float32 (B, T, Hv) */
+  /** γ, float32 (B, T, Hv), or with `gates` what it follows from. */
   readonly gamma: Tensor;
-  /** float32 (B, T, Hv) */
+  /** β, float32 (B, T, Hv), or with `gates` what it follows from. */
   readonly beta: Tensor;
+  /** Absent where `gamma` and `beta` are the gates themselves. */
+  readonly gates?: DeltaGates;
   /** float32 (B, Hv, Dv, Dk) */
   readonly state: Tensor;
   /** bool (B, T): tokens that count. Default all. */
@@ -119,12 +130,13 @@ export interface DeltaUpdate {
  * outputs (B, T, Hv, Dv) and the last state, float32.
  */
 export function normalizedDeltaUpdate(
-  { q, k, v, gamma, beta, state, mask }: DeltaUpdate,
+  { q, k, v, gamma, beta, state, mask, gates }: DeltaUpdate,
   eps: number,
 ): [Tensor, Tensor] {
   const [b, t, hv, dv] = v.shape;
-  const inputs = [q, k, v, gamma, beta, state, ...(mask ? [mask] : [])].map(nodeOf);
-  const attrs = { decays: true, normEps: eps, hasMask: mask !== undefined };
+  const more = [...(mask ? [mask] : []), ...(gates ? [gates.bias, gates.logRate] : [])];
+  const inputs = [q, k, v, gamma, beta, state, ...more].map(nodeOf);
+  const attrs = { decays: true, normEps: eps, hasMask: mask !== undefined, gated: gates !== undefined };
   const all = deltaNode(inputs, [b * hv * dv * (t + q.shape[3])], float32, attrs);
   return resultsOf(all, [b, t, hv, dv], state.shape) as [Tensor, Tensor];
 }
@@ -137,14 +149,23 @@ function resultsOf(all: AnyTensor, outputs: Shape, state: Shape): [AnyTensor, An
 }
 
 const deltaNode = defineFused("gatedDelta", ({ attrs, dtype }, ...inputs) => {
-  const { decays, normEps, hasMask } = attrs;
-  const [q, k, v, gamma, beta, state] = inputs.map((x) => x.dtype === bool ? x : astype(x, dtype)) as AnyTensor[];
+  const { decays, normEps, hasMask, gated } = attrs;
+  const floats = inputs.map((x) => x.dtype === bool ? x : astype(x, dtype)) as AnyTensor[];
+  const [q, k, v, , , state] = floats;
+  const [gamma, beta] = gated ? gatesOf(floats) : floats.slice(3, 5);
   const live = hasMask ? inputs[6] : undefined;
   const [qs, ks] = normEps > 0 ? normalized(q, k, normEps) : [q, k];
   const rule = decays ? byChunk : tokenByToken;
   const [outputs, last] = rule(qs, ks, v, gamma, beta, state, live);
   return concatenate([reshape(outputs, [-1]), reshape(last, [-1])], 0) as Tensor;
 });
+
+/** γ and β of an op whose gates follow from its inputs. */
+function gatesOf(inputs: readonly AnyTensor[]): AnyTensor[] {
+  const [step, rate] = inputs.slice(3, 5), [bias, logRate] = inputs.slice(-2);
+  const width = softplus(add(step, bias) as Tensor);
+  return [exp(negative(multiply(exp(logRate), width))), sigmoid(rate)];
+}
 
 /** Queries and keys of length 1, queries divided by the root of their features too. */
 function normalized(q: AnyTensor, k: AnyTensor, eps: number): AnyTensor[] {

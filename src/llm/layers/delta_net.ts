@@ -8,7 +8,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { normalizedDeltaUpdate } from "../../array/fast/gated_delta.ts";
-import { Module, silu, softplus } from "../../nn/mod.ts";
+import { Module, silu } from "../../nn/mod.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { convolvedFeatures, type DeltaNetConfig, layerStates } from "../config/layer_kinds.ts";
 import type { Cache } from "../kv/cache.ts";
@@ -95,8 +95,9 @@ export class DeltaNet extends Module {
       q: q.reshape(B, T, keyHeads, keyDim),
       k: k.reshape(B, T, keyHeads, keyDim),
       v: v.reshape(B, T, valueHeads, valueDim),
-      gamma: mx.exp(this.#logDecay(step)),
-      beta: mx.sigmoid(rate.astype(mx.float32)),
+      gamma: step,
+      beta: rate,
+      gates: { bias: this.dt_bias, logRate: this.A_log },
       state: cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
     };
     const update = (counted: Tensor | undefined): [Tensor, Tensor] => {
@@ -109,13 +110,6 @@ export class DeltaNet extends Module {
     const y = outputs.astype(x.dtype);
     const gated = mx.multiply(forwardInDtype(this.norm, y).astype(mx.float32), silu(gate.astype(mx.float32)));
     return forwardInDtype(this.out_proj, gated.astype(x.dtype).reshape(B, T, valueHeads * valueDim));
-  }
-
-  /** The logarithm of the decay (B, T, H), float32. */
-  #logDecay(step: Tensor): Tensor {
-    const rate = mx.exp(this.A_log.astype(mx.float32));
-    const width = softplus(mx.add(step.astype(mx.float32), this.dt_bias.astype(mx.float32)));
-    return mx.negative(mx.multiply(rate, width));
   }
 
   #projected(x: Tensor): Projected {

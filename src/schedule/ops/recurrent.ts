@@ -64,10 +64,12 @@ function slotsOf(l: Lowering, slots: SlotStates | undefined): {
 }
 
 /** The kernel of the gated delta rule, if it knows the sizes. */
-export function deltaKernel({ inputs: [q, , v, ...floats], dtype }: Node): KernelName | undefined {
+export function deltaKernel(node: Node): KernelName | undefined {
+  const { inputs: [q, , v, ...floats], dtype } = node;
+  const { gated } = attrsOf(node, "gatedDelta");
   const [keys, values] = [q.shape[3], v.shape[3]];
   const fits = keys % KEY_STEP === 0 && keys <= MAX_KEYS && values % DELTA_ROWS === 0;
-  const exact = floats.slice(0, 3).every((input) => input.dtype === float32) && dtype === float32;
+  const exact = floats.slice(gated ? 2 : 0, 3).every((input) => input.dtype === float32) && dtype === float32;
   return fits && exact && keys > 0 && values > 0 && q.shape[0] > 0 ? "gated_delta" : undefined;
 }
 
@@ -85,10 +87,10 @@ function inQuads(l: Lowering, values: readonly Value[]): readonly Value[] {
 export function gatedDelta(
   l: Lowering,
   node: Node,
-  [q, k, v, gamma, beta, state, mask]: Inputs,
+  [q, k, v, gamma, beta, state, ...rest]: Inputs,
   slots?: SlotStates,
 ): Value {
-  const { normEps, hasMask } = attrsOf(node, "gatedDelta");
+  const { normEps, hasMask, gated } = attrsOf(node, "gatedDelta");
   const [batch, tokens, keyHeads, keys] = q.shape;
   const [heads, values] = v.shape.slice(2);
   const out = l.temporary(slots?.replaced ? [sizeOf(v.shape)] : node.shape, node.dtype);
@@ -96,10 +98,19 @@ export function gatedDelta(
   const [ofValues] = inQuads(l, [v]);
   const before = slots?.states ?? l.contiguous(state, true);
   const gates = [gamma, beta].map((value) => l.contiguous(value, true));
-  const live = hasMask ? l.contiguous(mask) : undefined;
+  const live = hasMask ? l.contiguous(rest[0]) : undefined;
+  const [bias, logRate] = (gated ? rest.slice(-2) : []).map((value) => l.contiguous(value));
   const { buffers, spec: places, push: count } = slotsOf(l, slots);
   const sizes = { KEY_DIM: keys, KEY_HEADS: keyHeads, HEADS: heads, DTYPE_Q: q.dtype.code, DTYPE_K: k.dtype.code };
-  const ofTokens = { NORMALIZED: normEps > 0 ? 1 : 0, HAS_MASK: hasMask ? 1 : 0 };
+  const ofTokens = {
+    NORMALIZED: normEps > 0 ? 1 : 0,
+    HAS_MASK: hasMask ? 1 : 0,
+    GATED: gated ? 1 : 0,
+    DTYPE_GAMMA: gamma.dtype.code,
+    DTYPE_BETA: beta.dtype.code,
+    DTYPE_BIAS: (bias?.dtype ?? float32).code,
+    DTYPE_LOG_RATE: (logRate?.dtype ?? float32).code,
+  };
   const ofRows = { ...sizes, VALUE_DIM: values, DTYPE_V: v.dtype.code, ...places };
   const push = {
     batch,
@@ -113,7 +124,7 @@ export function gatedDelta(
   if (goesByBlocks(l, tokens, keys, values)) {
     const blocks = batch * heads * Math.ceil(tokens / BLOCK);
     const systems = l.temporary([blocks, BLOCK, RECORD], float32);
-    l.emit("delta_systems", [...pair, ...gates, live, systems], {
+    l.emit("delta_systems", [...pair, ...gates, live, systems, bias, logRate], {
       threads: BLOCK ** 2,
       spec: { ...sizes, ...ofTokens },
       push,
@@ -126,7 +137,7 @@ export function gatedDelta(
       workgroups: batch * heads * values / BLOCK_ROWS,
     });
   } else {
-    l.emit("gated_delta", [...pair, ofValues, ...gates, before, live, out, ...buffers], {
+    l.emit("gated_delta", [...pair, ofValues, ...gates, before, live, out, ...buffers, bias, logRate], {
       threads,
       spec: { ...ofRows, ...ofTokens },
       push,

@@ -141,9 +141,10 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
   expect(startOf(outputs) === 0, "the outputs of a delta net are not its first numbers");
   walk.inside.add(outputs);
   const node = walk.take(outputs.inputs[0], "gatedDelta", "what a delta net normalises");
-  const { decays, normEps, hasMask } = attrsOf(node, "gatedDelta");
-  expect(decays && normEps > 0 && !hasMask, "a delta net has a mask, or does not normalise queries and keys");
-  const [q, k, v, gamma, beta, before] = node.inputs;
+  const { decays, normEps, hasMask, gated } = attrsOf(node, "gatedDelta");
+  const isPlain = decays && normEps > 0 && gated && !hasMask;
+  expect(isPlain, "a delta net has a mask, other gates, or does not normalise queries and keys");
+  const [q, k, v, step, rate, before, dtBias, logRate] = node.inputs;
   const [[, , keyHeads, keyDim], [, , valueHeads, valueDim]] = [q.shape, v.shape];
   const parts = [q, k, v].map((part) => columnSlice(walk.stripViews(part)));
   const [source] = parts.map((part) => part?.source);
@@ -169,8 +170,6 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
     first === mixedFeatures(net) && sizeOf(x.shape) === first,
     "the convolution of a delta net has other features",
   );
-  const { logRate, width } = decayOf(walk, gamma);
-  const [step, dtBias] = termsOf(walk, width);
   expect(before.dtype === float32, "the state of a delta net is no float32");
   const [inputs, matrix] = [[past, conv, first], [before, node, sizeOf(v.shape)]] as const;
   const own = updateOf(walk, state, ...inputs);
@@ -186,40 +185,12 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
     net,
     unitEps: normEps,
     mixed: unbiased(walk, x, "the projection to q, k and v of a delta net"),
-    b: unbiased(walk, fnOf(walk, beta, "sigmoid")[0], "the rate of a delta net"),
+    b: unbiased(walk, rate, "the rate of a delta net"),
     a: unbiased(walk, step, "the decay of a delta net"),
     conv: walk.peekIndex(weight),
-    dtBias,
-    logRate,
+    dtBias: walk.stripViews(dtBias),
+    logRate: walk.stripViews(logRate),
   };
-}
-
-/** The operands of an elementwise function, whose node is taken. */
-function fnOf(walk: Walk, node: Node, fn: string): readonly Node[] {
-  const found = walk.stripViews(node);
-  expect(isFn(found, fn), `a delta net has no ${fn} where the kernels have one`);
-  walk.inside.add(found);
-  return found.inputs;
-}
-
-/** Of exp(-exp(logRate) * softplus(width)) both operands. */
-function decayOf(walk: Walk, gamma: Node): { readonly logRate: Node; readonly width: Node } {
-  const [product] = fnOf(walk, fnOf(walk, gamma, "exp")[0], "negative");
-  const sides = fnOf(walk, product, "multiply");
-  const at = sides.findIndex((side) => isFn(walk.peek(side), "exp"));
-  expect(at >= 0, "the decay of a delta net has no rate");
-  const [logRate] = fnOf(walk, sides[at], "exp");
-  const [width, zero] = fnOf(walk, sides[1 - at], "logaddexp");
-  expect(walk.peekFull(zero) === 0, "the decay of a delta net has no softplus");
-  return { logRate: walk.stripViews(logRate), width };
-}
-
-/** The product and the vector that a sum adds. */
-function termsOf(walk: Walk, sum: Node): readonly [Node, Node] {
-  const sides = fnOf(walk, sum, "add");
-  const at = sides.findIndex((side) => walk.peek(side).inputs.length === 0);
-  expect(at >= 0, "the decay of a delta net has no bias");
-  return [sides[1 - at], walk.stripViews(sides[at])];
 }
 
 /** An update of a loop's state, and which part of it a layer has. */
