@@ -187,8 +187,8 @@ export const GLSL = [
   {
     name: "the last inputs of a convolution are those of tokens that do not count",
     file: "shaders/ops/recurrent/causal_conv.comp",
-    find: "input_quad(batch, counted + i, quad)",
-    replace: "input_quad(batch, pc.p.tokens + i, quad)",
+    find: "input_quad(counted + i)",
+    replace: "input_quad(pc.p.tokens + i)",
     tests: ["tests/kernels/recurrent_test.ts"],
   },
   {

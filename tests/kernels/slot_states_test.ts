@@ -8,6 +8,7 @@ import * as mx from "../../mod.ts";
 import { writeRows } from "../../src/array/devices/kv_memory.ts";
 import { causalConv } from "../../src/array/fast/causal_conv.ts";
 import { normalizedDeltaUpdate } from "../../src/array/fast/gated_delta.ts";
+import { drawSome } from "../support/draw_cases.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { kernelsOf } from "../support/devices/harness.ts";
 import { nmse } from "../support/oracles/oracle.ts";
@@ -74,8 +75,11 @@ function assertNear(found: mx.Tensor, expected: Float64Array, what: string): voi
 /** Sizes T, Hk, H, K and V of the delta rule. */
 const SIZES = [[1, 1, 1, 32, 16], [4, 2, 4, 64, 32], [35, 1, 2, 64, 32]] as const;
 
+/** Tokens, the window, and how many of the tokens count. */
+const CONVS = [[1, 4], [2, 4], [9, 4, 5], [3, 8, 0], [4, 4, [1, 4, 2]], [2, 1]] as const;
+
 for (const device of testDevices()) {
-  for (const [T, Hk, H, K, V] of SIZES) {
+  for (const [T, Hk, H, K, V] of drawSome(device, "the delta rule over slots", SIZES, 1)) {
     const draw = () => ({
       q: drawn([B, T, Hk, K], mx.float32),
       k: drawn([B, T, Hk, K], mx.float32),
@@ -138,7 +142,7 @@ for (const device of testDevices()) {
     });
   }
 
-  for (const [T, W, counted] of [[1, 4], [2, 4], [9, 4, 5], [3, 8, 0], [4, 4, [1, 4, 2]], [2, 1]] as const) {
+  for (const [T, W, counted] of drawSome(device, "convolutions over slots", CONVS, 2)) {
     const name = `a convolution of ${T} tokens and a window of ${W} replaces last inputs in slots`;
     Deno.test(`${name} on ${device}`, async () => {
       const F = 12;

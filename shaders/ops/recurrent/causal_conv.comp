@@ -7,8 +7,8 @@
 //
 // Where the last inputs of sequences are in slots (n, W - 1, F), those of a sequence at position 0 are zeros. SLOTS_REPLACED replaces them.
 //
-// A thread has four features of a token. One more has the last inputs, and the first tokens, which read those before. F is a multiple of 4.
-// Sums are float32, and results are rounded to the dtype of x before silu too. Threads: B * (1 + tokens that see x alone) * F / 4.
+// A thread has four features of four tokens. One more has the last inputs, and the first tokens, which read those before. F is a multiple
+// of 4. Sums are float32, and results are rounded to the dtype of x before silu too. Threads: B * (1 + other tokens / 4) * F / 4.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 8
@@ -27,7 +27,12 @@ layout(constant_id = 6) const uint HAS_BIAS = 0;
 layout(constant_id = 7) const uint HAS_COUNTED = 0;
 layout(constant_id = 8) const uint SLOTS = SLOTS_NONE;
 
-#define MAX_PAST 7
+#define MAX_WINDOW 8
+#define RUN 4 // tokens of a thread
+
+uint batch, quad, quads, past, owner;
+bool begun;
+vec4 weights[MAX_WINDOW]; // of four features
 
 float rounded(float x) {
     if (DTYPE_X == DTYPE_F16) return f16_value(f16_bits(x));
@@ -35,56 +40,65 @@ float rounded(float x) {
     return x;
 }
 
-// The owner of the last inputs that a sequence reads.
-uint owner_of(uint batch) { return SLOTS == SLOTS_NONE ? batch : axis_index(pc.address[6], batch, DTYPE_I32, pc.p.slots); }
-
-// Four features of an input of a sequence.
-vec4 input_quad(uint batch, uint at, uint quad) {
-    uint past = pc.p.window - 1, quads = pc.p.features / 4;
+// Four features of an input of the sequence.
+vec4 input_quad(uint at) {
     if (at >= past) return load_quad(pc.address[1], (batch * pc.p.tokens + at - past) * quads + quad, DTYPE_X);
-    if (SLOTS != SLOTS_NONE && I32s(pc.address[7]).v[batch] <= 0) return vec4(0.0);
-    vec4 x = load_quad(pc.address[0], (owner_of(batch) * past + at) * quads + quad, DTYPE_BEFORE);
+    if (!begun) return vec4(0.0);
+    vec4 x = load_quad(pc.address[0], (owner * past + at) * quads + quad, DTYPE_BEFORE);
     return vec4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
 }
 
-void convolve(uint batch, uint token, uint quad) {
-    vec4 sum = vec4(0.0);
-    for (uint i = 0; i < pc.p.window; i++) {
-        vec4 x = input_quad(batch, token + i, quad);
-        [[unroll]] for (uint e = 0; e < 4; e++)
-            sum[e] += x[e] * load_float(pc.address[2], (quad * 4 + e) * pc.p.window + i, DTYPE_WEIGHT);
+// Up to RUN tokens from `first` on.
+void convolve(uint first, uint count) {
+    vec4 inputs[RUN + MAX_WINDOW - 1];
+    [[unroll]] for (uint i = 0; i < RUN + MAX_WINDOW - 1; i++)
+        if (i < count + past) inputs[i] = input_quad(first + i);
+    [[unroll]] for (uint t = 0; t < RUN; t++) {
+        if (t >= count) return;
+        vec4 sum = vec4(0.0);
+        [[unroll]] for (uint i = 0; i < MAX_WINDOW; i++)
+            if (i < pc.p.window) sum += inputs[t + i] * weights[i];
+        [[unroll]] for (uint e = 0; e < 4; e++) {
+            if (HAS_BIAS != 0) sum[e] += load_float(pc.address[3], quad * 4 + e, DTYPE_BIAS);
+            sum[e] = rounded(sum[e]);
+            if (SILU != 0) sum[e] = sum[e] / (1.0 + m_exp(-sum[e]));
+        }
+        store_quad(pc.address[5], (batch * pc.p.tokens + first + t) * quads + quad, DTYPE_X, sum);
     }
-    [[unroll]] for (uint e = 0; e < 4; e++) {
-        if (HAS_BIAS != 0) sum[e] += load_float(pc.address[3], quad * 4 + e, DTYPE_BIAS);
-        sum[e] = rounded(sum[e]);
-        if (SILU != 0) sum[e] = sum[e] / (1.0 + m_exp(-sum[e]));
-    }
-    store_quad(pc.address[5], (batch * pc.p.tokens + token) * (pc.p.features / 4) + quad, DTYPE_X, sum);
 }
 
-// All are read before the first one is written: they may replace those before.
-void keep_last(uint batch, uint quad) {
-    uint past = pc.p.window - 1, quads = pc.p.features / 4;
+// The first tokens, and the last inputs. Those may replace the ones before, so all are read first.
+void convolve_early(uint early) {
     uint counted = pc.p.tokens;
     if (HAS_COUNTED != 0) counted = uint(clamp(I32s(pc.address[4]).v[HAS_COUNTED == COUNTED_EACH ? batch : 0], 0, int(pc.p.tokens)));
-    vec4 last[MAX_PAST];
-    [[unroll]] for (uint i = 0; i < MAX_PAST; i++)
-        if (i < past) last[i] = input_quad(batch, counted + i, quad);
+    vec4 last[MAX_WINDOW - 1];
+    [[unroll]] for (uint i = 0; i < MAX_WINDOW - 1; i++)
+        if (i < past) last[i] = input_quad(counted + i);
+    for (uint i = 0; i < early; i += RUN) convolve(i, min(RUN, early - i));
     uint64_t to = pc.address[SLOTS == SLOTS_REPLACED ? 0 : 5];
-    uint first = SLOTS == SLOTS_REPLACED ? owner_of(batch) * past : pc.p.batch * pc.p.tokens + batch * past;
-    [[unroll]] for (uint i = 0; i < MAX_PAST; i++)
+    uint first = SLOTS == SLOTS_REPLACED ? owner * past : pc.p.batch * pc.p.tokens + batch * past;
+    [[unroll]] for (uint i = 0; i < MAX_WINDOW - 1; i++)
         if (i < past) store_quad(to, (first + i) * quads + quad, DTYPE_X, last[i]);
 }
 
 void main() {
-    uint quads = pc.p.features / 4, item = flat_thread(), quad = item % quads, line = item / quads;
-    uint early = min(pc.p.window - 1, pc.p.tokens), lines = 1 + pc.p.tokens - early;
-    uint batch = line / lines, token = early + line % lines;
+    quads = pc.p.features / 4;
+    past = pc.p.window - 1;
+    uint early = min(past, pc.p.tokens), lines = 1 + (pc.p.tokens - early + RUN - 1) / RUN;
+    uint line = flat_thread() / quads;
+    quad = flat_thread() % quads;
+    batch = line / lines;
+    line %= lines;
     if (batch >= pc.p.batch) return;
-    if (token > early) {
-        convolve(batch, token - 1, quad);
-        return;
+    owner = SLOTS == SLOTS_NONE ? batch : axis_index(pc.address[6], batch, DTYPE_I32, pc.p.slots);
+    begun = SLOTS == SLOTS_NONE || I32s(pc.address[7]).v[batch] > 0;
+    [[unroll]] for (uint i = 0; i < MAX_WINDOW; i++)
+        if (i < pc.p.window) [[unroll]]
+            for (uint e = 0; e < 4; e++) weights[i][e] = load_float(pc.address[2], (quad * 4 + e) * pc.p.window + i, DTYPE_WEIGHT);
+    if (line == 0) {
+        convolve_early(early);
+    } else {
+        uint first = early + (line - 1) * RUN;
+        convolve(first, min(RUN, pc.p.tokens - first));
     }
-    for (uint i = 0; i < early; i++) convolve(batch, i, quad);
-    keep_last(batch, quad);
 }

@@ -34,6 +34,8 @@ const KEY_STEP = 32;
 const MAX_KEYS = 256;
 /** Tokens that a convolution sees at most. */
 const MAX_WINDOW = 8;
+/** Tokens that a thread of causal_conv has. */
+const CONV_RUN = 4;
 /** Numbers that kernels load at once. */
 const QUAD = 4;
 
@@ -188,7 +190,7 @@ export function causalConv(
       ...spec,
     },
     push: { batch, tokens, features, window, ...push },
-    workgroups: l.groups(batch * (1 + Math.max(0, tokens - window + 1)) * features / QUAD),
+    workgroups: l.groups(batch * (1 + Math.ceil(Math.max(0, tokens - window + 1) / CONV_RUN)) * features / QUAD),
   });
   return out;
 }
