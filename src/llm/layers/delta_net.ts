@@ -107,8 +107,7 @@ export class DeltaNet extends Module {
     };
     const [outputs, state] = update(cache?.counted);
     cache?.writeState(this.#state + 1, state, (counted) => update(counted)[1]);
-    const y = outputs.astype(x.dtype);
-    const gated = mx.multiply(forwardInDtype(this.norm, y).astype(mx.float32), silu(gate.astype(mx.float32)));
+    const gated = mx.multiply(forwardInDtype(this.norm, outputs), silu(gate.astype(mx.float32)));
     return forwardInDtype(this.out_proj, gated.astype(x.dtype).reshape(B, T, valueHeads * valueDim));
   }
 
