@@ -2,16 +2,19 @@
 // coopmat_attention: out = softmax(scale * q . k + mask) . v for many queries at once, in 16x16x16 matrices, online over the keys.
 //
 // Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of
-// SUBGROUPS walks over the keys 8 * SUBGROUPS at a time. Keys go through shared memory as float16, and the next ones
+// SUBGROUPS walks over the keys KEYS at a time. Keys go through shared memory as float16, and the next ones
 // are already loading. The subgroups form KEY_GROUPS times as many rows of 16. With 2, two subgroups share their rows,
 // see half of the keys each time, and add up at the end. That suits few rows. Scores stay in registers. Of a sum matrix
 // a lane holds the elements 0-3 of one row and 4-7 of another in the same columns. Four neighbouring lanes share their
 // rows. A has the same order, so that weights are multiplied as they come.
+// Outputs of wide heads are too many registers. With FEATURE_GROUPS 2 the two subgroups exchange the weights of a tile of
+// keys, and each adds up half of the features. They keep one largest score of a row.
 //
+// Heads of FEATURES, a multiple of 8, are padded to HEAD_DIM: queries with 0, so that keys and values may repeat any others.
 // `lengths` is the number of keys that count, limited to kv_len. It is one int32 (HAS_LENGTHS 1) or one for each batch
 // row (2). Without it all keys count. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none
 // gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, with all positions of one block together.
-// A block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
+// A block of FEATURES is the plain layout. Features of a block begin at multiples of their bytes, at most 16. If
 // queries are few, SPLITS workgroups share their keys. Each leaves its partial result in float32, out (split, batch,
 // …). It also leaves the largest score and the sum of weights of each of these rows; attention_merge does the rest.
 // Where PAGE is not 0, positions are in pages of so many. `pages` has the kv_len / PAGE of each batch row,
@@ -35,8 +38,9 @@ layout(constant_id = 6) const uint K_BLOCK = HEAD_DIM;
 layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
 layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
 layout(constant_id = 9) const uint SPLITS = 1;
-layout(constant_id = 10) const uint PAGE = 0; // positions of a page, a multiple of 8 * SUBGROUPS; 0 where there are no pages
+layout(constant_id = 10) const uint PAGE = 0; // positions of a page, a multiple of KEYS; 0 where there are no pages
 layout(constant_id = 11) const uint WINDOW = 0;
+layout(constant_id = 12) const uint FEATURES = HEAD_DIM; // of a head, a multiple of 8
 
 #include "include/vector.glsl"
 #define KV_STRIDES
@@ -50,25 +54,32 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec
 #define WORKERS (32 * SUBGROUPS)
 #define ROW_GROUPS (SUBGROUPS / KEY_GROUPS)
 #define ROWS (16 * ROW_GROUPS)
-#define KEYS (8 * SUBGROUPS)
 #define KEYS_EACH (KEYS / KEY_GROUPS)
 #define SCORES (KEYS_EACH / 16)
 #define EIGHTS (HEAD_DIM / 8)
 #define STRIDE (EIGHTS + 1) // uvec4 from row to row in shared memory
 #define BLOCKS (HEAD_DIM / 16)
-#define LOADS (KEYS * EIGHTS / WORKERS) // uvec4 a thread of KEYS keys, and of as many values
-#define VALUES (KEYS * STRIDE)          // where values begin
-#define PART_STRIDE (EIGHTS + 1)        // from row to row of half of the outputs, float32
+#define OUTPUTS (BLOCKS / FEATURE_GROUPS) // matrices of a subgroup
+// Sums of products that do not wait for each other.
+#define CHAINS (SCORES > 1 ? 1 : 2)
+#define LOADS (KEYS * EIGHTS / WORKERS)    // uvec4 a thread of KEYS keys, and of as many values
+#define VALUES (KEYS * STRIDE)             // where values begin
+#define PART (BLOCKS > 8 ? 2 : BLOCKS / 2) // matrices of outputs that are stored at once
+#define PART_STRIDE (PART * 4 + 1)         // from row to row of these, float32
 const float LOWEST = -1e30;
 const bool CODED = DTYPE_KV == DTYPE_U8;
 const uint AHEAD = CODED ? 2u : 1u; // tiles of keys on their way: two of codes are as many bytes as one of 16 bits
 
 shared uvec4 tile[2 * KEYS * STRIDE]; // keys and values; before them the queries, after them the outputs
-// First the numbers of a matrix's elements; at the end, with 2 groups of keys, of each lane's rows the largest scores and the sums.
+// First the numbers of a matrix's elements. With 2 groups of features then the weights of each lane. At the end, with 2 groups of keys, of
+// each lane's rows the largest scores and the sums.
 shared uvec4 beside[KEY_GROUPS > 1 ? WORKERS : 64];
+#if FEATURE_GROUPS > 1
+shared vec2 peaks[WORKERS]; // of each lane's rows the largest scores
+#endif
 
 MATRIX_A queries[BLOCKS];
-MATRIX_SUM outputs[BLOCKS];
+MATRIX_SUM outputs[OUTPUTS];
 // As they lie in memory where that is in 16 bits. Of codes it is two words each of two tiles, which take turns.
 uvec4 keys_next[LOADS], values_next[LOADS];
 uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
@@ -102,7 +113,10 @@ uvec4 halves(vec4 a, vec4 b) { return uvec4(half_pair(a.xy), half_pair(a.zw), ha
 // ---- keys and values --------------------------------------------------------------------------------------------------
 
 // Key and eight features of a load: neighbours in memory are neighbouring threads.
-uvec2 load_place(uint f, uint block) { return block < HEAD_DIM ? uvec2(f % KEYS, f / KEYS) : uvec2(f / EIGHTS, f % EIGHTS); }
+uvec2 load_place(uint f, uint block) { return block < FEATURES ? uvec2(f % KEYS, f / KEYS) : uvec2(f / EIGHTS, f % EIGHTS); }
+
+// The first of eight features: padding repeats the last ones.
+uint eight_of(uint i) { return min(i * 8, FEATURES - 8); }
 
 // Where feature d of a position is, beside the first one.
 int feature_at(uint d, uint block, int block_stride) { return int(d / block) * block_stride + int(d % block); }
@@ -139,8 +153,8 @@ void load_keys(uint first, uint turn) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
               v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
-        uvec4 key = load_eight(keys, pc.p.k_strides, min(first + k.x, last), k.y * 8, K_BLOCK, pc.p.k_block_stride),
-              value = load_eight(values, pc.p.v_strides, min(first + v.x, last), v.y * 8, V_BLOCK, pc.p.v_block_stride);
+        uvec4 key = load_eight(keys, pc.p.k_strides, min(first + k.x, last), eight_of(k.y), K_BLOCK, pc.p.k_block_stride),
+              value = load_eight(values, pc.p.v_strides, min(first + v.x, last), eight_of(v.y), V_BLOCK, pc.p.v_block_stride);
         if (!CODED) {
             keys_next[i] = key;
             values_next[i] = value;
@@ -188,8 +202,9 @@ void load_queries(out uvec4 raw[QUERY_LOADS]) {
     [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) {
         uvec2 place = row_place(row0 + QUERY(i) / EIGHTS);
         vec4 a, b;
-        load8(row_address(pc.address[0], pc.p.q_strides, place.x, place.y, DTYPE_Q), QUERY(i) % EIGHTS * 8, DTYPE_Q, a, b);
-        raw[i] = halves(a * scale, b * scale);
+        uint eight = QUERY(i) % EIGHTS;
+        load8(row_address(pc.address[0], pc.p.q_strides, place.x, place.y, DTYPE_Q), eight_of(eight), DTYPE_Q, a, b);
+        raw[i] = eight * 8 < FEATURES ? halves(a * scale, b * scale) : uvec4(0);
     }
 }
 
@@ -229,7 +244,18 @@ MATRIX_SUM by_row(vec2 x) {
 
 // ---- results ----------------------------------------------------------------------------------------------------------
 
-#if KEY_GROUPS > 1
+// Of the other subgroup that has the rows of this one.
+#define OTHER_LANE ((gl_SubgroupID + ROW_GROUPS) % SUBGROUPS * 32 + gl_SubgroupInvocationID)
+
+#if FEATURE_GROUPS > 1
+// Both groups have one largest score of a row; the weights of all keys are those of both.
+void merge(inout vec2 most, inout vec2 sum) {
+    barrier();
+    beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID].xy = floatBitsToUint(sum);
+    barrier();
+    sum += uintBitsToFloat(beside[OTHER_LANE].xy);
+}
+#elif KEY_GROUPS > 1
 #define HALF_BLOCKS (BLOCKS / 2)
 // Where a lane leaves its part of the outputs for the other subgroup of its rows, and finds that of the other.
 #define PASSED(to, i) (((to) * ROW_GROUPS + row_group) * (BLOCKS * 32) + (i) * 32 + gl_SubgroupInvocationID)
@@ -259,7 +285,7 @@ void merge(inout vec2 most, inout vec2 sum) {
     }
     beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID] = floatBitsToUint(vec4(most, sum));
     barrier();
-    vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % SUBGROUPS * 32 + gl_SubgroupInvocationID]);
+    vec4 m = uintBitsToFloat(beside[OTHER_LANE]);
     vec2 peak = max(most, m.xy), mine = exp2(most - peak), other = exp2(m.xy - peak);
     sum = sum * mine + m.zw * other;
     most = peak;
@@ -277,21 +303,98 @@ void store_four(uint64_t row, uint d, vec4 x) {
     else U32x2s(row).v[d / 4] = uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
 }
 
-// 16 rows of the subgroup, a half of their features.
-void store_half(uint part) {
+// 16 rows of the subgroup, PART * 16 of their features: matrices from `from` on, which have features from `feature` on.
+void store_part(uint from, uint feature) {
     uint place = gl_SubgroupID * 16 * PART_STRIDE;
-    [[unroll]] for (uint i = 0; i < BLOCKS / 2; i++)
-        coopMatStore(outputs[part * (BLOCKS / 2) + i], tile, place + i * 4, PART_STRIDE, ROW_MAJOR);
+    [[unroll]] for (uint i = 0; i < PART; i++)
+        coopMatStore(outputs[from + i], tile, place + i * 4, PART_STRIDE, ROW_MAJOR);
     subgroupBarrier();
-    [[unroll]] for (uint i = 0; i < EIGHTS / 2; i++) {
-        uint f = gl_SubgroupInvocationID + i * 32, row = row0 + row_group * 16 + f / EIGHTS;
+    [[unroll]] for (uint i = 0; i < PART * 2; i++) {
+        uint f = gl_SubgroupInvocationID + i * 32, row = row0 + row_group * 16 + f / (PART * 4), d = feature + f % (PART * 4) * 4;
         uvec2 at = row_place(row);
         uint64_t to = row_address_in(gl_WorkGroupID.z, pc.address[4], pc.p.out_strides, at.x, at.y, DTYPE_OUT);
-        vec4 x = uintBitsToFloat(tile[place + f / EIGHTS * PART_STRIDE + f % EIGHTS]);
-        if (row < rows) store_four(to, part * (HEAD_DIM / 2) + f % EIGHTS * 4, x);
+        vec4 x = uintBitsToFloat(tile[place + f / (PART * 4) * PART_STRIDE + f % (PART * 4)]);
+        if (row < rows && d < FEATURES) store_four(to, d, x);
     }
     subgroupBarrier();
 }
+
+// Not a loop, because the outputs must stay in registers.
+void store_outputs() {
+#if FEATURE_GROUPS > 1
+    uint feature = key_group * (HEAD_DIM / 2);
+    store_part(0, feature);
+    store_part(2, feature + 32);
+    store_part(4, feature + 64);
+    store_part(6, feature + 96);
+#elif KEY_GROUPS > 1
+    if (key_group == 0) store_part(0, 0);
+    else store_part(PART, HEAD_DIM / 2);
+#else
+    store_part(0, 0);
+    store_part(PART, HEAD_DIM / 2);
+#endif
+}
+
+// Outputs, and what this subgroup has of them, of 16 keys whose values begin at `place`.
+void add_values(MATRIX_A weights, uint place) {
+    [[unroll]] for (uint i = 0; i < OUTPUTS; i++) {
+        MATRIX_B value;
+        coopMatLoad(value, tile, place + i * 2, STRIDE, ROW_MAJOR);
+        outputs[i] = coopMatMulAdd(weights, value, outputs[i]);
+    }
+}
+
+void scale_outputs(vec2 by) {
+    MATRIX_SUM factor = by_row(by);
+    [[unroll]] for (uint i = 0; i < OUTPUTS; i++)
+        outputs[i] = outputs[i] * factor;
+}
+
+// Weights of scores beside the largest ones of rows, which are added to `sum`.
+MATRIX_A weigh(MATRIX_SUM scores, vec2 most, inout vec2 sum) {
+    MATRIX_A weights;
+    [[unroll]] for (uint e = 0; e < 8; e++) {
+        float weight = exp2(scores[e] - most[e / 4]);
+        sum[e / 4] += weight;
+        weights[e] = float16_t(weight);
+    }
+    return weights;
+}
+
+#if FEATURE_GROUPS > 1
+// Weights that were made beside other largest scores.
+MATRIX_A rescale(uvec4 pairs, vec2 by) {
+    MATRIX_A weights;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        vec2 x = unpackHalf2x16(pairs[i]) * by[i / 2];
+        weights[2 * i] = float16_t(x.x);
+        weights[2 * i + 1] = float16_t(x.y);
+    }
+    return weights;
+}
+
+// Both subgroups of the rows weigh the 16 keys of each; their values begin at `place`. `now` are the largest scores of this subgroup so far.
+void weigh_together(MATRIX_SUM scores, uint place, vec2 now, inout vec2 most, inout vec2 sum) {
+    uvec4 own;
+    vec2 own_sum = vec2(0.0);
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        vec2 weight = exp2(vec2(scores[2 * i], scores[2 * i + 1]) - now[i / 2]);
+        own_sum[i / 2] += weight.x + weight.y;
+        own[i] = packHalf2x16(weight);
+    }
+    uint lane = gl_SubgroupID * 32 + gl_SubgroupInvocationID;
+    beside[lane] = own;
+    peaks[lane] = now;
+    barrier();
+    vec2 theirs = peaks[OTHER_LANE], both = max(now, theirs), shrink = exp2(most - both), mine = exp2(now - both);
+    sum = sum * shrink + own_sum * mine;
+    most = both;
+    scale_outputs(shrink);
+    add_values(rescale(own, mine), place + key_group * 16 * STRIDE);
+    add_values(rescale(beside[OTHER_LANE], exp2(theirs - both)), place + (1 - key_group) * 16 * STRIDE);
+}
+#endif
 
 // Scores, weights and values of a tile of keys. `own` has the lane's elements of a sum matrix (spread_queries), and `limit` the keys that its two
 // rows see. All rows of the subgroup see `least` of them. `most` are the largest scores so far, `sum` the weights.
@@ -302,16 +405,17 @@ void attend(uint first, uint end, uint turn, uvec3 own, uint least, uvec2 limit,
     if (first + AHEAD * KEYS < end) load_keys(first + AHEAD * KEYS, turn);
     uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
 
-    MATRIX_SUM scores[SCORES];
-    [[unroll]] for (uint j = 0; j < SCORES; j++)
+    MATRIX_SUM scores[SCORES * CHAINS];
+    [[unroll]] for (uint j = 0; j < SCORES * CHAINS; j++)
         scores[j] = MATRIX_SUM(0.0);
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
             MATRIX_B key;
             coopMatLoad(key, tile, place + j * 16 * STRIDE + i * 2, STRIDE, COLUMN_MAJOR);
-            scores[j] = coopMatMulAdd(queries[i], key, scores[j]);
+            scores[j + i % CHAINS] = coopMatMulAdd(queries[i], key, scores[j + i % CHAINS]);
         }
     }
+    if (CHAINS > 1) scores[0] = scores[0] + scores[CHAINS - 1];
     if (from + KEYS_EACH > least) {
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
             [[unroll]] for (uint e = 0; e < 8; e++) {
@@ -335,25 +439,18 @@ void attend(uint first, uint end, uint turn, uvec3 own, uint least, uvec2 limit,
             now[e / 4] = max(now[e / 4], scores[j][e]);
     }
     now = vec2(row_max(now.x), row_max(now.y));
+#if FEATURE_GROUPS > 1
+    weigh_together(scores[0], VALUES + key_group * (OUTPUTS * 2), now, most, sum);
+#else
     vec2 shrink = exp2(most - now);
     most = now;
     sum *= shrink;
-    MATRIX_SUM factor = by_row(shrink);
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
-        outputs[i] = outputs[i] * factor;
+    scale_outputs(shrink);
     [[unroll]] for (uint j = 0; j < SCORES; j++) {
-        MATRIX_A weights;
-        [[unroll]] for (uint e = 0; e < 8; e++) {
-            float weight = exp2(scores[j][e] - most[e / 4]);
-            sum[e / 4] += weight;
-            weights[e] = float16_t(weight);
-        }
-        [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
-            MATRIX_B value;
-            coopMatLoad(value, tile, VALUES + place + j * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
-            outputs[i] = coopMatMulAdd(weights, value, outputs[i]);
-        }
+        MATRIX_A weights = weigh(scores[j], most, sum);
+        add_values(weights, VALUES + place + j * 16 * STRIDE);
     }
+#endif
 }
 
 void main() {
@@ -394,7 +491,7 @@ void main() {
     uint least = row_limit(first_row);
     uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
     vec2 most = vec2(LOWEST), sum = vec2(0.0);
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+    [[unroll]] for (uint i = 0; i < OUTPUTS; i++)
         outputs[i] = MATRIX_SUM(0.0);
 
     [[dont_unroll]] for (; first < end; first += AHEAD * KEYS) {
@@ -414,15 +511,7 @@ void main() {
         }
     }
     // A row that saw no key has none.
-    MATRIX_SUM factor = by_row(vec2(limit.x > 0 && sum.x > 0.0 ? 1.0 / sum.x : 0.0, limit.y > 0 && sum.y > 0.0 ? 1.0 / sum.y : 0.0));
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
-        outputs[i] = outputs[i] * factor;
+    scale_outputs(vec2(limit.x > 0 && sum.x > 0.0 ? 1.0 / sum.x : 0.0, limit.y > 0 && sum.y > 0.0 ? 1.0 / sum.y : 0.0));
     barrier(); // all are done with the keys, or with what they were passed
-#if KEY_GROUPS > 1
-    if (key_group == 0) store_half(0);
-    else store_half(1);
-#else
-    store_half(0); // not a loop, because the outputs must stay in registers
-    store_half(1);
-#endif
+    store_outputs();
 }

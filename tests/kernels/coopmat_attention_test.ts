@@ -6,6 +6,7 @@ import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, type HostArray } from "../../src/graph/dtype.ts";
 import { isCoded, KV_CODES } from "../../src/graph/kv_codes.ts";
+import { ATTENTIONS } from "../../src/schedule/ops/matmul/coopmat_attention.ts";
 import { kernelTest, runKernel } from "../support/devices/harness.ts";
 import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
 import { numbersOf, wordsOf } from "../support/oracles/kv_codes.ts";
@@ -101,6 +102,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       SPLITS: splits,
       PAGE: c.page ?? 0,
       WINDOW: c.window ?? 0,
+      FEATURES: dim,
     },
     push: {
       q_len: qLen,
@@ -165,9 +167,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   assertClose(unpack(outDtype, out), expected, 2e-5, what);
 }
 
-for (const dim of [64, 128]) {
-  for (const rows of [32, 64, 128]) {
-    const kernel = `coopmat_attention_${dim}x${rows}` as KernelName;
+for (const [width, kernels] of Object.entries(ATTENTIONS)) {
+  for (const { kernel, rows } of kernels) {
+    const dim = Number(width);
     const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, rows, c);
     const needs: KernelName[] = ["coopmat_map", kernel];
     kernelTest(`${kernel}() takes any number of queries behind any prefix`, (backend) => {
@@ -178,6 +180,37 @@ for (const dim of [64, 128]) {
       }
       run(backend, { heads: 2, kvHeads: 1, qLen: 2047, kvLen: 2048 });
     }, needs);
+    kernelTest(`${kernel}() pads smaller heads`, (backend) => {
+      for (const features of [dim / 2, dim / 2 + 8, dim - 32, dim - 8]) {
+        const each = (c: AttentionCase): void => attention(backend, kernel, features, rows, c);
+        for (const kv of [float16, bfloat16, float32]) {
+          each({ heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv, blocks: [4, 8] });
+          each({
+            batch: 2,
+            heads: 6,
+            kvHeads: 2,
+            qLen: 33,
+            kvLen: 300,
+            capacity: 320,
+            kv,
+            q: bfloat16,
+            interleaved: true,
+          });
+        }
+        each({ heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false, out: float32, splits: 2 });
+        each({
+          batch: 2,
+          heads: 4,
+          kvHeads: 2,
+          qLen: 17,
+          kvLen: 700,
+          capacity: 768,
+          page: 64,
+          kv: KV_CODES,
+          splits: 3,
+        });
+      }
+    }, [...needs, "attention_merge"]);
     kernelTest(`${kernel}() gives each query no more than the last keys of a window`, (backend) => {
       for (const window of [1, 17, 100]) {
         run(backend, { heads: 4, kvHeads: 2, qLen: 129, kvLen: 129, window });

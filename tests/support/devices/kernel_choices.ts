@@ -167,7 +167,16 @@ function products(backend: Backend, s: ModelShape): Record<string, unknown> {
 
 /** Attention over caches of some lengths. */
 function attentions(backend: Backend): Record<string, unknown> {
-  const shapes = [[1, 16, 8, 128], [1, 32, 8, 128], [1, 32, 8, 64], [8, 32, 8, 128], [16, 16, 8, 128], [64, 14, 2, 64]];
+  const shapes = [
+    [1, 16, 8, 128],
+    [1, 32, 8, 128],
+    [1, 32, 8, 64],
+    [8, 32, 8, 128],
+    [16, 16, 8, 128],
+    [64, 14, 2, 64],
+    [1, 16, 4, 256],
+    [1, 32, 32, 96],
+  ];
   return Object.fromEntries(shapes.map(([batch, heads, kvHeads, dim]) => [
     [batch, heads, kvHeads, dim].join(" "),
     [1, 2, 8, 15, 16, 64, 640, 641, 1152, 1153, 4096].flatMap((queries) =>

@@ -16,26 +16,40 @@ import type { Value } from "../../plan/value.ts";
 import { tuningOf } from "../../tuning/choose.ts";
 import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
 
-/** A kernel, the rows (query, head of a group) that one of its workgroups takes, and its threads. */
+/** A kernel, the rows (query, head of a group) and keys that one of its workgroups takes at once, and its threads. */
 export interface AttentionKernel {
   readonly kernel: KernelName;
   readonly rows: number;
+  readonly keys: number;
   readonly threads: number;
 }
 
-/** Attention by size of a head. Which rows suit how many queries and keys is in the device's record. */
+/**
+ * Attention by the most features of a head: smaller ones are padded. Which rows suit how many queries and keys is in the device's record. The
+ * last kernel also serves where that asks for more rows.
+ */
 export const ATTENTIONS: Readonly<Record<number, readonly AttentionKernel[]>> = {
   64: [
-    { rows: 32, threads: 128, kernel: "coopmat_attention_64x32" },
-    { rows: 64, threads: 256, kernel: "coopmat_attention_64x64" },
-    { rows: 128, threads: 256, kernel: "coopmat_attention_64x128" },
+    { rows: 32, keys: 32, threads: 128, kernel: "coopmat_attention_64x32" },
+    { rows: 64, keys: 64, threads: 256, kernel: "coopmat_attention_64x64" },
+    { rows: 128, keys: 64, threads: 256, kernel: "coopmat_attention_64x128" },
   ],
   128: [
-    { rows: 32, threads: 128, kernel: "coopmat_attention_128x32" },
-    { rows: 64, threads: 256, kernel: "coopmat_attention_128x64" },
-    { rows: 128, threads: 256, kernel: "coopmat_attention_128x128" },
+    { rows: 32, keys: 32, threads: 128, kernel: "coopmat_attention_128x32" },
+    { rows: 64, keys: 64, threads: 256, kernel: "coopmat_attention_128x64" },
+    { rows: 128, keys: 64, threads: 256, kernel: "coopmat_attention_128x128" },
+  ],
+  256: [
+    { rows: 32, keys: 32, threads: 128, kernel: "coopmat_attention_256x32" },
+    { rows: 64, keys: 32, threads: 256, kernel: "coopmat_attention_256x64" },
   ],
 };
+
+/** Features of a head come in eights, and padding them to more than twice as many is not worth it. */
+function kernelsOf(dim: number): readonly AttentionKernel[] {
+  const width = Object.keys(ATTENTIONS).map(Number).find((most) => dim <= most && most <= 2 * dim);
+  return width === undefined || dim % 8 !== 0 ? [] : ATTENTIONS[width];
+}
 
 /** The kernel for `queries` of heads of `dim` features over a cache with room for `keys`; undefined if there is none. */
 export function attentionKernel(
@@ -47,7 +61,7 @@ export function attentionKernel(
   const { minQueries, rows } = tuningOf(backend).attention;
   if (queries < minQueries) return undefined;
   const suits = rows.find(({ maxQueries, maxKeys }) => queries <= maxQueries && keys <= maxKeys);
-  return ATTENTIONS[dim]?.find((kernel) => kernel.rows === suits?.rows);
+  return kernelsOf(dim).findLast((kernel) => suits !== undefined && kernel.rows <= suits.rows);
 }
 
 /** What an attention may have besides queries, keys and values. */
@@ -86,10 +100,10 @@ function aligned({ dtype, offset, strides, blocks }: Value): boolean {
   return places.every((elements) => elements * dtype.bytes % run === 0);
 }
 
-/** Whether a kernel reads keys and values in their pages: it takes so many positions at once, of one page. */
-function readsPages({ threads }: AttentionKernel, keys: Value, values: Value): boolean {
+/** Whether a kernel reads keys and values in their pages: what it takes at once is of one page. */
+function readsPages(kernel: AttentionKernel, keys: Value, values: Value): boolean {
   const [one, other] = [keys.pages, values.pages];
-  if (!one || !other || one.size % (threads / 4) !== 0) return false;
+  if (!one || !other || one.size % kernel.keys !== 0) return false;
   return one.table.slot === other.table.slot && one.table.offset === other.table.offset && aligned(keys) &&
     aligned(values);
 }
@@ -159,6 +173,7 @@ export function emitMatrixAttention(
       SPLITS: splits,
       PAGE: pages?.size ?? 0,
       WINDOW: a.window ?? 0,
+      FEATURES: dim,
     },
     threads: choice.threads,
     push: {
