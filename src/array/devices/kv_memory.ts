@@ -8,8 +8,13 @@ import { type Dtype, int32 } from "../../graph/dtype.ts";
 import { bufferSizes, POSITIONS_AXIS, toBuffer, toPositions } from "../../graph/kv_layout.ts";
 import { makeNode } from "../../graph/node.ts";
 import { contiguousStrides, type Shape } from "../../graph/shape.ts";
+import type { Storage } from "../../schedule/plan/storage.ts";
+import { realize } from "../../schedule/realize.ts";
 import { updateSlice } from "../ops/slice_update.ts";
 import { nodeOf, type Tensor, wrap } from "../tensor/tensor.ts";
+
+/** Arrays that are evaluated in one graph: the plan cache keeps graphs of few nodes. */
+const TOGETHER = 12;
 
 /** An array of whatever its memory holds, NaN among it: for positions that are written before they are read. */
 export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
@@ -62,7 +67,17 @@ export function writePositions(array: Tensor, positions: Tensor, at?: number): T
 
 /** The values of an array in new memory. */
 export function copied(array: Tensor): Tensor {
-  return updateSlice(uninitialised(array.shape, array.dtype), array, startAt(0), [0], { donate: true });
+  const { shape, dtype } = array;
+  return wrap(makeNode("concatenate", [nodeOf(array)], shape, dtype, { axis: 0 }));
+}
+
+/** Evaluates arrays that their owner frees, in graphs that the plan cache keeps. They are no reason to look for forgotten arrays. */
+export function evaluateOwned(arrays: readonly Tensor[]): void {
+  for (let i = 0; i < arrays.length; i += TOGETHER) {
+    const nodes = arrays.slice(i, i + TOGETHER).map(nodeOf);
+    realize(nodes);
+    for (const { stored } of nodes) (stored?.storage as Storage | undefined)?.countNoMore();
+  }
 }
 
 /** Row `rows[i]` of an array (n, …) is replaced by `values[i]`, in place: the new array. Rows that are named twice get either value. */

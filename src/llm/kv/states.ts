@@ -7,7 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { enqueue } from "../../array/compile/evaluate.ts";
-import { copied } from "../../array/devices/kv_memory.ts";
+import { copied, evaluateOwned } from "../../array/devices/kv_memory.ts";
 import { onDevice } from "../../array/devices/on_device.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
@@ -56,6 +56,7 @@ export class LayerStates {
       this.#arrays = this.#states.map(({ shape, dtype, device }) =>
         onDevice(device, () => detach(mx.zeros([this.#batch, ...shape], dtype)))
       );
+      evaluateOwned(this.#arrays);
     }
     return this.#arrays;
   }
@@ -108,7 +109,7 @@ export class LayerStates {
     const copies = arrays.map((array, i) =>
       onDevice(this.#states[i].device, () => detach(mx.tidy(() => copied(array))))
     );
-    enqueue(copies);
+    evaluateOwned(copies);
     return copies;
   }
 }

@@ -33,6 +33,12 @@ export class Storage implements StorageRef {
     this.#counted ??= count(this.bytes);
   }
 
+  /** Counts it no more: its owner frees it. */
+  countNoMore(): void {
+    if (this.#counted !== undefined) uncount(this.bytes, this.#counted);
+    this.#counted = undefined;
+  }
+
   /** Name of the device. */
   get device(): string {
     return this.backend.name;
@@ -56,7 +62,7 @@ export class Storage implements StorageRef {
   release(): void {
     if (--this.#refs > 0) return;
     this.changed();
-    if (this.#counted !== undefined) uncount(this.bytes, this.#counted);
+    this.countNoMore();
     this.backend.free(this.#buffer);
   }
 
