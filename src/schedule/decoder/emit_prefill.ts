@@ -18,13 +18,14 @@ import type { Backend } from "../../backend/backend.ts";
 import { OFFSET_BATCH, OFFSET_PUSH, OFFSET_SCALAR } from "../../backend/kernels.ts";
 import { float16, float32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { sizeOf } from "../../graph/shape.ts";
+import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { type Value, view } from "../plan/value.ts";
 import {
   gatedProduct,
   headsProduct,
   isWorthMatrices,
+  jointProduct,
   productParts,
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
@@ -41,7 +42,8 @@ import {
   sequencesOf,
 } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
-import { type AttentionEpilogue, type AttentionPrologue, findPrompt } from "./match/prefill.ts";
+import { findPrompt, type LayerEpilogue } from "./match/prefill.ts";
+import { findPromptNorms } from "./match/prompt_mixer.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 import {
@@ -49,6 +51,7 @@ import {
   jointUnsupportedReason,
   PromptWeights,
   type ReadyEpilogue,
+  type ReadyNorm,
   type ReadyPrologue,
 } from "./prompt_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
@@ -82,16 +85,19 @@ export class Prompt {
   readonly #value: (node: Node) => Value;
   readonly #done: (node: Node, value: Value) => void;
   readonly #prologues = new Map<Node, ReadyPrologue>();
-  readonly #byResidual = new Map<Node, ReadyPrologue>();
+  readonly #norms = new Map<Node, ReadyNorm>();
+  /** What reads each residual before the epilogue that changes it. */
+  readonly #byResidual = new Map<Node, ReadyPrologue | ReadyNorm>();
   readonly #epilogues = new Map<Node, LinkedEpilogue>();
   readonly #residuals = new Map<Node, PartialResidual>();
   readonly #tables = new Map<string, Value>();
-  readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue>();
+  readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue | ReadyNorm>();
 
   /** `value` gives the value of a node outside, whether its turn has come or not; `done` takes those of results. */
   constructor(
     l: Lowering,
     prologues: readonly ReadyPrologue[],
+    norms: readonly ReadyNorm[],
     epilogues: readonly LinkedEpilogue[],
     explanation: string,
     value: (node: Node) => Value,
@@ -105,18 +111,25 @@ export class Prompt {
       this.#byResidual.set(prologue.region.x, prologue);
       for (const node of prologue.region.results) this.#prologues.set(node, prologue);
     }
-    for (const epilogue of epilogues) {
-      this.#epilogues.set(epilogue.region.out, epilogue);
-      l.asHalf.add(epilogue.region.attention);
+    for (const norm of norms) {
+      const { x, out, products } = norm.region;
+      this.#byResidual.set(x, norm);
+      for (const node of norm.products ? products : [out]) this.#norms.set(node, norm);
     }
-    this.inside = new Set([...prologues, ...epilogues].flatMap(({ region }) => [...region.inside]));
+    for (const epilogue of epilogues) {
+      const { out, mixed: { node, isAttention } } = epilogue.region;
+      this.#epilogues.set(out, epilogue);
+      if (isAttention) l.asHalf.add(node);
+    }
+    const regions = [...norms, ...[...prologues, ...epilogues].map(({ region }) => region)];
+    this.inside = new Set(regions.flatMap(({ inside }) => [...inside]));
   }
 
   /** Emits what gives a node inside its value, unless that was done before or another node will do it. */
   emit(node: Node): void {
-    const prologue = this.#prologues.get(node);
+    const before = this.#prologues.get(node) ?? this.#norms.get(node);
     const epilogue = this.#epilogues.get(node);
-    if (prologue) this.#emitPrologue(prologue);
+    if (before) this.#emitBefore(before);
     else if (epilogue && !epilogue.linked) {
       this.#emitEpilogue(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
@@ -126,7 +139,7 @@ export class Prompt {
     }
   }
 
-  #once(region: ReadyPrologue | ReadyEpilogue): boolean {
+  #once(region: ReadyPrologue | ReadyEpilogue | ReadyNorm): boolean {
     const first = !this.#emitted.has(region);
     this.#emitted.add(region);
     return first;
@@ -142,8 +155,27 @@ export class Prompt {
     return this.#residuals.get(node) ?? { value: this.#plain(node), own: false };
   }
 
+  #emitBefore(before: ReadyPrologue | ReadyNorm): void {
+    if (!this.#once(before)) return;
+    if ("qkv" in before) this.#emitPrologue(before);
+    else this.#emitNorm(before);
+  }
+
+  #emitNorm({ region: { x, weight, eps, out, products }, products: joint }: ReadyNorm): void {
+    const rows = sizeOf(out.shape.slice(0, -1));
+    const normed = this.#norm(x, rows, weight, eps);
+    if (!joint) return this.#done(out, view(normed, out.shape, contiguousStrides(out.shape)));
+    const all = jointProduct(this.#l, normed, joint, rows, products[0].dtype);
+    const width = all.shape[1];
+    let offset = 0;
+    for (const node of products) {
+      const { shape } = node;
+      this.#done(node, { ...all, offset, shape, strides: contiguousStrides([...shape.slice(0, -1), width]) });
+      offset += shape[shape.length - 1];
+    }
+  }
+
   #emitPrologue(prologue: ReadyPrologue): void {
-    if (!this.#once(prologue)) return;
     const { region: r, qkv, bias } = prologue;
     const l = this.#l;
     const rows = r.batch * r.rows;
@@ -202,19 +234,17 @@ export class Prompt {
     if (!this.#once(epilogue)) return;
     const { region: r, o, gateUp, down } = epilogue;
     const l = this.#l;
-    const prologue = this.#byResidual.get(r.x);
-    if (prologue) this.#emitPrologue(prologue); // it reads the residual that is changed here
-    const [batch, heads, seq, dim] = r.attention.shape;
-    const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
-    const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
+    const before = this.#byResidual.get(r.x);
+    if (before) this.#emitBefore(before); // it reads the residual that is changed here
+    const mixed = this.#mixed(r);
     const index = r.selected && this.#plain(r.selected);
     const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
     const rows = index ? sizeOf(index.shape) : r.rows;
-    const { value: before, own } = this.#residual(r.x);
+    const { value: residual, own } = this.#residual(r.x);
     this.#residuals.set(r.x, {
-      value: take(before),
+      value: take(residual),
       own,
-      parts: productParts(l, take(attended), o, rows),
+      parts: productParts(l, take(mixed), o, rows),
       scale: r.scales[0],
     });
     const normed = this.#norm(r.x, rows, r.norm, r.eps);
@@ -227,6 +257,14 @@ export class Prompt {
       parts: productParts(l, gated, down, rows),
       scale: SHRINK * r.scales[1],
     });
+  }
+
+  /** What the output projection reads, row by row. */
+  #mixed({ mixed: { node, isAttention } }: LayerEpilogue): Value {
+    if (!isAttention) return this.#plain(node);
+    const [batch, heads, seq, dim] = node.shape;
+    const { strides: [b, h, t, d], ...rest } = this.#value(node);
+    return this.#l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
   }
 
   /** Some of the rows of x. */
@@ -306,16 +344,16 @@ export class Prompt {
 
 /** Whether regions alone read what an epilogue gives: then its last sum waits for the norm of the next layer. */
 function isLinked(
-  { out }: AttentionEpilogue,
+  { out }: LayerEpilogue,
   graph: GraphView,
   wanted: ReadonlySet<Node>,
-  prologues: readonly AttentionPrologue[],
-  epilogues: readonly AttentionEpilogue[],
+  norms: readonly { readonly x: Node }[],
+  epilogues: readonly LayerEpilogue[],
   inside: ReadonlySet<Node>,
 ): boolean {
   const count = (regions: readonly { readonly x: Node }[]): number => regions.filter(({ x }) => x === out).length;
   return !wanted.has(out) && (graph.readers.get(out) ?? []).every((reader) => inside.has(reader)) &&
-    count(prologues) === 1 && count(epilogues) <= 1;
+    count(norms) === 1 && count(epilogues) <= 1;
 }
 
 /**
@@ -330,7 +368,9 @@ export function openPrompt(
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): Prompt | string | undefined {
-  const { prologues, epilogues, ...found } = findPrompt(graph, wanted);
+  const { prologues, epilogues: all, ...found } = findPrompt(graph, wanted);
+  const { minHalfRows } = tuningOf(l.backend).quantizedProducts;
+  const epilogues = all.filter(({ mixed, rows }) => mixed.isAttention || rows >= minHalfRows);
   const reasons = new Set(found.reasons);
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
   const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(({ o, gateUp, down }) => [o, gateUp, down])];
@@ -347,14 +387,17 @@ export function openPrompt(
   const after = epilogues.map((region) => weights.epilogue(region)).filter((ready) => ready !== undefined);
   const [starts, ends] = [before.map(({ region }) => region), after.map(({ region }) => region)];
   const inside = new Set([...starts, ...ends].flatMap((region) => [...region.inside]));
+  const norms = findPromptNorms(graph, wanted, new Set(ends.flatMap(({ x, out }) => [x, out])), inside)
+    .map((region) => weights.norm(region));
+  for (const norm of norms) for (const node of norm.inside) inside.add(node);
   const linked = after.map((ready) => ({
     ...ready,
-    linked: isLinked(ready.region, graph, wanted, starts, ends, inside),
+    linked: isLinked(ready.region, graph, wanted, [...starts, ...norms.map(({ region }) => region)], ends, inside),
   }));
   const explanation =
     `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} after it` +
     (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
-  return new Prompt(l, before, linked, explanation, value, done);
+  return new Prompt(l, before, norms, linked, explanation, value, done);
 }
 
 /**

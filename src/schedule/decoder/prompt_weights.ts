@@ -10,15 +10,20 @@ import type { CodeFormat } from "../../graph/quantization.ts";
 import {
   type Fragments,
   fragments,
+  isWorthMatrices,
   type JointMatrix,
   type JointPart,
   productsUnsupportedReason,
 } from "../ops/matmul/coopmat_matmul.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsIn, type Value } from "../plan/value.ts";
+import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { normWeights } from "./layouts.ts";
-import type { AttentionEpilogue, AttentionPrologue, Joint } from "./match/prefill.ts";
+import type { Joint } from "./match/joint.ts";
+import type { AttentionPrologue, LayerEpilogue } from "./match/prefill.ts";
+import type { PromptNorm } from "./match/prompt_mixer.ts";
 import type { Matrix } from "../plan/pattern.ts";
 import { type ProductFormat, productFormat, SYMMETRIC_GROUP } from "./formats.ts";
 import { ropeUnsupportedReason } from "./spec.ts";
@@ -34,9 +39,16 @@ export interface ReadyPrologue {
   readonly bias: Value | undefined;
 }
 
+/** A norm, with the weights of what reads it if they are multiplied as one. */
+export interface ReadyNorm {
+  readonly region: PromptNorm;
+  readonly products: Fragments | undefined;
+  readonly inside: ReadonlySet<Node>;
+}
+
 /** The part after attention, with its weights. */
 export interface ReadyEpilogue {
-  readonly region: AttentionEpilogue;
+  readonly region: LayerEpilogue;
   readonly o: Fragments;
   readonly gateUp: Fragments;
   readonly down: Fragments;
@@ -105,7 +117,17 @@ export class PromptWeights {
     return qkv && { region, qkv, bias };
   }
 
-  epilogue(region: AttentionEpilogue): ReadyEpilogue | undefined {
+  norm(region: PromptNorm): ReadyNorm {
+    const { joint, out, products: nodes } = region;
+    const rows = sizeOf(out.shape.slice(0, -1));
+    const pays = joint &&
+      (options.regions === "on" ||
+        isWorthMatrices(this.#l.backend, rows, joint.columns.reduce((a, b) => a + b), joint.k));
+    const products = pays ? this.#fragments(joint) : undefined;
+    return { region, products, inside: new Set(products ? [out, ...nodes] : [out]) };
+  }
+
+  epilogue(region: LayerEpilogue): ReadyEpilogue | undefined {
     const o = this.#fragments(region.o);
     const gateUp = this.#fragments(region.gateUp, true);
     const down = this.#fragments(region.down);

@@ -3,9 +3,9 @@
  * a step of several sequences.
  *
  * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and rotation of
- * their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything after it: output projection, residual, norm,
+ * their heads, the rows that go into the cache. Its {@link LayerEpilogue} is everything after it: output projection, residual, norm,
  * gate and up, their activation, down projection, residual. Each is found by itself, so whatever does not match runs op by op between those
- * that do. Attention itself stays an op.
+ * that do. Attention itself stays an op. So does what a layer has in its place, such as a gated delta net.
  *
  * @module
  */
@@ -14,23 +14,13 @@ import { isFloat } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
-import {
-  columnSlice,
-  expect,
-  type GraphView,
-  isProduct,
-  isQuantized,
-  Mismatch,
-  type Product,
-  type QuantizedMatrix,
-  rowCount,
-  Walk,
-} from "../../plan/pattern.ts";
+import { columnSlice, expect, type GraphView, isProduct, Mismatch, Walk } from "../../plan/pattern.ts";
 import type { FusedActivation } from "../spec.ts";
 import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
-import { productUnsupportedReason } from "../formats.ts";
-import { findEpilogue, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { type Joint, joint } from "./joint.ts";
+import { findFeedForward, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { findMixerOutput, type Mixed, OTHER_SUMS } from "./prompt_mixer.ts";
 import { withBias } from "./projection.ts";
 
 /**
@@ -40,13 +30,6 @@ import { withBias } from "./projection.ts";
 const MIN_ROWS = 8;
 /** Widest residual. */
 const MAX_WIDTH = 16384;
-
-/** Quantized matrices that are multiplied as one. */
-export interface Joint {
-  readonly matrices: readonly QuantizedMatrix[];
-  readonly columns: readonly number[];
-  readonly k: number;
-}
 
 /** The part before attention. */
 export interface AttentionPrologue {
@@ -85,13 +68,13 @@ export interface AttentionPrologue {
   readonly inside: ReadonlySet<Node>;
 }
 
-/** The part after attention. */
-export interface AttentionEpilogue {
-  readonly attention: Node;
-  /** The residual before attention. */
+/** The part after attention, or after what a layer has in its place. */
+export interface LayerEpilogue {
+  readonly mixed: Mixed;
+  /** The residual before it. */
   readonly x: Node;
-  /** The factors of what attention and the feed-forward part add to the residual. */
-  readonly scales: readonly [attention: number, feedForward: number];
+  /** The factors of what the mixer and the feed-forward part add to the residual. */
+  readonly scales: readonly [mixer: number, feedForward: number];
   readonly rows: number;
   readonly o: Joint;
   readonly norm: Node;
@@ -109,22 +92,22 @@ export interface AttentionEpilogue {
 /** The matches in a graph, in its order, and the reasons why similar parts do not match. */
 export interface PromptRegions {
   readonly prologues: readonly AttentionPrologue[];
-  readonly epilogues: readonly AttentionEpilogue[];
+  readonly epilogues: readonly LayerEpilogue[];
   readonly reasons: ReadonlySet<string>;
 }
 
 /** The regions of a prompt in a graph. */
 export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptRegions {
   const prologues: AttentionPrologue[] = [];
-  const epilogues: AttentionEpilogue[] = [];
-  const reasons = new Set<string>();
-  const attempt = <T>(find: (walk: Walk) => T | undefined, found: T[]): void => {
+  const epilogues: LayerEpilogue[] = [];
+  const reasons = new Map<Node, string>();
+  const attempt = <T>(node: Node, find: (walk: Walk) => T | undefined, found: T[]): void => {
     try {
       const region = find(new Walk(graph, wanted));
       if (region) found.push(region);
     } catch (error) {
       if (!(error instanceof Mismatch)) throw error;
-      reasons.add(error.message);
+      reasons.set(node, error.message);
     }
   };
   const rotated = new Map<Node, Node[]>();
@@ -135,12 +118,15 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
     const cached = cachedHeads(node);
     if (cached && cached.block % 4 === 0) written.set(cached.source, cached);
   }
-  for (const ropes of rotated.values()) attempt((walk) => findAttentionPrologue(walk, ropes, written), prologues);
+  for (const [norm, ropes] of rotated) {
+    attempt(norm, (walk) => findAttentionPrologue(walk, ropes, written), prologues);
+  }
   for (const node of graph.order) {
     if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || !isMany(node)) continue;
-    attempt((walk) => findAttentionEpilogue(walk, node), epilogues);
+    attempt(node, (walk) => findLayerEpilogue(walk, node), epilogues);
   }
-  return { prologues, epilogues, reasons };
+  for (const { inside } of epilogues) for (const node of inside) reasons.delete(node); // sums within a layer, which end none
+  return { prologues, epilogues, reasons: new Set(reasons.values()) };
 }
 
 function tokensOfNode({ shape }: Node): number {
@@ -155,23 +141,6 @@ function rowsOfEach({ shape }: Node): number {
 function isMany(node: Node): boolean {
   const rows = tokensOfNode(node);
   return rows >= MIN_ROWS || (rows > 1 && rowsOfEach(node) === 1);
-}
-
-/** Several products with the same x as one. */
-function joint(products: readonly Product[]): Joint {
-  const matrices = products.map(({ matrix }) => matrix).filter(isQuantized);
-  expect(matrices.length === products.length, "the matrices are dense");
-  const [{ mode }] = matrices;
-  expect(mode === undefined, `the matrices have ${mode} weights`);
-  const reason = productUnsupportedReason(matrices);
-  expect(reason === undefined, reason!);
-  const [k, ...others] = matrices.map(({ scales, groupSize }) => scales.shape[1] * groupSize);
-  expect(others.every((depth) => depth === k), "matrices with the same input have different depths");
-  return {
-    matrices,
-    columns: matrices.map(rowCount),
-    k,
-  };
 }
 
 /** Every node inside but the results is read inside only; what the region reads was there before it. */
@@ -191,22 +160,15 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 
 // ---- after attention ------------------------------------------------------------------------------------------------
 
-function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
-  const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
-  if (!found || found.feedForward.experts) return undefined;
-  const { output: { attention, x, o, scale, postNorm, clips, gate: outputGate }, feedForward } = found;
-  expect(o.bias === undefined, "the output projection has a bias");
-  expect(attention.op === "attention", "heads have sinks");
-  expect(!outputGate, "heads have gates");
-  const isPlain = !postNorm && !clips && !feedForward.postNorm && !feedForward.clips;
-  expect(isPlain, "what is added to the residual is normalised, or the sum is clipped");
+function findLayerEpilogue(walk: Walk, node: Node): LayerEpilogue | undefined {
+  const feedForward = findFeedForward(walk, node);
+  if (!feedForward || feedForward.experts) return undefined;
+  expect(!feedForward.postNorm && !feedForward.clips, OTHER_SUMS);
+  const { mixed, x, o, scale } = findMixerOutput(walk, feedForward.x);
   const { norm, gate, up, activation, down } = feedForward;
-  const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
-  expect(attended, "more than a projection reads what attention gives");
-
   const rows = tokensOfNode(node);
   const region = {
-    attention,
+    mixed,
     x,
     scales: [scale, feedForward.scale] as const,
     rows,
@@ -227,7 +189,7 @@ function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | unde
 }
 
 /** The rows of the last layer that the head wants: only they need to go through what follows attention. */
-function findSelected(walk: Walk, node: Node): Pick<AttentionEpilogue, "out" | "selected"> {
+function findSelected(walk: Walk, node: Node): Pick<LayerEpilogue, "out" | "selected"> {
   const [gather, ...more] = walk.readers(node);
   const fits = more.length === 0 && gather?.op === "gather" && !walk.wanted.has(node) && gather.inputs[0] === node &&
     gather.inputs[1] !== node && attrsOf(gather, "gather").axis === 1 && node.shape.length === 3 && node.shape[0] === 1;

@@ -6,7 +6,7 @@
 
 import type { Backend } from "../../../backend/backend.ts";
 import type { KernelName } from "../../../backend/kernels.ts";
-import { float16, uint32 } from "../../../graph/dtype.ts";
+import { type Dtype, float16, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import type { CodeFormat } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
@@ -324,6 +324,15 @@ export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Va
   const parts = l.temporary([choice.splits, m, n], float16);
   emitProduct(l, choice, x, w, m, parts);
   return parts;
+}
+
+/** x (m, k) times a matrix: (m, n) in a dtype. */
+export function jointProduct(l: Lowering, x: Value, w: Fragments, m: number, dtype: Dtype): Value {
+  const n = sum(w.matrix.columns);
+  const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;
+  const out = l.temporary([m, n], dtype);
+  addSplits(l, choice.splits, out, (target) => emitProduct(l, choice, x, w, m, target));
+  return out;
 }
 
 /** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined if they do not serve. */
