@@ -66,7 +66,7 @@ async function read(
         );
         const logits = model.forward(mx.array(ids).reshape(sequences, tokens), cache);
         mx.eval(logits, ...cache.state);
-        values.logits = floats(logits);
+        values.logits = Float32Array.from(floats(logits));
         values.states = Float32Array.from(cache.buffers.states!.flatMap((state) => [...floats(state)]));
       })
     );
