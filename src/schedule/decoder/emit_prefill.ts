@@ -14,47 +14,20 @@
  * @module
  */
 
-import type { Backend } from "../../backend/backend.ts";
 import { OFFSET_BATCH, OFFSET_PUSH, OFFSET_SCALAR } from "../../backend/kernels.ts";
 import { float16, float32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
-import {
-  gatedProduct,
-  headsProduct,
-  isWorthMatrices,
-  jointProduct,
-  productParts,
-  productsUnsupportedReason,
-} from "../ops/matmul/coopmat_matmul.ts";
-import { options } from "../plan/options.ts";
+import { gatedProduct, headsProduct, jointProduct, productParts } from "../ops/matmul/coopmat_matmul.ts";
 import { rotatedConstant } from "./emission.ts";
 import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
-import {
-  ACTIVATIONS,
-  type DecoderSpec,
-  hasPlainNorms,
-  OTHER_EXPERTS,
-  OTHER_GATES,
-  OTHER_NORMS,
-  sequencesOf,
-} from "./spec.ts";
+import { ACTIVATIONS } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
-import { findPrompt, type LayerEpilogue } from "./match/prefill.ts";
-import { findPromptNorms } from "./match/prompt_mixer.ts";
-import type { GraphView } from "../plan/pattern.ts";
+import type { LayerEpilogue } from "./match/prefill.ts";
 import { writable } from "../ops/indexing.ts";
-import {
-  fragmentFormat,
-  jointUnsupportedReason,
-  PromptWeights,
-  type ReadyEpilogue,
-  type ReadyNorm,
-  type ReadyPrologue,
-} from "./prompt_weights.ts";
-import { tuningOf } from "../tuning/choose.ts";
+import type { ReadyEpilogue, ReadyNorm, ReadyPrologue } from "./prompt_weights.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;
@@ -340,78 +313,4 @@ export class Prompt {
     }
     return table;
   }
-}
-
-/** Whether regions alone read what an epilogue gives: then its last sum waits for the norm of the next layer. */
-function isLinked(
-  { out }: LayerEpilogue,
-  graph: GraphView,
-  wanted: ReadonlySet<Node>,
-  norms: readonly { readonly x: Node }[],
-  epilogues: readonly LayerEpilogue[],
-  inside: ReadonlySet<Node>,
-): boolean {
-  const count = (regions: readonly { readonly x: Node }[]): number => regions.filter(({ x }) => x === out).length;
-  return !wanted.has(out) && (graph.readers.get(out) ?? []).every((reader) => inside.has(reader)) &&
-    count(norms) === 1 && count(epilogues) <= 1;
-}
-
-/**
- * Looks for the regions of a prompt. `leaf` gives values of leaves, `value` and `done` are those of {@link Prompt}. Undefined
- * where there is nothing like them; a reason where nothing of it can be fused.
- */
-export function openPrompt(
-  l: Lowering,
-  graph: GraphView,
-  wanted: ReadonlySet<Node>,
-  leaf: (node: Node) => Value | undefined,
-  value: (node: Node) => Value,
-  done: (node: Node, value: Value) => void,
-): Prompt | string | undefined {
-  const { prologues, epilogues: all, ...found } = findPrompt(graph, wanted);
-  const { minHalfRows } = tuningOf(l.backend).quantizedProducts;
-  const epilogues = all.filter(({ mixed, rows }) => mixed.isAttention || rows >= minHalfRows);
-  const reasons = new Set(found.reasons);
-  if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(({ o, gateUp, down }) => [o, gateUp, down])];
-  const unsupported = jointUnsupportedReason(l.backend, joints[0]);
-  if (unsupported !== undefined) return unsupported;
-  const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
-  const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
-  if (options.regions === "auto" && !isWorthMatrices(l.backend, rows, columns[0], k)) {
-    return `${rows} rows are too little work`;
-  }
-
-  const weights = new PromptWeights(l, leaf, joints, reasons);
-  const before = prologues.map((region) => weights.prologue(region)).filter((ready) => ready !== undefined);
-  const after = epilogues.map((region) => weights.epilogue(region)).filter((ready) => ready !== undefined);
-  const [starts, ends] = [before.map(({ region }) => region), after.map(({ region }) => region)];
-  const inside = new Set([...starts, ...ends].flatMap((region) => [...region.inside]));
-  const norms = findPromptNorms(graph, wanted, new Set(ends.flatMap(({ x, out }) => [x, out])), inside)
-    .map((region) => weights.norm(region));
-  for (const norm of norms) for (const node of norm.inside) inside.add(node);
-  const linked = after.map((ready) => ({
-    ...ready,
-    linked: isLinked(ready.region, graph, wanted, [...starts, ...norms.map(({ region }) => region)], ends, inside),
-  }));
-  const explanation =
-    `prompt of ${rows} rows: ${before.length} layers fused before attention, ${after.length} after it` +
-    (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
-  return new Prompt(l, before, norms, linked, explanation, value, done);
-}
-
-/**
- * Why a step of several sequences does not use the prefill GEMMs. Undefined if they are faster than a grid of the single-sequence kernels.
- */
-export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {
-  const few = sequencesOf(d) * d.sizes.hidden < tuningOf(backend).decode.minProductFeatures &&
-    options.matrices !== "emulated";
-  if (few) return `${sequencesOf(d)} sequences are too little work`;
-  if (!hasPlainNorms(d.features)) return `there are ${OTHER_NORMS}`;
-  if (d.features.experts) return `there are ${OTHER_EXPERTS}`;
-  if (d.features.gated) return `there are ${OTHER_GATES}`;
-  const formats = d.layers.flatMap((layer) => Object.values(layer.formats));
-  return formats.map(fragmentFormat).map((format) => productsUnsupportedReason(backend, format)).find((reason) =>
-    reason !== undefined
-  );
 }

@@ -9,7 +9,7 @@ import type { Fuser, Fusion, FusionContext } from "../plan/fusion.ts";
 import { batchedUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { emitChoiceStep } from "./emit_sampling_tail.ts";
-import { openPrompt, stepUnsupportedReason } from "./emit_prefill.ts";
+import { openPrompt, stepUnsupportedReason } from "./open_prompt.ts";
 import { type DecoderRegion, findDecoder, findLastAttention, type LastAttention } from "./match/decode_step.ts";
 import { findChoiceStep } from "./match/sampling_tail.ts";
 import { gemvUnsupportedReason } from "./emit_gemv.ts";

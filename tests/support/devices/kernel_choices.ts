@@ -7,7 +7,7 @@ import { makeNode, type Node } from "../../../src/graph/node.ts";
 import { DENSE } from "../../../src/graph/quantization.ts";
 import { contiguousStrides, type Shape } from "../../../src/graph/shape.ts";
 import { batchedUnsupportedReason } from "../../../src/schedule/decoder/emit_batched.ts";
-import { stepUnsupportedReason } from "../../../src/schedule/decoder/emit_prefill.ts";
+import { stepUnsupportedReason } from "../../../src/schedule/decoder/open_prompt.ts";
 import { gemvUnsupportedReason, gemvWalkOf } from "../../../src/schedule/decoder/emit_gemv.ts";
 import { type LayerFormats, layerFormats } from "../../../src/schedule/decoder/formats.ts";
 import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
