@@ -181,22 +181,10 @@ for (const [width, kernels] of Object.entries(ATTENTIONS)) {
       run(backend, { heads: 2, kvHeads: 1, qLen: 2047, kvLen: 2048 });
     }, needs);
     kernelTest(`${kernel}() pads smaller heads`, (backend) => {
-      for (const features of [dim / 2, dim / 2 + 8, dim - 32, dim - 8]) {
+      for (const features of [dim / 2 + 8, dim - 16]) {
         const each = (c: AttentionCase): void => attention(backend, kernel, features, rows, c);
-        for (const kv of [float16, bfloat16, float32]) {
-          each({ heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv, blocks: [4, 8] });
-          each({
-            batch: 2,
-            heads: 6,
-            kvHeads: 2,
-            qLen: 33,
-            kvLen: 300,
-            capacity: 320,
-            kv,
-            q: bfloat16,
-            interleaved: true,
-          });
-        }
+        each({ heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv: bfloat16, blocks: [4, 8] });
+        each({ batch: 2, heads: 6, kvHeads: 2, qLen: 33, kvLen: 300, capacity: 320, q: bfloat16, interleaved: true });
         each({ heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false, out: float32, splits: 2 });
         each({
           batch: 2,

@@ -25,8 +25,8 @@ export interface AttentionKernel {
 }
 
 /**
- * Attention by the most features of a head: smaller ones are padded. Which rows suit how many queries and keys is in the device's record. The
- * last kernel also serves where that asks for more rows.
+ * Attention by the most features of a head: smaller ones are padded. Which rows suit how many queries and keys is in the device's record. Where
+ * a device has no kernel of so many rows, the next smaller one serves.
  */
 export const ATTENTIONS: Readonly<Record<number, readonly AttentionKernel[]>> = {
   64: [
@@ -60,8 +60,12 @@ export function attentionKernel(
 ): AttentionKernel | undefined {
   const { minQueries, rows } = tuningOf(backend).attention;
   if (queries < minQueries) return undefined;
-  const suits = rows.find(({ maxQueries, maxKeys }) => queries <= maxQueries && keys <= maxKeys);
-  return kernelsOf(dim).findLast((kernel) => suits !== undefined && kernel.rows <= suits.rows);
+  const suits = rows.find(({ maxQueries, maxKeys, maxFeatures }) =>
+    queries <= maxQueries && keys <= maxKeys && dim <= maxFeatures
+  );
+  return kernelsOf(dim).findLast((kernel) =>
+    suits !== undefined && kernel.rows <= suits.rows && runsOn(backend, kernel)
+  );
 }
 
 /** What an attention may have besides queries, keys and values. */
