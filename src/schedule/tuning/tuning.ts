@@ -102,7 +102,7 @@ export interface Tuning {
     readonly minQueries: number;
     /** Of fewer queries in 16 bits: fewest rows (query, head of a group) of a key head, and fewest key heads of all sequences. */
     readonly grouped: { readonly minRows: number; readonly minKeyHeads: number };
-    /** Rows of a workgroup, by the most queries and keys that they are for, and the most features of a head: the first entry that fits. */
+    /** Rows of a workgroup, by the most queries, keys and features of a head that they are for: the first entry that fits. */
     readonly rows: readonly {
       readonly maxQueries: number;
       readonly maxKeys: number;
