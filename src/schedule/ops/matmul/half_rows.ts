@@ -7,6 +7,7 @@
 import { bfloat16, type Dtype, float16, float32 } from "../../../graph/dtype.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
+import { tuningOf } from "../../tuning/choose.ts";
 
 /** Rows in 16 bits. */
 export interface HalfRows {
@@ -32,6 +33,9 @@ const TERMS = new Map<Dtype, Terms>([
   [bfloat16, { dtype: bfloat16, terms: 3, block: 1 }],
 ]);
 
+/** Threads of a workgroup where some compute units have none: it waits for memory, and more threads read at once. */
+const MAX_THREADS = 1024;
+
 /** One conversion serves all products of the same x. */
 const converted = new WeakMap<Value, Map<Terms, HalfRows>>();
 
@@ -43,9 +47,12 @@ function convert(l: Lowering, x: Value, rows: number, cols: number, how: Terms):
     const { dtype, terms, block } = how;
     const blocks = Math.ceil(rows / block);
     const half = l.temporary([terms, rows, cols], dtype);
+    const { backend } = l;
+    const isFew = blocks < tuningOf(backend).computeUnits;
     const powers = dtype === float16 ? l.temporary([blocks], float32) : undefined;
     l.emit("half_rows", [l.contiguous(x, true), half, powers], {
       spec: { DTYPE_X: x.dtype.code, BLOCK: block, TERMS: terms, DTYPE_OUT: dtype.code },
+      threads: Math.min(isFew ? MAX_THREADS : backend.limits.threads, backend.limits.maxThreads),
       push: { rows, cols },
       workgroups: blocks,
     });
