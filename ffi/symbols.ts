@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x393c5346;
+export const ABI_HASH = 0x2415745d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

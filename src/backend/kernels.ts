@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x393c5346;
+export const ABI_HASH = 0x2415745d;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -292,882 +292,894 @@ export const KERNELS = {
   },
   gated_delta: {
     id: 36, push: "GatedDeltaPush", needs: "", wasm: true,
-    buffers: ["q:r", "k:r", "v:r", "gamma:r", "beta:r", "state:r", "mask:r?", "out:w"],
+    buffers: ["q:r", "k:r", "v:r", "gamma:r", "beta:r", "state:rw", "mask:r?", "out:w", "slots:r?", "position:r?", "bias:r?", "log_rate:r?"],
     columns: [],
-    spec: ["THREADS", "KEY_DIM", "DTYPE_Q", "DTYPE_K", "DTYPE_V", "NORMALIZED", "HAS_MASK"],
+    spec: ["THREADS", "KEY_DIM", "VALUE_DIM", "KEY_HEADS", "HEADS", "DTYPE_Q", "DTYPE_K", "DTYPE_V", "NORMALIZED", "HAS_MASK", "SLOTS", "GATED", "DTYPE_GAMMA", "DTYPE_BETA", "DTYPE_BIAS", "DTYPE_LOG_RATE"],
+  },
+  delta_systems: {
+    id: 37, push: "GatedDeltaPush", needs: "", wasm: false,
+    buffers: ["q:r", "k:r", "gamma:r", "beta:r", "mask:r?", "out:w", "bias:r?", "log_rate:r?"],
+    columns: [],
+    spec: ["THREADS", "KEY_DIM", "KEY_HEADS", "HEADS", "DTYPE_Q", "DTYPE_K", "NORMALIZED", "HAS_MASK", "GATED", "DTYPE_GAMMA", "DTYPE_BETA", "DTYPE_BIAS", "DTYPE_LOG_RATE"],
+  },
+  gated_delta_blocks: {
+    id: 38, push: "GatedDeltaPush", needs: "shuffle", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "systems:r", "state:rw", "out:w", "slots:r?", "position:r?"],
+    columns: [],
+    spec: ["THREADS", "KEY_DIM", "VALUE_DIM", "KEY_HEADS", "HEADS", "DTYPE_Q", "DTYPE_K", "DTYPE_V", "SLOTS", "SUBGROUP"],
   },
   causal_conv: {
-    id: 37, push: "CausalConvPush", needs: "", wasm: true,
-    buffers: ["before:r", "x:r", "weight:r", "bias:r?", "counted:r?", "out:w"],
+    id: 39, push: "CausalConvPush", needs: "", wasm: true,
+    buffers: ["before:rw", "x:r", "weight:r", "bias:r?", "counted:r?", "out:w", "slots:r?", "position:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_X", "DTYPE_BEFORE", "DTYPE_WEIGHT", "DTYPE_BIAS", "SILU", "HAS_BIAS", "HAS_COUNTED"],
+    spec: ["THREADS", "DTYPE_X", "DTYPE_BEFORE", "DTYPE_WEIGHT", "DTYPE_BIAS", "SILU", "HAS_BIAS", "HAS_COUNTED", "SLOTS"],
   },
   rms_norm: {
-    id: 38, push: "RmsNormPush", needs: "", wasm: true,
+    id: 40, push: "RmsNormPush", needs: "", wasm: true,
     buffers: ["x:r", "weight:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_OUT", "HAS_WEIGHT"],
   },
   layer_norm: {
-    id: 39, push: "RmsNormPush", needs: "", wasm: false,
+    id: 41, push: "RmsNormPush", needs: "", wasm: false,
     buffers: ["x:r", "weight:r?", "bias:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_BIAS", "DTYPE_OUT", "HAS_WEIGHT", "HAS_BIAS"],
   },
   norm_vjp: {
-    id: 40, push: "RmsNormPush", needs: "", wasm: true,
+    id: 42, push: "RmsNormPush", needs: "", wasm: true,
     buffers: ["x:r", "weight:r?", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_C", "HAS_WEIGHT", "CENTERED"],
   },
   norm_weight_vjp: {
-    id: 41, push: "NormWeightPush", needs: "", wasm: true,
+    id: 43, push: "NormWeightPush", needs: "", wasm: true,
     buffers: ["x:r", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_C", "DTYPE_OUT", "CENTERED"],
   },
   rope: {
-    id: 42, push: "RopePush", needs: "", wasm: true,
+    id: 44, push: "RopePush", needs: "", wasm: true,
     buffers: ["x:r", "offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE", "TRADITIONAL", "OFFSET_MODE", "HAS_FREQS"],
   },
   append_pages: {
-    id: 43, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 45, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["update:r", "table:r", "start:r", "pool:rw"],
     columns: [],
     spec: ["THREADS", "ELEMENT_BYTES", "PAGE"],
   },
   append_codes: {
-    id: 44, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 46, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["update:r", "table:r", "start:r", "pool:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE", "PAGE"],
   },
   gather_codes: {
-    id: 45, push: "AppendPagesPush", needs: "", wasm: true,
+    id: 47, push: "AppendPagesPush", needs: "", wasm: true,
     buffers: ["pool:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE", "PAGE"],
   },
   attention: {
-    id: 46, push: "AttentionPush", needs: "", wasm: true,
+    id: 48, push: "AttentionPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask_or_pages:r?", "lengths:r?", "out:w", "sinks:r?"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "PAGE", "K_BLOCK", "V_BLOCK", "WINDOW", "GROUP", "HAS_SINKS", "DTYPE_SINKS", "SPLITS", "SPLIT_KEYS"],
   },
   attention_stats: {
-    id: 47, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 49, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "y:r", "mask:r?", "lengths:r?", "cotangent:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   attention_vjp_queries: {
-    id: 48, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 50, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   attention_vjp_keys: {
-    id: 49, push: "AttentionVjpPush", needs: "", wasm: true,
+    id: 51, push: "AttentionVjpPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
   },
   random_bits: {
-    id: 50, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 52, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   random_normal: {
-    id: 51, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 53, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_table: {
-    id: 52, push: "FftTablePush", needs: "", wasm: true,
+    id: 54, push: "FftTablePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_pass: {
-    id: 53, push: "FftPassPush", needs: "", wasm: true,
+    id: 55, push: "FftPassPush", needs: "", wasm: true,
     buffers: ["in:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
   },
   fft_map: {
-    id: 54, push: "FftMapPush", needs: "", wasm: true,
+    id: 56, push: "FftMapPush", needs: "", wasm: true,
     buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "MODE", "INVERSE"],
   },
   sort_init: {
-    id: 55, push: "SortPush", needs: "", wasm: false,
+    id: 57, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 56, push: "SortPush", needs: "", wasm: false,
+    id: 58, push: "SortPush", needs: "", wasm: false,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 57, push: "SortPush", needs: "", wasm: false,
+    id: 59, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sort_words: {
-    id: 58, push: "RowsPush", needs: "", wasm: false,
+    id: 60, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "order:r?", "keys:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "WORD"],
   },
   radix_count: {
-    id: 59, push: "RadixPush", needs: "", wasm: false,
+    id: 61, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "counts:w"],
     columns: [],
     spec: ["THREADS", "DTYPE"],
   },
   radix_scatter: {
-    id: 60, push: "RadixPush", needs: "", wasm: false,
+    id: 62, push: "RadixPush", needs: "", wasm: false,
     buffers: ["keys:r", "indices:r?", "starts:r", "keys_out:w?", "indices_out:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE", "INDICES"],
   },
   unpack_codes: {
-    id: 61, push: "WidenCodesPush", needs: "", wasm: false,
+    id: 63, push: "WidenCodesPush", needs: "", wasm: false,
     buffers: ["codes:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "WIDE", "SHIFT"],
   },
   sum_splits: {
-    id: 62, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 64, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w", "powers:r?"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 63, push: "AddNormPush", needs: "", wasm: false,
+    id: 65, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 64, push: "RopeTablePush", needs: "", wasm: false,
+    id: 66, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   paged_attention: {
-    id: 65, push: "PagedAttentionPush", needs: "", wasm: false,
+    id: 67, push: "PagedAttentionPush", needs: "", wasm: false,
     buffers: ["q:r", "keys:r", "values:r", "pages:r", "lengths:r", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "GROUP", "KV_HEADS", "PAGE", "SPLITS", "WINDOW"],
   },
   attention_merge: {
-    id: 66, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 68, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w", "sinks:r?"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT", "SINKS", "DTYPE_SINKS"],
   },
   sample_best: {
-    id: 67, push: "SamplePush", needs: "", wasm: false,
+    id: 69, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_largest: {
-    id: 68, push: "SamplePush", needs: "", wasm: false,
+    id: 70, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:rw", "done:rw", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "CHECKED"],
   },
   sample_histogram: {
-    id: 69, push: "SamplePush", needs: "", wasm: false,
+    id: 71, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "settings:r", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   sample_draw: {
-    id: 70, push: "SamplePush", needs: "", wasm: false,
+    id: 72, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "settings:r?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD", "COUNTED", "CHECKED"],
   },
   logprobs: {
-    id: 71, push: "SamplePush", needs: "", wasm: false,
+    id: 73, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "PER_THREAD"],
   },
   radix_sort: {
-    id: 72, push: "RowsPush", needs: "", wasm: true,
+    id: 74, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "work:w?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "INDICES"],
   },
   lu: {
-    id: 73, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve: {
-    id: 74, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve_triangular: {
     id: 75, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  cholesky: {
+  solve: {
     id: 76, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  qr: {
+  solve_triangular: {
     id: 77, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eig: {
+  cholesky: {
     id: 78, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eigh: {
+  qr: {
     id: 79, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  svd: {
+  eig: {
     id: 80, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
+  eigh: {
+    id: 81, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  svd: {
+    id: 82, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
   sample: {
-    id: 81, push: "SamplePush", needs: "", wasm: true,
+    id: 83, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "settings:r?", "uniforms:r?", "out:w", "mask:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 82, push: "PackedPush", needs: "", wasm: true,
+    id: 84, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 83, push: "PackedPush", needs: "", wasm: true,
+    id: 85, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 84, push: "PackedPush", needs: "", wasm: true,
+    id: 86, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 85, push: "PackedPush", needs: "", wasm: true,
+    id: 87, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   packed_matmul: {
-    id: 86, push: "PackedPush", needs: "", wasm: true,
+    id: 88, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   half_rows: {
-    id: 87, push: "RowsPush", needs: "", wasm: false,
+    id: 89, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "BLOCK", "TERMS", "DTYPE_OUT"],
   },
   coopmat_map: {
-    id: 88, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 90, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_map_narrow: {
-    id: 89, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
+    id: 91, push: "CoopmatMapPush", needs: "coopmat narrow", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 90, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 92, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r?", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "SOURCE_GROUP"],
   },
   coopmat_matmul_16: {
-    id: 91, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_32: {
-    id: 92, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64: {
     id: 93, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64x256: {
+  coopmat_matmul_32: {
     id: 94, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_16_8bit: {
+  coopmat_matmul_64: {
     id: 95, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_64x256: {
     id: 96, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_16_8bit: {
     id: 97, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_16: {
+  coopmat_matmul_32_8bit: {
     id: 98, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32: {
+  coopmat_matmul_64_8bit: {
     id: 99, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64: {
+  coopmat_gated_16: {
     id: 100, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x192: {
+  coopmat_gated_32: {
     id: 101, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x256: {
+  coopmat_gated_64: {
     id: 102, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_16_8bit: {
+  coopmat_gated_64x192: {
     id: 103, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_64x256: {
     id: 104, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_16_8bit: {
     id: 105, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64x192_8bit: {
+  coopmat_gated_32_8bit: {
     id: 106, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
+  coopmat_gated_64_8bit: {
+    id: 107, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_64x192_8bit: {
+    id: 108, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
   coopmat_dense: {
-    id: 107, push: "MatmulPush", needs: "coopmat", wasm: false,
+    id: 109, push: "MatmulPush", needs: "coopmat", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_dense_bf16: {
-    id: 108, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
+    id: 110, push: "MatmulPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv: {
-    id: 109, push: "ConvPush", needs: "coopmat", wasm: false,
+    id: 111, push: "ConvPush", needs: "coopmat", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_conv_bf16: {
-    id: 110, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
+    id: 112, push: "ConvPush", needs: "coopmat bfloat16", wasm: false,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
   },
   coopmat_attention_64x32: {
-    id: 111, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
-  },
-  coopmat_attention_64x64: {
-    id: 112, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
-  },
-  coopmat_attention_64x128: {
     id: 113, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
-  coopmat_attention_128x32: {
+  coopmat_attention_64x64: {
     id: 114, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_64x128: {
     id: 115, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_128x32: {
     id: 116, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
-  coopmat_attention_256x32: {
+  coopmat_attention_128x64: {
     id: 117, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
-  coopmat_attention_256x64: {
+  coopmat_attention_128x128: {
     id: 118, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
   },
+  coopmat_attention_256x32: {
+    id: 119, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
+  },
+  coopmat_attention_256x64: {
+    id: 120, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS", "PAGE", "WINDOW", "FEATURES"],
+  },
   coopmat_qkv_32: {
-    id: 119, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
-  },
-  coopmat_qkv_64: {
-    id: 120, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
-  },
-  coopmat_qkv_32_8bit: {
     id: 121, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
-  coopmat_qkv_64_8bit: {
+  coopmat_qkv_64: {
     id: 122, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
-  coopmat_qkv_16: {
+  coopmat_qkv_32_8bit: {
     id: 123, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_64_8bit: {
     id: 124, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
+  coopmat_qkv_16: {
+    id: 125, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
+  },
+  coopmat_qkv_16_8bit: {
+    id: 126, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
+  },
   coopmat_experts_16: {
-    id: 125, push: "ExpertRowsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_experts_32: {
-    id: 126, push: "ExpertRowsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_experts_64: {
     id: 127, push: "ExpertRowsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
   },
+  coopmat_experts_32: {
+    id: 128, push: "ExpertRowsPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
+  },
+  coopmat_experts_64: {
+    id: 129, push: "ExpertRowsPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
+  },
   coopmat_experts_direct_16: {
-    id: 128, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
-  },
-  coopmat_experts_direct_32: {
-    id: 129, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
-  },
-  coopmat_experts_direct_64x256: {
     id: 130, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_direct_16_8bit: {
+  coopmat_experts_direct_32: {
     id: 131, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_direct_32_8bit: {
+  coopmat_experts_direct_64x256: {
     id: 132, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_direct_64_8bit: {
+  coopmat_experts_direct_16_8bit: {
     id: 133, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_16: {
+  coopmat_experts_direct_32_8bit: {
     id: 134, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_32: {
+  coopmat_experts_direct_64_8bit: {
     id: 135, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_64x256: {
+  coopmat_experts_gated_16: {
     id: 136, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_16_8bit: {
+  coopmat_experts_gated_32: {
     id: 137, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_32_8bit: {
+  coopmat_experts_gated_64x256: {
     id: 138, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_64_8bit: {
+  coopmat_experts_gated_16_8bit: {
     id: 139, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
+  coopmat_experts_gated_32_8bit: {
+    id: 140, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
+  },
+  coopmat_experts_gated_64_8bit: {
+    id: 141, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
+  },
   coopmat_experts_direct_emulated: {
-    id: 140, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
-  },
-  coopmat_experts_direct_emulated_8bit: {
-    id: 141, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
-    columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
-  },
-  coopmat_experts_gated_emulated: {
     id: 142, push: "SortedExpertsPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
-  coopmat_experts_gated_emulated_8bit: {
+  coopmat_experts_direct_emulated_8bit: {
     id: 143, push: "SortedExpertsPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
   },
+  coopmat_experts_gated_emulated: {
+    id: 144, push: "SortedExpertsPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
+  },
+  coopmat_experts_gated_emulated_8bit: {
+    id: 145, push: "SortedExpertsPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    columns: [],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE"],
+  },
   coopmat_experts_emulated: {
-    id: 144, push: "ExpertRowsPush", needs: "", wasm: false,
+    id: 146, push: "ExpertRowsPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_emulated: {
-    id: 145, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 147, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_emulated_8bit: {
-    id: 146, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 148, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_gated_emulated: {
-    id: 147, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 149, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_emulated_8bit: {
-    id: 148, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    id: 150, push: "CoopmatMatmulPush", needs: "", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_qkv_emulated: {
-    id: 149, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    id: 151, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
   coopmat_qkv_emulated_8bit: {
-    id: 150, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    id: 152, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE", "PAGE", "ROPE_DIMS"],
   },
   decode_begin_u64: {
-    id: 151, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
-  },
-  decode_begin_i32: {
-    id: 152, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
-  },
-  decode_begin_poll: {
     id: 153, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
+  decode_begin_i32: {
+    id: 154, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
+  },
+  decode_begin_poll: {
+    id: 155, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
+  },
   decode_begin_gemv: {
-    id: 154, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 156, push: "DecodeBeginPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_X", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_qkv_u64: {
-    id: 155, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 157, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_qkv_i32: {
-    id: 156, push: "DecodeCachePush", needs: "shuffle", wasm: false,
+    id: 158, push: "DecodeCachePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_attention_u64: {
-    id: 157, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 159, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_attention_i32: {
-    id: 158, push: "DecodeCachePush", needs: "shuffle", wasm: false,
+    id: 160, push: "DecodeCachePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_mlp_u64: {
-    id: 159, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 161, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_mlp_i32: {
-    id: 160, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 162, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_head_u64: {
-    id: 161, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
-  },
-  decode_head_i32: {
-    id: 162, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
-  },
-  decode_head_poll: {
     id: 163, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
+  decode_head_i32: {
+    id: 164, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
+  decode_head_poll: {
+    id: 165, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
   decode_head_gemv: {
-    id: 164, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 166, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_greedy_u64: {
-    id: 165, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
-  },
-  decode_greedy_i32: {
-    id: 166, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
-  },
-  decode_greedy_poll: {
     id: 167, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
+  decode_greedy_i32: {
+    id: 168, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
+  },
+  decode_greedy_poll: {
+    id: 169, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
+  },
   decode_greedy_gemv: {
-    id: 168, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 170, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
   decode_draw_u64: {
-    id: 169, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
-  },
-  decode_draw_i32: {
-    id: 170, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
-  },
-  decode_draw_poll: {
     id: 171, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
+  decode_draw_i32: {
+    id: 172, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
+  },
+  decode_draw_poll: {
+    id: 173, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
+  },
   decode_draw_gemv: {
-    id: 172, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 174, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_layers: {
-    id: 173, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 175, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_layers_prefetch: {
-    id: 174, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 176, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS", "PREFETCH_THREADS"],
   },
   decode_gemv_phase: {
-    id: 175, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 177, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED"],
   },
   decode_gemv_recurrent: {
-    id: 176, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 178, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw", "slots:r?", "position:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "RATES_RUN", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
   decode_gemv_layers: {
-    id: 177, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 179, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "router:r", "router_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "LAYERS"],
   },
   batch_begin: {
-    id: 178, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 180, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   batch_layers: {
-    id: 179, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 181, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_layers_emulated: {
-    id: 180, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 182, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_head: {
-    id: 181, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 183, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 182, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 184, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
@@ -1350,19 +1362,17 @@ export const PUSH = {
   GatedDeltaPush: [
     { name: "batch", type: "u32", count: 1 },
     { name: "tokens", type: "u32", count: 1 },
-    { name: "heads", type: "u32", count: 1 },
-    { name: "key_heads", type: "u32", count: 1 },
-    { name: "values", type: "u32", count: 1 },
+    { name: "slots", type: "u32", count: 1 },
     { name: "eps", type: "f32", count: 1 },
-    { name: "q_strides", type: "i32", count: 3 },
-    { name: "k_strides", type: "i32", count: 3 },
-    { name: "v_strides", type: "i32", count: 3 },
+    { name: "qk_strides", type: "i32", count: 2 },
+    { name: "v_strides", type: "i32", count: 2 },
   ],
   CausalConvPush: [
     { name: "batch", type: "u32", count: 1 },
     { name: "tokens", type: "u32", count: 1 },
     { name: "features", type: "u32", count: 1 },
     { name: "window", type: "u32", count: 1 },
+    { name: "slots", type: "u32", count: 1 },
   ],
   ExpertTilesPush: [
     { name: "rows", type: "u32", count: 1 },
@@ -1744,6 +1754,18 @@ export const OFFSET_PUSH = 0;
 export const OFFSET_SCALAR = 1;
 /** OFFSET_BATCH of dtype.h. */
 export const OFFSET_BATCH = 2;
+/** SLOTS_NONE of dtype.h. */
+export const SLOTS_NONE = 0;
+/** SLOTS_READ of dtype.h. */
+export const SLOTS_READ = 1;
+/** SLOTS_REPLACED of dtype.h. */
+export const SLOTS_REPLACED = 2;
+/** COUNTED_ALL of dtype.h. */
+export const COUNTED_ALL = 0;
+/** COUNTED_ONCE of dtype.h. */
+export const COUNTED_ONCE = 1;
+/** COUNTED_EACH of dtype.h. */
+export const COUNTED_EACH = 2;
 /** MODE_AFFINE of dtype.h. */
 export const MODE_AFFINE = 0;
 /** MODE_MXFP4 of dtype.h. */
