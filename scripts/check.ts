@@ -5,7 +5,7 @@
  */
 
 import { importArguments } from "./imports.ts";
-import { findZig, run } from "./tools.ts";
+import { findZig, run, zigJobs } from "./tools.ts";
 
 const deno = Deno.execPath();
 const zig = await findZig() ?? ["zig"];
@@ -13,8 +13,7 @@ const zig = await findZig() ?? ["zig"];
 /** Checks that run at once: most of them keep one processor busy. */
 const AT_ONCE = 2;
 
-/** Zig runs one step fewer at a time than it is given jobs. */
-const JOBS = `-j${AT_ONCE + 1}`;
+const JOBS = zigJobs(AT_ONCE);
 
 /**
  * Name and command, begun in this order; the longest first. What is published has its types checked by "types". Libraries of

@@ -11,7 +11,7 @@ import { provideGlslc } from "./setup/glslc.ts";
 import { providePackages } from "./setup/packages.ts";
 import { say } from "./log.ts";
 import { installFromPip } from "./setup/pip.ts";
-import { exists, findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
+import { exists, findZig, ROOT, run, ZIG_VERSION, zigJobs } from "./tools.ts";
 
 /** Brings the machine up to a built library. False, after a line that says why, when the library could not be built. */
 export async function setup(): Promise<boolean> {
@@ -53,12 +53,12 @@ function tellProgress(): Disposable {
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** Builds the library. Zig runs one step fewer at a time than it is given jobs, so it gets one more than there are processors. */
+/** Builds the library. */
 async function buildLibrary(zig: readonly string[]): Promise<boolean> {
   const first = !await exists(`${ROOT}zig-out/lib`);
   if (first) say("building the Vulkan library");
   using _progress = first ? tellProgress() : undefined;
-  const build = await run([...zig, "build", `-j${navigator.hardwareConcurrency + 1}`]);
+  const build = await run([...zig, "build", zigJobs()]);
   if (build.stderr.trim() !== "") console.error(build.stderr.trimEnd());
   if (!build.ok) say("the Vulkan library was not built; everything runs on WASM without it");
   return build.ok;

@@ -62,6 +62,11 @@ export async function exists(path: string): Promise<boolean> {
   return await Deno.stat(path).then(() => true, () => false);
 }
 
+/** The flag of `zig build` for so many steps at a time, default one a processor. It runs one step fewer than it is given jobs. */
+export function zigJobs(steps: number = navigator.hardwareConcurrency): string {
+  return `-j${steps + 1}`;
+}
+
 /** The command that starts Zig {@link ZIG_VERSION}: `$ZIG`, setup's own, the one on the PATH, or PyPI's. */
 export async function findZig(): Promise<readonly string[] | undefined> {
   const own = `${TOOLS}/zig/ziglang/zig${Deno.build.os === "windows" ? ".exe" : ""}`;

@@ -158,6 +158,8 @@ Deno.test("a layer of experts of many rows comes back from an exported function,
     using imported = mx.importFunction(`${folder}/layer`);
     assertEquals(([imported(x, choice)].flat(2)[0] as mx.Tensor).tolist(), expected);
 
+    // On a GPU products of float16 are too coarse for differences.
+    mx.setDefaultDevice("wasm");
     const loss = (given: mx.Tensor): mx.Tensor => mx.sum(mx.square(layer(given, choice)));
     const gradient = mx.grad(loss)(x).reshape(-1).tolist() as number[];
     const [at, step] = [137, 1e-2];

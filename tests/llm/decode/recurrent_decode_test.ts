@@ -220,6 +220,7 @@ for (const device of DEVICES) {
     const expected = await answers("off");
     const kernels = await kernelsOf(device, async () => assertEquals(await answers("on"), expected));
     assert(kernels.has("decode_gemv_recurrent"), [...kernels].join());
+    await model.traces.idle();
     await Deno.remove(folder, { recursive: true });
   };
   const what = "one request of an engine has fused steps over the slots of its states";
