@@ -63,7 +63,7 @@ const ENTRIES: readonly Entry[] = [
   // Each of their tests starts programs.
   {
     files:
-      /^tests\/cli\/(generate|mcp|tools|table|train_table|convert_table|chat_table|chat_terminal|prompt_cache|replicas|serve)_test/,
+      /^tests\/cli\/(generate|mcp|tools|table|train_table|convert_table|chat_table|chat_terminal|replicas|serve)_test/,
     cpu: "gate",
     oneThread: true,
     shareOnCpu: 2,
