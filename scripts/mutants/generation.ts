@@ -219,14 +219,14 @@ export const GENERATION = [
     file: "src/array/quantized/sorted_experts.ts",
     find: "take(y, places, 0)",
     replace: "take(y, order, 0)",
-    tests: ["tests/kernels/expert_mixture_test.ts", "tests/llm/models/mlx_lm_families_test.ts"],
+    tests: ["tests/kernels/experts/expert_mixture_test.ts", "tests/llm/models/mlx_lm_families_test.ts"],
   },
   {
     name: "weights of experts are probabilities among all of them, also where they are those among the chosen",
     file: "src/array/quantized/experts.ts",
     find: 'among === "chosen" ? reduce.softmax(own, -1) : own',
     replace: "own",
-    tests: ["tests/kernels/experts_test.ts"],
+    tests: ["tests/kernels/experts/experts_test.ts"],
   },
   {
     name: "layers that share keys and values read those of the first layer of their kind, not of the last",

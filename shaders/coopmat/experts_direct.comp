@@ -1,13 +1,14 @@
 #version 460
 // coopmat_experts_direct: out[row] = x[row] . w[expert of row] + bias in 16x16x16 matrices, of rows that are sorted by expert.
 // coopmat_experts_gated: out[row] = unit(x[row] . gate + bias, x[row] . up + bias); columns of both alternate in blocks of 16.
-// x is float16, w (experts, n, k) has codes of 4 or 8 bits, sums are float32. Results in float16 stay within its range.
+// x is float16, w (experts, n, k) has codes of 4 or 8 bits, sums are float32. Results in float16 stay within its range. Units are stored as
+// a sixteenth of themselves, since products of gate and up go beyond it.
 //
 // A workgroup makes a tile of at most ROWS rows of one expert times COLUMNS columns, each of four subgroups a quarter of them. x goes
 // through shared memory, DEPTH of the depth at a time, the next step's loads in flight during the multiplications. A lane loads the codes
 // that it multiplies, 32 or 16 neighbours of a column, and dequantizes them in registers. So the matrices are read where they are, and take
 // no shared memory. Rows of a tile do not count for each other.
-//   SCALED   x comes from half_rows, with a power of two for each 16 rows
+//   SCALED   1: x comes from half_rows, with a power of two for each 16 rows; 2: x are units of coopmat_experts_gated
 //   IN_PLACE out has the order of `left`, else that of the sorted rows
 //
 // A sum takes its terms in any order, as long as both factors have the same. Four lanes share a column of B. Lane c takes codes 32 c to
@@ -38,6 +39,7 @@ layout(constant_id = 9) const uint IN_PLACE = 0;
 #include "include/vec4.glsl"
 
 #define WORKERS 128
+#define SHRINK 16.0 // of units
 #define ROW_BLOCKS (ROWS / 16)
 #define COLUMN_BLOCKS (COLUMNS / 64) // of a subgroup
 #define SIDES (2 * COLUMN_BLOCKS)    // columns of a lane
@@ -234,11 +236,11 @@ void store_sums() {
             uint r = f / quads, quad = f % quads, row = block * 16 + r, column = (gl_WorkGroupID.y * quads + quad) * 4;
             if (row >= rows || column >= pc.p.n) continue;
             uint left = left_of(row), from = r * SUM_STRIDE + quad;
-            float power = SCALED == 1 ? F32s(pc.address[1]).v[x_row_of(left) / 16] : 1.0;
+            float power = SCALED == 1 ? F32s(pc.address[1]).v[x_row_of(left) / 16] : SCALED == 2 ? SHRINK : 1.0;
 #ifdef GATED
             from += quad / 4 * 4; // blocks of 16 columns alternate
             vec4 sum = units_of(biased(uintBitsToFloat(tile[from]) * power, 0, column),
-                                biased(uintBitsToFloat(tile[from + 4]) * power, 1, column));
+                                biased(uintBitsToFloat(tile[from + 4]) * power, 1, column)) / SHRINK;
 #else
             vec4 sum = biased(uintBitsToFloat(tile[from]) * power, 0, column);
 #endif

@@ -52,9 +52,16 @@ export class HeadDrafts {
     try {
       const most = Math.max(...asked.map(({ count }) => count));
       const drafts = await this.#together(asked.map(({ sequence }) => sequence), most);
-      for (const [i, { count, resolve }] of asked.entries()) resolve(Array.from(drafts?.[i] ?? []).slice(0, count));
+      for (const [i, { count, resolve }] of asked.entries()) resolve(chosenOf(drafts?.[i] ?? []).slice(0, count));
     } catch (error) {
       for (const { reject } of asked) reject(error);
     }
   }
+}
+
+/** Drafted tokens up to the first one that was not chosen: logits had NaN in them. A page may have those of an earlier request. */
+function chosenOf(tokens: ArrayLike<number>): number[] {
+  const all = Array.from(tokens);
+  const end = all.findIndex((id) => id < 0);
+  return end < 0 ? all : all.slice(0, end);
 }

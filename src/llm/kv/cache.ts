@@ -38,7 +38,7 @@ export class KvCache implements Cache {
   constructor(options: KvCacheOptions) {
     this.#options = options;
     this.#buffers = new CacheBuffers(options);
-    this.#states = new LayerStates(options.states ?? [], options.batch);
+    this.#states = new LayerStates(options.states ?? [], options.batch, options.device);
     this.#reach = new Reach(this.#buffers, this.hasState ? this.#states : undefined);
   }
 

@@ -29,6 +29,8 @@ export interface KvCacheOptions extends Omit<LayerBufferSizes, "block" | "layerH
   readonly blocks?: KvLayout;
   /** State arrays of layers without keys and values, in the order of layers. Default none. */
   readonly states?: readonly StateShape[];
+  /** The device of states before the first token; default the default one. */
+  readonly device?: string;
   /** How many positions the layers with keys and values see, in their order; `undefined` for all. Absent where every layer sees all. */
   readonly windows?: readonly (number | undefined)[];
   /** 8 for the codes of src/graph/kv_codes.ts. Default: numbers of `dtype`. */

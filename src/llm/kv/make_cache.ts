@@ -111,6 +111,7 @@ export function makeCache(model: CachedModel, options: CacheOptions, keep: numbe
     dtype: device.kvDtype(dtype),
     blocks: batch === 1 && !ring ? layout() : undefined,
     states,
+    device: device.name,
     limit: config.maxPositionEmbeddings,
     config,
   });

@@ -120,11 +120,11 @@ export class KvPool implements Disposable {
     this.sizes = sizes;
     this.#device = device;
     const all = unitSizes(sizes);
-    const { pages: batch, blocks, groups } = sizes;
+    const { pages: batch, blocks, groups, head } = sizes;
     const sides = sidesOf(all);
     [this.#keys, this.#values] = (["keys", "values"] as const).map((side) => {
-      // Masks multiply what a window does not show by zero: pages that were given back must hold no NaN.
-      const zeroed = groups !== undefined;
+      // Masks multiply what a window does not show by zero: pages that were given back must hold no NaN. Nor does a head get all positions.
+      const zeroed = groups !== undefined || head !== undefined;
       const buffers = new LayerBuffers({ ...all, layerHeads: sides[side], batch, block: blocks[side], zeroed });
       buffers.grow(PAGE);
       return buffers;

@@ -40,23 +40,29 @@ export function sameStates(a: readonly StateShape[], b: readonly StateShape[]): 
 export class LayerStates {
   readonly #states: readonly StateShape[];
   readonly #batch: number;
+  readonly #device: string | undefined;
   #arrays: Tensor[] = [];
   /** Copies by position, the oldest first. */
   readonly #kept = new Map<number, readonly Tensor[]>();
 
-  /** Zeros for `batch` sequences. */
-  constructor(states: readonly StateShape[], batch: number) {
+  /** Zeros for `batch` sequences, on a device; default the default one. */
+  constructor(states: readonly StateShape[], batch: number, device?: string) {
     this.#states = states;
     this.#batch = batch;
+    this.#device = device;
   }
 
   /** The arrays (B, …), in the order of layers. */
   get arrays(): readonly Tensor[] {
     if (this.#arrays.length === 0) {
-      this.#arrays = this.#states.map(({ shape, dtype, device }) =>
-        onDevice(device, () => detach(mx.zeros([this.#batch, ...shape], dtype)))
-      );
-      evaluateOwned(this.#arrays);
+      const make = (): void => {
+        this.#arrays = this.#states.map(({ shape, dtype, device }) =>
+          onDevice(device, () => detach(mx.zeros([this.#batch, ...shape], dtype)))
+        );
+        evaluateOwned(this.#arrays);
+      };
+      if (this.#device === undefined) make();
+      else mx.withDevice(this.#device, make);
     }
     return this.#arrays;
   }

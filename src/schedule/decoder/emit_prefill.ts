@@ -60,7 +60,7 @@ export class Prompt {
   readonly #prologues = new Map<Node, ReadyPrologue>();
   readonly #norms = new Map<Node, ReadyNorm>();
   /** What reads each residual before the epilogue that changes it. */
-  readonly #byResidual = new Map<Node, ReadyPrologue | ReadyNorm>();
+  readonly #byResidual = new Map<Node, (ReadyPrologue | ReadyNorm)[]>();
   readonly #epilogues = new Map<Node, LinkedEpilogue>();
   readonly #residuals = new Map<Node, PartialResidual>();
   readonly #tables = new Map<string, Value>();
@@ -81,12 +81,12 @@ export class Prompt {
     this.#done = done;
     this.explanation = explanation;
     for (const prologue of prologues) {
-      this.#byResidual.set(prologue.region.x, prologue);
+      this.#reads(prologue.region.x, prologue);
       for (const node of prologue.region.results) this.#prologues.set(node, prologue);
     }
     for (const norm of norms) {
       const { x, out, products } = norm.region;
-      this.#byResidual.set(x, norm);
+      this.#reads(x, norm);
       for (const node of norm.products ? products : [out]) this.#norms.set(node, norm);
     }
     for (const epilogue of epilogues) {
@@ -110,6 +110,10 @@ export class Prompt {
       this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
       this.#done(node, out);
     }
+  }
+
+  #reads(residual: Node, region: ReadyPrologue | ReadyNorm): void {
+    this.#byResidual.set(residual, [...this.#byResidual.get(residual) ?? [], region]);
   }
 
   #once(region: ReadyPrologue | ReadyEpilogue | ReadyNorm): boolean {
@@ -207,8 +211,7 @@ export class Prompt {
     if (!this.#once(epilogue)) return;
     const { region: r, o, gateUp, down } = epilogue;
     const l = this.#l;
-    const before = this.#byResidual.get(r.x);
-    if (before) this.#emitBefore(before); // it reads the residual that is changed here
+    for (const before of this.#byResidual.get(r.x) ?? []) this.#emitBefore(before); // they read the residual that is changed here
     const mixed = this.#mixed(r);
     const index = r.selected && this.#plain(r.selected);
     const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;

@@ -98,7 +98,7 @@ export function expertMixture(l: Lowering, node: Node, [x, ...rest]: Inputs): Va
     l,
     kernel,
     format,
-    { ...order, x: units, xRows: rows * chosen, depth: size, n: hidden, stacks: [down], divisor: 1 },
+    { ...order, x: units, xRows: rows * chosen, areUnits: true, depth: size, n: hidden, stacks: [down], divisor: 1 },
     products,
   );
   const out = l.temporary(node.shape, node.dtype);

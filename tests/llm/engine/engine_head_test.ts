@@ -180,13 +180,15 @@ Deno.test("drafts that are asked for at once are one step, without requests that
     Promise.all(sequences.map((sequence, i) => drafts.drafterFor(sequence).draft(1 + i)));
   answer = () => Promise.resolve([[5, 6, 7], [8, 9, 10]]);
   assertEquals(await ask(), [[5], [], [8, 9, 10]]);
+  answer = () => Promise.resolve([[-1, 6, 7], [8, -1, 10]]); // logits had NaN in them
+  assertEquals(await ask(), [[], [], [8]]);
   answer = () => Promise.resolve(undefined); // while pipelines are made
   assertEquals(await ask(), [[], [], []]);
   answer = () => Promise.reject(new Error("lost"));
   assertEquals(await errorOf(ask), "Error: lost");
   for (const sequence of sequences) sequence.status = "ended";
   assertEquals(await ask(), [[], [], []]);
-  assertEquals(calls, Array(3).fill([[0, 2], 3]));
+  assertEquals(calls, Array(4).fill([[0, 2], 3]));
 });
 
 Deno.test("keys and values of a head are one more layer of the pages, and its state one more of a slot", () => {

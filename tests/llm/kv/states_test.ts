@@ -405,3 +405,19 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
     assert(engine.metrics.preemptions > 0, "no request gave up its memory");
   });
 }
+
+Deno.test("states are on the device of the model, not on the default one", async () => {
+  using loaded = await loadHybrid(NAMES[1], "wasm");
+  const { model } = loaded;
+  mx.setDefaultDevice("wasm-threads=2");
+  try {
+    using cache = model.makeCache();
+    const logits = mx.tidy(() => model.forward(mx.array([idsOf(3, 1)], mx.int32), cache).astype(mx.float32).tolist());
+    mx.setDefaultDevice("wasm");
+    using other = model.makeCache();
+    const expected = mx.tidy(() => model.forward(mx.array([idsOf(3, 1)], mx.int32), other).astype(mx.float32).tolist());
+    assertEquals(logits, expected);
+  } finally {
+    mx.setDefaultDevice(DEVICES[0]);
+  }
+});

@@ -344,3 +344,58 @@ Deno.test("a step over a cache that lies otherwise than its kernels read says so
     await model.traces.idle();
     model.traces[Symbol.dispose]();
   }));
+
+/** Products with quantized matrices, and a norm, of 128 features. */
+interface Parts {
+  readonly linear: (x: mx.Tensor) => mx.Tensor;
+  readonly up: (x: mx.Tensor) => mx.Tensor;
+  readonly norm: (x: mx.Tensor) => mx.Tensor;
+}
+
+/** Functions of a residual x whose sums are not those of a layer. */
+const OTHER_SUMS: Readonly<Record<string, (x: mx.Tensor, parts: Parts) => readonly mx.Tensor[]>> = {
+  "two feed-forward parts in a row": (x, parts) => {
+    const mixed = mx.add(x, parts.linear(mx.sin(x)));
+    return [feedForward(feedForward(mixed, parts), parts)];
+  },
+  "a norm whose products are in a part and outside": (x, parts) => {
+    const normed = parts.norm(x);
+    return [feedForward(mx.add(x, parts.linear(normed)), parts), parts.linear(normed)];
+  },
+  "two norms of one residual": (x, parts) => {
+    const { linear, norm } = parts;
+    const after = feedForward(mx.add(x, linear(mx.sin(x))), parts);
+    return [feedForward(mx.add(after, linear(mx.sin(linear(norm(after))))), parts), linear(norm(after))];
+  },
+};
+
+function feedForward(x: mx.Tensor, { linear, up, norm }: Parts): mx.Tensor {
+  const normed = norm(x);
+  return mx.add(x, linear(mx.multiply(mx.nn.silu(linear(normed)), up(normed))));
+}
+
+for (const [what, sums] of Object.entries(OTHER_SUMS)) {
+  Deno.test(`${what} lower for a device with matrices`, () =>
+    lowering({}, mx.float16, 1024, async (model) => {
+      const { mlp, input_layernorm } = (model as unknown as {
+        model: { layers: { mlp: Record<string, mx.nn.Module>; input_layernorm: mx.nn.Module }[] };
+      }).model.layers[0];
+      const parts: Parts = {
+        linear: (x) => mlp.gate_proj.forward(x) as mx.Tensor,
+        up: (x) => mlp.up_proj.forward(x) as mx.Tensor,
+        norm: (x) => input_layernorm.forward(x) as mx.Tensor,
+      };
+      const { kernels } = await mx.profile(
+        () =>
+          mx.tidy(() => {
+            // Regions are looked for in graphs with attention.
+            const q = mx.zeros([1, 2, 64, 64], mx.float16);
+            const attended = mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, mask: "causal" });
+            const x = attended.transpose([0, 2, 1, 3]).reshape(1, 64, SHAPE.hidden);
+            mx.eval(...sums(x, parts));
+          }),
+        { timed: false },
+      );
+      assert(kernels.some(({ kernel }) => kernel.startsWith("coopmat_gated")), kernels.map((k) => k.kernel).join());
+    }));
+}

@@ -99,12 +99,12 @@ export interface PromptRegions {
 /** The regions of a prompt in a graph. */
 export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptRegions {
   const prologues: AttentionPrologue[] = [];
-  const epilogues: LayerEpilogue[] = [];
+  const found: LayerEpilogue[] = [];
   const reasons = new Map<Node, string>();
-  const attempt = <T>(node: Node, find: (walk: Walk) => T | undefined, found: T[]): void => {
+  const attempt = <T>(node: Node, find: (walk: Walk) => T | undefined, to: T[]): void => {
     try {
       const region = find(new Walk(graph, wanted));
-      if (region) found.push(region);
+      if (region) to.push(region);
     } catch (error) {
       if (!(error instanceof Mismatch)) throw error;
       reasons.set(node, error.message);
@@ -123,14 +123,20 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
   }
   for (const node of graph.order) {
     if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || !isMany(node)) continue;
-    attempt(node, (walk) => findLayerEpilogue(walk, node), epilogues);
+    attempt(node, (walk) => findLayerEpilogue(walk, node), found);
   }
+  const epilogues = found.filter((region) => !overlaps(region, found));
   for (const { inside } of epilogues) for (const node of inside) reasons.delete(node); // sums within a layer, which end none
   return { prologues, epilogues, reasons: new Set(reasons.values()) };
 }
 
 function tokensOfNode({ shape }: Node): number {
   return sizeOf(shape.slice(0, -1));
+}
+
+/** Whether a region begins within another one: of two feed-forward parts in a row the first is no mixer. */
+function overlaps({ x, mixed }: LayerEpilogue, regions: readonly LayerEpilogue[]): boolean {
+  return regions.some(({ inside, out }) => [x, mixed.node].some((node) => node !== out && inside.has(node)));
 }
 
 /** Rows of each sequence. */

@@ -79,7 +79,8 @@ export function findPromptNorms(
     const readers = graph.readers.get(node) ?? [];
     return node.op === "rmsNorm" && more.length === 0 && residuals.has(x) && weight !== undefined &&
       isFloat(weight.dtype) && !inside.has(node) && !wanted.has(node) && !graph.replaced.has(node) &&
-      readers.length > 0 && readers.every((r) => r.op === "quantizedMatmul" && r.inputs.lastIndexOf(node) === 0);
+      readers.length > 0 &&
+      readers.every((r) => r.op === "quantizedMatmul" && r.inputs.lastIndexOf(node) === 0 && !inside.has(r));
   };
   return graph.order.filter(isFree).map((out) => {
     const [x, weight] = out.inputs;

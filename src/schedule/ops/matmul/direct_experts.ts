@@ -102,6 +102,8 @@ export interface DirectProducts {
   /** (x rows, depth) */
   readonly x: Value;
   readonly xRows: number;
+  /** Whether x are units of the gated kernel, which stores a sixteenth of them. Default false. */
+  readonly areUnits?: boolean;
   readonly depth: number;
   readonly n: number;
   /** One, or gate and up. */
@@ -121,7 +123,7 @@ export function emitDirect(
   l: Lowering,
   { direct, gated, columns, threads }: DirectKernel,
   { mode, groupSize, scales }: DirectFormat,
-  { x, xRows, depth, n, stacks, unit, left, divisor, tiles, inPlace }: DirectProducts,
+  { x, xRows, areUnits = false, depth, n, stacks, unit, left, divisor, tiles, inPlace }: DirectProducts,
   out: Value,
 ): void {
   const { half, powers } = halfRows(l, x, xRows, depth);
@@ -138,7 +140,7 @@ export function emitDirect(
       GROUP: groupSize,
       DTYPE_SCALES: scales.code,
       MODE: mode === "dense" ? k.MODE_DENSE : MODE_CODES[mode],
-      SCALED: powers ? 1 : 0,
+      SCALED: powers ? 1 : areUnits ? 2 : 0,
       DTYPE_OUT: out.dtype.code,
       DTYPE_BIAS: (biases[0]?.dtype ?? float32).code,
       HAS_BIAS: biases[0] ? 1 : 0,

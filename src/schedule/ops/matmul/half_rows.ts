@@ -35,6 +35,8 @@ const TERMS = new Map<Dtype, Terms>([
 
 /** Threads of a workgroup where some compute units have none: it waits for memory, and more threads read at once. */
 const MAX_THREADS = 1024;
+/** Subgroups whose parts of a sum shared memory holds. */
+const MAX_SUBGROUPS = 128;
 
 /** One conversion serves all products of the same x. */
 const converted = new WeakMap<Value, Map<Terms, HalfRows>>();
@@ -48,11 +50,12 @@ function convert(l: Lowering, x: Value, rows: number, cols: number, how: Terms):
     const blocks = Math.ceil(rows / block);
     const half = l.temporary([terms, rows, cols], dtype);
     const { backend } = l;
+    const { threads, maxThreads, subgroup } = backend.limits;
     const isFew = blocks < tuningOf(backend).computeUnits;
     const powers = dtype === float16 ? l.temporary([blocks], float32) : undefined;
     l.emit("half_rows", [l.contiguous(x, true), half, powers], {
       spec: { DTYPE_X: x.dtype.code, BLOCK: block, TERMS: terms, DTYPE_OUT: dtype.code },
-      threads: Math.min(isFew ? MAX_THREADS : backend.limits.threads, backend.limits.maxThreads),
+      threads: Math.min(isFew ? MAX_THREADS : threads, maxThreads, MAX_SUBGROUPS * subgroup),
       push: { rows, cols },
       workgroups: blocks,
     });

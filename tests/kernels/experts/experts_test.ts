@@ -3,17 +3,17 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import * as mx from "../../mod.ts";
-import { chooseExperts, type ExpertMatrices, expertSum, expertUnits } from "../../src/array/quantized/experts.ts";
-import type { ExpertChoice, ExpertUnit } from "../../src/graph/experts.ts";
-import type { QuantizationMode } from "../../src/graph/quantization.ts";
-import { withOptions } from "../../scripts/support/options.ts";
-import { getBackend } from "../../src/backend/devices.ts";
-import { drawSome } from "../support/draw_cases.ts";
-import { testDevices } from "../support/devices/devices.ts";
-import { dispatchesOf } from "../support/devices/unrun_device.ts";
-import { generator, nmse } from "../support/oracles/oracle.ts";
-import { unitOf } from "../support/oracles/sorted_experts.ts";
+import * as mx from "../../../mod.ts";
+import { chooseExperts, type ExpertMatrices, expertSum, expertUnits } from "../../../src/array/quantized/experts.ts";
+import type { ExpertChoice, ExpertUnit } from "../../../src/graph/experts.ts";
+import type { QuantizationMode } from "../../../src/graph/quantization.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { drawSome } from "../../support/draw_cases.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { dispatchesOf } from "../../support/devices/unrun_device.ts";
+import { generator, nmse } from "../../support/oracles/oracle.ts";
+import { unitOf } from "../../support/oracles/sorted_experts.ts";
 
 const next = generator(11);
 const drawn = (n: number, low = -1, high = 1): number[] =>

@@ -4,17 +4,17 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import * as mx from "../../mod.ts";
-import { type ExpertLayer, expertMixture } from "../../src/array/quantized/sorted_experts.ts";
-import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import type { ExpertUnit } from "../../src/graph/experts.ts";
-import type { QuantizationMode } from "../../src/graph/quantization.ts";
-import { withOptions } from "../../scripts/support/options.ts";
-import { testDevices } from "../support/devices/devices.ts";
-import { kernelsOf } from "../support/devices/harness.ts";
-import { hasMatrices } from "../support/devices/matrices.ts";
-import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
-import { choicesOf, expectedOf, matricesOf, orderOf, random, unitOf } from "../support/oracles/sorted_experts.ts";
+import * as mx from "../../../mod.ts";
+import { type ExpertLayer, expertMixture } from "../../../src/array/quantized/sorted_experts.ts";
+import { bfloat16, type Dtype, float16, float32 } from "../../../src/graph/dtype.ts";
+import type { ExpertUnit } from "../../../src/graph/experts.ts";
+import type { QuantizationMode } from "../../../src/graph/quantization.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+import { hasMatrices } from "../../support/devices/matrices.ts";
+import { assertClose, pack, unpack } from "../../support/oracles/kernel_values.ts";
+import { choicesOf, expectedOf, matricesOf, orderOf, random, unitOf } from "../../support/oracles/sorted_experts.ts";
 
 interface LayerCase {
   readonly mode: "affine" | "mxfp4";

@@ -4,17 +4,17 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import * as mx from "../../mod.ts";
-import type { Backend } from "../../src/backend/backend.ts";
-import type { KernelName } from "../../src/backend/kernels.ts";
-import { bfloat16, float16, float32 } from "../../src/graph/dtype.ts";
-import { MODE_CODES } from "../../src/schedule/ops/matmul/dequantize.ts";
-import { withOptions } from "../../scripts/support/options.ts";
-import { drawSome } from "../support/draw_cases.ts";
-import { testDevices } from "../support/devices/devices.ts";
-import { kernelsOf, kernelTest, runKernel } from "../support/devices/harness.ts";
-import { hasMatrices } from "../support/devices/matrices.ts";
-import { assertClose, pack, unpack } from "../support/oracles/kernel_values.ts";
+import * as mx from "../../../mod.ts";
+import type { Backend } from "../../../src/backend/backend.ts";
+import type { KernelName } from "../../../src/backend/kernels.ts";
+import { bfloat16, float16, float32 } from "../../../src/graph/dtype.ts";
+import { MODE_CODES } from "../../../src/schedule/ops/matmul/dequantize.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { drawSome } from "../../support/draw_cases.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf, kernelTest, runKernel } from "../../support/devices/harness.ts";
+import { hasMatrices } from "../../support/devices/matrices.ts";
+import { assertClose, pack, unpack } from "../../support/oracles/kernel_values.ts";
 import {
   type Case,
   DEFAULTS,
@@ -23,7 +23,7 @@ import {
   matricesOf,
   random,
   tilesOf,
-} from "../support/oracles/sorted_experts.ts";
+} from "../../support/oracles/sorted_experts.ts";
 
 kernelTest("expert_tiles() cuts the rows of each expert into tiles", (backend) => {
   const many = Array.from({ length: 300 }, (_, e) => e % 7 === 0 ? 0 : e * 5 % 40);
