@@ -240,7 +240,8 @@ void store_sums() {
 #ifdef GATED
             from += quad / 4 * 4; // blocks of 16 columns alternate
             vec4 sum = units_of(biased(uintBitsToFloat(tile[from]) * power, 0, column),
-                                biased(uintBitsToFloat(tile[from + 4]) * power, 1, column)) / SHRINK;
+                                biased(uintBitsToFloat(tile[from + 4]) * power, 1, column)) /
+                       SHRINK;
 #else
             vec4 sum = biased(uintBitsToFloat(tile[from]) * power, 0, column);
 #endif
