@@ -51,7 +51,7 @@ export interface SlotStates {
   readonly replaced: boolean;
 }
 
-/** The last two buffers of a kernel, its constant and its push word for states in slots, or for operands. */
+/** The buffers of the slots and positions of sequences, the constant and the push word: of states in slots, or of operands. */
 function slotsOf(l: Lowering, slots: SlotStates | undefined): {
   readonly buffers: readonly (Value | undefined)[];
   readonly spec: { readonly SLOTS: number };

@@ -22,6 +22,8 @@ interface LayerCase {
   readonly unit: ExpertUnit;
   readonly dtype: Dtype;
   readonly bias?: boolean;
+  /** The largest number of a row. Default 1. */
+  readonly reach?: number;
   readonly sizes: readonly [R: number, E: number, k: number, H: number, N: number];
 }
 
@@ -31,7 +33,7 @@ type Shapes = readonly (readonly [n: number, k: number])[];
 const shapesOf = ({ sizes: [, , , H, N] }: LayerCase): Shapes => [[N, H], [N, H], [H, N]];
 
 const LAYERS: readonly LayerCase[] = [
-  { mode: "affine", unit: "silu", dtype: bfloat16, sizes: [37, 5, 3, 128, 96] },
+  { mode: "affine", unit: "silu", dtype: bfloat16, reach: 256, sizes: [37, 5, 3, 128, 96] }, // units beyond float16
   { mode: "affine", bits: 8, unit: "geluTanh", dtype: float16, sizes: [20, 40, 2, 64, 64] },
   { mode: "mxfp4", unit: "clipped", dtype: float32, bias: true, sizes: [70, 3, 2, 96, 160] },
 ];
@@ -66,13 +68,13 @@ function layerOf(
 
 for (const device of testDevices()) {
   for (const one of LAYERS) {
-    const { mode, bits = 4, unit, dtype, bias, sizes: [R, E, chosen, H] } = one;
+    const { mode, bits = 4, unit, dtype, bias, reach = 1, sizes: [R, E, chosen, H] } = one;
     Deno.test(`${device}: a layer of ${E} experts of ${R} rows, ${mode} ${bits}, agrees with float64`, async () => {
       mx.setDefaultDevice(device);
       const shapes = shapesOf(one);
       const stacks = shapes.map(([n, k]) => matricesOf(E, { mode, group: GROUP, ...formatOf(one), counts: [], n, k }));
       const biases = shapes.map(([n]) => unpack(dtype, pack(dtype, random(bias ? E * n : 0))));
-      const x = unpack(dtype, pack(dtype, random(R * H)));
+      const x = unpack(dtype, pack(dtype, random(R * H).map((value) => reach * value)));
       const { choice, weights } = choicesOf(R, chosen, E);
       const experts = choice.filter((_, i) => i % (2 * chosen) < chosen);
       const counts = Array.from({ length: E }, (_, e) => experts.filter((expert) => expert === e).length);
@@ -89,7 +91,9 @@ for (const device of testDevices()) {
       };
       const rows = Uint32Array.from(order, (i) => Math.floor(i / chosen));
       const [gates, ups] = [0, 1].map((i) => sumsOf(i, x, rows));
-      const each = sumsOf(2, gates.map((gate, i) => unitOf(unit, gate, ups[i])), Uint32Array.from(order));
+      const units = gates.map((gate, i) => unitOf(unit, gate, ups[i]));
+      assertEquals(units.some((value) => Math.abs(value) > 65504), reach > 1);
+      const each = sumsOf(2, units, Uint32Array.from(order));
       const expected = Float64Array.from({ length: R * H }, (_, at) => {
         const [row, h] = [Math.floor(at / H), at % H];
         return weights[row].reduce((sum, w, i) => sum + w * each[(row * chosen + i) * H + h], 0);
