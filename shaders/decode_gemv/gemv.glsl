@@ -61,10 +61,14 @@ uint residual_row(uint row, const uint run) {
 // Those of down: with experts as many of each.
 const uint DOWN_ROWS = SLOTS * O_ROWS;
 
+// Down multiplies so many features at once, where shared memory has no room for all. Its rows are in DOWN_PARTS parts then.
+const uint DOWN_DEPTH = EXPERT_SIZE / DOWN_PARTS;
+uint down_part = 0u;
+
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-const uint MAX_DEPTH = MAX(MAX(HIDDEN, INTERMEDIATE), ALL_Q);
+const uint MAX_DEPTH = MAX(MAX(HIDDEN, SLOTS *DOWN_DEPTH), ALL_Q);
 const uint MAX_CHUNKS = MAX_DEPTH / 32u;
 
 const uint TILE = 64u * UNROLL;                            // positions of a round of attention
@@ -175,7 +179,7 @@ float norm_scale() {
         barrier(); \
     }
 VALUES_TO_VECTOR(attended_values, ALL_Q / 8u, O_FORMAT)
-VALUES_TO_VECTOR(gated_values, INTERMEDIATE / 8u, DOWN_FORMAT)
+VALUES_TO_VECTOR(gated_values, SLOTS *DOWN_DEPTH / 8u, DOWN_FORMAT)
 
 struct Chunk {
     uvec4 high[2], low[2];
@@ -240,7 +244,7 @@ const uint ROUTER_SUMS = EXPERTS == 0u ? 0u : SUMS_OF_TEAM(HIDDEN, ROUTER_ROWS, 
 #define MORE_SUMS ROUTER_SUMS
 #endif
 const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), MORE_SUMS),
-                          MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(EXPERT_SIZE, DOWN_ROWS, DOWN_RUN)));
+                          MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(DOWN_DEPTH, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
 #define LANE_BYTES(bits) ((bits) == 16u ? 16u : (bits) * 4u) // from a lane's codes to those of the next
@@ -352,11 +356,12 @@ uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
 
 #define PRODUCT down
 #define PRODUCT_FORMAT DOWN_FORMAT
-#define DEPTH EXPERT_SIZE
+#define DEPTH DOWN_DEPTH
+#define ROW_DEPTH EXPERT_SIZE
 #define ROWS DOWN_ROWS
 #define RUN DOWN_RUN
 void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
-    codes = ADDRESS(DOWN);
+    codes = ADDRESS(DOWN) + down_part * (DOWN_DEPTH / 32u * (CODE_BITS(DOWN_FORMAT) * 4u));
     at = residual_row(row, RUN);
     if (EXPERTS != 0u) at = stacked(row / O_ROWS * HIDDEN + residual_row(row % O_ROWS, RUN), HIDDEN);
     scales_at = at;
@@ -367,5 +372,8 @@ void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
 }
 uint down_matrix(uint run) { return 0u; }
 uint down_first(uint run) { return EXPERTS == 0u ? 0u : min(run * RUN / O_ROWS, SLOTS - 1u) * (EXPERT_SIZE / 32u); }
-uint64_t down_scales_biases() { return ADDRESS(DOWN_SCALES_BIASES); }
+uint64_t down_scales_biases() {
+    const uint part_words = DOWN_DEPTH / GROUP_SIZE(DOWN_FORMAT) * GROUP_WORDS(DOWN_FORMAT, DOWN_RUN);
+    return ADDRESS(DOWN_SCALES_BIASES) + down_part * (part_words * 4u);
+}
 #include "product.glsl"

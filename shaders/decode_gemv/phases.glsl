@@ -78,14 +78,16 @@ void gate_up_phase() {
 }
 
 void down_phase() {
-    gated_values(AT_GATED, tag_of(LAYER));
-    down_multiply();
     float x = 0.0;
-    if (owns()) {
-        x = down_sum(thread());
-        for (uint slot = 1u; slot < SLOTS; slot++) x += down_sum(slot * O_ROWS + thread());
-        if (HAS_EXPERT_BIASES) x += down_bias(workgroup() * O_ROWS + thread());
+    [[dont_unroll]] for (down_part = 0u; down_part < DOWN_PARTS; down_part++) {
+        if (down_part > 0u) down_ahead();
+        gated_values(AT_GATED + down_part * (DOWN_DEPTH * 4u), tag_of(LAYER));
+        down_multiply();
+        if (owns())
+            for (uint slot = 0u; slot < SLOTS; slot++) x += down_sum(slot * O_ROWS + thread());
     }
+    down_part = 0u;
+    if (HAS_EXPERT_BIASES && owns()) x += down_bias(workgroup() * O_ROWS + thread());
     add_to_residual(AT_RESIDUAL, x);
 }
 

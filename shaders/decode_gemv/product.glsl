@@ -1,6 +1,6 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each. PRODUCT is the prefix of
 // its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of
-// them a team makes at once, which divides ROWS. DEPTH is a multiple of 32. In the last step some lanes may have nothing. They read what
+// them a team makes at once, which divides ROWS. DEPTH is a multiple of 32. With ROW_DEPTH a matrix has more features to a row. In the last step some lanes may have nothing. They read what
 // the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
 // and its place among the scales and biases. PRODUCT_matrix() gives the number of a run's matrix, and PRODUCT_first() the first chunk
 // of what the run multiplies.
@@ -12,6 +12,9 @@
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
 #define OWN_BITS CODE_BITS(PRODUCT_FORMAT)
+#ifndef ROW_DEPTH
+#define ROW_DEPTH DEPTH
+#endif
 #define OWN_WORDS GROUP_WORDS(PRODUCT_FORMAT, RUN) // beside the codes of a group of a run
 
 // Where this lane finds step 0 of a run.
@@ -20,10 +23,10 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     uint64_t codes;
     uint at, scales_at;
     OWN(place)(run * RUN, codes, at, scales_at);
-    codes_at = codes + uint64_t(at * (DEPTH / 32u) * (OWN_BITS * 4u) + thread_lane() * LANE_BYTES(OWN_BITS));
+    codes_at = codes + uint64_t(at * (ROW_DEPTH / 32u) * (OWN_BITS * 4u) + thread_lane() * LANE_BYTES(OWN_BITS));
     scales_biases_at =
         OWN(scales_biases)() +
-        uint64_t((scales_at / RUN * (DEPTH / GROUP_SIZE(PRODUCT_FORMAT)) + thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
+        uint64_t((scales_at / RUN * (ROW_DEPTH / GROUP_SIZE(PRODUCT_FORMAT)) + thread_lane() / (GROUP_SIZE(PRODUCT_FORMAT) / 32u)) *
                  (OWN_WORDS * 4u));
 }
 
@@ -40,7 +43,7 @@ bool OWN(has)(uint step, uint part) {
 
 // Asks for a unit of this team.
 void OWN(load)(uint unit, uint slot) {
-    const uint row_words = DEPTH * OWN_BITS / 128u, unit_words = 4u * OWN_BITS, scales = 512u / GROUP_SIZE(PRODUCT_FORMAT) * OWN_WORDS;
+    const uint row_words = ROW_DEPTH * OWN_BITS / 128u, unit_words = 4u * OWN_BITS, scales = 512u / GROUP_SIZE(PRODUCT_FORMAT) * OWN_WORDS;
     bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
     uint64_t codes_at = late ? late_codes : early_codes, from = late ? late_scales_biases : early_scales_biases;
     uint step = unit - turn + (late ? 0u : STEPS_OF(DEPTH)); // of the run
@@ -184,6 +187,7 @@ float OWN(sum)(uint row) {
 
 #undef PRODUCT
 #undef DEPTH
+#undef ROW_DEPTH
 #undef ROWS
 #undef RUN
 #undef OWN

@@ -22,7 +22,7 @@ const uint DT_BIAS = 2u, LOG_RATE = 3u, MATRIX = 9u;
 const uint O = 2u, O_SCALES_BIASES = 4u;
 // Of products that it does not have.
 const uint GATE = 2u, UP = 3u, DOWN = 2u, ROUTER = 2u, GATE_UP_SCALES_BIASES = 4u, DOWN_SCALES_BIASES = 4u, ROUTER_SCALES_BIASES = 4u;
-const uint EXPERTS = 0u;
+const uint EXPERTS = 0u, DOWN_PARTS = 1u;
 const uint SHARED = 0u, SHARED_ROUTER = 0u, SHARED_GATE = 0u, SHARED_UP = 0u, SHARED_DOWN = 0u;
 
 layout(constant_id = 30) const uint VALUE_HEADS = 32u;

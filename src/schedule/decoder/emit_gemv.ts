@@ -18,6 +18,7 @@ import {
   specOf,
   SPIN_LIMIT,
   tableOfPages,
+  workgroupsOf,
 } from "./emission.ts";
 import { capacityOf } from "./kv_place.ts";
 import {
@@ -108,23 +109,28 @@ function choiceBytes({ count, chosen }: ExpertFeatures): number {
 /** The same of decoders without experts. */
 const NO_CHOICE_BYTES = 4 + 16 + 8;
 
+/** Parts of the features that down multiplies, each of which is in shared memory at once. */
+const DOWN_PARTS = [1, 2, 3, 4] as const;
+
+/** A shape whose layers the gemv kernels are to serve, and how they are cut. */
+type CutShape = GemvShape & Pick<DecoderSpec, "recurrent"> & {
+  readonly layers: DecoderFormats;
+  readonly downParts?: number;
+  readonly unroll?: number;
+};
+
 /** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
-function sharedBytes(
-  backend: Backend,
-  shape: GemvShape & Pick<DecoderSpec, "recurrent">,
-  formats: DecoderFormats,
-  layers: number,
-  unroll: number = 1,
-): number {
-  const { sizes: s, features: { experts } } = shape;
+function sharedBytes(backend: Backend, shape: CutShape, layers: number): number {
+  const { sizes: s, features: { experts }, layers: formats, downParts = 1, unroll = 1 } = shape;
   const subgroup = subgroupOf(backend);
   const grid = gridOf(backend);
   const heads = s.heads / s.kvHeads;
-  const chunks = Math.max(s.hidden, s.intermediate, s.heads * s.headDim) / 32;
+  const chunks = Math.max(s.hidden, s.intermediate / downParts, s.heads * s.headDim) / 32;
   const tile = TILE * unroll;
   const own = (heads + 2) * s.headDim;
   const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
-  const products = Object.entries(productsOf(shape, grid));
+  const { DOWN, ...others } = productsOf(shape, grid);
+  const products = Object.entries({ ...others, DOWN: { ...DOWN, depth: DOWN.depth / downParts } });
   const sums = runsOfFormats(formats).flatMap(({ first }) => {
     const runs = runsOf(shape, formats[first].formats, grid);
     return products.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs]));
@@ -145,6 +151,16 @@ function sharedBytes(
     (layers > 0 ? layers * row + 16 : 0);
 }
 
+/** The fewest parts for which there is room, as a kernel of all layers has it; 1 if there is none for any. */
+function downPartsOf(backend: Backend, shape: CutShape): number {
+  const { sizes: { intermediate }, features: { experts }, layers, recurrent } = shape;
+  if (experts || recurrent) return 1;
+  const fits = (downParts: number): boolean =>
+    intermediate % (downParts * MULTIPLE) === 0 &&
+    sharedBytes(backend, { ...shape, downParts }, layers.length) <= backend.limits.sharedBytes;
+  return DOWN_PARTS.find(fits) ?? 1;
+}
+
 /** Why a decoder's layers take split_k kernels; undefined if the gemv kernels serve them better in a launch mode. */
 export function gemvUnsupportedReason(
   backend: Backend,
@@ -158,10 +174,10 @@ export function gemvUnsupportedReason(
   const own = mode === "persistent" && (features.gated || features.experts?.shared || recurrent) !== undefined;
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
+  const shape = { sizes: s, features, recurrent, layers };
   const bytes = sharedBytes(
     backend,
-    { sizes: s, features, recurrent },
-    layers,
+    { ...shape, downParts: downPartsOf(backend, shape) },
     mode === "persistent" ? layers.length : 0,
   );
   const size = expertSizeOf(s, features);
@@ -174,8 +190,8 @@ export function gemvUnsupportedReason(
     [
       options.gemv === "on" || isDenseDecoder({ layers }) || needsGemv({ features, recurrent }) ||
       hasSmallFloatProducts({ layers }) ||
-      s.hidden >= tuningOf(backend).decode.gemvMinHidden[mode],
-      `${s.hidden} hidden features are faster with split_k kernels`,
+      splitFeatures(s, grid) >= tuningOf(backend).decode.gemvMinHidden[mode],
+      `${s.hidden} hidden features are faster with split_k kernels of ${workgroupsOf(s)} workgroups`,
     ],
     [backend.has("decode_gemv_phase"), `${backend.name} has no gemv kernels`],
     [maxThreads >= THREADS, `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for gemv kernels`],
@@ -191,6 +207,14 @@ export function gemvUnsupportedReason(
       `workgroups have ${most} bytes, ${bytes} are needed for gemv kernels`,
     ],
   ]);
+}
+
+/**
+ * The hidden features at which split_k kernels of `grid` workgroups would take as long. They have a workgroup for 8 features of keys, so a
+ * model of few key heads leaves multiprocessors without work: Qwen2.5-0.5B has 16 workgroups.
+ */
+function splitFeatures(s: DecoderSizes, grid: number): number {
+  return s.hidden * Math.max(1, grid / workgroupsOf(s));
 }
 
 /** Bits of a weight of the experts of a layer. */
@@ -231,10 +255,11 @@ export function gemvWalkOf(
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
   const all = gridOf(backend) / sizes.kvHeads;
+  const shape = { sizes, features, recurrent, layers };
+  const longShape = { ...shape, downParts: downPartsOf(backend, shape), unroll: LONG_UNROLL };
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && sizes.headDim <= LONG_DIM &&
     layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, { sizes, features, recurrent }, layers, layers.length, LONG_UNROLL) <=
-      backend.limits.sharedBytes;
+    sharedBytes(backend, longShape, layers.length) <= backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
@@ -264,6 +289,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     CHOSEN: experts?.chosen ?? 1,
     SHARES_ALL: Number(experts?.among === "all"),
     EXTRAS: extrasOf(d.features),
+    DOWN_PARTS: downPartsOf(l.backend, d),
   };
   const constants = (formats: LayerFormats, runs: ReturnType<typeof runsOf>): Readonly<Record<string, number>> => ({
     ...common,
@@ -306,7 +332,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   );
   if (mode === "barriers") {
     const [none, noCache] = [undefined, [undefined, undefined]];
-    const workgroupsOf = (phase: GemvPhase): number => {
+    const gridOfPhase = (phase: GemvPhase): number => {
       if (phase === "attention") return d.sizes.kvHeads * parts;
       return phase === "router" && experts?.shared ? grid + 1 : grid; // one for the score of the expert of all tokens
     };
@@ -320,7 +346,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
         threads: THREADS,
         spec: { ...spec, PHASES: PHASES[phase] },
         push: { ...push, ...layerPush(d, layer) },
-        workgroups: [workgroupsOf(phase), sequencesOf(d), 1],
+        workgroups: [gridOfPhase(phase), sequencesOf(d), 1],
       });
     const partPhases = (norms: Value, { router, gateUp, down, shared = [] }: ReturnType<typeof partOf>) => ({
       router: [norms, router[0], shared[0], none, router[1], ...noCache],

@@ -143,7 +143,10 @@ export interface Tuning {
   readonly decode: {
     /** Workgroups of the row-parallel GEMV kernels, a power of two, at most 128. In one dispatch all of them must run at once. */
     readonly gemvWorkgroups: number;
-    /** Fewest hidden features at which those are faster than split-K with atomic accumulators. */
+    /**
+     * Fewest hidden features at which those are faster than split-K with atomic accumulators in as many workgroups. Where split-K has half as
+     * many, half of the features are enough.
+     */
     readonly gemvMinHidden: PerLaunchMode;
     /** Largest cache, in positions, that two workgroups share for each key head; all workgroups share larger ones. */
     readonly gemvFewPositions: number;
