@@ -64,6 +64,8 @@ export interface LoopStep extends Disposable {
   readonly ready: boolean;
   /** Does ahead what takes time when it is first bound. */
   prepare(): Promise<void>;
+  /** Whether lowering left open if there is a faster step, which {@link LoopStep.probe} finds out. */
+  readonly undecided: boolean;
   /** Whether tracing again gives a faster step, where lowering left that open; beside other work. */
   probe(): Promise<Better>;
 }
@@ -154,6 +156,11 @@ export class LoweredStep implements LoopStep {
   /** Does ahead what takes time when it is first bound. */
   prepare(): Promise<void> {
     return this.#executable.prepare();
+  }
+
+  /** See {@link LoopStep.undecided}. */
+  get undecided(): boolean {
+    return this.#executable.lowered.probe !== undefined;
   }
 
   /** Whether tracing again gives a faster step, where lowering left that open; beside other work. */

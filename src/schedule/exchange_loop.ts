@@ -121,6 +121,10 @@ class ExchangeStep implements LoopStep {
     for (const { step } of this.#parts) await step.prepare();
   }
 
+  get undecided(): boolean {
+    return false;
+  }
+
   /** There is no other form of such a step. */
   probe(): Promise<Better> {
     return Promise.resolve(undefined);

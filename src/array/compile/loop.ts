@@ -68,6 +68,8 @@ export class TracedStep<S> implements Disposable {
   readonly #make: () => LoopStep;
   #trace: LoopStep;
   #improving: Promise<boolean> | undefined;
+  /** The step as it is if a probe finds that one dispatch for all layers works, and when its pipelines are made. */
+  #faster: { readonly step: LoopStep; readonly ready: Promise<void> } | undefined;
   #ended = false;
 
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
@@ -117,6 +119,18 @@ export class TracedStep<S> implements Disposable {
   }
 
   /**
+   * Has the pipelines made that {@link TracedStep.improve} needs, where the trace left open if there is a faster step. On a fresh machine
+   * they take a second. Resolves when they are there, or cannot be made.
+   */
+  async prepareFaster(): Promise<void> {
+    if (!this.#faster && !this.#improving && !this.#ended && this.#trace.undecided) {
+      const step = inOneDispatch(this.#make);
+      this.#faster = { step, ready: step.prepare().catch(() => {}) }; // improve() reports it
+    }
+    await this.#faster?.ready;
+  }
+
+  /**
    * Probes for a faster step where the trace left that open, beside other work, and traces again if there is one, which
    * {@link TracedStep.bind} then gives. True if it has the same bits, so that loops may change over to it. Arrays that `step` captured
    * must still be there; otherwise this rejects.
@@ -126,9 +140,13 @@ export class TracedStep<S> implements Disposable {
   }
 
   async #improve(): Promise<boolean> {
+    await this.#faster?.ready; // the probe takes the same pipelines
     const better = this.#ended ? undefined : await this.#trace.probe();
-    if (!better || this.#ended) return false;
-    let spare = this.#make();
+    if (!better || this.#ended) {
+      this.#dropFaster();
+      return false;
+    }
+    let spare = this.#takeFaster(better) ?? this.#make();
     try {
       await spare.prepare();
       if (this.#ended) return false;
@@ -139,10 +157,34 @@ export class TracedStep<S> implements Disposable {
     }
   }
 
+  #takeFaster(better: "now" | "next"): LoopStep | undefined {
+    const faster = this.#faster?.step;
+    if (better === "now") this.#faster = undefined;
+    else this.#dropFaster(); // other kernels serve it then
+    return better === "now" ? faster : undefined;
+  }
+
+  #dropFaster(): void {
+    this.#faster?.step[Symbol.dispose]();
+    this.#faster = undefined;
+  }
+
   /** Ends the trace; loops over it go on. */
   [Symbol.dispose](): void {
     this.#ended = true;
+    this.#dropFaster();
     this.#trace[Symbol.dispose]();
+  }
+}
+
+/** What `make` makes where decoders take one dispatch for all layers. */
+function inOneDispatch(make: () => LoopStep): LoopStep {
+  const { launchMode } = options;
+  options.launchMode = "persistent";
+  try {
+    return make();
+  } finally {
+    options.launchMode = launchMode;
   }
 }
 
@@ -320,7 +362,9 @@ export class TracedSteps implements Disposable {
 
   /** Does ahead what takes time when a trace is first bound, see {@link TracedStep.prepare}. */
   prepare(trace: TracedStep<unknown>): Promise<void> {
-    return this.#track(trace.prepare());
+    const ready = this.#track(trace.prepare());
+    this.#track(trace.prepareFaster());
+    return ready;
   }
 
   /** Lets a loop or a trace find a faster form of its step, see {@link TracedStep.improve}, one after another. Waiting is not needed. */

@@ -203,8 +203,8 @@ class HeadedCache implements HeldCache {
     return this.#cache.offset;
   }
 
-  outgrown(): Buffers | undefined {
-    const [own, head] = [this.#cache.outgrown(), this.#head.outgrown()];
+  outgrown(times?: number, positions?: number): Buffers | undefined {
+    const [own, head] = [this.#cache, this.#head].map((cache) => cache.outgrown(times, positions));
     if (own && head) return withHead(own, head);
     mx.dispose(own ?? [], head ?? []);
     return undefined;

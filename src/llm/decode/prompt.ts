@@ -28,6 +28,8 @@ import type { Submission } from "./submission_sizer.ts";
 const MAX_FED = { alone: 3, tiles: 1 } as const;
 /** If making the pipelines of a prompt takes more milliseconds than this, those of the steps after it are made at the same time. */
 const COLD_MS = 10;
+/** If it takes more than this after that, no earlier program made them: steps over larger caches will need pipelines too. */
+const FRESH_MS = 150;
 
 /** The context of a {@link PromptReader}. */
 export interface PromptParts {
@@ -193,11 +195,21 @@ export class PromptReader {
 
   /** Has the pipelines of the end of a prompt made. If that takes time, those of the steps after it are made at the same time. */
   async #prepareOpening<S>(trace: TracedStep<S>): Promise<void> {
-    const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
-    let timer;
-    const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#context.sequence.limit > 1) this.#steps.prepare();
-    clearTimeout(timer);
+    const { model, sequence } = this.#context;
+    const ready = model.traces.prepare(trace as TracedStep<unknown>);
+    if (sequence.limit > 1 && await isLate(ready, COLD_MS)) {
+      this.#steps.prepare();
+      if (await isLate(ready, FRESH_MS)) this.#steps.noteFresh();
+    }
     await ready;
   }
+}
+
+/** Whether a promise does not resolve within so many milliseconds. */
+async function isLate(promise: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer;
+  const late = new Promise<true>((resolve) => timer = setTimeout(resolve, ms, true));
+  const isLate = await Promise.race([promise.then(() => false), late]);
+  clearTimeout(timer);
+  return isLate;
 }

@@ -16,6 +16,9 @@ import type { Submission } from "./submission_sizer.ts";
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
 
+/** Growths of a cache that are prepared on a machine that has yet to make pipelines. */
+const MAX_GROWTHS = 4;
+
 /** Milliseconds of a traced step when it last ran. */
 const stepTimes = new WeakMap<TracedStep<unknown>, number>();
 
@@ -40,6 +43,8 @@ export class StepLoop {
   readonly #others = new Set<TracedStep<unknown>>();
   /** Capacity whose growth was prepared. */
   #prepared = 0;
+  /** Growths that were prepared after each other; 0 where one at a time is. */
+  #growths = 0;
   /** The step that is to come, and when its pipelines were made. */
   #next: TracedStep<unknown> | undefined;
   #ahead: Promise<void> | undefined;
@@ -127,6 +132,11 @@ export class StepLoop {
     this.#ahead = ready.catch(() => {}); // a failure happens again, and is reported, when the step is needed
   }
 
+  /** Notes that no earlier program made the pipelines: those of later growths are made ahead too. */
+  noteFresh(): void {
+    this.#growths = 1;
+  }
+
   /**
    * After enough steps, has the step for the next growth of the cache compiled, if `left` more steps reach it. Also has a faster one looked
    * for.
@@ -149,15 +159,28 @@ export class StepLoop {
     for (const what of [this.#loop!, this.#next, ...this.#others]) if (what) traces.improve(what);
   }
 
-  /** Has the step for the next growth of the cache compiled while others run, if `left` more steps reach it. */
+  /** Has the step for the next growth of the cache compiled while others run, if `left` more steps reach it; later growths in later turns. */
   #prepareGrowth(left: number): void {
     const cache = this.#context.cache;
-    if (this.#prepared === cache.capacity || cache.capacity - cache.offset >= left) return;
+    if (cache.capacity - cache.offset >= left) return;
+    if (this.#prepared === cache.capacity) {
+      if (this.#growths > 0 && this.#growths < MAX_GROWTHS) this.#prepareLater(++this.#growths, left);
+      return;
+    }
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
     this.prepare(grown);
     mx.dispose(grown);
+  }
+
+  #prepareLater(times: number, left: number): void {
+    const { cache, model } = this.#context;
+    const grown = cache.outgrown(times, cache.offset + left);
+    if (!grown) return;
+    const [, traced] = this.#stepOver(grown);
+    mx.dispose(grown);
+    if (traced instanceof TracedStep) model.traces.prepare(traced).catch(() => {}); // reported when the step is needed
   }
 
   /** Frees the loop; the next step makes another. */

@@ -226,12 +226,15 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Buffers of the shapes that the cache gets when it grows for one more token than fits, not evaluated; undefined where it cannot
-   * grow.
+   * Buffers of the shapes that the cache gets when it grows for one more token than fits, `times` times one after another. They are not
+   * evaluated. Undefined where it cannot grow so often, or has room for `positions` before.
    */
-  outgrown(): Buffers | undefined {
-    const capacity = this.#buffers.next(this.capacity + 1);
-    if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
+  outgrown(times: number = 1, positions: number = Infinity): Buffers | undefined {
+    let { capacity } = this;
+    for (let i = 0; i < times; i++) {
+      if (capacity === 0 || capacity >= Math.min(this.#options.limit, positions)) return undefined;
+      capacity = this.#buffers.next(capacity + 1, capacity);
+    }
     const alike = this.#states.arrays.map(({ shape, dtype }, i) =>
       onDevice(this.#options.states![i].device, () => uninitialised(shape, dtype))
     );

@@ -164,8 +164,8 @@ export class CacheBuffers {
   }
 
   /** Positions that there is room for when more than now are needed. */
-  next(positions: number): number {
-    return Math.max(steps(positions), Math.min(2 * this.capacity, steps(this.#options.limit)));
+  next(positions: number, capacity: number = this.capacity): number {
+    return Math.max(steps(positions), Math.min(2 * capacity, steps(this.#options.limit)));
   }
 
   /** Makes room for so many positions. */

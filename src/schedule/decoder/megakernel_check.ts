@@ -23,8 +23,8 @@ import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 
 /** Submissions of the test, and runs in each. */
-const TESTS = 8;
-const RUNS = 8;
+const TESTS = 4;
+const RUNS = 16;
 
 /** Gives values of leaves. */
 export type Leaf = (node: Node) => Value | undefined;

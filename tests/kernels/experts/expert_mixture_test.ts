@@ -152,9 +152,16 @@ Deno.test("a layer of experts of many rows comes back from an exported function,
     const one: LayerCase = { mode: "affine", unit: "silu", dtype: float16, sizes: [12, 4, 2, 64, 32] };
     const [R, E, chosen, H] = one.sizes;
     const stacks = shapesOf(one).map(([n, k]) => matricesOf(E, { group: GROUP, ...formatOf(one), counts: [], n, k }));
-    const own = layerOf(one, shapesOf(one), stacks, []);
-    const choice = mx.array(choicesOf(R, chosen, E).choice, float32).reshape(R, 2 * chosen);
-    const layer = (x: mx.Tensor, given: mx.Tensor): mx.Tensor => expertMixture(x, given, own, "silu");
+    const { choice: drawn } = choicesOf(R, chosen, E);
+    /** On the default device. */
+    const made = (): { choice: mx.Tensor; layer: (x: mx.Tensor, given: mx.Tensor) => mx.Tensor } => {
+      const own = layerOf(one, shapesOf(one), stacks, []);
+      return {
+        choice: mx.array(drawn, float32).reshape(R, 2 * chosen),
+        layer: (x, given) => expertMixture(x, given, own, "silu"),
+      };
+    };
+    const { choice, layer } = made();
     const values = random(R * H);
     const x = mx.array(values, float32).reshape(R, H);
     const expected = layer(x, choice).tolist();
@@ -164,8 +171,9 @@ Deno.test("a layer of experts of many rows comes back from an exported function,
 
     // On a GPU products of float16 are too coarse for differences.
     mx.setDefaultDevice("wasm");
-    const loss = (given: mx.Tensor): mx.Tensor => mx.sum(mx.square(layer(given, choice)));
-    const gradient = mx.grad(loss)(x).reshape(-1).tolist() as number[];
+    const here = made();
+    const loss = (given: mx.Tensor): mx.Tensor => mx.sum(mx.square(here.layer(given, here.choice)));
+    const gradient = mx.grad(loss)(mx.array(values, float32).reshape(R, H)).reshape(-1).tolist() as number[];
     const [at, step] = [137, 1e-2];
     const shifted = (by: number): number =>
       Number(loss(mx.array(values.with(at, values[at] + by), float32).reshape(R, H)).item());

@@ -82,3 +82,30 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 }
+
+Deno.test("a cache tells the buffers of several growths, until there is room for what is asked", async () => {
+  const folder = await Deno.makeTempDir();
+  await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
+  const { model } = await mx.lm.load(`${folder}/model`, { device: "wasm" });
+  using cache = model.makeCache();
+  assertEquals(cache.outgrown(), undefined, "an empty cache has no shapes yet");
+  const settings = { maxTokens: 1, sampler: mx.lm.makeSampler({ temp: 0 }), processors: [], contextSize: 20, cache };
+  for await (const _ of mx.lm.generateStep(PROMPT, model, { ...settings, prefillStepSize: 2048 }));
+  const sizeOf = ({ keys: [first] }: typeof cache.buffers): number => {
+    const arrays = first instanceof mx.Tensor ? first : first.arrays;
+    return [arrays].flat().reduce((sum, { size }) => sum + size, 0);
+  };
+  const positions = (times: number, most?: number): number | undefined => {
+    const grown = cache.outgrown(times, most);
+    const found = grown && cache.capacity * sizeOf(grown) / sizeOf(cache.buffers);
+    mx.dispose(grown ?? []);
+    return found;
+  };
+  const { capacity } = cache;
+  assertEquals([1, 2, 3].map((times) => positions(times)), [2 * capacity, 4 * capacity, 8 * capacity]);
+  assertEquals([1, 2, 3].map((times) => positions(times, 2 * capacity)), [2 * capacity, undefined, undefined]);
+  assertEquals(positions(2, 2 * capacity + 1), 4 * capacity);
+  assertEquals(positions(20), undefined, "the context ends before");
+  model[Symbol.dispose]();
+  await Deno.remove(folder, { recursive: true });
+});

@@ -29,11 +29,11 @@ interface Greedy {
   readonly values: readonly mx.Tensor[];
 }
 
-/** Gives `use` a state of some sequences and the trace of greedy steps of a model over it. */
+/** Gives `use` a state of some sequences, the trace of greedy steps of a model over it, and how often that was made. */
 export async function withSteps(
   model: LanguageModel,
   sequences: number,
-  use: (trace: TracedStep<Greedy>, state: Greedy) => Promise<void>,
+  use: (trace: TracedStep<Greedy>, state: Greedy, traced: () => number) => Promise<void>,
 ): Promise<void> {
   using cache = cacheOf(model, { batch: sequences });
   cache.reserve(1);
@@ -41,21 +41,31 @@ export async function withSteps(
   using token = mx.full([sequences, 1], 11, mx.int32);
   using position = mx.zeros([sequences], mx.int32);
   const state: Greedy = { token, position, keys, values };
+  let count = 0;
   using trace = new TracedStep(state, ({ token, position, keys, values }): Greedy => {
+    count++;
     const step = new StepCache(keys, values, position);
     const logits = model.forward(token, step).reshape([sequences, -1]);
     const next = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, 1]);
     return { token: next, position: mx.add(position, 1), keys: step.keys, values: step.values };
   });
-  await use(trace, state);
+  await use(trace, state, () => count);
 }
 
-/** Has the test of the layers of a model made for some sequences, if it is open; `waits` for its end before the loop goes. */
+/**
+ * Has the test of the layers of a model made for some sequences, if it is open; `waits` for its end before the loop goes. Pipelines are made
+ * ahead, and what was traced for them serves the loop.
+ */
 export function tryLayers(model: LanguageModel, sequences: number = 1, waits: boolean = true): Promise<void> {
-  return withSteps(model, sequences, async (trace, state) => {
+  return withSteps(model, sequences, async (trace, state, traced) => {
     using loop = new DeviceLoop(state, trace);
+    const ahead = trace.prepareFaster();
+    if (waits) await ahead;
+    const before = traced();
     const improved = loop.improve();
-    if (waits) await improved;
+    if (!waits) return;
+    await improved;
+    if (traced() !== before) throw new Error("a step was traced again, whose pipelines were made ahead");
   });
 }
 
