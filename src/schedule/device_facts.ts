@@ -7,7 +7,7 @@
 import type { Backend } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
-import type { KvLayout } from "../graph/kv_layout.ts";
+import { isBlocked, type KvLayout } from "../graph/kv_layout.ts";
 import type { Node } from "../graph/node.ts";
 import type { CodeFormat } from "../graph/quantization.ts";
 import { type DecoderFeatures, type DecoderSizes, kvLayoutFor } from "./decoder/spec.ts";
@@ -69,9 +69,13 @@ export class DeviceFacts {
     return Math.min(...this.#all.map(({ limits }) => limits.maxBufferBytes));
   }
 
-  /** The layout of a key/value cache for one sequence of a decoder, of matrices of some formats, that the device reads fastest. */
+  /**
+   * The layout of a key/value cache for one sequence of a decoder, of matrices of some formats, that the device reads fastest. Of several
+   * devices it is plain unless all read another one.
+   */
   kvLayout(sizes: DecoderSizes, features: DecoderFeatures, formats: readonly CodeFormat[]): KvLayout {
-    return kvLayoutFor(this.#backend, sizes, features, formats);
+    const layouts = this.#all.map((backend) => kvLayoutFor(backend, sizes, features, formats));
+    return layouts.find((layout) => !isBlocked(layout, sizes.headDim)) ?? layouts[0];
   }
 
   /**

@@ -47,7 +47,7 @@ interface LoweredPart {
   readonly arrays: readonly number[];
 }
 
-/** Bytes up to which a buffer that the host fills is memory that it sees: then no copy on the device is needed. */
+/** Bytes up to which a buffer that the host reads or fills is memory that it sees: then no copy on the device is needed. */
 const MAX_VISIBLE = 64 << 10;
 
 /** A step in parts. */
@@ -55,8 +55,8 @@ class ExchangeStep implements LoopStep {
   readonly #parts: readonly LoweredPart[];
   readonly #exchanges: readonly (readonly Exchange[])[];
   readonly #buffers: readonly CarryBuffer[];
-  /** Buffers that the host fills. */
-  readonly #filled: ReadonlySet<number>;
+  /** Buffers that the host reads or fills. */
+  readonly #seen: ReadonlySet<number>;
   readonly #state: readonly StateSpec[];
   readonly #homes: readonly Backend[];
 
@@ -74,7 +74,9 @@ class ExchangeStep implements LoopStep {
     this.#parts = parts.map(({ arrays }, i) => ({ step: made[i], arrays }));
     this.#exchanges = parts.map(({ exchanges }) => exchanges);
     this.#buffers = buffers;
-    this.#filled = new Set(this.#exchanges.flat().map(({ to }) => to - graph.state.length));
+    this.#seen = new Set(
+      this.#exchanges.flat().flatMap(({ from, to }) => [from, to]).map((i) => i - graph.state.length),
+    );
     this.#state = graph.state;
     this.#homes = numbers.homes;
   }
@@ -105,11 +107,12 @@ class ExchangeStep implements LoopStep {
       for (const node of buffers) node.release();
       throw error;
     }
-    return new ExchangeLoop(loops, this.#exchanges, arrays, buffers);
+    const exchanges = this.#exchanges.map((list) => list.map((exchange) => new BoundExchange(exchange, arrays)));
+    return new ExchangeLoop(loops, exchanges, buffers);
   }
 
   #newBuffer({ shape, dtype }: CarryBuffer, i: number): Node {
-    const hostVisible = this.#filled.has(i) && sizeOf(shape) * dtype.bytes <= MAX_VISIBLE;
+    const hostVisible = this.#seen.has(i) && sizeOf(shape) * dtype.bytes <= MAX_VISIBLE;
     return makeNode("data", [], shape, dtype, { hostVisible });
   }
 
@@ -121,13 +124,16 @@ class ExchangeStep implements LoopStep {
     for (const { step } of this.#parts) await step.prepare();
   }
 
+  /** Parts may find different answers, so no form of all of them is made ahead. */
   get undecided(): boolean {
     return false;
   }
 
-  /** There is no other form of such a step. */
-  probe(): Promise<Better> {
-    return Promise.resolve(undefined);
+  /** Probes the parts one after another. They have the same bits in another form only if all that are faster have. */
+  async probe(): Promise<Better> {
+    const found: Better[] = [];
+    for (const { step } of this.#parts) found.push(await step.probe());
+    return found.find((better) => better === "next") ?? found.find((better) => better === "now");
   }
 
   [Symbol.dispose](): void {
@@ -148,26 +154,71 @@ function settleOn(node: Node, backend: Backend): void {
   storage.release();
 }
 
+/** An exchange between two bound arrays. Nothing is looked for or allocated when it runs. */
+class BoundExchange {
+  readonly #collective: Node | undefined;
+  readonly #from: BoundArray;
+  /** Undefined if nothing reads the result. */
+  readonly #to: BoundArray | undefined;
+  /** Host memory for what goes over. */
+  readonly #bytes: Uint8Array<ArrayBuffer>;
+
+  constructor({ collective, from, to }: Exchange, arrays: readonly Node[]) {
+    this.#collective = collective;
+    this.#from = boundArray(arrays[from]);
+    this.#to = to >= 0 ? boundArray(arrays[to]) : undefined;
+    this.#bytes = new Uint8Array(this.#from.bytes);
+  }
+
+  /** Waits for what made the value, and writes the result where it is read. */
+  run(): void {
+    const { storage, offset, bytes } = this.#from;
+    if (bytes > 0) storage.backend.read(storage.buffer, offset, this.#bytes);
+    this.#write(this.#collective ? this.#exchanged(this.#collective) : this.#bytes);
+  }
+
+  #exchanged(collective: Node): Uint8Array {
+    const { kind, processes, peer } = attrsOf(collective, "collective");
+    const { dtype, shape } = collective;
+    const made = processes.exchange(kind, dtype, this.#bytes, sizeOf(shape) * dtype.bytes, peer);
+    return kind === "send" ? this.#bytes : made;
+  }
+
+  #write(bytes: Uint8Array): void {
+    if (!this.#to || bytes.length === 0) return;
+    const { storage, offset } = this.#to;
+    storage.backend.write(storage.buffer, offset, bytes);
+    storage.changed();
+  }
+}
+
+/** Where an array of a loop lies. */
+interface BoundArray {
+  readonly storage: Storage;
+  /** In bytes. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+function boundArray({ shape, dtype, stored }: Node): BoundArray {
+  const { storage, offset } = stored!;
+  return { storage: storage as Storage, offset: offset * dtype.bytes, bytes: sizeOf(shape) * dtype.bytes };
+}
+
 /** A step in parts that was bound to a state. */
 class ExchangeLoop implements Loop {
   readonly #loops: readonly Loop[];
-  readonly #exchanges: readonly (readonly Exchange[])[];
-  /** The arrays of the state, then the buffers. */
-  readonly #arrays: readonly Node[];
+  readonly #exchanges: readonly (readonly BoundExchange[])[];
   readonly #buffers: readonly Node[];
-  /** Host memory of the largest array that is copied. */
-  #copied = new Uint8Array(0);
 
   /** Takes over the references of `buffers`, and the loops. */
   constructor(
     loops: readonly Loop[],
-    exchanges: readonly (readonly Exchange[])[],
-    arrays: readonly Node[],
+    exchanges: readonly (readonly BoundExchange[])[],
     buffers: readonly Node[],
   ) {
     this.#loops = loops;
     this.#exchanges = exchanges;
-    this.#arrays = arrays;
     this.#buffers = buffers;
   }
 
@@ -178,47 +229,12 @@ class ExchangeLoop implements Loop {
   run(times: number = 1): number {
     let ticket = 0;
     for (let i = 0; i < times; i++) {
-      this.#loops.forEach((loop, part) => {
-        for (const exchange of this.#exchanges[part]) this.#exchange(exchange);
-        ticket = loop.run(1);
-      });
+      for (let part = 0; part < this.#loops.length; part++) {
+        for (const exchange of this.#exchanges[part]) exchange.run();
+        ticket = this.#loops[part].run(1);
+      }
     }
     return ticket;
-  }
-
-  #exchange({ collective, from, to }: Exchange): void {
-    if (!collective) return this.#write(to, this.#read(from));
-    const { kind, processes, peer } = attrsOf(collective, "collective");
-    const bytes = this.#read(from);
-    const made = processes.exchange(
-      kind,
-      collective.dtype,
-      bytes,
-      sizeOf(collective.shape) * collective.dtype.bytes,
-      peer,
-    );
-    if (to >= 0) this.#write(to, kind === "send" ? bytes : made);
-  }
-
-  /** The bytes of an array until the next call; waits for the part that made it. */
-  #read(array: number): Uint8Array {
-    const { shape, dtype, stored } = this.#arrays[array];
-    const { storage, offset } = stored!;
-    const count = sizeOf(shape) * dtype.bytes;
-    if (this.#copied.length < count) this.#copied = new Uint8Array(count);
-    const bytes = this.#copied.subarray(0, count);
-    const { backend, buffer } = storage as Storage;
-    if (count > 0) backend.read(buffer, offset * dtype.bytes, bytes);
-    return bytes;
-  }
-
-  #write(array: number, bytes: Uint8Array): void {
-    if (bytes.length === 0) return;
-    const { dtype, stored } = this.#arrays[array];
-    const { storage, offset } = stored!;
-    const { backend, buffer } = storage as Storage;
-    backend.write(buffer, offset * dtype.bytes, bytes);
-    (storage as Storage).changed();
   }
 
   runBefore(next: Loop): readonly [number, number] {

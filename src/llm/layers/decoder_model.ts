@@ -230,7 +230,7 @@ export class DecoderModel extends Module implements DecodingModel {
     if (this.#cacheFacts?.of === tensors) return this.#cacheFacts.model;
     const device = this.#placement ? this.device : deviceOf(tensors.slice(0, 1)); // one tells for all
     const model = this.#placement
-      ? { config: this.#config, device, dtype: this.#weights.dtype, formats: undefined, devices: this.#placement }
+      ? { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this), devices: this.#placement }
       : this.#part
       ? { config: this.#part.config, device, dtype: this.#weights.dtype, formats: undefined } // no fused steps
       : { config: this.#config, device, dtype: this.#weights.dtype, formats: formatsOf(this) };

@@ -11,6 +11,7 @@ import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { pageConstant, placePush } from "./kv_place.ts";
 import { type DecoderFormats, endFormatWord, type LayerFormats, layerFormatWord, routerFormatWord } from "./formats.ts";
+import { type DecoderHidden, vocabularyOf } from "./ends.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import {
   ACTIVATIONS,
@@ -43,6 +44,11 @@ export interface Emission {
 
 /** The cache of each layer. */
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
+
+/** Memory for the residual that a decoder ends with. */
+export function hiddenValue({ l, value }: Emission, { hidden, hiddenState }: DecoderHidden): Value {
+  return hiddenState ? value(hiddenState) : l.temporary(hidden.shape, hidden.dtype);
+}
 
 /** The table of pages, where positions are in pages. */
 export function tableOfPages({ l, ready: { decoder: { cache } }, value }: Emission): Value | undefined {
@@ -118,8 +124,8 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
   return {
     ...sizeConstants(d.sizes),
     FORMATS: layerFormatWord(d.layers[0].formats), // of kernels of a layer those of that layer
-    END_FORMATS: endFormatWord(d.head, "table" in d.x ? d.x.table : undefined),
-    DTYPE_W: d.norm.dtype.code,
+    END_FORMATS: endFormatWord(d),
+    DTYPE_W: d.layers[0].norm.dtype.code,
     DTYPE_KV: d.layers[0].keys.dtype.code,
     SUBGROUP: Math.min(LANES, backend.limits.subgroup),
     HEAD_NORM: Number(headNorm),
@@ -159,7 +165,7 @@ export type DecoderPush = Readonly<Record<string, number | readonly number[]>> &
 export function decodePush(d: DecoderSpec): DecoderPush {
   return {
     ...placePush(d.cache),
-    vocabulary: d.vocabulary,
+    vocabulary: vocabularyOf(d),
     ...layerPush(d, 0),
     eps: d.eps,
     head_eps: d.headEps,

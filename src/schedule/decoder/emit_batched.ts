@@ -15,6 +15,7 @@ import {
   decodePush,
   type DecoderPush,
   type Emission,
+  hiddenValue,
   layerPush,
   normsOf,
   ropeFreqs,
@@ -23,6 +24,7 @@ import {
   SPIN_LIMIT,
   tableOfPages,
 } from "./emission.ts";
+import type { DecoderHead, DecoderHidden } from "./ends.ts";
 import { commonFormat, hasSmallFloatProducts, isDenseDecoder } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
@@ -235,15 +237,28 @@ export class BatchEmitter {
     }
   }
 
+  /** The residual after the last layer. */
+  hidden(end: DecoderHidden): Value {
+    const { decoder } = this.#e.ready;
+    const out = hiddenValue(this.#e, end);
+    this.#e.l.emit("batch_hidden", [this.#e.state, out], {
+      threads: BEGIN_THREADS,
+      spec: { ...this.#spec, DTYPE_OUT: out.dtype.code },
+      push: this.#push,
+      workgroups: [BEGIN_WORKGROUPS, tokensOf(decoder), 1],
+    });
+    return out;
+  }
+
   /** The logits, if a node reads them, and the inputs of the step's end. */
-  head(): HeadResults {
+  head(out: DecoderHead): HeadResults {
     const { decoder: d, head } = this.#e.ready;
     const taken = d.chunk?.selected && this.#plain(d.chunk.selected);
     const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const { batchHeadWorkgroups } = tuningOf(this.#e.l.backend).decode;
-    const count = Math.min(batchHeadWorkgroups, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
-    const results = headResults(this.#e.l, d, headTokensOf(d), count, this.#e.value);
+    const count = Math.min(batchHeadWorkgroups, Math.ceil(out.vocabulary / (HEAD_COLUMNS * threads / 32)));
+    const results = headResults(this.#e.l, out, headTokensOf(d), count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
     this.#e.l.emit(kernel, [this.#e.state, head[0], head[1], logits, best, scratch, recent, taken], {
       threads,
@@ -275,7 +290,9 @@ export function emitBatch(
   const emitter = new BatchEmitter({ l, ready, mode, value, state, status });
   emitter.begin(d.x, plain(d.position));
   emitter.layers(caches);
-  const results = emitter.head();
-  if (results.logits) done(d.logits, results.logits);
-  emitSamplingTail(l, results, headTokensOf(d), d.vocabulary, d.token, d.end, value, done);
+  const { out } = d;
+  if (!("head" in out)) return done(out.hidden, emitter.hidden(out));
+  const results = emitter.head(out);
+  if (results.logits) done(out.logits, results.logits);
+  emitSamplingTail(l, results, headTokensOf(d), out, value, done);
 }

@@ -13,6 +13,7 @@ import {
   decodePush,
   type DecoderPush,
   type Emission,
+  hiddenValue,
   layerPush,
   normsOf,
   prefetchThreads,
@@ -29,10 +30,11 @@ import { capacityOf, reachOf } from "./kv_place.ts";
 import type { LaunchMode } from "./launch_mode.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
+import { type DecoderHead, type DecoderHidden, headOf, type TokenRow } from "./ends.ts";
 import { emitBatch } from "./emit_batched.ts";
 import { emitGemvLayers, gemvStateOf } from "./emit_gemv.ts";
 import { isDenseDecoder, layerFormatWord } from "./formats.ts";
-import { type DecoderSpec, kernel, type Phase, sequencesOf, THREADS, type TokenRow } from "./spec.ts";
+import { type DecoderSpec, kernel, type Phase, sequencesOf, THREADS } from "./spec.ts";
 import {
   emitSamplingTail,
   emitTailLogprobs,
@@ -166,13 +168,21 @@ export class DecoderEmitter {
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
 
+  /** The residual after the last layer. */
+  hidden(end: DecoderHidden): Value {
+    const { decoder: d, norms } = this.#e.ready;
+    const out = hiddenValue(this.#e, end);
+    const buffers = [this.#e.state, normsOf(norms, d, d.layers.length), out];
+    this.#run("hidden", buffers, BEGIN_WORKGROUPS, { DTYPE_OUT: out.dtype.code });
+    return out;
+  }
+
   /** The logits, if a node reads them, and the inputs of the step's end. With `advances` it opens the next token. */
-  head(advances: boolean): HeadResults {
-    const { decoder: d } = this.#e.ready;
-    const count = this.#headWorkgroups();
-    const results = headResults(this.#e.l, d, this.#sequences, count, this.#e.value);
+  head(out: DecoderHead, advances: boolean): HeadResults {
+    const count = this.#headWorkgroups(out);
+    const results = headResults(this.#e.l, out, this.#sequences, count, this.#e.value);
     const { logits, best, scratch, recent, spec } = results;
-    this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
+    this.#run("head", [...this.#headInputs(out), logits, best, scratch, recent], count, {
       ...spec,
       ADVANCES: Number(advances),
     });
@@ -180,15 +190,15 @@ export class DecoderEmitter {
   }
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
-  greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
-    const { accumulators, kernels, decoder: { logits } } = this.#e.ready;
-    const count = this.#headWorkgroups();
+  greedy(x: TokenRow, out: DecoderHead, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
+    const { accumulators, kernels } = this.#e.ready;
+    const count = this.#headWorkgroups(out);
     const best = accumulators === "u64" || kernels === "gemv"
       ? undefined
       : this.#e.l.temporary([this.#sequences, count, 2], uint32);
-    const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    const buffers = [...this.#headInputs(out), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
     this.#run("greedy", buffers, count, {
-      DTYPE_OUT: logits.dtype.code,
+      DTYPE_OUT: out.logits.dtype.code,
       DTYPE_X: x.dtype.code,
       LOG_SIZE: ringSize(rings[0]),
       RECENT_SIZE: ringSize(rings[1]),
@@ -197,8 +207,14 @@ export class DecoderEmitter {
   }
 
   /** The choice of the token from what the head left, the state of the loop and the embedding of the next token. */
-  draw(x: TokenRow, choice: Choice, head: HeadResults, { key, next, position, rings = [] }: DrawBuffers): void {
-    const { layers, vocabulary } = this.#e.ready.decoder;
+  draw(
+    x: TokenRow,
+    { vocabulary }: DecoderHead,
+    choice: Choice,
+    head: HeadResults,
+    { key, next, position, rings = [] }: DrawBuffers,
+  ): void {
+    const { layers } = this.#e.ready.decoder;
     const { spec, logits, workgroups } = emitCounts(
       this.#e.l,
       choice,
@@ -233,17 +249,17 @@ export class DecoderEmitter {
     return this.#e.mode === "barriers" ? kernel(phase, accumulators) : `decode_${phase}_poll`;
   }
 
-  #headWorkgroups(): number {
+  #headWorkgroups({ vocabulary }: DecoderHead): number {
     const { decoder } = this.#e.ready;
-    const { vocabulary, sizes } = decoder;
+    const { sizes } = decoder;
     const { short, long } = tuningOf(this.#e.l.backend).decode.headWorkgroups;
     const most = sizes.hidden > SHORT_ROW || isDenseDecoder(decoder) ? long : short;
     return Math.min(most, Math.ceil(vocabulary / HEAD_ROWS));
   }
 
-  #headInputs(): readonly (Value | undefined)[] {
+  #headInputs(out: DecoderHead): readonly (Value | undefined)[] {
     const { decoder: d, head, norms } = this.#e.ready;
-    return [this.#e.state, normsOf(norms, d, d.layers.length), this.#plain(d.head.codes), head[0]];
+    return [this.#e.state, normsOf(norms, d, d.layers.length), this.#plain(out.head.codes), head[0]];
   }
 
   #table({ codes, scales, biases }: Matrix): readonly (Value | undefined)[] {
@@ -308,21 +324,26 @@ export function emitDecoder(
   const emitter = new DecoderEmitter({ l, ready, mode, value, state, status });
   emitter.begin(d.x, plain(d.position), looped !== undefined);
   emitter.layers(caches);
-  if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
-    emitter.greedy(looped, d.end.choice, replaced(d.end, value, done));
+  const { out } = d;
+  if (!("head" in out)) return done(out.hidden, emitter.hidden(out));
+  const { end } = out;
+  if (looped && end && endsInHead(end) && !out.keepsLogits) {
+    emitter.greedy(looped, out, end.choice, replaced(end, value, done));
     return;
   }
-  const results = emitter.head(looped !== undefined);
-  if (results.logits) done(d.logits, results.logits);
-  if (looped && d.end) {
-    const buffers = replaced(d.end, value, done);
-    emitter.draw(looped, d.end.choice, results, buffers);
-    emitTailLogprobs(l, results, sequencesOf(d), d.vocabulary, d.end, buffers, value, done);
-  } else emitSamplingTail(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
+  const results = emitter.head(out, looped !== undefined);
+  if (results.logits) done(out.logits, results.logits);
+  if (looped && end) {
+    const buffers = replaced(end, value, done);
+    emitter.draw(looped, out, end.choice, results, buffers);
+    emitTailLogprobs(l, results, sequencesOf(d), out.vocabulary, end, buffers, value, done);
+  } else emitSamplingTail(l, results, sequencesOf(d), out, value, done);
 }
 
 /** The token that a decoder reads, if it is the one that the previous step chose, at the next position. */
-function loopedToken({ x, position, end }: DecoderSpec, value: (node: Node) => Value): TokenRow | undefined {
+function loopedToken(decoder: DecoderSpec, value: (node: Node) => Value): TokenRow | undefined {
+  const { x, position } = decoder;
+  const end = headOf(decoder)?.end;
   if (!end || !("table" in x)) return undefined;
   const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;
   return same(x.ids, end.next.parameter) && same(position, end.position.parameter) ? x : undefined;

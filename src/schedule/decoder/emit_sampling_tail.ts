@@ -9,7 +9,7 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
-import type { DecoderSpec, SamplingTail } from "./spec.ts";
+import type { DecoderHead, SamplingTail } from "./ends.ts";
 import type { Value } from "../plan/value.ts";
 import {
   type DrawBuffers,
@@ -48,7 +48,7 @@ export interface HeadResults {
 /** Memory for what `workgroups` of the head leave for each of `rows`. */
 export function headResults(
   l: Lowering,
-  { logits, keepsLogits, logitsState, vocabulary, end }: DecoderSpec,
+  { logits, keepsLogits, logitsState, vocabulary, end }: DecoderHead,
   rows: number,
   workgroups: number,
   value: (node: Node) => Value,
@@ -107,9 +107,7 @@ export function emitSamplingTail(
   l: Lowering,
   head: HeadResults,
   rows: number,
-  vocabulary: number,
-  token: Node | undefined,
-  end: SamplingTail | undefined,
+  { vocabulary, token, end }: Pick<DecoderHead, "vocabulary" | "token" | "end">,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {

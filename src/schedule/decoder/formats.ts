@@ -8,6 +8,7 @@
 import { type CodeFormat, DENSE, type MatrixFormat, type SmallFloatMode } from "../../graph/quantization.ts";
 import { isSymmetric, type Matrix } from "../plan/pattern.ts";
 import { firstReason, type Requirement } from "../plan/requirements.ts";
+import { type DecoderEnds, endMatrices, headOf, tableOf } from "./ends.ts";
 
 /** Weights of symmetric codes that share a scale, and a word of two scales. */
 export const SYMMETRIC_GROUP = 16;
@@ -165,18 +166,15 @@ export function hasSmallFloatProducts({ layers }: { readonly layers: DecoderForm
   return layers.some(({ formats }) => Object.values(formats).some(hasSmallFloats));
 }
 
-/** A decoder as far as formats go: `x` may be an embedding in a table. */
-interface FormattedDecoder {
+/** A decoder as far as formats go. */
+interface FormattedDecoder extends DecoderEnds {
   readonly layers: DecoderFormats;
-  readonly head: Matrix;
-  readonly x: { readonly table?: Matrix } | object;
 }
 
 /** The format of all products of a decoder and of its embedding, if they have the same; else undefined. */
-export function commonFormat({ layers, head, x }: FormattedDecoder): ProductFormat | undefined {
-  const ends = "table" in x && x.table ? [head, x.table] : [head];
-  const products = layers.flatMap(({ formats }) => Object.values(formats));
-  const [first, ...others] = [...products, ...ends.map((matrix) => productFormat([matrix]))];
+export function commonFormat(decoder: FormattedDecoder): ProductFormat | undefined {
+  const products = decoder.layers.flatMap(({ formats }) => Object.values(formats));
+  const [first, ...others] = [...products, ...endMatrices(decoder).map((matrix) => productFormat([matrix]))];
   return others.every((format) => isSameFormat(format, first)) ? first : undefined;
 }
 
@@ -209,7 +207,10 @@ export function productFormatWord(format: ProductFormat): number {
   return formatWord([format]);
 }
 
-/** The constant of the head and the embedding. */
-export function endFormatWord(head: Matrix, table: Matrix = head): number {
-  return formatWord([productFormat([head]), productFormat([table])]);
+/** The constant of the head and the embedding. What is not there has the format of another product, since no number of bits may be 0. */
+export function endFormatWord(decoder: FormattedDecoder): number {
+  const [first] = endMatrices(decoder);
+  const other = first ? productFormat([first]) : decoder.layers[0].formats.qkv;
+  const [head, table] = [headOf(decoder)?.head, tableOf(decoder)];
+  return formatWord([head, table].map((matrix) => matrix ? productFormat([matrix]) : other));
 }

@@ -7,6 +7,8 @@
 import { explain, explainFallback } from "../../backend/explain.ts";
 import type { Fuser, Fusion, FusionContext } from "../plan/fusion.ts";
 import { batchedUnsupportedReason } from "./emit_batched.ts";
+import { headOf, tableOf } from "./ends.ts";
+import type { DecoderSpec } from "./spec.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { emitChoiceStep } from "./emit_sampling_tail.ts";
 import { openPrompt, stepUnsupportedReason } from "./open_prompt.ts";
@@ -49,7 +51,8 @@ function fuseStep(
   const found = findReady(context);
   if (!found) return undefined;
   const { region: { decoder, runsLast, inside, last }, ready } = found;
-  const { sizes, end, chunk } = decoder;
+  const { sizes, chunk } = decoder;
+  const head = headOf(decoder);
   const layers = [...decoder.layers, ...decoder.recurrent?.layers ?? []];
   const name = runsLast && !chunk ? "prompt end" : "decoder step";
   // One layer, which ends a prompt, has little to wait for.
@@ -57,9 +60,9 @@ function fuseStep(
     ? "barriers"
     : chooseLaunchMode(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
   const sums = ready.kernels === "split_k" ? ready.accumulators : "float32";
-  const which = chunk ? `, ${chunk.count} tokens` : "";
+  const which = `${chunk ? `, ${chunk.count} tokens` : ""}${runsLast ? "" : partOf(decoder)}`;
   explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${mode}`);
-  if (state.length > 0 && !end) {
+  if (state.length > 0 && head && !head.end) {
     explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
   }
   const emitAll = (): void => {
@@ -72,6 +75,12 @@ function fuseStep(
     finish: () => runsLast && emitAll(),
   };
   return { fusion, endsPrompt: runsLast && chunk === undefined };
+}
+
+/** What a part of a model begins or ends with. */
+function partOf(decoder: DecoderSpec): string {
+  const from = tableOf(decoder) ? "" : ", from hidden states";
+  return headOf(decoder) ? from : `${from}, to hidden states`;
 }
 
 /** The decoder of a chunk in a graph, else of a token. Says why there is none if something looks like it. */

@@ -49,10 +49,10 @@ function launchModesOf(backend: Backend): LaunchModes {
 
 /** Whether the kernels of all layers serve a decoder. */
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
-  const { sizes, layers, x } = decoder;
+  const { sizes, layers } = decoder;
   if (layers.length > MAX_LAYERS) return false;
   if (kernels === "batched") return true;
-  if (!("table" in x) || sequencesOf(decoder) > 1) return false;
+  if (sequencesOf(decoder) > 1) return false;
   if (kernels === "gemv") {
     const unsupported = gemvUnsupportedReason(backend, decoder, "persistent");
     return backend.has("decode_gemv_layers") && gemvCanPersist(decoder) && unsupported === undefined;

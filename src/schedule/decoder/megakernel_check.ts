@@ -125,10 +125,10 @@ class Layers implements Disposable {
         if (source?.kind !== "storage") throw new Error("weights are not stored");
         return { ...value!, slot: own.storageSlot(source.storage) };
       };
+      const shaped = (value: Value, { shape }: Node): Value => ({ ...value, shape, strides: contiguousStrides(shape) });
       const value = (node: Node): Value => {
-        if (node === table) {
-          return { ...pages!, dtype: int32, shape: table.shape, strides: contiguousStrides(table.shape) };
-        }
+        if (node === table) return { ...shaped(pages!, table), dtype: int32 };
+        if (node === d.x) return shaped(numbers(sizeOf(node.shape), node.dtype), node);
         return "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
       };
       const mine = (values: readonly Value[]): readonly Value[] => values.map(here);

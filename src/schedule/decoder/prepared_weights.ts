@@ -43,6 +43,7 @@ import {
 } from "./layouts.ts";
 import { netRunsOf, productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
 import { productsOfNet, type RecurrentLayer } from "./recurrent_layer.ts";
+import { endMatrices, headOf } from "./ends.ts";
 import type { Lowering } from "../plan/context.ts";
 import { PAIRS } from "../ops/matmul/coopmat.ts";
 import { fragments } from "../ops/matmul/coopmat_matmul.ts";
@@ -110,7 +111,8 @@ export function readyDecoder(
   unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
   const all = [...d.layers, ...d.recurrent?.layers ?? []];
-  const formats = [productFormat([d.head]), ...all.flatMap((layer) => Object.values(layer.formats))];
+  const ends = headOf(d) ? [productFormat([headOf(d)!.head])] : [];
+  const formats = [...ends, ...all.flatMap((layer) => Object.values(layer.formats))];
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features, formats);
   if (reason !== undefined) return reason;
   const { keys, values } = FUSED_LAYOUT;
@@ -173,13 +175,11 @@ function isGemvAlone(d: DecoderSpec): boolean {
 }
 
 /** The matrices of each product of a decoder. */
-function productsOf({ x, head, layers, recurrent }: DecoderSpec): readonly (readonly Matrix[])[] {
-  const table = "table" in x ? [[x.table]] : [];
+function productsOf(d: DecoderSpec): readonly (readonly Matrix[])[] {
   return [
-    ...table,
-    [head],
-    ...layers.flatMap((layer) => Object.values(productsOfLayer(layer))),
-    ...(recurrent?.layers ?? []).flatMap((layer) => Object.values(productsOfNet(layer))),
+    ...endMatrices(d).map((matrix) => [matrix]),
+    ...d.layers.flatMap((layer) => Object.values(productsOfLayer(layer))),
+    ...(d.recurrent?.layers ?? []).flatMap((layer) => Object.values(productsOfNet(layer))),
   ];
 }
 
@@ -220,11 +220,12 @@ function storedScaleBytes(
   return stored(scales, runScaleBytes(matrices.map(rowCount), columns, run, matrices[0].groupSize));
 }
 
-/** The words of the head: none if it is dense. */
-function storedHead(
-  { head, vocabulary, sizes: { hidden } }: DecoderSpec,
-  stored: Stored,
-): readonly Value[] | undefined {
+/** The words of the head: none if it is dense or not there. */
+function storedHead(d: DecoderSpec, stored: Stored): readonly Value[] | undefined {
+  const found = headOf(d);
+  if (!found) return [];
+  const { head, vocabulary } = found;
+  const { hidden } = d.sizes;
   const { groupSize, ...format } = productFormat([head]);
   if (hasSmallFloats(format)) return storedScaleBytes([head], hidden, HEAD_RUN, stored);
   return isDense(head) ? [] : stored(scalesBiases(head), headScalesBiases(vocabulary, hidden, groupSize));
@@ -304,7 +305,8 @@ function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = packed([d.head], [d.vocabulary], hidden);
+  const found = headOf(d);
+  const head = found ? packed([found.head], [found.vocabulary], hidden) : [];
   return head && { layers, head };
 }
 
@@ -328,9 +330,10 @@ export function normsOfNet({ norm, mlpNorm, outputNorm }: RecurrentLayer): reado
   return [norm, mlpNorm, outputNorm];
 }
 
-/** Those of the head. */
-function normsOfHead({ layers, norm }: Pick<DecoderSpec, "layers" | "norm">): readonly Node[] {
-  return [layers[layers.length - 1].mlpPostNorm, norm].filter((node) => node !== undefined);
+/** Those of the head. Where there is none another norm stands for the last one: batched layers prepare it, though nothing reads that. */
+function normsOfHead(d: DecoderSpec): readonly Node[] {
+  const last = d.layers[d.layers.length - 1];
+  return [last.mlpPostNorm, headOf(d)?.norm ?? last.norm].filter((node) => node !== undefined);
 }
 
 /** The arrays that fill the words beside the codes of a matrix: scales twice if codes are symmetric, none if it is dense. */

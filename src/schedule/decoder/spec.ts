@@ -6,15 +6,13 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import type { Dtype } from "../../graph/dtype.ts";
 import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import type { MatrixFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Choice } from "../ops/sampling.ts";
+import type { DecoderHead, DecoderHidden, TokenRow } from "./ends.ts";
 import { formatRequirements, hasSmallFloats, isDense, type LayerFormats, type SharedMatrices } from "./formats.ts";
 import type { KvPlace } from "./kv_place.ts";
-import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { RecurrentPart } from "./recurrent_layer.ts";
 import type { Matrix } from "../plan/pattern.ts";
@@ -163,46 +161,6 @@ export interface DecoderStep {
   readonly clips: boolean;
 }
 
-/** The row of a token in a table times a factor, both rounded to a dtype, and so is the result. */
-export interface TokenRow {
-  readonly ids: Node;
-  readonly table: Matrix;
-  readonly scale: number;
-  readonly dtype: Dtype;
-}
-
-/** New values of a loop's state, by the parameter that they replace. */
-export interface SamplingTail {
-  /** How the token is chosen. */
-  readonly choice: Choice;
-  /** float32 (rows, 4), where it draws: the settings of each row, as op `sample` takes them. */
-  readonly settings: Node | undefined;
-  /** Which tokens may be chosen, as op `sample` takes it. */
-  readonly mask: Node | undefined;
-  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
-  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
-  /** The token. */
-  readonly next: StateUpdate;
-  /** Position + 1. */
-  readonly position: StateUpdate;
-  /** The position of the token that was fed, if it is not the state's. */
-  readonly fed: Node | undefined;
-  /** Random key: the half of it that is not for this draw. */
-  readonly key: StateUpdate | undefined;
-  /** Arrays with the token written at position + 1 modulo their size, at most {@link MAX_RINGS}. */
-  readonly rings: readonly StateUpdate[];
-  /** A ring of log probabilities of the token and the `top` most probable ones, written in the same way. */
-  readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
-}
-
-/** All state that a step's end updates. */
-export function updatesOf({ next, position, key, rings, logprobs }: SamplingTail): readonly StateUpdate[] {
-  return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
-}
-
-/** Rings that a step can end with. */
-export const MAX_RINGS = 2;
-
 /** Consecutive tokens of each sequence that go through the layers together, the first at the position of its step. */
 export interface TokenChunk {
   /** Of each sequence. */
@@ -214,25 +172,14 @@ export interface TokenChunk {
 /** A decoder of one token of each sequence, or of a chunk of each, found in a graph. */
 export interface DecoderSpec extends DecoderStep {
   readonly chunk: TokenChunk | undefined;
-  /** The embedding of the tokens, or the parts to look it up with. */
+  /** The parts to look up the embedding of the tokens with; or the residual, of which another part of a model has made them. */
   readonly x: Node | TokenRow;
   /** The layers with attention. */
   readonly layers: readonly DecoderLayer[];
   /** Those between them that have a recurrent state instead; undefined where there are none. */
   readonly recurrent?: RecurrentPart | undefined;
-  readonly norm: Node;
-  readonly head: Matrix;
-  readonly vocabulary: number;
-  /** The result (sequences, …, vocabulary), or (sequences, tokens, vocabulary) of chunks. */
-  readonly logits: Node;
-  /** Its argmax. */
-  readonly token: Node | undefined;
-  /** Whether anything but the argmax reads the logits. */
-  readonly keepsLogits: boolean;
-  /** State of a loop that the logits replace and nothing reads: they are written there. */
-  readonly logitsState: Node | undefined;
-  /** The end of a step of a loop, where the token is all that the state's rest needs. */
-  readonly end: SamplingTail | undefined;
+  /** What it ends with: logits, or in a part of a model the residual. */
+  readonly out: DecoderHead | DecoderHidden;
 }
 
 /** The features of norms. */
@@ -306,7 +253,7 @@ export type Accumulators = typeof ACCUMULATORS[number];
 export type LayerKernels = "batched" | "split_k" | "gemv";
 
 /** A kernel of a token. */
-export type Phase = "begin" | "qkv" | "attention" | "mlp" | "head" | "greedy" | "draw";
+export type Phase = "begin" | "qkv" | "attention" | "mlp" | "hidden" | "head" | "greedy" | "draw";
 
 /** The kernel of a phase for a kind of sums. */
 export function kernel<P extends Phase>(phase: P, accumulators: Accumulators): `decode_${P}_${Accumulators}` {

@@ -9,8 +9,9 @@ import { TINY_DIR } from "./models.ts";
 /** What is put where, or the weights as they are. */
 export type Damage = readonly [name: string, row: number, value: number];
 
-/** Loads the embedded model with a damaged weight, its head apart from its embedding. */
-export async function loadDamaged(device: string, ...damage: readonly Damage[]): Promise<Loaded> {
+/** Loads the embedded model onto a device, or its layers onto several, with a damaged weight. Its head is apart from its embedding. */
+export async function loadDamaged(where: string | readonly string[], ...damage: readonly Damage[]): Promise<Loaded> {
+  const device = typeof where === "string" ? where : where[0];
   const dir = await Deno.makeTempDir();
   try {
     for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
@@ -33,7 +34,7 @@ export async function loadDamaged(device: string, ...damage: readonly Damage[]):
         }
         mx.save(`${dir}/model.safetensors`, weights);
       }));
-    return await mx.lm.load(dir, { device });
+    return await mx.lm.load(dir, typeof where === "string" ? { device } : { devices: where });
   } finally {
     await Deno.remove(dir, { recursive: true });
   }

@@ -1,9 +1,9 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known: a decoder step, that is embedding, layers of attention and feed-forward part over a cache, head and argmax. It has
- * one token of a sequence, one of each of several, or a chunk of few tokens of one. Of a chunk the last layer may compute no more than the
- * row that the head reads. The last layer of a prompt, which does so, is one too. The matcher walks from the logits up. Every shape, dtype
+ * One region is known: a decoder step, that is embedding, layers of attention and feed-forward part over a cache, head and argmax. A part of
+ * a model has hidden states in the places of the embedding and the head. A step has one token of a sequence, one of each of several, or a chunk of few tokens of one. Of a chunk the last layer may compute no more than the
+ * row that the head reads. The last layer of a prompt, which does so, is one too. The matcher walks from the result up. Every shape, dtype
  * and attribute that the kernels assume is checked, and every node inside must be read inside only. A graph that does not match is lowered
  * op by op, with the same answers. `VKMX_EXPLAIN=1` prints on stderr which nodes were taken, or why not.
  *
@@ -23,9 +23,8 @@ import {
   MAX_SEQUENCES,
   slotsOf,
   type TokenChunk,
-  updatesOf,
 } from "../spec.ts";
-
+import { type DecoderHead, headOf, resultOf, updatesOf } from "../ends.ts";
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
@@ -38,10 +37,10 @@ import { productsOfNet, type RecurrentPart } from "../recurrent_layer.ts";
 import {
   expect,
   type GraphView,
+  isFn,
   type Matrix,
   Mismatch,
   parametersOf,
-  type Product,
   rowCount,
   Walk,
 } from "../../plan/pattern.ts";
@@ -91,17 +90,26 @@ export function findDecoder(
   const attention = chunks ? chunk : token;
   if (!attention) return undefined;
   const [sequences, , rows] = attention.shape;
+  const isOfAll = ({ shape }: Node): boolean => sizeOf(shape) === sequences * rows * shape[shape.length - 1];
+  const walk = new Walk(graph, wanted);
+  const hidden = graph.order.findLast((node) => wanted.has(node) && isOfAll(node) && isHidden(walk, node));
   // The head is the last product of those rows.
-  const head = (op: Node["op"]): Node | undefined =>
-    graph.order.findLast((n) => n.op === op && sizeOf(n.shape) === sequences * rows * n.shape[n.shape.length - 1]);
+  const head = (op: Node["op"]): Node | undefined => graph.order.findLast((n) => n.op === op && isOfAll(n));
   const logits = head("quantizedMatmul") ?? head("matmul");
-  if (!logits) return "there is no head";
   try {
-    return findWhole(new Walk(graph, wanted), logits, state, chunks);
+    const part = hidden && findPart(walk, hidden, state, chunks);
+    if (part || logits) return part ?? findWhole(new Walk(graph, wanted), logits!, state, chunks);
+    return "there is no head";
   } catch (error) {
     if (error instanceof Mismatch) return error.message;
     throw error;
   }
+}
+
+/** Whether a node may be what a layer adds up. */
+function isHidden(walk: Walk, node: Node): boolean {
+  const shown = walk.peek(node);
+  return isFloat(node.dtype) && node.shape.length > 1 && (isFn(shown, "add") || isFn(shown, "minimum"));
 }
 
 /** Whether a node writes a chunk into a cache. */
@@ -110,48 +118,83 @@ function writesChunk(node: Node): boolean {
   return update !== undefined && update.count > 1 && update.sequences * update.count <= MAX_SEQUENCES;
 }
 
+/** A decoder with a head, whose logits are a `product`. */
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
   const head = walk.product(product, "the head");
   const headReason = productUnsupportedReason([head.matrix]);
   expect(headReason === undefined, `of the head: ${headReason}`);
   const last = walk.norm(head.x, "the final norm");
   const { weights: { norm }, offset } = findStoredNorms(walk, { norm: last.weight });
-  const { layers, recurrent, x } = findLayers(walk, last.x, head, chunks, state);
+  const found = findLayers(walk, last.x, chunks, state);
+  expect(found !== undefined, "no layer was found below the head");
+  const { layers } = found;
   const [first] = layers;
-  const chunk = chunks ? chunkOf(layers) : undefined;
   expect(last.eps === first.eps, "the norms have different eps");
   expect(offset === first.features.normOffset, "norms have different offsets of their weights");
-  const { late: runsLast, ...ending } = findEnd(walk, product, layers, chunk, state);
+  const isAlike = first.features.experts !== undefined || isDense(first.q) === isDense(head.matrix);
+  expect(isAlike, DENSE_AND_QUANTIZED);
+  const { late, ...ending } = findEnd(walk, product, layers, chunks ? chunkOf(layers) : undefined, state);
+  const vocabulary = product.shape[product.shape.length - 1];
+  return regionOf(walk, found, { norm, head: head.matrix, vocabulary, ...ending }, chunks, state, late);
+}
+
+/** A part of a decoder, which ends with the residual after its last layer; undefined if `node` is none. */
+function findPart(
+  walk: Walk,
+  node: Node,
+  state: readonly StateUpdate[],
+  chunks: boolean,
+): DecoderRegion | undefined {
+  const found = findLayers(walk, node, chunks, state);
+  if (!found) return undefined;
+  expect(found.layers.every(({ selected }) => !selected), "rows are left out before the last layer of a model");
+  return regionOf(walk, found, { hidden: node, hiddenState: replacedBy(walk, node, state) }, chunks, state, false);
+}
+
+/** The decoder of some layers, and the nodes that it computes. */
+function regionOf(
+  walk: Walk,
+  { layers, recurrent, x }: FoundLayers,
+  out: DecoderSpec["out"],
+  chunks: boolean,
+  state: readonly StateUpdate[],
+  runsLast: boolean,
+): DecoderRegion {
+  const [first] = layers;
+  const chunk = chunks ? chunkOf(layers) : undefined;
   const decoder: DecoderSpec = {
     sizes: first.sizes,
     features: first.features,
     layout: first.layout,
     chunk,
-    x: embedding(walk, x, head.matrix),
+    x: embedding(walk, x, first.features.experts && "head" in out ? out.head : first.q),
     layers,
     recurrent,
-    norm,
-    head: head.matrix,
-    vocabulary: product.shape[product.shape.length - 1],
     position: chunk ? first.start : layers[layers.length - 1].position,
     cache: first.cache,
-    eps: last.eps,
+    eps: first.eps,
     headEps: first.headEps,
     scoreScale: first.scoreScale,
     growth: first.growth,
     residualScale: first.residualScale,
     clips: first.clips,
-    ...ending,
+    out,
   };
   checkDtypes(decoder);
-  const updates = decoder.end ? updatesOf(decoder.end) : [];
+  const end = headOf(decoder)?.end;
+  const updates = end ? updatesOf(end) : [];
   takeResults(walk, decoder, layers, updates);
   if (runsLast) checkLast(walk, state, updates);
   takeDead(walk, decoder);
-  return { decoder, last: decoder.logits, inside: walk.inside, runsLast };
+  return { decoder, last: resultOf(decoder), inside: walk.inside, runsLast };
 }
 
-/** The layers below the final norm, and what the first one reads. */
+/** The state that a result replaces and nothing reads. */
+function replacedBy(walk: Walk, result: Node, state: readonly StateUpdate[]): Node | undefined {
+  return state.find(({ parameter, value }) => value === result && walk.readers(parameter).length === 0)?.parameter;
+}
+
+/** The layers of a decoder, and what the first one reads. */
 interface FoundLayers {
   readonly layers: readonly Layer[];
   readonly recurrent: RecurrentPart | undefined;
@@ -159,16 +202,15 @@ interface FoundLayers {
 }
 
 /**
- * The layers below the final norm, whose input is `x`, the first one first. They end where experts take the place of a feed-forward part, or
- * it theirs.
+ * The layers whose last one gives `x`, the first one first; undefined if there is none. They end where experts take the place of a
+ * feed-forward part, or it theirs.
  */
 function findLayers(
   walk: Walk,
   x: Node,
-  head: Product,
   chunks: boolean,
   state: readonly StateUpdate[],
-): FoundLayers {
+): FoundLayers | undefined {
   const layers: Layer[] = [];
   const recurrent: (FoundRecurrent & { readonly after: number })[] = [];
   const mayRecur = walk.graph.order.some(({ op }) => op === "gatedDelta");
@@ -185,9 +227,9 @@ function findLayers(
     else layers.unshift(layer!);
     at = (found ?? layer!).x;
   }
-  expect(layers.length + recurrent.length > 0, "no layer was found below the head");
+  if (layers.length + recurrent.length === 0) return undefined;
   expect(layers.length > 0, "no layer has attention");
-  for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], head.matrix, i);
+  for (const [i, layer] of layers.entries()) checkLikeFirst(layer, layers[0], i);
   const kinds = kindsOf(layers).length;
   expect(kinds <= MAX_ROPES, `the layers have ${kinds} different ropes and windows, not up to ${MAX_ROPES}`);
   return { layers, recurrent: recurrentPart(recurrent, layers), x: at };
@@ -239,7 +281,7 @@ function chunkOf(layers: readonly Layer[]): TokenChunk {
 }
 
 /** The end of a step, after the logits. `late` ends come after everything else: they end a prompt. */
-interface StepEnd extends Pick<DecoderSpec, "logits" | "logitsState" | "token" | "keepsLogits" | "end"> {
+interface StepEnd extends Omit<DecoderHead, "norm" | "head" | "vocabulary"> {
   readonly late: boolean;
 }
 
@@ -269,19 +311,23 @@ function findEnd(
   walk.inside.delete(logits);
   if (token) walk.inside.delete(token);
   for (const node of end?.inside ?? []) walk.inside.add(node);
-  const logitsState = state.find((u) => u.value === logits && walk.readers(u.parameter).length === 0)?.parameter;
-  return { logits, logitsState, token, keepsLogits, end: end?.end, late };
+  return { logits, logitsState: replacedBy(walk, logits, state), token, keepsLogits, end: end?.end, late };
 }
 
 /** Takes the results of a region. All else in it is read inside only, and so are the caches. */
 function takeResults(
   walk: Walk,
-  { logits, token, recurrent }: DecoderSpec,
+  decoder: DecoderSpec,
   layers: readonly Layer[],
   updates: readonly StateUpdate[],
 ): void {
-  const states = recurrent?.layers.flatMap(({ past, matrix }) => [past.value, matrix.value]) ?? [];
-  const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values]), ...states]);
+  const states = decoder.recurrent?.layers.flatMap(({ past, matrix }) => [past.value, matrix.value]) ?? [];
+  const token = headOf(decoder)?.token;
+  const results = new Set<Node>([
+    resultOf(decoder),
+    ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values]),
+    ...states,
+  ]);
   if (token) results.add(token);
   for (const update of updates) results.add(update.value);
   for (const node of walk.inside) {
@@ -311,9 +357,10 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
-  const { position, norm, head, end, cache, recurrent } = decoder;
+  const { position, cache, recurrent } = decoder;
+  const { norm, head, end } = headOf(decoder) ?? {};
   const table = cache.kind === "paged" ? cache.table : undefined;
-  const needed = new Set<unknown>([position, table, norm, end?.fed, end?.settings, ...Object.values(head)]);
+  const needed = new Set<unknown>([position, table, norm, end?.fed, end?.settings, ...Object.values(head ?? {})]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
       needed.add(node);
@@ -331,12 +378,12 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
   }
 }
 
-/** The embedding of tokens in a table, or the rows as they are. */
-function embedding(walk: Walk, node: Node, head: Matrix): DecoderSpec["x"] {
+/** The embedding of tokens in a table that is dense or quantized as a matrix is, or the rows as they are. */
+function embedding(walk: Walk, node: Node, like: Matrix): DecoderSpec["x"] {
   const { node: unfactored, scale } = unscaled(walk, node);
   const row = walk.peek(unfactored);
   const format = tableFormat(row);
-  if (!format || isDense(format) !== isDense(head)) return node;
+  if (!format || isDense(format) !== isDense(like)) return node;
   const gathers = (row.op === "dequantize" ? row.inputs : [row]).map((n) => walk.peek(n));
   const [ids] = gathers.map((g) => g.op === "gather" ? walk.peekIndex(g.inputs[1]) : undefined);
   const same = gathers.every((g) =>
@@ -400,18 +447,21 @@ const ALIKE: Readonly<Record<string, (layer: Layer) => unknown>> = {
   "positions": (l) => l.start,
 };
 
+const DENSE_AND_QUANTIZED = "some matrices are dense and others quantized";
+
 /** Layer `i` must be like the first one, but for its kind. */
-function checkLikeFirst(layer: Layer, first: Layer, head: Matrix, i: number): void {
+function checkLikeFirst(layer: Layer, first: Layer, i: number): void {
   const other = Object.keys(ALIKE).find((what) => ALIKE[what](layer) !== ALIKE[what](first));
   expect(other === undefined, `layers 0 and ${i} have different ${other}`);
-  const matrices = [head, ...Object.values(productsOfLayer(layer)).flat()];
-  const isAlike = layer.features.experts !== undefined || matrices.every((m) => isDense(m) === isDense(head));
-  expect(isAlike, "some matrices are dense and others quantized");
+  const matrices = Object.values(productsOfLayer(layer)).flat();
+  const isAlike = layer.features.experts !== undefined || matrices.every((m) => isDense(m) === isDense(first.q));
+  expect(isAlike, DENSE_AND_QUANTIZED);
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
 }
 
 function checkDtypes(d: DecoderSpec): void {
-  const weights = [d.norm, ...parametersOf(d.head)];
+  const head = headOf(d);
+  const weights = head ? [head.norm, ...parametersOf(head.head)] : [];
   for (const l of d.layers) {
     const norms = [l.qNorm, l.kNorm, l.attentionPostNorm, l.mlpPostNorm];
     const optional = [...norms, l.qBias, l.kBias, l.vBias, l.oBias, l.sinks, ...Object.values(l.expertBiases ?? {})]
@@ -431,7 +481,7 @@ function checkDtypes(d: DecoderSpec): void {
     "scales or dense weights, norm weights and biases are not all float16 or all bfloat16",
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
-  expect(isFloat(d.logits.dtype), "the logits are no floats");
+  expect(isFloat(resultOf(d).dtype), "the logits are no floats");
   expect(
     d.layers.every(({ rope }) => (rope.freqs?.dtype ?? float32) === float32),
     "the frequencies of rope are no float32",

@@ -9,7 +9,7 @@
  */
 
 import type { StateUpdate } from "../../plan/fusion.ts";
-import { MAX_RINGS, type SamplingTail, updatesOf } from "../spec.ts";
+import { MAX_RINGS, type SamplingTail, updatesOf } from "../ends.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
