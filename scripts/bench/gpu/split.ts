@@ -6,7 +6,7 @@
  */
 
 import * as mx from "../../../mod.ts";
-import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { DeviceLoop, hostVisible } from "../../../src/array/compile/loop.ts";
 import { median } from "../../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../../src/cli/bench/tokens.ts";
 import type { Effort } from "./cases.ts";
@@ -94,7 +94,7 @@ async function timesOf(
 
 /** Microseconds of a step that takes a token on one device and gives it on the other, after a hidden state went over. */
 async function roundOf([first, second]: readonly [string, string]): Promise<number> {
-  const state = { token: mx.array([1]), position: mx.array([0], mx.int32) };
+  const state = { token: hostVisible(Float32Array.of(1)), position: hostVisible(Int32Array.of(0)) }; // as a generation has them
   using loop = new DeviceLoop(state, ({ token, position }) => {
     const hidden = mx.stream(first, () => mx.multiply(mx.ones([1, HIDDEN]), token));
     return { token: mx.stream(second, () => mx.mean(hidden, 1)), position: mx.add(position, 1) };
