@@ -148,7 +148,7 @@ function settleOn(node: Node, backend: Backend): void {
   if (storage.device === backend.name) return;
   explainFallback(`${describeArray(node)} of a loop's state is moved from ${storage.device} to ${backend.name}`);
   const bytes = readNode(node);
-  const own = new Storage(backend, bytes.length);
+  const own = new Storage(backend, bytes.length, (storage as Storage).hostVisible && bytes.length <= MAX_VISIBLE);
   if (bytes.length > 0) backend.write(own.buffer, 0, bytes);
   node.stored = { storage: own, offset: 0, strides: contiguousStrides(node.shape) };
   storage.release();

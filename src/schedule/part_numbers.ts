@@ -166,7 +166,8 @@ function levelsOf(order: readonly Node[], placed: ReadonlyMap<Node, Backend>): M
 
 /**
  * The device of each array of a state: the one that computes its new value. What no part computes stays where it is. If it is nowhere yet,
- * it goes to the device that reads it first.
+ * it goes to the device that reads it first. What changes with the state alone, such as a position, goes to the last device, or to the first
+ * one in a step that leaves nothing for others. So the first device need not wait for the last one before its next step.
  */
 function homesOf(
   { parameters, outputs, parts }: StepGraph,
@@ -185,15 +186,39 @@ function homesOf(
     }
   });
   const readers = firstReaders(order, partOf);
+  const isOwn = (node: Node, i: number): boolean => {
+    const part = partOf.get(node);
+    return part === undefined || readsOn(parameters[i], devices[part], { order, partOf, devices });
+  };
+  const isSettled = outputs.every(isOwn);
   return homes.map((home, of) => {
     if (home) return home;
     const own = ownDevice(state[of]);
-    if (own) return own;
     const changes = outputs.some((node, i) => parts[i].node === of && node !== parameters[i]);
+    if (own && !changes) return own;
     const firsts = parameters.flatMap((node, i) => parts[i].node === of ? readers.get(node) ?? [] : []);
-    const at = changes || firsts.length === 0 ? devices.length - 1 : Math.min(...firsts);
-    return devices[at] ?? state.map(ownDevice).find((device) => device !== undefined)!;
+    const otherwise = isSettled ? 0 : devices.length - 1; // where no part reads it
+    const at = (changes && !isSettled) || firsts.length === 0 ? otherwise : Math.min(...firsts);
+    return devices[at] ?? own ?? state.map(ownDevice).find((device) => device !== undefined)!;
   });
+}
+
+/** Whether the parts of a device, and no others, read a parameter. */
+function readsOn(
+  parameter: Node,
+  device: Backend,
+  { order, partOf, devices }: Pick<PartNumbers, "order" | "partOf" | "devices">,
+): boolean {
+  const shown = new Set<Node>([parameter]); // wherever it is read
+  let count = 0;
+  for (const node of order) {
+    if (!node.inputs.some((input) => shown.has(input))) continue;
+    const part = partOf.get(node);
+    if (part === undefined) shown.add(node);
+    else if (devices[part] !== device) return false;
+    else count++;
+  }
+  return count > 0;
 }
 
 /** The first part that reads each node that is computed wherever it is read. */

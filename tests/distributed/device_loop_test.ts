@@ -6,7 +6,8 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { DeviceLoop, hostVisible, writeState } from "../../src/array/compile/loop.ts";
+import { DeviceLoop, hostVisible, readMapped, writeState } from "../../src/array/compile/loop.ts";
+import { nodeOf } from "../../src/array/tensor/tensor.ts";
 import { testDevices } from "../support/devices/devices.ts";
 
 type State = Record<string, mx.Tensor>;
@@ -97,6 +98,31 @@ for (const device of testDevices()) {
       assertEquals(backends.map((backend) => backend.liveObjects()), objects, "buffers or Plans are left");
     });
   }
+
+  Deno.test(`a position is on the first device where nothing comes back from the last one, on ${device}`, async () => {
+    for (const comesBack of [false, true]) {
+      const state = {
+        position: hostVisible(Int32Array.of(0)),
+        keysA: mx.zeros([4, 2]),
+        keysB: mx.zeros([4, 2]),
+        last: mx.zeros([1, 2]),
+      };
+      using loop = new DeviceLoop(state, ({ position, keysA, keysB, last }) => {
+        const write = (keys: mx.Tensor, x: mx.Tensor): mx.Tensor =>
+          mx.sliceUpdate(keys, x, position, [0], { donate: true });
+        const a = mx.stream(device, () => write(keysA, mx.broadcastTo(position.reshape([1, 1]).astype(mx.float32), [1, 2])));
+        const h = mx.stream(device, () => mx.sum(a, 0, true));
+        const b = mx.stream(OTHER, () => write(keysB, mx.multiply(h, 2)));
+        const sum = comesBack ? mx.stream(OTHER, () => mx.sum(b, 0, true)) : last;
+        return { position: mx.add(position, 1), keysA: a, keysB: b, last: sum };
+      });
+      const tickets = [loop.run(), loop.run(), loop.run()]; // steps that were not waited for
+      await loop.done(tickets.at(-1));
+      assertEquals(nodeOf(state.position).stored!.storage.device, comesBack ? OTHER : device);
+      assertEquals([readMapped(state.position)[0], ...state.keysB.tolist().flat()], [3, 0, 0, 2, 2, 6, 6, 0, 0]);
+      mx.dispose(state);
+    }
+  });
 
   Deno.test(`a loop on several devices takes what the host writes, on ${device}`, async () => {
     mx.setDefaultDevice(device);

@@ -54,6 +54,8 @@ export class PromptReader {
   #rest: readonly number[] = [];
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
+  /** The reading of the last part, which may be on its way where layers are on several devices. */
+  #ahead: Promise<void> = Promise.resolve();
 
   /** For a prompt that follows what the cache holds. */
   constructor(prompt: readonly number[], { context, submitter, steps, masked, forget }: PromptParts) {
@@ -70,20 +72,39 @@ export class PromptReader {
     return this.#prompt.length;
   }
 
-  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
+  /** Resolves when all that was asked for by {@link PromptReader.read} is done. */
+  get idle(): Promise<void> {
+    return this.#ahead;
+  }
+
+  /**
+   * Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. Where layers are
+   * on several devices, it resolves when the tokens before these are read. So the first device need not wait for the last one.
+   */
   async read(count: number): Promise<void> {
+    const before = this.#ahead;
     const chunk = this.#chunk(count);
+    const ended = new DisposableStack();
+    ended.defer(() => mx.dispose(chunk));
     try {
       const { position, head } = this.#context.scalars;
       const state: PrefillState & PromptChunk = { ...chunk, position, head, ...this.#context.cache.buffers };
       const traced = this.#context.traced("read", state, (now) => readStep(this.#context.model, now));
-      using loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
+      const loop = ended.use(new DeviceLoop(state, traced, this.#submitter.inParts(count)));
       await this.#submitter.heedAbort();
-      await this.#submitter.submit(loop, count).done();
-      this.#context.state.takeBack(this.#submitter.dropped);
+      this.#ahead = this.#finish(this.#submitter.submit(loop, count).done(), ended.move());
     } finally {
-      mx.dispose(chunk);
+      ended.dispose();
     }
+    this.#ahead.catch(() => {}); // who waits for it gets the error
+    await (this.#context.model.placement ? before : this.#ahead);
+  }
+
+  /** Waits for the reading of a part, and lets go what it took. */
+  async #finish(done: Promise<void>, ended: DisposableStack): Promise<void> {
+    using _ended = ended;
+    await done;
+    this.#context.state.takeBack(this.#submitter.dropped);
   }
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
@@ -111,6 +132,7 @@ export class PromptReader {
 
   /** Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. */
   async #feedRest(): Promise<Submission> {
+    await this.#ahead;
     const ids = this.#prompt;
     const { model, options, state } = this.#context;
     this.#prompt = [];
@@ -129,7 +151,11 @@ export class PromptReader {
 
   /** Submits the rest of the prompt. */
   async #readRest(): Promise<Submission> {
-    if (this.#context.sequence.constraint) return await this.#readMasked();
+    const ahead = this.#ahead;
+    if (this.#context.sequence.constraint) {
+      await ahead;
+      return await this.#readMasked();
+    }
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & PromptChunk = { ...this.#context.state.all, ...chunk };
@@ -139,7 +165,8 @@ export class PromptReader {
     const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
-    return { count: 1, submitted: performance.now(), ...this.#submitter.submit(loop, count) };
+    const { done, partly } = this.#submitter.submit(loop, count);
+    return { count: 1, submitted: performance.now(), partly, done: () => ahead.then(done) };
   }
 
   /** Submits the rest of the prompt, and the choice of the first token when that is read. */

@@ -70,9 +70,14 @@ export class GenerationSession implements Disposable {
     return this.#reader.unread;
   }
 
-  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
+  /** Reads the next `count` tokens of the prompt, which must leave some: see {@link PromptReader.read}. */
   read(count: number): Promise<void> {
     return this.#reader.read(count);
+  }
+
+  /** Resolves when what {@link GenerationSession.read} was asked for is done. */
+  idle(): Promise<void> {
+    return this.#reader.idle;
   }
 
   /**

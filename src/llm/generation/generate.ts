@@ -33,6 +33,8 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 const TURN_MS = 2;
 /** Most tokens of a forward pass that may be aborted, on a device that is slow. */
 const MAX_ABORTABLE = 512;
+/** Most of one where layers are on several devices, which read parts of a prompt at the same time. */
+const MAX_OVERLAPPED = 512;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
 /** Caches that a generation writes to. */
@@ -112,8 +114,9 @@ export function chunkLength(
   model: DecodingModel,
   { prefillStepSize, signal }: Pick<StepOptions, "prefillStepSize" | "signal">,
 ): number {
-  const { drops, concurrent } = model.device;
-  return Math.min(prefillStepSize, signal && !drops && !concurrent ? MAX_ABORTABLE : Infinity);
+  const { device: { drops, concurrent }, placement } = model;
+  const most = signal && !drops && !concurrent ? MAX_ABORTABLE : Infinity;
+  return Math.min(prefillStepSize, most, placement ? MAX_OVERLAPPED : Infinity);
 }
 
 /** A session that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
@@ -139,6 +142,7 @@ async function openPrompt(
       signal?.throwIfAborted();
     }
   } catch (error) {
+    await session.idle().catch(() => {}); // that error is known, or of less interest
     session[Symbol.dispose]();
     throw error;
   }

@@ -13,6 +13,8 @@ import { collect, count, uncount } from "./garbage.ts";
 export class Storage implements StorageRef {
   readonly backend: Backend;
   readonly bytes: number;
+  /** Whether the host can look in at any time. */
+  readonly hostVisible: boolean;
   #buffer: BufferHandle;
   #refs = 1;
   /** Ticket of the last submission that wrote it, if that was a Plan; 0 for none. */
@@ -25,6 +27,7 @@ export class Storage implements StorageRef {
   constructor(backend: Backend, bytes: number, hostVisible: boolean = false) {
     this.backend = backend;
     this.bytes = bytes;
+    this.hostVisible = hostVisible;
     this.#buffer = allocate(backend, Math.max(bytes, 4), hostVisible);
   }
 

@@ -47,6 +47,30 @@ Deno.test("generation on two devices gives the tokens of one", async () => {
   assertEquals(mx.getActiveMemory(), before);
 });
 
+Deno.test("a prompt on two devices that is aborted between its parts leaves nothing", async () => {
+  mx.setDefaultDevice(device);
+  const before = mx.getActiveMemory();
+  const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, DEVICES);
+  const controller = new AbortController();
+  const told: number[] = [];
+  const options = {
+    maxTokens: 2,
+    prefillStepSize: 8,
+    signal: controller.signal,
+    onPrompt: (read: number): void => {
+      told.push(read);
+      if (told.length === 2) controller.abort(new Error("enough"));
+    },
+  };
+  await assertRejects(async () => {
+    for await (const _ of mx.lm.streamGenerate(model, tokenizer, LONG, options)) { /* none comes */ }
+  }, "enough");
+  assertEquals(told, [8, 16]);
+  assertEquals((await tokensOf({ model, tokenizer } as mx.lm.Loaded, [{}])).length, 12); // the model goes on
+  model[Symbol.dispose]();
+  assertEquals(mx.getActiveMemory(), before);
+});
+
 Deno.test("an engine on two devices gives the texts of one", async () => {
   mx.setDefaultDevice(device);
   const texts = async (options: mx.lm.LoadOptions): Promise<string[]> => {
