@@ -170,6 +170,11 @@ class BoundExchange {
     this.#bytes = new Uint8Array(this.#from.bytes);
   }
 
+  /** Whether other processes take part in it. */
+  get isCollective(): boolean {
+    return this.#collective !== undefined;
+  }
+
   /** Waits for what made the value, and writes the result where it is read. */
   run(): void {
     const { storage, offset, bytes } = this.#from;
@@ -210,6 +215,9 @@ class ExchangeLoop implements Loop {
   readonly #loops: readonly Loop[];
   readonly #exchanges: readonly (readonly BoundExchange[])[];
   readonly #buffers: readonly Node[];
+  readonly #isShared: boolean;
+  /** The part that was submitted last, whose device has the last ticket. */
+  #last = 0;
 
   /** Takes over the references of `buffers`, and the loops. */
   constructor(
@@ -220,34 +228,41 @@ class ExchangeLoop implements Loop {
     this.#loops = loops;
     this.#exchanges = exchanges;
     this.#buffers = buffers;
+    this.#isShared = exchanges.flat().some(({ isCollective }) => isCollective);
   }
 
-  /** A step is submitted whole. */
-  readonly parts = 1;
+  /** A step that computes with other processes is submitted whole: all of them take part in it or none. */
+  get parts(): number {
+    return this.#isShared ? 1 : this.#loops.length;
+  }
 
   /** On return, all but the last parts of the last step are done. */
   run(times: number = 1): number {
     let ticket = 0;
     for (let i = 0; i < times; i++) {
-      for (let part = 0; part < this.#loops.length; part++) {
-        for (const exchange of this.#exchanges[part]) exchange.run();
-        ticket = this.#loops[part].run(1);
-      }
+      for (let part = 0; part < this.#loops.length; part++) ticket = this.#submit(part);
     }
     return ticket;
+  }
+
+  /** On return, the parts before are done. */
+  runPart(part: number): number {
+    return this.#isShared ? this.run() : this.#submit(part);
+  }
+
+  #submit(part: number): number {
+    for (const exchange of this.#exchanges[part]) exchange.run();
+    this.#last = part;
+    return this.#loops[part].run(1);
   }
 
   runBefore(next: Loop): readonly [number, number] {
     return [this.run(), next.run()];
   }
 
-  runPart(): number {
-    return this.run();
-  }
-
   async done(ticket?: number, soon?: boolean): Promise<void> {
-    await this.#loops.at(-1)!.done(ticket, soon);
-    for (const loop of this.#loops.slice(0, -1)) await loop.done(0); // they are done: did they end well?
+    await this.#loops[this.#last].done(ticket, soon);
+    for (const [part, loop] of this.#loops.entries()) if (part !== this.#last) await loop.done(0); // did they end well?
   }
 
   drop(): boolean {

@@ -54,8 +54,10 @@ export class PromptReader {
   #rest: readonly number[] = [];
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
-  /** The reading of the last part, which may be on its way where layers are on several devices. */
-  #ahead: Promise<void> = Promise.resolve();
+  /** Ends the reading of the last part. Where layers are on several devices, the first one alone may have it yet. */
+  #ahead: () => Promise<void> = () => Promise.resolve();
+  /** The reading of the part before that. */
+  #before: Promise<void> = Promise.resolve();
 
   /** For a prompt that follows what the cache holds. */
   constructor(prompt: readonly number[], { context, submitter, steps, masked, forget }: PromptParts) {
@@ -73,16 +75,18 @@ export class PromptReader {
   }
 
   /** Resolves when all that was asked for by {@link PromptReader.read} is done. */
-  get idle(): Promise<void> {
-    return this.#ahead;
+  async idle(): Promise<void> {
+    const ahead = this.#ahead();
+    ahead.catch(() => {}); // an error of the part before comes first
+    await this.#before;
+    await ahead;
   }
 
   /**
    * Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. Where layers are
-   * on several devices, it resolves when the tokens before these are read. So the first device need not wait for the last one.
+   * on several devices, two parts before these may be on their way. So each device has the next part when it is done with one.
    */
   async read(count: number): Promise<void> {
-    const before = this.#ahead;
     const chunk = this.#chunk(count);
     const ended = new DisposableStack();
     ended.defer(() => mx.dispose(chunk));
@@ -92,19 +96,27 @@ export class PromptReader {
       const traced = this.#context.traced("read", state, (now) => readStep(this.#context.model, now));
       const loop = ended.use(new DeviceLoop(state, traced, this.#submitter.inParts(count)));
       await this.#submitter.heedAbort();
-      this.#ahead = this.#finish(this.#submitter.submit(loop, count).done(), ended.move());
+      const { done } = this.#submitter.submit(loop, count);
+      const before = this.#before;
+      this.#before = this.#ahead();
+      this.#before.catch(() => {}); // who waits for it gets the error
+      this.#ahead = this.#ending(done, ended.move());
+      await before;
     } finally {
       ended.dispose();
     }
-    this.#ahead.catch(() => {}); // who waits for it gets the error
-    await (this.#context.model.placement ? before : this.#ahead);
+    if (!this.#context.model.placement) await this.#ahead();
   }
 
-  /** Waits for the reading of a part, and lets go what it took. */
-  async #finish(done: Promise<void>, ended: DisposableStack): Promise<void> {
-    using _ended = ended;
-    await done;
-    this.#context.state.takeBack(this.#submitter.dropped);
+  /** Ends the reading of a part once, and lets go what it took. */
+  #ending(done: () => Promise<void>, ended: DisposableStack): () => Promise<void> {
+    const end = async (): Promise<void> => {
+      using _ended = ended;
+      await done();
+      this.#context.state.takeBack(this.#submitter.dropped);
+    };
+    let ending: Promise<void> | undefined;
+    return () => ending ??= end();
   }
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
@@ -132,7 +144,7 @@ export class PromptReader {
 
   /** Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. */
   async #feedRest(): Promise<Submission> {
-    await this.#ahead;
+    await this.idle();
     const ids = this.#prompt;
     const { model, options, state } = this.#context;
     this.#prompt = [];
@@ -151,9 +163,8 @@ export class PromptReader {
 
   /** Submits the rest of the prompt. */
   async #readRest(): Promise<Submission> {
-    const ahead = this.#ahead;
     if (this.#context.sequence.constraint) {
-      await ahead;
+      await this.idle();
       return await this.#readMasked();
     }
     const count = this.#prompt.length;
@@ -166,7 +177,9 @@ export class PromptReader {
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
     const { done, partly } = this.#submitter.submit(loop, count);
-    return { count: 1, submitted: performance.now(), partly, done: () => ahead.then(done) };
+    const before = this.idle(); // the devices get the last part before this one
+    before.catch(() => {}); // who waits for this gets the error
+    return { count: 1, submitted: performance.now(), partly, done: () => before.then(done) };
   }
 
   /** Submits the rest of the prompt, and the choice of the first token when that is read. */

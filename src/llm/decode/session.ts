@@ -77,7 +77,7 @@ export class GenerationSession implements Disposable {
 
   /** Resolves when what {@link GenerationSession.read} was asked for is done. */
   idle(): Promise<void> {
-    return this.#reader.idle;
+    return this.#reader.idle();
   }
 
   /**

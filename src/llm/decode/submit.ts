@@ -60,10 +60,11 @@ export class PromptSubmitter {
 
   /**
    * Submits a step over `count` tokens of the prompt: at once, or in parts of which each waits for those before, until an abort.
-   * `partly` says that not all was submitted on return.
+   * `partly` says that not all was submitted on return. Of several devices only the first one gets its part then.
    */
   submit<S>(loop: DeviceLoop<S>, count: number): Pick<Submission, "done" | "partly"> {
     this.#context.state.advance(count);
+    if (this.#context.model.placement) return this.#submitFirst(loop, count);
     const parts = this.inParts(count);
     if (!parts) {
       const submitted = performance.now();
@@ -77,6 +78,18 @@ export class PromptSubmitter {
     const reading = this.#runParts(loop, count);
     reading.catch(() => {}); // the caller that waits for it gets the error
     return { partly: true, done: () => reading };
+  }
+
+  /** Submits the part of the first device. The others follow when the step is waited for, so that the first one may get more before. */
+  #submitFirst<S>(loop: DeviceLoop<S>, count: number): Pick<Submission, "done" | "partly"> {
+    const first = loop.runPart(0);
+    const finish = async (): Promise<void> => {
+      let ticket = first;
+      for (let part = 1; part < loop.parts; part++) ticket = loop.runPart(part);
+      await this.done(loop, ticket, count);
+    };
+    let finished: Promise<void> | undefined;
+    return { partly: true, done: () => finished ??= finish() };
   }
 
   async #runParts<S>(loop: DeviceLoop<S>, count: number): Promise<void> {
