@@ -110,7 +110,10 @@ for (const device of testDevices()) {
       using loop = new DeviceLoop(state, ({ position, keysA, keysB, last }) => {
         const write = (keys: mx.Tensor, x: mx.Tensor): mx.Tensor =>
           mx.sliceUpdate(keys, x, position, [0], { donate: true });
-        const a = mx.stream(device, () => write(keysA, mx.broadcastTo(position.reshape([1, 1]).astype(mx.float32), [1, 2])));
+        const a = mx.stream(
+          device,
+          () => write(keysA, mx.broadcastTo(position.reshape([1, 1]).astype(mx.float32), [1, 2])),
+        );
         const h = mx.stream(device, () => mx.sum(a, 0, true));
         const b = mx.stream(OTHER, () => write(keysB, mx.multiply(h, 2)));
         const sum = comesBack ? mx.stream(OTHER, () => mx.sum(b, 0, true)) : last;

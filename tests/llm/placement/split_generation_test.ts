@@ -5,6 +5,8 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { GenerationSession } from "../../../src/llm/decode/session.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 
 const OTHER = "wasm-threads=1";
@@ -69,6 +71,34 @@ Deno.test("a prompt on two devices that is aborted between its parts leaves noth
   assertEquals((await tokensOf({ model, tokenizer } as mx.lm.Loaded, [{}])).length, 12); // the model goes on
   model[Symbol.dispose]();
   assertEquals(mx.getActiveMemory(), before);
+});
+
+Deno.test("the first device has the next part of a prompt before the last one has a part", async () => {
+  mx.setDefaultDevice(device);
+  const { model } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, DEVICES);
+  using _model = model;
+  using cache = model.makeCache();
+  const sampler = mx.lm.makeSampler();
+  const options = { sampler, processors: [], contextSize: 0 };
+  using session = new GenerationSession(model, cache, LONG, 1, options);
+  cache.reserve(LONG.length);
+  const runs: string[] = [];
+  const backends = [device, OTHER].map((name) => mx.withDevice(name, getBackend));
+  const own = backends.map((backend) => backend.run);
+  backends.forEach((backend, i) => backend.run = (...given) => (runs.push("AB"[i]), own[i].apply(backend, given)));
+  try {
+    await session.read(8); // its arrays are made
+    await session.idle();
+    runs.length = 0;
+    await session.read(8);
+    assertEquals(runs.join(""), "A");
+    await session.read(8);
+    assertEquals(runs.join(""), "AAB");
+    await session.idle();
+    assertEquals(runs.join(""), "AABB");
+  } finally {
+    backends.forEach((backend, i) => backend.run = own[i]);
+  }
 });
 
 Deno.test("an engine on two devices gives the texts of one", async () => {
