@@ -47,6 +47,8 @@ const WIDE: ModelShape = { ...SMALL, hidden: 256, intermediate: 256, headDim: 12
 interface Written {
   readonly write: (path: string) => Promise<void>;
   readonly shape: ModelShape;
+  /** All layers, if some have no attention. */
+  readonly layers?: number;
 }
 
 const own = (shape: ModelShape, format: ModelFormat = { groupSize: 64 }): Written => ({
@@ -104,6 +106,7 @@ const EXPERTS: Written = {
 
 /** A small Qwen3.5: every other layer has attention. */
 const RECURRENT: Written = {
+  layers: 6,
   shape: { ...SMALL, hidden: 256, headDim: 256 },
   write: (path) =>
     writePublished(path, {
@@ -134,6 +137,8 @@ interface Case {
   readonly hidden: RegExp;
   readonly layers: RegExp;
   readonly limit: number;
+  /** Whether workgroups wait for each other, which software devices are not made for. */
+  readonly waits?: true;
   /** Steps, if not {@link STEPS}. */
   readonly steps?: number;
 }
@@ -163,6 +168,24 @@ const CASES: Readonly<Record<string, Case>> = {
     hidden: /^decode_hidden_poll$/,
     layers: /^decode_layers/,
     limit: 1e-6,
+  },
+  "all layers of a part in one dispatch": {
+    model: own(SMALL),
+    dtype: "float32",
+    options: { launchMode: "persistent", gemv: "off" },
+    hidden: /^decode_hidden_poll$/,
+    layers: /^decode_layers/,
+    limit: 1e-6,
+    waits: true,
+  },
+  "all layers of a part in one dispatch of gemv kernels": {
+    model: own({ ...WIDE, layers: 6 }),
+    dtype: "float32",
+    options: { launchMode: "persistent", gemv: "on" },
+    hidden: /^decode_hidden_gemv$/,
+    layers: /^decode_gemv_layers$/,
+    limit: 1e-6,
+    waits: true,
   },
   "norms after parts": {
     model: GEMMA,
@@ -235,10 +258,13 @@ async function callsOf(body: () => Promise<void>): Promise<(name: RegExp) => num
 
 for (const device of DEVICES) {
   const devices = partsOf(device);
-  for (const [name, one] of drawSome(device, "parts of decoders", Object.entries(CASES), 2)) {
+  const { concurrent } = mx.withDevice(device, getBackend).limits;
+  const cases = Object.entries(CASES).filter(([, { waits }]) => concurrent || !waits);
+  for (const [name, one] of drawSome(device, "parts of decoders", cases, 2)) {
     Deno.test(`fused parts equal one device op by op: ${name} on ${device}`, async () => {
       mx.setDefaultDevice(device);
       const count = one.steps ?? STEPS;
+      const layers = (one.model.layers ?? one.model.shape.layers) / 3;
       await written(one.model, async (path) => {
         const run = async (where: mx.lm.LoadOptions, change: Partial<typeof options>): ReturnType<typeof steps> => {
           using _options = withOptions(change);
@@ -249,7 +275,7 @@ for (const device of DEVICES) {
         const expected = await run({ device }, { regions: "off" });
         let found = expected;
         const calls = await callsOf(async () => {
-          found = await run({ devices, split: [1, 1, 1] }, { regions: "on", ...one.options });
+          found = await run({ devices, split: [1, 1, 1].map((n) => n * layers) }, { regions: "on", ...one.options });
         });
         assertEquals([/^decode_begin/, one.hidden, /^decode_head/, OP_BY_OP].map(calls), [
           3 * count,
@@ -296,6 +322,32 @@ for (const device of DEVICES) {
         const [begins, ends, heads] = [/^batch_begin$/, /^batch_hidden$/, /^batch_head/].map(calls);
         assertEquals([begins, ends], [2 * heads, heads]);
         assert(heads > 0, "no step was fused");
+      });
+    });
+  }
+
+  if (isDrawn(device, "prompts of parts", 3)) {
+    Deno.test(`parts of a prompt in fused parts give the tokens of one device, on ${device}`, async () => {
+      using _options = withOptions({ regions: "on", batched: "off", matrices: "emulated", launchMode: "barriers" });
+      mx.setDefaultDevice(device);
+      await written(own({ ...SMALL, layers: 4 }), async (path) => {
+        const run = async (where: mx.lm.LoadOptions): Promise<number[]> => {
+          const { model, tokenizer } = await mx.lm.load(path, { ...where, dtype: mx.float32 });
+          using _model = model;
+          const prompt = Array.from({ length: 49 }, (_, i) => (i * 37) % 4000);
+          const found: number[] = [];
+          const all = { maxTokens: 3, temp: 0, prefillStepSize: 16 };
+          for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, all)) found.push(token);
+          return found;
+        };
+        const expected = await run({ device });
+        let found = expected;
+        const calls = await callsOf(async () => {
+          found = await run({ devices: devices.slice(0, 2), split: [2, 2] });
+        });
+        assertEquals(found, expected);
+        assertEquals(calls(/^coopmat_qkv/), 3 * 4); // the last token is fed to a step
+        assert(calls(/^decode_hidden/) >= 2, "steps of parts are not fused");
       });
     });
   }
