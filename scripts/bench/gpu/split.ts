@@ -9,6 +9,7 @@ import * as mx from "../../../mod.ts";
 import { DeviceLoop, hostVisible } from "../../../src/array/compile/loop.ts";
 import { median } from "../../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../../src/cli/bench/tokens.ts";
+import { decodingModel } from "../../../src/llm/models/mod.ts";
 import type { Effort } from "./cases.ts";
 import type { Figure } from "./table.ts";
 
@@ -16,6 +17,10 @@ import type { Figure } from "./table.ts";
 const STEPS = 200;
 /** Elements of the hidden state there: 8 KB. */
 const HIDDEN = 2048;
+/** A prompt of many parts, which two devices read at the same time. */
+const LONG_PROMPT = 8192;
+/** Runs before those that are measured: in the first pipelines are made, and afterwards faster steps are looked for. */
+const WARM_UPS = 2;
 
 /** The second device of a measurement: the next GPU, or the CPU. */
 export function secondDevice(first: string): string {
@@ -27,9 +32,10 @@ export function secondDevice(first: string): string {
 export async function* measureSplit(
   dir: string,
   devices: readonly [first: string, second: string],
-  { positions: [position], prompts, tokens, repeats }: Effort,
+  { positions: [position], prompts: usual, tokens, repeats }: Effort,
   dtype: mx.Dtype | undefined,
 ): AsyncGenerator<Omit<Figure, "shape">, void, void> {
+  const prompts = [...usual, LONG_PROMPT];
   const one = await timesOf(dir, { device: devices[0], dtype }, [position, ...prompts], tokens, repeats);
   const two = await timesOf(dir, { devices, dtype }, [position, ...prompts], tokens, repeats);
   const both = `${devices.join(" and ")}, ${two.layers.join(" and ")} layers`;
@@ -76,11 +82,12 @@ async function timesOf(
     for (const [i, prompt] of prompts.entries()) {
       const ids = promptOf(model, prompt);
       const times: number[] = [];
-      for (let run = -1; run < repeats; run++) {
+      for (let run = -WARM_UPS; run < repeats; run++) {
         using cache = model.makeCache();
         const started = performance.now();
         const at = await timeTokens(model, cache, ids, i === 0 ? tokens + 1 : 1);
-        if (run < 0) continue; // pipelines
+        await decodingModel(model).traces.idle(); // a step that is still being tested would change in the middle
+        if (run < 0) continue;
         times.push((at[0] - started) / 1000);
         if (i === 0) decodes.push((at.at(-1)! - at[0]) / 1000);
       }
