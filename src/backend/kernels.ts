@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x188bf6e5;
+export const ABI_HASH = 0x693ca321;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1076,110 +1076,140 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
-  decode_greedy_u64: {
+  decode_hidden_u64: {
     id: 167, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:r", "norm:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
+  decode_hidden_i32: {
+    id: 168, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:r", "norm:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
+  decode_hidden_poll: {
+    id: 169, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:r", "norm:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
+  decode_hidden_gemv: {
+    id: 170, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:r", "norm:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "POST_NORM", "NORM_OFFSET", "CLIPS"],
+  },
+  decode_greedy_u64: {
+    id: 171, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
   decode_greedy_i32: {
-    id: 168, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 172, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
   decode_greedy_poll: {
-    id: 169, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 173, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
   decode_greedy_gemv: {
-    id: 170, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 174, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r?", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "POST_NORM", "NORM_OFFSET", "CLIPS", "EMBED_SCALE"],
   },
   decode_draw_u64: {
-    id: 171, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 175, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_draw_i32: {
-    id: 172, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    id: 176, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_draw_poll: {
-    id: 173, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 177, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_draw_gemv: {
-    id: 174, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 178, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "settings:r?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r?", "biases:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "PER_THREAD", "COUNTED", "CHECKED", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   decode_layers: {
-    id: 175, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 179, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS"],
   },
   decode_layers_prefetch: {
-    id: 176, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 180, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "POST_NORM", "NORM_OFFSET", "CLIPS", "PREFETCH_THREADS"],
   },
   decode_gemv_phase: {
-    id: 177, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 181, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?", "pages:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED", "DOWN_PARTS"],
   },
   decode_gemv_recurrent: {
-    id: 178, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 182, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw", "slots:r?", "position:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "RATES_RUN", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
   decode_gemv_layers: {
-    id: 179, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 183, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "router:r", "router_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "LAYERS", "DOWN_PARTS"],
   },
   batch_begin: {
-    id: 180, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 184, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
+  batch_hidden: {
+    id: 185, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT"],
+  },
   batch_layers: {
-    id: 181, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 186, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_layers_emulated: {
-    id: 182, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 187, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_head: {
-    id: 183, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 188, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 184, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 189, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],

@@ -393,6 +393,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/decoder": [
     "src/schedule/decoder/match",
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/ends.ts",
     "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/decoder/recurrent_layer.ts",
@@ -406,6 +407,7 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/schedule/decoder/match": [
     "src/schedule/decoder/spec.ts",
+    "src/schedule/decoder/ends.ts",
     "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/decoder/recurrent_layer.ts",
@@ -414,13 +416,14 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/graph",
   ],
   "src/schedule/decoder/kv_place.ts": ["src/graph"],
-  "src/schedule/decoder/formats.ts": ["src/schedule/plan", "src/graph"],
+  "src/schedule/decoder/ends.ts": ["src/schedule/ops", "src/schedule/plan", "src/graph"],
+  "src/schedule/decoder/formats.ts": ["src/schedule/decoder/ends.ts", "src/schedule/plan", "src/graph"],
   "src/schedule/decoder/recurrent_layer.ts": ["src/schedule/decoder/formats.ts", "src/schedule/plan", "src/graph"],
   "src/schedule/decoder/spec.ts": [
+    "src/schedule/decoder/ends.ts",
     "src/schedule/decoder/formats.ts",
     "src/schedule/decoder/kv_place.ts",
     "src/schedule/decoder/recurrent_layer.ts",
-    "src/schedule/ops",
     "src/schedule/plan",
     "src/backend",
     "src/graph",

@@ -1,11 +1,11 @@
 #version 460
 // The end of a decoder whose next layers are on another device: the residual of each row, rounded to DTYPE_OUT. It is in the order of
-// sums, see batch.glsl. Any grid along x, a row each along y.
+// sums, see decode_batched/batch.glsl. Any grid along x, a row each along y.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 2
 #define PUSH DecodePush
-#include "batch.glsl"
+#include "decode_batched/batch.glsl"
 
 layout(constant_id = 11) const uint DTYPE_OUT = DTYPE_F32;
 

@@ -5,11 +5,12 @@
 // Any grid along x, a sequence each along y; thread t handles every so many quads of features. With POST_NORM each workgroup
 // normalises what the last layer adds, and keeps its share of the sum.
 
+#extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
 #define ANY_ACCUMULATORS
 #define NORMS_ID 15
-#include "decode.glsl"
-#include "row_products.glsl"
+#include "decode/decode.glsl"
+#include "decode/row_products.glsl"
 
 layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
 
