@@ -260,7 +260,7 @@ for (const device of DEVICES) {
   const devices = partsOf(device);
   const { concurrent } = mx.withDevice(device, getBackend).limits;
   const cases = Object.entries(CASES).filter(([, { waits }]) => concurrent || !waits);
-  for (const [name, one] of drawSome(device, "parts of decoders", cases, 2)) {
+  for (const [name, one] of drawSome(device, "parts of decoders", cases, 1)) {
     Deno.test(`fused parts equal one device op by op: ${name} on ${device}`, async () => {
       mx.setDefaultDevice(device);
       const count = one.steps ?? STEPS;
