@@ -345,7 +345,7 @@ for (const device of DEVICES) {
       const decoder = {
         sizes: rest,
         features: PLAIN_NORMS,
-        head,
+        out: { head },
         position,
         layers,
         x: { dtype: activations },

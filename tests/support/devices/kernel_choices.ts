@@ -104,7 +104,7 @@ function decoders(backend: Backend, s: ModelShape): Record<string, unknown> {
     return {
       sizes,
       layers,
-      head,
+      out: { head },
       x,
       features,
       position: { shape: [sequences] },
