@@ -271,14 +271,14 @@ Deno.test("few tokens of each sequence are found as a chunk, with the logits of 
     for (const rows of [2, 16]) {
       const region = found(variant, rows);
       assert(typeof region === "object", String(region));
-      const { decoder: { chunk, layers, logits }, runsLast } = region;
+      const { decoder: { chunk, layers }, last: logits, runsLast } = region;
       assertEquals([chunk, layers.length, runsLast], [{ count: rows, selected: undefined }, LAYERS, false]);
       assertEquals(logits.shape, [1, rows, VOCABULARY]);
     }
   }
   const region = found({}, 4, 2);
   assert(typeof region === "object", String(region));
-  const { decoder: { chunk, layers, logits } } = region;
+  const { decoder: { chunk, layers }, last: logits } = region;
   assertEquals([chunk, layers.length, logits.shape], [{ count: 4, selected: undefined }, LAYERS, [2, 4, VOCABULARY]]);
   assertEquals([found({}, 1), found({}, 17), found({}, 17, 2)], [undefined, undefined, undefined]);
   assertEquals(found({ masked: true }, 4), "a chunk is not causal, or has no lengths");

@@ -45,7 +45,7 @@ const WIDE: ModelShape = { ...SMALL, hidden: 256, intermediate: 256, headDim: 12
 
 /** A model, and its layers with attention. */
 interface Written {
-  readonly write: (path: string) => Promise<void>;
+  readonly write: (path: string) => Promise<unknown>;
   readonly shape: ModelShape;
   /** All layers, if some have no attention. */
   readonly layers?: number;
