@@ -15,7 +15,7 @@
  */
 
 import { OFFSET_BATCH, OFFSET_PUSH, OFFSET_SCALAR } from "../../backend/kernels.ts";
-import { float16, float32 } from "../../graph/dtype.ts";
+import { type Dtype, float16, float32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -62,6 +62,10 @@ export class Prompt {
   /** What reads each residual before the epilogue that changes it. */
   readonly #byResidual = new Map<Node, (ReadyPrologue | ReadyNorm)[]>();
   readonly #epilogues = new Map<Node, LinkedEpilogue>();
+  /** Epilogues by the rows that something outside reads. */
+  readonly #read = new Map<Node, LinkedEpilogue>();
+  /** The rows that epilogues have normalised. */
+  readonly #normed = new Map<ReadyEpilogue, Value>();
   readonly #residuals = new Map<Node, PartialResidual>();
   readonly #tables = new Map<string, Value>();
   readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue | ReadyNorm>();
@@ -90,8 +94,9 @@ export class Prompt {
       for (const node of norm.products ? products : [out]) this.#norms.set(node, norm);
     }
     for (const epilogue of epilogues) {
-      const { out, mixed: { node, isAttention } } = epilogue.region;
+      const { out, mixed: { node, isAttention }, feedForward } = epilogue.region;
       this.#epilogues.set(out, epilogue);
+      if ("normed" in feedForward) this.#read.set(feedForward.normed, epilogue);
       if (isAttention) l.asHalf.add(node);
     }
     const regions = [...norms, ...[...prologues, ...epilogues].map(({ region }) => region)];
@@ -102,7 +107,9 @@ export class Prompt {
   emit(node: Node): void {
     const before = this.#prologues.get(node) ?? this.#norms.get(node);
     const epilogue = this.#epilogues.get(node);
+    const read = this.#read.get(node);
     if (before) this.#emitBefore(before);
+    else if (read) this.#done(node, view(this.#emitMixerOutput(read), node.shape, contiguousStrides(node.shape)));
     else if (epilogue && !epilogue.linked) {
       this.#emitEpilogue(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
@@ -209,30 +216,44 @@ export class Prompt {
 
   #emitEpilogue(epilogue: ReadyEpilogue): void {
     if (!this.#once(epilogue)) return;
-    const { region: r, o, gateUp, down } = epilogue;
+    const { region: r, gateUp, down } = epilogue;
     const l = this.#l;
+    const normed = this.#emitMixerOutput(epilogue);
+    if ("sum" in r.feedForward) {
+      const sum = this.#plain(r.feedForward.sum);
+      const shape = [1, r.rows, sum.shape[sum.shape.length - 1]];
+      const { value, own } = this.#residual(r.x);
+      this.#residuals.set(r.out, { value, own, parts: view(sum, shape, contiguousStrides(shape)), scale: r.scales[1] });
+      return;
+    }
+    const [rows] = normed.shape;
+    const activation = ACTIVATIONS.indexOf(r.feedForward.activation);
+    const gated = gatedProduct(l, normed, gateUp!, rows, { activation, scale: 1 / SHRINK });
+    const { value, own } = this.#residual(r.x);
+    const parts = productParts(l, gated, down!, rows);
+    this.#residuals.set(r.out, { value, own, parts, scale: SHRINK * r.scales[1] });
+  }
+
+  /** Emits the output projection and the norm after it, whose rows it gives. */
+  #emitMixerOutput(epilogue: ReadyEpilogue): Value {
+    const found = this.#normed.get(epilogue);
+    if (found) return found;
+    const { region: r, o } = epilogue;
     for (const before of this.#byResidual.get(r.x) ?? []) this.#emitBefore(before); // they read the residual that is changed here
     const mixed = this.#mixed(r);
     const index = r.selected && this.#plain(r.selected);
     const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
     const rows = index ? sizeOf(index.shape) : r.rows;
     const { value: residual, own } = this.#residual(r.x);
-    this.#residuals.set(r.x, {
-      value: take(residual),
-      own,
-      parts: productParts(l, take(mixed), o, rows),
-      scale: r.scales[0],
-    });
-    const normed = this.#norm(r.x, rows, r.norm, r.eps);
-    const activation = ACTIVATIONS.indexOf(r.activation);
-    const gated = gatedProduct(l, normed, gateUp, rows, { activation, scale: 1 / SHRINK });
-    const { value } = this.#residual(r.x);
-    this.#residuals.set(r.out, {
-      value,
-      own: true,
-      parts: productParts(l, gated, down, rows),
-      scale: SHRINK * r.scales[1],
-    });
+    const value = take(residual);
+    const given = take(mixed);
+    const shape = [1, rows, value.shape[value.shape.length - 1]];
+    const parts = o ? productParts(this.#l, given, o, rows) : view(given, shape, contiguousStrides(shape));
+    this.#residuals.set(r.x, { value, own, parts, scale: r.scales[0] });
+    const dtype = "normed" in r.feedForward ? r.feedForward.dtype : float16;
+    const normed = this.#norm(r.x, rows, r.norm, r.eps, dtype);
+    this.#normed.set(epilogue, normed);
+    return normed;
   }
 
   /** What the output projection reads, row by row. */
@@ -257,13 +278,13 @@ export class Prompt {
     return out;
   }
 
-  /** The norm of a residual in float16; parts that were to be added are in it from then on. */
-  #norm(x: Node, rows: number, weight: Node, eps: number): Value {
+  /** The norm of a residual; parts that were to be added are in it from then on. */
+  #norm(x: Node, rows: number, weight: Node, eps: number, dtype: Dtype = float16): Value {
     const residual = this.#residual(x);
     const { value, own, parts } = residual;
     const shape = [rows, value.shape[value.shape.length - 1]];
     const total = own || !parts ? value : this.#l.temporary(shape, float32);
-    const normed = this.#l.temporary(shape, float16);
+    const normed = this.#l.temporary(shape, dtype);
     this.#addNorm(residual, parts && total, { weight: this.#plain(weight), eps, normed });
     this.#residuals.set(x, { value: total, own: own || parts !== undefined });
     return normed;
@@ -284,7 +305,7 @@ export class Prompt {
         DTYPE_PARTS: (parts?.dtype ?? float16).code,
         DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
         DTYPE_TOTAL: (total?.dtype ?? float32).code,
-        DTYPE_OUT: float16.code,
+        DTYPE_OUT: (norm?.normed ?? value).dtype.code,
       },
       push: { rows, splits: parts ? parts.shape[0] : 0, scale, eps: norm?.eps ?? 0 },
       workgroups: rows,

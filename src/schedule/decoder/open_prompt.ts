@@ -11,10 +11,11 @@ import type { Value } from "../plan/value.ts";
 import { isWorthMatrices, productsUnsupportedReason } from "../ops/matmul/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
 import { type DecoderSpec, hasPlainNorms, OTHER_EXPERTS, OTHER_GATES, OTHER_NORMS, sequencesOf } from "./spec.ts";
+import type { Joint } from "./match/joint.ts";
 import { findPrompt, type LayerEpilogue } from "./match/prefill.ts";
 import { findPromptNorms } from "./match/prompt_mixer.ts";
 import type { GraphView } from "../plan/pattern.ts";
-import { fragmentFormat, jointUnsupportedReason, PromptWeights } from "./prompt_weights.ts";
+import { fragmentFormat, jointsOf, jointUnsupportedReason, PromptWeights } from "./prompt_weights.ts";
 import { tuningOf } from "../tuning/choose.ts";
 import { Prompt } from "./emit_prefill.ts";
 
@@ -30,6 +31,17 @@ function isLinked(
   const count = (regions: readonly { readonly x: Node }[]): number => regions.filter(({ x }) => x === out).length;
   return !wanted.has(out) && (graph.readers.get(out) ?? []).every((reader) => inside.has(reader)) &&
     count(norms) === 1 && count(epilogues) <= 1;
+}
+
+/** Why regions with such a product do not pay, or with none; undefined where they do. */
+function productsReason(backend: Backend, first: Joint | undefined, rows: number): string | undefined {
+  if (!first) return backend.has("add_norm") ? undefined : `${backend.name} has no kernel add_norm`;
+  const unsupported = jointUnsupportedReason(backend, first);
+  if (unsupported !== undefined) return unsupported;
+  const { columns: [n], k } = first;
+  return options.regions === "auto" && !isWorthMatrices(backend, rows, n, k)
+    ? `${rows} rows are too little work`
+    : undefined;
 }
 
 /**
@@ -48,15 +60,13 @@ export function openPrompt(
   const { minHalfRows } = tuningOf(l.backend).quantizedProducts;
   const epilogues = all.filter(({ mixed, rows }) => mixed.isAttention || rows >= minHalfRows);
   const reasons = new Set(found.reasons);
+  const few = all.find((region) => !epilogues.includes(region));
+  if (few) reasons.add(`${few.rows} rows are too few where a mixer is no attention`);
+  const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(jointsOf)];
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(({ o, gateUp, down }) => [o, gateUp, down])];
-  const unsupported = jointUnsupportedReason(l.backend, joints[0]);
-  if (unsupported !== undefined) return unsupported;
   const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
-  const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
-  if (options.regions === "auto" && !isWorthMatrices(l.backend, rows, columns[0], k)) {
-    return `${rows} rows are too little work`;
-  }
+  const unsupported = productsReason(l.backend, joints[0], rows);
+  if (unsupported !== undefined) return unsupported;
 
   const weights = new PromptWeights(l, leaf, joints, reasons);
   const before = prologues.map((region) => weights.prologue(region)).filter((ready) => ready !== undefined);

@@ -49,9 +49,16 @@ export interface ReadyNorm {
 /** The part after attention, with its weights. */
 export interface ReadyEpilogue {
   readonly region: LayerEpilogue;
-  readonly o: Fragments;
-  readonly gateUp: Fragments;
-  readonly down: Fragments;
+  readonly o: Fragments | undefined;
+  /** Of a feed-forward part that the region computes. */
+  readonly gateUp: Fragments | undefined;
+  readonly down: Fragments | undefined;
+}
+
+/** The matrices of a region after attention. */
+export function jointsOf({ o, feedForward }: LayerEpilogue): readonly Joint[] {
+  const { gateUp, down } = "gateUp" in feedForward ? feedForward : {};
+  return [gateUp, o, down].filter((found) => found !== undefined);
 }
 
 /** Why no kernels multiply matrices on this device; undefined where they do. */
@@ -128,10 +135,12 @@ export class PromptWeights {
   }
 
   epilogue(region: LayerEpilogue): ReadyEpilogue | undefined {
-    const o = this.#fragments(region.o);
-    const gateUp = this.#fragments(region.gateUp, true);
-    const down = this.#fragments(region.down);
-    return o && gateUp && down && { region, o, gateUp, down };
+    const part = "gateUp" in region.feedForward ? region.feedForward : undefined;
+    const o = region.o && this.#fragments(region.o);
+    const gateUp = part && this.#fragments(part.gateUp, true);
+    const down = part && this.#fragments(part.down);
+    if ((region.o && !o) || (part && !(gateUp && down))) return undefined;
+    return { region, o, gateUp, down };
   }
 
   #fragments(joint: Joint, gated = false): Fragments | undefined {

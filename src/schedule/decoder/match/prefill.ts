@@ -19,7 +19,8 @@ import type { FusedActivation } from "../spec.ts";
 import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { type Joint, joint } from "./joint.ts";
-import { findFeedForward, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { type FeedForward, findFeedForward, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { findExpertLayer, type OutsideSum } from "./prompt_experts.ts";
 import { findMixerOutput, type Mixed, OTHER_SUMS } from "./prompt_mixer.ts";
 import { withBias } from "./projection.ts";
 
@@ -68,6 +69,13 @@ export interface AttentionPrologue {
   readonly inside: ReadonlySet<Node>;
 }
 
+/** A feed-forward part that its region computes. */
+export interface GatedPart {
+  readonly gateUp: Joint;
+  readonly activation: FusedActivation;
+  readonly down: Joint;
+}
+
 /** The part after attention, or after what a layer has in its place. */
 export interface LayerEpilogue {
   readonly mixed: Mixed;
@@ -76,12 +84,11 @@ export interface LayerEpilogue {
   /** The factors of what the mixer and the feed-forward part add to the residual. */
   readonly scales: readonly [mixer: number, feedForward: number];
   readonly rows: number;
-  readonly o: Joint;
+  /** Undefined where `mixed` is its result. */
+  readonly o: Joint | undefined;
   readonly norm: Node;
   readonly eps: number;
-  readonly gateUp: Joint;
-  readonly activation: FusedActivation;
-  readonly down: Joint;
+  readonly feedForward: GatedPart | OutsideSum;
   /** The residual after the epilogue, or its selected rows. */
   readonly out: Node;
   /** Integers (n,): those rows, if they are not all. */
@@ -167,31 +174,43 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 // ---- after attention ------------------------------------------------------------------------------------------------
 
 function findLayerEpilogue(walk: Walk, node: Node): LayerEpilogue | undefined {
+  const experts = findExpertLayer(walk, node);
+  if (experts) return findEpilogueOf(walk, node, experts, experts, { out: node, selected: undefined });
   const feedForward = findFeedForward(walk, node);
   if (!feedForward || feedForward.experts) return undefined;
   expect(!feedForward.postNorm && !feedForward.clips, OTHER_SUMS);
-  const { mixed, x, o, scale } = findMixerOutput(walk, feedForward.x);
-  const { norm, gate, up, activation, down } = feedForward;
-  const rows = tokensOfNode(node);
-  const region = {
+  const { gate, up, activation, down } = feedForward;
+  const part = { gateUp: joint([gate, up]), activation, down: joint([down]) };
+  expect(part.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
+  return findEpilogueOf(walk, node, feedForward, part, findSelected(walk, node));
+}
+
+/** The region of a feed-forward part with what is before it. */
+function findEpilogueOf(
+  walk: Walk,
+  node: Node,
+  { x: h, norm, scale }: Pick<FeedForward, "x" | "norm" | "scale">,
+  feedForward: LayerEpilogue["feedForward"],
+  selection: Pick<LayerEpilogue, "out" | "selected">,
+): LayerEpilogue {
+  const { mixed, x, o, scale: mixerScale } = findMixerOutput(walk, h);
+  const width = node.shape[node.shape.length - 1];
+  expect(width <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
+  expect(width % 8 === 0, `${width} features are no multiple of 8`);
+  expect([norm.weight, x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
+  checkInside(walk, new Set([selection.out, ...("normed" in feedForward ? [feedForward.normed] : [])]));
+  return {
     mixed,
     x,
-    scales: [scale, feedForward.scale] as const,
-    rows,
-    o: joint([o]),
+    scales: [mixerScale, scale],
+    rows: tokensOfNode(node),
+    o: o && joint([o]),
     norm: norm.weight,
     eps: norm.eps,
-    gateUp: joint([gate, up]),
-    activation,
-    down: joint([down]),
-    ...findSelected(walk, node),
+    feedForward,
+    ...selection,
     inside: walk.inside,
   };
-  expect(region.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
-  expect(region.down.columns[0] <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
-  expect([norm.weight, x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
-  checkInside(walk, new Set([region.out]));
-  return region;
 }
 
 /** The rows of the last layer that the head wants: only they need to go through what follows attention. */

@@ -12,6 +12,7 @@ import { unbiased } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
 import { isHeadSwap } from "./kv_update.ts";
 import { residual } from "./layer.ts";
+import { biasOf } from "./projection.ts";
 
 /** What the output projection of a layer reads. */
 export interface Mixed {
@@ -26,7 +27,8 @@ export interface MixerOutput {
   readonly x: Node;
   /** The factor of what is added. */
   readonly scale: number;
-  readonly o: Product;
+  /** Undefined where it has a bias: `mixed` is its result then. */
+  readonly o: Product | undefined;
   readonly mixed: Mixed;
 }
 
@@ -50,8 +52,10 @@ export function findMixerOutput(walk: Walk, node: Node): MixerOutput {
   const sum = residual(walk, node, () => true, "a mixer of tokens");
   expect(sum !== undefined, "there is no projection below a feed-forward part");
   expect(!sum.postNorm && !sum.clips, OTHER_SUMS);
-  const o = unbiased(walk, sum.product, "the output projection");
-  return { x: sum.x, scale: sum.scale, o, mixed: mixedBy(walk, o.x) };
+  const { x, scale, product } = sum;
+  if (biasOf(walk, walk.peek(product))) return { x, scale, o: undefined, mixed: { node: product, isAttention: false } };
+  const o = unbiased(walk, product, "the output projection");
+  return { x, scale, o, mixed: mixedBy(walk, o.x) };
 }
 
 /** Attention where a node shows that alone, else the node. */
