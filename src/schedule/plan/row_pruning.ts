@@ -35,7 +35,7 @@ interface Use {
 type InputAxes = readonly (number | undefined)[];
 
 /** Ops that cost enough to move a take for. */
-const COSTLY: ReadonlySet<OpName> = new Set<OpName>(["matmul", "quantizedMatmul", "attention"]);
+const COSTLY: ReadonlySet<OpName> = new Set<OpName>(["matmul", "quantizedMatmul", "attention", "expertMixture"]);
 /** How far above an op of all rows a row is looked for that is taken already. */
 const NEAR = 8;
 
@@ -83,6 +83,8 @@ const AXES: { readonly [K in OpName]?: (node: Node, axis: number) => InputAxes |
   softmax: alongLast,
   rmsNorm: alongLast,
   layerNorm: alongLast,
+  expertChoice: alongLast,
+  expertMixture: (node, axis) => axis === 0 ? node.inputs.map((_, i) => i < 2 ? 0 : undefined) : undefined,
   matmul(node, axis) {
     const last = node.shape.length - 1;
     return axis < last - 1 ? broadcasting(node, axis) : axis < last ? [axis, undefined] : undefined;

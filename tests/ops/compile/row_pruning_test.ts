@@ -5,6 +5,8 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { chooseExperts } from "../../../src/array/quantized/experts.ts";
+import { expertMixture } from "../../../src/array/quantized/sorted_experts.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { attrsOf, type Node } from "../../../src/graph/node.ts";
 import { inputsFirst } from "../../../src/schedule/plan/order.ts";
@@ -127,6 +129,33 @@ Deno.test("a row of joined products is computed once more where its input's row 
     const all = mx.add(x, mx.matmul(mx.tanh(joined), leaf([6, 6], 3))).toTypedArray() as Float32Array;
     assertEquals(rowsOfProducts(pruned(row, b)).toSorted(), [1, 1, 4]);
     assert(nmse(row.toTypedArray() as Float32Array, all.subarray(12, 18)) < 1e-10);
+  });
+});
+
+Deno.test("a take moves above experts, their choice and their router", () => {
+  mx.setDefaultDevice(device);
+  const [rows, hidden, size, experts, chosen] = [5, 6, 4, 3, 2];
+  const how = { chosen, among: "chosen", normalized: false, sumEps: 0, factor: 1, groups: 1, closedGroups: 0 } as const;
+  const matrices = {
+    gate: { weight: leaf([experts, size, hidden], 3) },
+    up: { weight: leaf([experts, size, hidden], 4) },
+    down: { weight: leaf([experts, hidden, size], 5) },
+  };
+  const [x, router, biases] = [leaf([1, rows, hidden], 1), leaf([hidden, experts], 2), leaf([experts], 6)];
+  const layer = (): mx.Tensor => {
+    const given = mx.tanh(x).reshape(rows, hidden);
+    const choice = chooseExperts(mx.matmul(given, router), how, { bias: biases });
+    return expertMixture(given, choice, matrices, "silu").reshape(1, rows, hidden);
+  };
+  mx.tidy(() => {
+    const row = mx.array([3], mx.int32);
+    const all = layer();
+    mx.eval(all);
+    const expected = mx.take(all, row, 1).toTypedArray() as Float32Array;
+    const result = mx.take(layer(), row, 1);
+    const nodes = pruned(result).filter(({ op }) => ["matmul", "expertChoice", "expertMixture"].includes(op));
+    assertEquals(nodes.map(({ shape }) => shape[0]), [1, 1, 1]);
+    assert(nmse(result.toTypedArray() as Float32Array, expected) < 1e-12);
   });
 });
 
