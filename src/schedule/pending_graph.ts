@@ -60,7 +60,7 @@ export class PendingGraph {
     if (fuse) {
       const why = kernel
         ? `${backend.name} has no kernel ${kernel}`
-        : "no kernel of this device is for its sizes and dtypes";
+        : "this device has no kernel for it, or none for its sizes and dtypes";
       explainFallback(`${node.op}: in primitives, because ${why}`);
     }
     const composite = node.composite(node);

@@ -31,6 +31,8 @@ interface PagedCase {
   readonly part?: number;
   /** The last positions that a query sees; default all. */
   readonly window?: number;
+  /** Workgroups that share the heads of a key head. */
+  readonly sharing?: number;
   /** Elements between the queries of sequences, beside their own. */
   readonly gap?: number;
 }
@@ -44,7 +46,7 @@ function cached(dtype: Dtype, values: readonly number[]): HostArray {
 function attend(backend: Backend, c: PagedCase): void {
   const { heads, kvHeads, dim, lengths, columns, q: qDtype = float32, kv: kvDtype = float32, out: outDtype = float32 } =
     c;
-  const { part = columns * PAGE, gap = 0 } = c;
+  const { part = columns * PAGE, gap = 0, sharing = 1 } = c;
   const batch = lengths.length;
   const values = (dtype: Dtype, n: number, scale: number): number[] => {
     const given = random(n, scale);
@@ -85,11 +87,12 @@ function attend(backend: Backend, c: PagedCase): void {
       DTYPE_Q: qDtype.code,
       DTYPE_KV: kvDtype.code,
       DTYPE_OUT: (splits > 1 ? float32 : outDtype).code,
-      GROUP: heads / kvHeads,
+      GROUP: heads / kvHeads / sharing,
       KV_HEADS: kvHeads,
       PAGE,
       SPLITS: splits,
       WINDOW: c.window ?? 0,
+      SHARING: sharing,
     },
     push: { capacity: (columns + 1) * PAGE, pages, part, scale, q_strides: [row, dim] },
     buffers: {
@@ -100,7 +103,7 @@ function attend(backend: Backend, c: PagedCase): void {
       lengths: Int32Array.from(lengths),
       ...(splits > 1 ? { out: parts, stats } : { out }),
     },
-    grid: [kvHeads, splits, batch],
+    grid: [kvHeads * sharing, splits, batch],
   });
   if (splits > 1) {
     runKernel(backend, "attention_merge", {
@@ -155,6 +158,11 @@ kernelTest("paged_attention() gives softmax(scale q . k) . v of sequences of unl
 kernelTest("paged_attention() shares positions among workgroups", (backend) => {
   attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths: [700, 64, 0, 513, 256], columns: 12, part: 256 });
   attend(backend, { heads: 2, kvHeads: 1, dim: 128, lengths: [191, 192, 193], columns: 4, part: 64 });
+}, KERNELS);
+
+kernelTest("paged_attention() shares the heads of a key head among workgroups", (backend) => {
+  attend(backend, { heads: 8, kvHeads: 2, dim: 64, lengths: [130, 0, 7], columns: 3, sharing: 4, gap: 12 });
+  attend(backend, { heads: 8, kvHeads: 2, dim: 64, lengths: [200, 65], columns: 4, sharing: 2, part: 128 });
 }, KERNELS);
 
 kernelTest("paged_attention() reads and writes 16 bits, and reads codes", (backend) => {

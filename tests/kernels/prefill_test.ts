@@ -24,6 +24,8 @@ interface NormCase {
   readonly weight?: Dtype;
   readonly total?: Dtype;
   readonly out?: Dtype;
+  /** Whether parts are what the chosen experts of each row gave. */
+  readonly chosen?: boolean;
   /** Size of the weights. */
   readonly size?: number;
 }
@@ -38,10 +40,12 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     { rows: 9, cols: 132, threads: 128, splits: 2, x: float16, weight: float16, total: float16, out: float32 },
     { rows: 7, cols: 64, threads: 64, x: bfloat16, total: bfloat16, out: bfloat16 },
     { rows: 4, cols: 128, threads: 64, splits: 1, size: 1e6 }, // beyond float16
+    { rows: 5, cols: 136, threads: 64, splits: 6, scale: 0.5, parts: bfloat16, chosen: true },
+    { rows: 3, cols: 64, threads: 64, splits: 1, parts: float32, chosen: true },
   ];
   for (const c of cases) {
     const { rows, cols, threads, splits = 0, scale = 1, size = 1, x: xType = float32, weight: wType = float32 } = c;
-    const { parts: pType = float32, total: totalType = float32, out: outType = float16 } = c;
+    const { chosen = false, parts: pType = float32, total: totalType = float32, out: outType = float16 } = c;
     const what = JSON.stringify({
       ...c,
       x: xType.name,
@@ -53,6 +57,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     const x = values(xType, rows * cols, 3);
     const parts = values(pType, splits * rows * cols, 2);
     const weight = values(wType, cols, size);
+    const choice = Float32Array.from(random(2 * rows * splits)); // the numbers of experts are not read
     const eps = 1e-3;
     const total = pack(totalType, new Array(rows * cols).fill(0));
     const out = pack(outType, new Array(rows * cols).fill(0));
@@ -66,14 +71,25 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           DTYPE_WEIGHT: wType.code,
           DTYPE_TOTAL: totalType.code,
           DTYPE_OUT: outType.code,
+          CHOSEN: chosen ? 1 : 0,
         },
         push: { rows, splits, scale, eps },
-        buffers: { x: pack(xType, x), ...(splits > 0 ? { parts: pack(pType, parts) } : {}), ...buffers },
+        buffers: {
+          x: pack(xType, x),
+          ...(splits > 0 ? { parts: pack(pType, parts) } : {}),
+          ...(chosen ? { choice } : {}),
+          ...buffers,
+        },
         grid: [Math.min(rows, 3), Math.ceil(rows / 3), 1],
       });
     run({ weight: pack(wType, weight), total, out });
     const sums = x.map((v, i) => {
-      for (let s = 0; s < splits; s++) v += scale * parts[s * rows * cols + i];
+      const [row, column] = [Math.floor(i / cols), i % cols];
+      for (let s = 0; s < splits; s++) {
+        v += chosen
+          ? scale * choice[(2 * row + 1) * splits + s] * parts[(row * splits + s) * cols + column]
+          : scale * parts[s * rows * cols + i];
+      }
       return v;
     });
     const expected = sums.map((v, i) => {

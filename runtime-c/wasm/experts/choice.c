@@ -45,6 +45,9 @@ static void choose_row(const Call *call, uint32_t row) {
     uint32_t among = call->spec[4], experts = p->experts, chosen = p->chosen, places[MAX_EXPERTS];
     float scores[MAX_EXPERTS], keys[MAX_EXPERTS], most = -__builtin_inff(), sum = 0;
     load_floats(scores, call->buffer[0], (size_t)row * experts, experts, call->spec[1]);
+    for (uint32_t split = 1; split < call->spec[7]; split++)
+        for (uint32_t e = 0; e < experts; e++)
+            scores[e] += load_float(call->buffer[0], ((size_t)split * p->rows + row) * experts + e, call->spec[1]);
     for (uint32_t e = 0; e < experts; e++) {
         most = scores[e] > most ? scores[e] : most;
         if (among == EXPERTS_SIGMOID) scores[e] = m_sigmoid(scores[e]);

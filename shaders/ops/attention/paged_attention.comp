@@ -1,7 +1,8 @@
 #version 460
 // paged_attention: out = softmax(scale * q . k) . v of one query of each sequence, over keys and values in pages.
 //
-// A workgroup serves the GROUP query heads that share a key head, over a part of a sequence's positions. It takes THREADS / TEAM
+// A workgroup serves GROUP query heads of a key head, over a part of a sequence's positions. SHARING workgroups have the heads of one key
+// head: where there are few workgroups, each has less to compute, and keys come from the cache again. A workgroup takes THREADS / TEAM
 // pages at a time, each by a team of TEAM threads, which are SPREAD threads for two positions:
 //   scores    a thread two neighbouring positions: dot products of its share of the features with all GROUP queries. The SPREAD shares
 //             are added through shared memory
@@ -16,7 +17,7 @@
 // WINDOW positions: a part begins with the page of the first of them.
 //
 // Queries begin at multiples of four elements. Pages have the layout of include/kv_address.glsl. Their PAGE positions are an even number, HEAD_DIM a multiple of 32.
-// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS, SPLITS, batch).
+// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS * SHARING, SPLITS, batch).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7
@@ -32,6 +33,7 @@ layout(constant_id = 6) const uint KV_HEADS = 1;
 layout(constant_id = 7) const uint PAGE = 64;
 layout(constant_id = 8) const uint SPLITS = 1;
 layout(constant_id = 9) const uint WINDOW = 0;
+layout(constant_id = 10) const uint SHARING = 1;
 
 #include "include/vec4.glsl"
 #include "include/vector.glsl"
@@ -41,7 +43,7 @@ layout(constant_id = 9) const uint WINDOW = 0;
 
 const uint SPREAD = 2u; // measured best of 1, 2 and 4
 const uint PAIRS = PAGE / 2u, TEAM = PAIRS * SPREAD, TEAMS = THREADS / TEAM, TILE = TEAMS * PAGE;
-const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, HEADS = KV_HEADS * GROUP;
+const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, HEADS = KV_HEADS * SHARING * GROUP;
 const uint OWN_FOURS = FOURS / SPREAD;                       // of a thread's keys
 const uint KEYS_AHEAD = OWN_FOURS / ((OWN_FOURS + 7u) / 8u); // loads that are on their way
 const uint BESIDE = EIGHTS <= 8u ? 8u : 16u;                 // groups of eight features at once
@@ -63,7 +65,7 @@ struct Raw {
     uvec4 first, second;
 };
 
-uint sequence, key_head;
+uint sequence, key_head, first_head;
 uint team, lane;                      // a thread's team, and its number there
 vec2 scores[GROUP];                   // of a thread's two positions
 vec4 sums[GROUP * ROUNDS * 2u];       // of its features
@@ -91,7 +93,7 @@ void take(Raw raw, out vec4 first, out vec4 second) {
 void load_queries() {
     float scale = pc.p.scale * 1.4426950408889634; // exp2 below
     for (uint i = gl_LocalInvocationID.x; i < GROUP * FOURS; i += THREADS) {
-        int head = int(key_head * GROUP + i / FOURS), at = int(sequence) * pc.p.q_strides[0] + head * pc.p.q_strides[1];
+        int head = int(first_head + i / FOURS), at = int(sequence) * pc.p.q_strides[0] + head * pc.p.q_strides[1];
         rows[i] = load_quad(element_address(pc.address[0], at, DTYPE_BYTES(DTYPE_Q)), i % FOURS, DTYPE_Q) * scale;
     }
 }
@@ -161,7 +163,7 @@ void add_shares() {
 }
 
 void store_stats(uint group, float most, float sum) {
-    uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.z + sequence) * HEADS + key_head * GROUP + group;
+    uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.z + sequence) * HEADS + first_head + group;
     Quads(pc.address[6]).v[row] = floatBitsToUint(vec2(most, sum));
 }
 
@@ -189,7 +191,8 @@ float mass_of(uint group) {
 }
 
 void main() {
-    key_head = gl_WorkGroupID.x;
+    key_head = gl_WorkGroupID.x / SHARING;
+    first_head = gl_WorkGroupID.x * GROUP;
     sequence = gl_WorkGroupID.z;
     uint length = uint(clamp(I32s(pc.address[4]).v[sequence], 0, int(pc.p.capacity - PAGE)));
     uint begin = gl_WorkGroupID.y * pc.p.part, end = min(length, begin + pc.p.part);
@@ -253,7 +256,7 @@ void main() {
         if (subgroupElect()) beside[g * MAX_SUBGROUPS + gl_SubgroupID] = sum;
     }
     merge();
-    uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.z + sequence) * HEADS + key_head * GROUP;
+    uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.z + sequence) * HEADS + first_head;
     [[unroll]] for (uint g = 0; g < GROUP; g++) {
         if (SPLITS > 1u && gl_LocalInvocationID.x == g) store_stats(g, most[g], mass_of(g));
     }

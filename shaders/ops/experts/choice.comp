@@ -1,7 +1,7 @@
 #version 460
 // expert_choice: out[row] = the numbers of the CHOSEN experts of the highest scores, as floats, and then their weights.
 //
-// A workgroup has a row. Each expert counts how many come before it: those of higher scores, and of equal ones those of
+// Scores are the sums of SPLITS parts (SPLITS, rows, experts), as a product with a split depth leaves them. A workgroup has a row. Each expert counts how many come before it: those of higher scores, and of equal ones those of
 // lower numbers. The count is its place, so all places are taken whatever the scores are; NaN comes last. Weights are a
 // softmax of all scores or of the chosen ones, or sigmoids. Groups of experts may be closed: their scores count as 0.
 
@@ -18,6 +18,7 @@ layout(constant_id = 3) const uint DTYPE_SCALE = DTYPE_F32;
 layout(constant_id = 4) const uint AMONG = EXPERTS_ALL;
 layout(constant_id = 5) const uint HAS_BIAS = 0;
 layout(constant_id = 6) const uint HAS_SCALE = 0;
+layout(constant_id = 7) const uint SPLITS = 1;
 
 shared uint keys[MAX_EXPERTS]; // in the order of scores
 shared uint places[MAX_EXPERTS];
@@ -64,6 +65,8 @@ void main() {
     float most = uintBitsToFloat(0xff800000u);
     for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
         float x = load_float(pc.address[0], row * experts + e, DTYPE);
+        [[unroll]] for (uint split = 1; split < SPLITS; split++)
+            x += load_float(pc.address[0], (split * pc.p.rows + row) * experts + e, DTYPE);
         scores[e] = AMONG == EXPERTS_SIGMOID ? m_sigmoid(x) : x;
         most = max(most, x);
     }

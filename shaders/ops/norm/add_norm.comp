@@ -2,11 +2,12 @@
 // add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + …), in that order.
 // out = total / sqrt(mean over the row of total^2 + eps) * weight, within float16's range if that is its dtype.
 //
-// parts (splits, rows, COLS), as a product with a split depth leaves them; none if splits is 0. Each of total and out is
+// parts (splits, rows, COLS), as a product with a split depth leaves them; none if splits is 0. Where CHOSEN is 1 they are what the chosen
+// experts of each row gave, (rows, splits, COLS), each times its weight in choice (rows, 2 * splits). Each of total and out is
 // written if it is bound; total may be x. One workgroup a row: every thread keeps its quads in registers.
 // COLS a multiple of 4, rows aligned to 16 bytes. Workgroups: rows, folded over (x, y).
 
-#define BUFFERS 5
+#define BUFFERS 6
 #define PUSH AddNormPush
 #include "include/common.glsl"
 #include "include/vec4.glsl"
@@ -17,12 +18,21 @@ layout(constant_id = 3) const uint DTYPE_PARTS = DTYPE_F16;
 layout(constant_id = 4) const uint DTYPE_WEIGHT = DTYPE_F32;
 layout(constant_id = 5) const uint DTYPE_TOTAL = DTYPE_F32;
 layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
+layout(constant_id = 7) const uint CHOSEN = 0;
 
 const uint QUADS = COLS / 4;
 const uint EACH = (QUADS + THREADS - 1) / THREADS;
-const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4;
+const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4, CHOICE = 5;
 
 vec4 quads[EACH];
+
+// Quad i of a part of a row.
+vec4 part_of(uint row, uint split, uint i) {
+    if (CHOSEN == 0u) return load_quad(pc.address[PARTS], (split * pc.p.rows + row) * QUADS + i, DTYPE_PARTS);
+    uint place = row * pc.p.splits + split;
+    float weight = load_float(pc.address[CHOICE], place + (row + 1u) * pc.p.splits, DTYPE_F32);
+    return weight * load_quad(pc.address[PARTS], place * QUADS + i, DTYPE_PARTS);
+}
 
 void main() {
     uint row = flat_workgroup();
@@ -35,7 +45,7 @@ void main() {
         vec4 x = load_quad(pc.address[X], first + i, DTYPE_X), sum = vec4(0.0);
         for (uint split = 0; split < pc.p.splits; split += 4) {
             [[unroll]] for (uint s = split; s < split + 4; s++) { // loads of four are on their way at once
-                if (s < pc.p.splits) sum += load_quad(pc.address[PARTS], s * pc.p.rows * QUADS + first + i, DTYPE_PARTS);
+                if (s < pc.p.splits) sum += part_of(row, s, i);
             }
         }
         if (pc.p.splits > 0) x += pc.p.scale * sum;

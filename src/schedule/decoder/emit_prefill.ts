@@ -20,17 +20,28 @@ import type { Node } from "../../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
-import { gatedProduct, headsProduct, jointProduct, productParts } from "../ops/matmul/coopmat_matmul.ts";
+import { mixtureParts } from "../ops/expert_mixture.ts";
+import { choiceOf } from "../ops/experts.ts";
+import {
+  type Fragments,
+  gatedProduct,
+  headsProduct,
+  jointProduct,
+  productParts,
+} from "../ops/matmul/coopmat_matmul.ts";
 import { rotatedConstant } from "./emission.ts";
 import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
 import { ACTIVATIONS } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import type { LayerEpilogue } from "./match/prefill.ts";
+import type { OutsideSum } from "./match/prompt_experts.ts";
 import { writable } from "../ops/indexing.ts";
 import type { ReadyEpilogue, ReadyNorm, ReadyPrologue } from "./prompt_weights.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;
+/** The name of what is emitted here. */
+export const REGION = "prompt layer";
 /** Threads of a workgroup of add_norm. */
 const THREADS = 256;
 
@@ -45,6 +56,8 @@ interface PartialResidual {
   /** Whether the value is a residual of these regions, which may be written in place. */
   readonly own: boolean;
   readonly parts?: Value;
+  /** The choice of experts, where parts (rows, chosen, features) are what they gave. */
+  readonly choice?: Value;
   readonly scale?: number;
 }
 
@@ -64,6 +77,8 @@ export class Prompt {
   readonly #epilogues = new Map<Node, LinkedEpilogue>();
   /** Epilogues by the rows that something outside reads. */
   readonly #read = new Map<Node, LinkedEpilogue>();
+  /** Routers by the choice that follows from their scores. */
+  readonly #routers = new Map<Node, { readonly epilogue: LinkedEpilogue; readonly weights: Fragments }>();
   /** The rows that epilogues have normalised. */
   readonly #normed = new Map<ReadyEpilogue, Value>();
   readonly #residuals = new Map<Node, PartialResidual>();
@@ -97,9 +112,12 @@ export class Prompt {
       const { out, mixed: { node, isAttention }, feedForward } = epilogue.region;
       this.#epilogues.set(out, epilogue);
       if ("normed" in feedForward) this.#read.set(feedForward.normed, epilogue);
+      if ("router" in feedForward && feedForward.router && epilogue.router) {
+        this.#routers.set(feedForward.router.choice, { epilogue, weights: epilogue.router });
+      }
       if (isAttention) l.asHalf.add(node);
     }
-    const regions = [...norms, ...[...prologues, ...epilogues].map(({ region }) => region)];
+    const regions = [...norms, ...prologues.map(({ region }) => region), ...epilogues];
     this.inside = new Set(regions.flatMap(({ inside }) => [...inside]));
   }
 
@@ -108,8 +126,10 @@ export class Prompt {
     const before = this.#prologues.get(node) ?? this.#norms.get(node);
     const epilogue = this.#epilogues.get(node);
     const read = this.#read.get(node);
+    const router = this.#routers.get(node);
     if (before) this.#emitBefore(before);
     else if (read) this.#done(node, view(this.#emitMixerOutput(read), node.shape, contiguousStrides(node.shape)));
+    else if (router) this.#emitRouter(node, router);
     else if (epilogue && !epilogue.linked) {
       this.#emitEpilogue(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
@@ -220,10 +240,9 @@ export class Prompt {
     const l = this.#l;
     const normed = this.#emitMixerOutput(epilogue);
     if ("sum" in r.feedForward) {
-      const sum = this.#plain(r.feedForward.sum);
-      const shape = [1, r.rows, sum.shape[sum.shape.length - 1]];
+      const added = this.#outsideSum(r.feedForward, r.rows);
       const { value, own } = this.#residual(r.x);
-      this.#residuals.set(r.out, { value, own, parts: view(sum, shape, contiguousStrides(shape)), scale: r.scales[1] });
+      this.#residuals.set(r.out, { value, own, ...added, scale: r.scales[1] });
       return;
     }
     const [rows] = normed.shape;
@@ -232,6 +251,31 @@ export class Prompt {
     const { value, own } = this.#residual(r.x);
     const parts = productParts(l, gated, down!, rows);
     this.#residuals.set(r.out, { value, own, parts, scale: SHRINK * r.scales[1] });
+  }
+
+  /** What experts add to the residual: the products of each, or a sum that is there. */
+  #outsideSum({ sum, isMixture }: OutsideSum, rows: number): Pick<PartialResidual, "parts" | "choice"> {
+    if (!isMixture) {
+      const value = this.#plain(sum);
+      const shape = [1, rows, value.shape[value.shape.length - 1]];
+      return { parts: view(value, shape, contiguousStrides(shape)) };
+    }
+    const inputs = sum.inputs.map(this.#value);
+    this.#l.from(sum.op, REGION);
+    const { products, choice } = mixtureParts(this.#l, sum, inputs);
+    this.#l.from("region", REGION);
+    return { parts: products, choice };
+  }
+
+  /** Emits the scores of experts in parts, and the choice by their sums. */
+  #emitRouter(
+    node: Node,
+    { epilogue, weights }: { readonly epilogue: LinkedEpilogue; readonly weights: Fragments },
+  ): void {
+    const [, ...rest] = node.inputs;
+    const normed = this.#emitMixerOutput(epilogue);
+    const scores = productParts(this.#l, normed, weights, epilogue.region.rows, float32);
+    this.#done(node, choiceOf(this.#l, node, scores, rest.map(this.#value)));
   }
 
   /** Emits the output projection and the norm after it, whose rows it gives. */
@@ -291,13 +335,13 @@ export class Prompt {
   }
 
   #addNorm(
-    { value, parts, scale = 1 }: PartialResidual,
+    { value, parts, choice, scale = 1 }: PartialResidual,
     total: Value | undefined,
     norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
   ): void {
     const width = value.shape[value.shape.length - 1];
     const rows = sizeOf(value.shape) / width;
-    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed], {
+    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, choice], {
       threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
       spec: {
         COLS: width,
@@ -306,8 +350,9 @@ export class Prompt {
         DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
         DTYPE_TOTAL: (total?.dtype ?? float32).code,
         DTYPE_OUT: (norm?.normed ?? value).dtype.code,
+        CHOSEN: choice ? 1 : 0,
       },
-      push: { rows, splits: parts ? parts.shape[0] : 0, scale, eps: norm?.eps ?? 0 },
+      push: { rows, splits: parts?.shape[choice ? 1 : 0] ?? 0, scale, eps: norm?.eps ?? 0 },
       workgroups: rows,
     });
   }

@@ -9,6 +9,7 @@ import type { Fuser, Fusion, FusionContext } from "../plan/fusion.ts";
 import { batchedUnsupportedReason } from "./emit_batched.ts";
 import { headOf, tableOf } from "./ends.ts";
 import type { DecoderSpec } from "./spec.ts";
+import { REGION } from "./emit_prefill.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { emitChoiceStep } from "./emit_sampling_tail.ts";
 import { openPrompt, stepUnsupportedReason } from "./open_prompt.ts";
@@ -137,7 +138,7 @@ function fuseChoice(
 
 /** Many rows through the layers of a decoder. */
 function fusePrompt({ l, graph, wanted, leaf, value, done }: FusionContext): Fusion | undefined {
-  const from = (): void => l.from("region", "prompt layer");
+  const from = (): void => l.from("region", REGION);
   const back = (node: Parameters<typeof value>[0]): ReturnType<typeof value> => {
     const found = value(node);
     from(); // lowering of another node may have changed it

@@ -72,7 +72,7 @@ export function openPrompt(
   const before = prologues.map((region) => weights.prologue(region)).filter((ready) => ready !== undefined);
   const after = epilogues.map((region) => weights.epilogue(region)).filter((ready) => ready !== undefined);
   const [starts, ends] = [before.map(({ region }) => region), after.map(({ region }) => region)];
-  const inside = new Set([...starts, ...ends].flatMap((region) => [...region.inside]));
+  const inside = new Set([...starts, ...after].flatMap((region) => [...region.inside]));
   const norms = findPromptNorms(graph, wanted, new Set(ends.flatMap(({ x, out }) => [x, out])), inside)
     .map((region) => weights.norm(region));
   for (const norm of norms) for (const node of norm.inside) inside.add(node);

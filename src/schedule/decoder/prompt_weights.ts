@@ -53,12 +53,15 @@ export interface ReadyEpilogue {
   /** Of a feed-forward part that the region computes. */
   readonly gateUp: Fragments | undefined;
   readonly down: Fragments | undefined;
+  /** Of the router of experts that it does not compute. */
+  readonly router: Fragments | undefined;
+  readonly inside: ReadonlySet<Node>;
 }
 
 /** The matrices of a region after attention. */
 export function jointsOf({ o, feedForward }: LayerEpilogue): readonly Joint[] {
-  const { gateUp, down } = "gateUp" in feedForward ? feedForward : {};
-  return [gateUp, o, down].filter((found) => found !== undefined);
+  const joints = "gateUp" in feedForward ? [feedForward.gateUp, o, feedForward.down] : [o, feedForward.router?.joint];
+  return joints.filter((found) => found !== undefined);
 }
 
 /** Why no kernels multiply matrices on this device; undefined where they do. */
@@ -106,8 +109,13 @@ export class PromptWeights {
     this.#l = l;
     this.#leaf = leaf;
     this.#reasons = reasons;
-    const served = joints.filter((joint) => jointUnsupportedReason(l.backend, joint) === undefined);
-    this.#widened = unpackMatrices(l, readMatrices(served.map(({ matrices }) => matrices)), leaf);
+    this.#widened = this.#unpacked(joints);
+  }
+
+  /** The codes of products that kernels read in another width; undefined if there is no room for all. */
+  #unpacked(joints: readonly Joint[]): ReadonlyMap<Node, Value> | undefined {
+    const served = joints.filter((joint) => jointUnsupportedReason(this.#l.backend, joint) === undefined);
+    return unpackMatrices(this.#l, readMatrices(served.map(({ matrices }) => matrices)), this.#leaf);
   }
 
   prologue(region: AttentionPrologue): ReadyPrologue | undefined {
@@ -130,7 +138,7 @@ export class PromptWeights {
     const pays = joint &&
       (options.regions === "on" ||
         isWorthMatrices(this.#l.backend, rows, joint.columns.reduce((a, b) => a + b), joint.k));
-    const products = pays ? this.#fragments(joint) : undefined;
+    const products = pays ? this.#fragments(joint, false, this.#unpacked([joint])) : undefined;
     return { region, products, inside: new Set(products ? [out, ...nodes] : [out]) };
   }
 
@@ -140,15 +148,17 @@ export class PromptWeights {
     const gateUp = part && this.#fragments(part.gateUp, true);
     const down = part && this.#fragments(part.down);
     if ((region.o && !o) || (part && !(gateUp && down))) return undefined;
-    return { region, o, gateUp, down };
+    const found = "router" in region.feedForward ? region.feedForward.router : undefined;
+    const router = found && this.#fragments(found.joint);
+    return { region, o, gateUp, down, router, inside: new Set([...region.inside, ...(router ? found.inside : [])]) };
   }
 
-  #fragments(joint: Joint, gated = false): Fragments | undefined {
+  #fragments(joint: Joint, gated = false, unpacked = this.#widened): Fragments | undefined {
     const { matrices, columns, k } = joint;
     const reason = jointUnsupportedReason(this.#l.backend, joint);
     const { bits } = productFormat(matrices);
     const widened = new Set(matrices.filter((m) => m.bits !== bits).map(({ codes }) => codes));
-    const leaf = (node: Node): Value | undefined => widened.has(node) ? this.#widened?.get(node) : this.#leaf(node);
+    const leaf = (node: Node): Value | undefined => widened.has(node) ? unpacked?.get(node) : this.#leaf(node);
     const matrix = reason === undefined ? jointMatrix(matrices, leaf, { columns, k, gated }) : undefined;
     const packed = matrix && fragments(this.#l, matrix);
     if (!packed) this.#reasons.add(reason ?? NO_ROOM);

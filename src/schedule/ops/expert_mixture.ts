@@ -41,6 +41,7 @@ interface Mixture {
 function mixtureOf(node: Node, backend: Backend): Mixture | undefined {
   const { mode, bits, groupSize } = attrsOf(node, "expertMixture");
   const [x, choice, weight, scales] = node.inputs;
+  if (backend.has("packed_matvec")) return undefined; // the CPU has kernels of its own for the primitives
   if (mode === "dense" || !FLOATS.has(x.dtype)) return undefined;
   const [rows, hidden] = x.shape;
   const [experts, size] = weight.shape;
@@ -73,8 +74,27 @@ function orderOf(
   return { left, tiles };
 }
 
+/** What the chosen experts give: products (rows, chosen, hidden), and the choice with their weights. */
+export interface MixtureParts {
+  readonly products: Value;
+  readonly choice: Value;
+}
+
 /** The weighted sum of the chosen experts. */
-export function expertMixture(l: Lowering, node: Node, [x, ...rest]: Inputs): Value {
+export function expertMixture(l: Lowering, node: Node, inputs: Inputs): Value {
+  const { products, choice } = mixtureParts(l, node, inputs);
+  const [rows, chosen, hidden] = products.shape;
+  const out = l.temporary(node.shape, node.dtype);
+  l.emit("expert_mix", [products, choice, out], {
+    spec: { DTYPE: node.dtype.code },
+    push: { rows, chosen, cols: hidden },
+    workgroups: l.groups(rows * hidden / FEATURES),
+  });
+  return out;
+}
+
+/** What the chosen experts give, before it is weighed. */
+export function mixtureParts(l: Lowering, node: Node, [x, ...rest]: Inputs): MixtureParts {
   const mixture = mixtureOf(node, l.backend)!;
   const { rows, chosen, hidden, size, format, kernel } = mixture;
   const { unit, hasBias, mode, bits, groupSize } = attrsOf(node, "expertMixture");
@@ -93,7 +113,7 @@ export function expertMixture(l: Lowering, node: Node, [x, ...rest]: Inputs): Va
     { ...order, x, xRows: rows, depth: hidden, n: size, stacks: [gate, up], unit, divisor: chosen },
     units,
   );
-  const products = l.temporary([rows * chosen, hidden], node.dtype);
+  const products = l.temporary([rows, chosen, hidden], node.dtype);
   emitDirect(
     l,
     kernel,
@@ -101,11 +121,5 @@ export function expertMixture(l: Lowering, node: Node, [x, ...rest]: Inputs): Va
     { ...order, x: units, xRows: rows * chosen, areUnits: true, depth: size, n: hidden, stacks: [down], divisor: 1 },
     products,
   );
-  const out = l.temporary(node.shape, node.dtype);
-  l.emit("expert_mix", [products, choice, out], {
-    spec: { DTYPE: node.dtype.code },
-    push: { rows, chosen, cols: hidden },
-    workgroups: l.groups(rows * hidden / FEATURES),
-  });
-  return out;
+  return { products, choice };
 }

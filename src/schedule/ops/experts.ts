@@ -10,9 +10,9 @@ import type { KernelName } from "../../backend/kernels.ts";
 import { type Dtype, float32, isHalf } from "../../graph/dtype.ts";
 import type { ExpertChoice, ExpertFormat } from "../../graph/experts.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { sizeOf } from "../../graph/shape.ts";
+import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { type Value, view } from "../plan/value.ts";
 import { MODE_CODES } from "./matmul/dequantize.ts";
 import { UNITS } from "./matmul/direct_experts.ts";
 import { vectorShape } from "./matmul/matmul_tiles.ts";
@@ -40,6 +40,12 @@ export function choiceKernel(node: Node): KernelName | undefined {
 
 /** Experts and their weights. */
 export function expertChoice(l: Lowering, node: Node, [scores, ...rest]: Inputs): Value {
+  const whole = [1, ...scores.shape];
+  return choiceOf(l, node, view(l.contiguous(scores), whole, contiguousStrides(whole)), rest);
+}
+
+/** Experts and their weights by scores in contiguous parts (splits, rows, experts) that add up to them. `rest` are the node's other inputs. */
+export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs): Value {
   const { chosen, among, normalized, sumEps, factor, groups, closedGroups, hasBias, hasScale } = attrsOf(
     node,
     "expertChoice",
@@ -47,18 +53,19 @@ export function expertChoice(l: Lowering, node: Node, [scores, ...rest]: Inputs)
   const bias = hasBias ? l.contiguous(rest[0]) : undefined;
   const scale = hasScale ? l.contiguous(rest[hasBias ? 1 : 0]) : undefined;
   const out = l.temporary(node.shape, node.dtype);
-  const [rows, experts] = scores.shape;
+  const [splits, rows, experts] = parts.shape;
   let threads = MIN_THREADS;
   while (threads < experts && 2 * threads <= l.backend.limits.threads) threads *= 2;
-  l.emit("expert_choice", [l.contiguous(scores), bias, scale, out], {
+  l.emit("expert_choice", [parts, bias, scale, out], {
     threads,
     spec: {
-      DTYPE: scores.dtype.code,
+      DTYPE: parts.dtype.code,
       DTYPE_BIAS: (bias?.dtype ?? float32).code,
       DTYPE_SCALE: (scale?.dtype ?? float32).code,
       AMONG: AMONG[among],
       HAS_BIAS: hasBias ? 1 : 0,
       HAS_SCALE: hasScale ? 1 : 0,
+      SPLITS: splits,
     },
     push: {
       rows,

@@ -153,6 +153,14 @@ export class Walk {
     }
   }
 
+  /** What nodes on a way of views show, if each of them and it are read once. */
+  shownOnce(node: Node): Node | undefined {
+    for (let at = node; !this.wanted.has(at) && this.readers(at).length === 1; at = at.inputs[0]) {
+      if (!this.isView(at)) return at;
+    }
+    return undefined;
+  }
+
   /** The last node that shows the same row: through views and casts that alone read it. */
   upward(node: Node): Node {
     for (;;) {

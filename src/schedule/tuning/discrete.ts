@@ -30,7 +30,11 @@ export function tuneDiscrete(computeUnits: number): Tuning {
     tiles: { targetWorkgroups: scale(tiles.targetWorkgroups) },
     fewRows: { ...fewRows, fewColumns: scale(fewRows.fewColumns), someColumns: scale(fewRows.someColumns) },
     attention: { ...attention, targetWorkgroups: scale(attention.targetWorkgroups) },
-    pagedAttention: { ...pagedAttention, targetWorkgroups: scale(pagedAttention.targetWorkgroups) },
+    pagedAttention: {
+      ...pagedAttention,
+      targetWorkgroups: scale(pagedAttention.targetWorkgroups),
+      minWorkgroups: scale(pagedAttention.minWorkgroups),
+    },
     reductions: {
       targetWorkgroups: scale(reductions.targetWorkgroups),
       manyRows: scale(reductions.manyRows),

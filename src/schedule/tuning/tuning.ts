@@ -119,6 +119,8 @@ export interface Tuning {
   readonly pagedAttention: {
     /** Workgroups that parts of the positions aim at: several waves, since sequences have unlike lengths. */
     readonly targetWorkgroups: number;
+    /** With fewer workgroups the query heads of a key head are divided among several, which read its keys again. */
+    readonly minWorkgroups: number;
     /** Fewest positions of a part. */
     readonly minPositions: number;
   };

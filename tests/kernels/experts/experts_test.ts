@@ -10,7 +10,9 @@ import type { QuantizationMode } from "../../../src/graph/quantization.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { drawSome } from "../../support/draw_cases.ts";
+import { EXPERTS_CHOSEN } from "../../../src/backend/kernels.ts";
 import { testDevices } from "../../support/devices/devices.ts";
+import { kernelTest, runKernel } from "../../support/devices/harness.ts";
 import { dispatchesOf } from "../../support/devices/unrun_device.ts";
 import { generator, nmse } from "../../support/oracles/oracle.ts";
 import { unitOf } from "../../support/oracles/sorted_experts.ts";
@@ -272,6 +274,29 @@ function smallLayer(): { readonly x: mx.Tensor; readonly layer: (x: mx.Tensor, r
   };
   return { x: mx.array(drawn(64), mx.float32).reshape(1, 64), layer };
 }
+
+kernelTest("expert_choice() chooses by the sums of parts", (backend) => {
+  const [splits, rows, experts, chosen] = [3, 5, 40, 4];
+  const parts = Float32Array.from(drawn(splits * rows * experts, -2, 2));
+  const out = new Float32Array(rows * 2 * chosen);
+  runKernel(backend, "expert_choice", {
+    spec: { DTYPE: mx.float32.code, AMONG: EXPERTS_CHOSEN, SPLITS: splits },
+    push: { rows, experts, chosen, groups: 1, closed: 0, normalized: 0, sum_eps: 0, factor: 1 },
+    buffers: { scores: parts, out },
+    grid: rows,
+  });
+  for (let row = 0; row < rows; row++) {
+    const sums = Array.from({ length: experts }, (_, e) => {
+      let sum = 0;
+      for (let s = 0; s < splits; s++) sum += parts[(s * rows + row) * experts + e];
+      return sum;
+    });
+    const [numbers, weights] = choiceOf(sums, { ...PLAIN, chosen, among: "chosen" }, undefined);
+    const found = [...out.subarray(row * 2 * chosen, (row + 1) * 2 * chosen)];
+    assertEquals(found.slice(0, chosen), numbers);
+    assert(nmse(Float32Array.from(found.slice(chosen)), Float32Array.from(weights)) < 1e-10);
+  }
+}, ["expert_choice"]);
 
 for (const device of testDevices()) {
   Deno.test(`${device}: a layer of experts is four dispatches`, () => {

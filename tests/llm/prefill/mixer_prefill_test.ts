@@ -34,12 +34,14 @@ const CONFIG = {
   vocab_size: 4099,
 };
 
-/** Sequences, and the tokens of each that passes read, one after the other. */
-const CASES: readonly (readonly [sequences: number, tokens: readonly number[], dtype: "float32" | "bfloat16"])[] = [
-  [1, [20, 9], "float32"],
-  [1, [20], "bfloat16"],
-  [8, [1, 1], "float32"],
-];
+/** Sequences, the tokens of each that passes read, one after the other, and the bits of codes. */
+const CASES:
+  readonly (readonly [sequences: number, tokens: readonly number[], dtype: "float32" | "bfloat16", bits: number])[] = [
+    [1, [20, 9], "float32", 4],
+    [1, [20], "bfloat16", 4],
+    [8, [1, 1], "float32", 4],
+    [1, [20], "float32", 6], // in a width that kernels read first
+  ];
 
 interface Found {
   readonly values: Readonly<Record<"logits" | "states", Float32Array>>;
@@ -79,10 +81,11 @@ async function read(
 
 for (const device of DEVICES) {
   for (const c of CASES) {
-    const [sequences, passes, dtype] = c;
-    Deno.test(`${passes} tokens of ${sequences} sequences are fused after mixers, ${dtype}, on ${device}`, async () => {
+    const [sequences, passes, dtype, bits] = c;
+    const what = `${passes} tokens of ${sequences} sequences`;
+    Deno.test(`${what} are fused after mixers, ${dtype} of ${bits} bits, on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
-      await writePublished(`${folder}/model`, CONFIG, { groupSize: 64 });
+      await writePublished(`${folder}/model`, CONFIG, { groupSize: 64, bits });
       mx.setDefaultDevice(device);
       const run = async (regions: "on" | "off", as: "float32" | "bfloat16"): Promise<Found> => {
         const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[as] });

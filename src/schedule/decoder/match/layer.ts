@@ -346,8 +346,10 @@ export function residual(
     const product = walk.peek(biasOf(walk, at)?.product ?? at);
     return isProduct(product) && reads(walk.peek(product.inputs[0]));
   };
-  for (const [i, side] of sum.inputs.entries()) {
-    const x = sum.inputs[1 - i];
+  const isOwn = (side: Node): boolean => walk.shownOnce(side) !== undefined;
+  const [a, b] = sum.inputs;
+  // A residual may be a product too. It has other readers, as the norm before the mixer.
+  for (const [side, x] of isOwn(b) && !isOwn(a) ? [[b, a], [a, b]] : [[a, b], [b, a]]) {
     const { node: product, scale, scaled } = unscaled(walk, side);
     if (!sameShape(x.shape, sum.shape)) continue; // a bias
     const norm = walk.peek(product);

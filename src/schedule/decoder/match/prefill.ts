@@ -133,7 +133,10 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
     attempt(node, (walk) => findLayerEpilogue(walk, node), found);
   }
   const epilogues = found.filter((region) => !overlaps(region, found));
-  for (const { inside } of epilogues) for (const node of inside) reasons.delete(node); // sums within a layer, which end none
+  for (const { inside, feedForward } of epilogues) { // sums within a layer, which end none
+    const beside = "sum" in feedForward ? [new Walk(graph, wanted).peek(feedForward.sum)] : [];
+    for (const node of [...inside, ...beside]) reasons.delete(node);
+  }
   return { prologues, epilogues, reasons: new Set(reasons.values()) };
 }
 

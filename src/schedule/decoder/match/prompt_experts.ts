@@ -8,7 +8,8 @@
 import { type Dtype, float16 } from "../../../graph/dtype.ts";
 import type { Node, OpName } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import { isFn, type Norm, type Walk } from "../../plan/pattern.ts";
+import { isFn, Mismatch, type Norm, Walk } from "../../plan/pattern.ts";
+import { type Joint, joint } from "./joint.ts";
 import { unscaled } from "./layer.ts";
 
 /** A feed-forward part that is no part of its region: what it reads, and what it adds to the residual. */
@@ -17,7 +18,17 @@ export interface OutsideSum {
   readonly normed: Node;
   /** float16 where all that reads them takes any floats, else the dtype that they have. */
   readonly dtype: Dtype;
+  readonly router: Router | undefined;
+  /** What is added: experts alone, which are taken, or any node. */
   readonly sum: Node;
+  readonly isMixture: boolean;
+}
+
+/** A product of the normalised rows that gives scores, and the choice of experts by them. */
+export interface Router {
+  readonly joint: Joint;
+  readonly choice: Node;
+  readonly inside: ReadonlySet<Node>;
 }
 
 /** Such a part with its norm, and the residual before both. */
@@ -38,13 +49,15 @@ export function findExpertLayer(walk: Walk, node: Node): ExpertLayer | undefined
     const x = node.inputs[1 - i];
     const { node: sum, scale, scaled } = unscaled(walk, side);
     const normed = walk.readers(walk.peek(x)).find((reader) => reader.op === "rmsNorm");
-    const reads = normed && [sum, ...termsOf(walk, sum)].some((term) => readsExperts(walk, term, normed));
-    if (!reads || !sameShape(x.shape, node.shape) || !sameShape(sum.shape, node.shape)) continue;
+    const layer = normed && [sum, ...termsOf(walk, sum)].map((term) => expertsOf(walk, term, normed)).find((at) => at);
+    if (!layer || !sameShape(x.shape, node.shape) || !sameShape(sum.shape, node.shape)) continue;
     walk.inside.add(node);
     if (scaled) walk.inside.add(walk.stripViews(side));
     const norm = walk.norm(normed, "the norm before the experts");
     walk.stripViews(x);
-    return { x, norm, scale, normed, dtype: takesFloats(walk, normed) ? float16 : normed.dtype, sum };
+    const dtype = takesFloats(walk, normed) ? float16 : normed.dtype;
+    const router = findRouter(walk, layer, normed);
+    return { x, norm, scale, normed, dtype, router, ...findMixture(walk, sum) };
   }
   return undefined;
 }
@@ -55,11 +68,39 @@ function termsOf(walk: Walk, node: Node): readonly Node[] {
   return isFn(sum, "add") ? sum.inputs : [];
 }
 
-/** Whether a node is a sum of experts that read `normed`. */
-function readsExperts(walk: Walk, node: Node, normed: Node): boolean {
+/** The experts that read `normed` and whose sum a node is. */
+function expertsOf(walk: Walk, node: Node, normed: Node): Node | undefined {
   const sum = walk.peek(node);
   const layer = sum.op === "expertSum" ? walk.peek(sum.inputs[0]) : sum;
-  return (layer.op === "expertMixture" || layer.op === "expertUnits") && walk.peek(layer.inputs[0]) === normed;
+  const reads = (layer.op === "expertMixture" || layer.op === "expertUnits") && walk.peek(layer.inputs[0]) === normed;
+  return reads ? layer : undefined;
+}
+
+/** Experts that nothing but the residual reads are taken, with the views between. */
+function findMixture(walk: Walk, node: Node): Pick<OutsideSum, "sum" | "isMixture"> {
+  const sum = walk.shownOnce(node);
+  if (sum?.op !== "expertMixture" || walk.graph.replaced.has(sum)) return { sum: node, isMixture: false };
+  walk.inside.add(walk.stripViews(node));
+  return { sum, isMixture: true };
+}
+
+/** The router of experts, if its product has no bias and nothing else reads the scores. */
+function findRouter(walk: Walk, layer: Node, normed: Node): Router | undefined {
+  const choice = walk.peek(layer.inputs[1]);
+  const product = choice.op === "expertChoice" && !walk.graph.replaced.has(choice)
+    ? walk.shownOnce(choice.inputs[0])
+    : undefined;
+  if (product?.op !== "quantizedMatmul" || walk.graph.replaced.has(product)) return undefined;
+  const own = new Walk(walk.graph, walk.wanted);
+  try {
+    const router = own.product(choice.inputs[0], "the router");
+    return own.peek(router.x) === normed
+      ? { joint: joint([router]), choice, inside: own.inside.add(choice) }
+      : undefined;
+  } catch (error) {
+    if (!(error instanceof Mismatch)) throw error;
+    return undefined;
+  }
 }
 
 /** Whether all that reads a node, maybe through views, takes any floats in its place. */

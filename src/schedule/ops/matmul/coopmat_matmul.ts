@@ -318,10 +318,10 @@ export function gatedProduct(
 }
 
 /** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves their bytes. */
-export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
+export function productParts(l: Lowering, x: Value, w: Fragments, m: number, dtype: Dtype = float16): Value {
   const n = sum(w.matrix.columns);
   const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;
-  const parts = l.temporary([choice.splits, m, n], float16);
+  const parts = l.temporary([choice.splits, m, n], dtype);
   emitProduct(l, choice, x, w, m, parts);
   return parts;
 }

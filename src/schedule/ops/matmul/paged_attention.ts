@@ -61,6 +61,14 @@ function partOf(backend: Backend, heads: number, positions: number): number {
   return 2 ** Math.ceil(Math.log2(part));
 }
 
+/** How many workgroups share the heads of a key head: more while there are few workgroups, which compute then rather than read. */
+function sharingOf(backend: Backend, workgroups: number, group: number): number {
+  const { minWorkgroups } = tuningOf(backend).pagedAttention;
+  let sharing = 1;
+  while (sharing * workgroups < minWorkgroups && group % (2 * sharing) === 0) sharing *= 2;
+  return sharing;
+}
+
 /** Emits the attention of a node over `inputs` (q, keys, values, …); undefined where the kernel does not take them. */
 export function pagedAttention(
   l: Lowering,
@@ -78,6 +86,7 @@ export function pagedAttention(
   const { table, size: page, pool } = keys.pages!;
   const part = partOf(l.backend, batch * kvHeads, positions);
   const splits = Math.ceil(positions / part);
+  const sharing = sharingOf(l.backend, batch * kvHeads * splits, heads / kvHeads);
   const out = l.temporary(node.shape, l.asHalf.has(node) ? float16 : node.dtype);
   const [parts, stats] = splits > 1 ? [dim, 2].map((width) => l.temporary([splits, batch, heads, width], float32)) : [];
   const asBytes = ({ blocks: _, pages: __, ...value }: Value): Value => value;
@@ -87,15 +96,16 @@ export function pagedAttention(
       DTYPE_Q: q.dtype.code,
       DTYPE_KV: keys.dtype.code,
       DTYPE_OUT: (parts ?? out).dtype.code,
-      GROUP: heads / kvHeads,
+      GROUP: heads / kvHeads / sharing,
       KV_HEADS: kvHeads,
       PAGE: page,
       SPLITS: splits,
       WINDOW: window,
+      SHARING: sharing,
     },
     threads: THREADS,
     push: { capacity: positions + page, pages: pool.shape[0], part, scale, q_strides: q.strides.slice(0, 2) },
-    workgroups: [kvHeads, splits, batch],
+    workgroups: [kvHeads * sharing, splits, batch],
   });
   if (parts) mergeParts(l, parts, stats, out);
   return out;
