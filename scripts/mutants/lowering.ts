@@ -29,6 +29,27 @@ export const LOWERING = [
     tests: ["tests/ops/compile/row_pruning_test.ts", "tests/llm/prefill/prefill_tail_test.ts"],
   },
   {
+    name: "the score of the expert of all rows does not count in the sum of experts",
+    file: "src/schedule/decoder/emit_prefill.ts",
+    find: "const score = shared?.score && this.#plain(shared.score);",
+    replace: "const score = undefined;",
+    tests: ["tests/llm/prefill/expert_prefill_test.ts"],
+  },
+  {
+    name: "experts whose sum something else reads are taken with the residual",
+    file: "src/schedule/decoder/match/prompt_experts.ts",
+    find: "const sum = walk.shownOnce(node);\n  const isMixture",
+    replace: "const sum = walk.peek(node);\n  const isMixture",
+    tests: ["tests/llm/models/expert_patterns_test.ts"],
+  },
+  {
+    name: "rows that an op of one dtype reads become float16",
+    file: "src/schedule/decoder/match/prompt_experts.ts",
+    find: "const dtype = takesFloats(walk, normed) ? float16 : normed.dtype;",
+    replace: "const dtype = float16;",
+    tests: ["tests/llm/models/expert_patterns_test.ts"],
+  },
+  {
     name: "rows are written in place although what read them may come later",
     file: "src/schedule/pending_graph.ts",
     find: "return others !== undefined && this.#dependsOnAll(writer, others);",

@@ -464,6 +464,8 @@ struct AddNormPush {
     uint splits; // parts that are added
     float scale; // of the parts that are added
     float eps;
+    uint beside; // other parts
+    float beside_scale;
 };
 
 // Turns of rotary embedding; see RopePush.

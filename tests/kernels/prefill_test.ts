@@ -26,6 +26,9 @@ interface NormCase {
   readonly out?: Dtype;
   /** Whether parts are what the chosen experts of each row gave. */
   readonly chosen?: boolean;
+  /** Other parts, and the dtype of a score of each row. */
+  readonly beside?: number;
+  readonly score?: Dtype;
   /** Size of the weights. */
   readonly size?: number;
 }
@@ -41,15 +44,24 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     { rows: 7, cols: 64, threads: 64, x: bfloat16, total: bfloat16, out: bfloat16 },
     { rows: 4, cols: 128, threads: 64, splits: 1, size: 1e6 }, // beyond float16
     { rows: 5, cols: 136, threads: 64, splits: 6, scale: 0.5, parts: bfloat16, chosen: true },
-    { rows: 3, cols: 64, threads: 64, splits: 1, parts: float32, chosen: true },
+    { rows: 3, cols: 64, threads: 64, splits: 1, parts: float32, chosen: true, beside: 1 },
+    { rows: 5, cols: 72, threads: 64, splits: 2, chosen: true, beside: 3, score: bfloat16 },
   ];
   for (const c of cases) {
     const { rows, cols, threads, splits = 0, scale = 1, size = 1, x: xType = float32, weight: wType = float32 } = c;
-    const { chosen = false, parts: pType = float32, total: totalType = float32, out: outType = float16 } = c;
+    const {
+      chosen = false,
+      beside = 0,
+      score: scoreType = float32,
+      parts: pType = float32,
+      total: totalType = float32,
+      out: outType = float16,
+    } = c;
     const what = JSON.stringify({
       ...c,
       x: xType.name,
       parts: pType.name,
+      score: scoreType.name,
       weight: wType.name,
       total: totalType.name,
       out: outType.name,
@@ -58,6 +70,8 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     const parts = values(pType, splits * rows * cols, 2);
     const weight = values(wType, cols, size);
     const choice = Float32Array.from(random(2 * rows * splits)); // the numbers of experts are not read
+    const [others, scores] = [values(float16, beside * rows * cols), values(scoreType, rows, 2)];
+    const share = (row: number): number => 2.5 / (c.score ? 1 + Math.exp(-scores[row]) : 1);
     const eps = 1e-3;
     const total = pack(totalType, new Array(rows * cols).fill(0));
     const out = pack(outType, new Array(rows * cols).fill(0));
@@ -72,12 +86,15 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           DTYPE_TOTAL: totalType.code,
           DTYPE_OUT: outType.code,
           CHOSEN: chosen ? 1 : 0,
+          DTYPE_SCORE: scoreType.code,
         },
-        push: { rows, splits, scale, eps },
+        push: { rows, splits, scale, eps, beside, beside_scale: 2.5 },
         buffers: {
           x: pack(xType, x),
           ...(splits > 0 ? { parts: pack(pType, parts) } : {}),
           ...(chosen ? { choice } : {}),
+          ...(beside > 0 ? { beside: pack(float16, others) } : {}),
+          ...(c.score ? { score: pack(scoreType, scores) } : {}),
           ...buffers,
         },
         grid: [Math.min(rows, 3), Math.ceil(rows / 3), 1],
@@ -90,6 +107,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           ? scale * choice[(2 * row + 1) * splits + s] * parts[(row * splits + s) * cols + column]
           : scale * parts[s * rows * cols + i];
       }
+      for (let s = 0; s < beside; s++) v += share(row) * others[s * rows * cols + i];
       return v;
     });
     const expected = sums.map((v, i) => {
@@ -126,7 +144,7 @@ kernelTest("add_norm() keeps rows within float16, and NaN and infinities as NaN"
         DTYPE_TOTAL: float32.code,
         DTYPE_OUT: float16.code,
       },
-      push: { rows, splits: 0, scale: 1, eps: 1e-3 },
+      push: { rows, splits: 0, scale: 1, eps: 1e-3, beside: 0, beside_scale: 0 },
       buffers: { x, weight, out },
       grid: rows,
     });

@@ -2,7 +2,7 @@
 // paged_attention: out = softmax(scale * q . k) . v of one query of each sequence, over keys and values in pages.
 //
 // A workgroup serves GROUP query heads of a key head, over a part of a sequence's positions. SHARING workgroups have the heads of one key
-// head: where there are few workgroups, each has less to compute, and keys come from the cache again. A workgroup takes THREADS / TEAM
+// head. Where there are few workgroups, each has less to compute, and keys come from the cache again. A workgroup takes THREADS / TEAM
 // pages at a time, each by a team of TEAM threads, which are SPREAD threads for two positions:
 //   scores    a thread two neighbouring positions: dot products of its share of the features with all GROUP queries. The SPREAD shares
 //             are added through shared memory

@@ -33,6 +33,7 @@ import { rotatedConstant } from "./emission.ts";
 import { type KvPlace, pageConstant, placePush } from "./kv_place.ts";
 import { ACTIVATIONS } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
+import type { GatedPart } from "./match/gated.ts";
 import type { LayerEpilogue } from "./match/prefill.ts";
 import type { OutsideSum } from "./match/prompt_experts.ts";
 import { writable } from "../ops/indexing.ts";
@@ -58,6 +59,9 @@ interface PartialResidual {
   readonly parts?: Value;
   /** The choice of experts, where parts (rows, chosen, features) are what they gave. */
   readonly choice?: Value;
+  /** Parts of a gated part beside them, and the score by whose sigmoid they count. */
+  readonly beside?: Value;
+  readonly score?: Value;
   readonly scale?: number;
 }
 
@@ -236,21 +240,27 @@ export class Prompt {
 
   #emitEpilogue(epilogue: ReadyEpilogue): void {
     if (!this.#once(epilogue)) return;
-    const { region: r, gateUp, down } = epilogue;
-    const l = this.#l;
+    const { region: r } = epilogue;
     const normed = this.#emitMixerOutput(epilogue);
     if ("sum" in r.feedForward) {
+      const { shared } = r.feedForward;
+      const beside = shared && this.#gatedParts(shared, epilogue, normed);
+      const score = shared?.score && this.#plain(shared.score);
       const added = this.#outsideSum(r.feedForward, r.rows);
       const { value, own } = this.#residual(r.x);
-      this.#residuals.set(r.out, { value, own, ...added, scale: r.scales[1] });
+      this.#residuals.set(r.out, { value, own, ...added, beside, score, scale: r.scales[1] });
       return;
     }
-    const [rows] = normed.shape;
-    const activation = ACTIVATIONS.indexOf(r.feedForward.activation);
-    const gated = gatedProduct(l, normed, gateUp!, rows, { activation, scale: 1 / SHRINK });
     const { value, own } = this.#residual(r.x);
-    const parts = productParts(l, gated, down!, rows);
+    const parts = this.#gatedParts(r.feedForward, epilogue, normed);
     this.#residuals.set(r.out, { value, own, parts, scale: SHRINK * r.scales[1] });
+  }
+
+  /** What a gated part gives for normalised rows, in parts that are to be multiplied by SHRINK. */
+  #gatedParts({ activation }: GatedPart, { gateUp, down }: ReadyEpilogue, normed: Value): Value {
+    const [rows] = normed.shape;
+    const how = { activation: ACTIVATIONS.indexOf(activation), scale: 1 / SHRINK };
+    return productParts(this.#l, gatedProduct(this.#l, normed, gateUp!, rows, how), down!, rows);
   }
 
   /** What experts add to the residual: the products of each, or a sum that is there. */
@@ -335,13 +345,13 @@ export class Prompt {
   }
 
   #addNorm(
-    { value, parts, choice, scale = 1 }: PartialResidual,
+    { value, parts, choice, beside, score, scale = 1 }: PartialResidual,
     total: Value | undefined,
     norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
   ): void {
     const width = value.shape[value.shape.length - 1];
     const rows = sizeOf(value.shape) / width;
-    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, choice], {
+    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, choice, beside, score], {
       threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
       spec: {
         COLS: width,
@@ -351,8 +361,16 @@ export class Prompt {
         DTYPE_TOTAL: (total?.dtype ?? float32).code,
         DTYPE_OUT: (norm?.normed ?? value).dtype.code,
         CHOSEN: choice ? 1 : 0,
+        DTYPE_SCORE: (score?.dtype ?? float32).code,
       },
-      push: { rows, splits: parts?.shape[choice ? 1 : 0] ?? 0, scale, eps: norm?.eps ?? 0 },
+      push: {
+        rows,
+        splits: parts?.shape[choice ? 1 : 0] ?? 0,
+        scale,
+        eps: norm?.eps ?? 0,
+        beside: beside?.shape[0] ?? 0,
+        beside_scale: SHRINK * scale,
+      },
       workgroups: rows,
     });
   }

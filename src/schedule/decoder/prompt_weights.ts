@@ -21,6 +21,7 @@ import { rowsIn, type Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 import { normWeights } from "./layouts.ts";
+import type { GatedPart } from "./match/gated.ts";
 import type { Joint } from "./match/joint.ts";
 import type { AttentionPrologue, LayerEpilogue } from "./match/prefill.ts";
 import type { PromptNorm } from "./match/prompt_mixer.ts";
@@ -50,7 +51,7 @@ export interface ReadyNorm {
 export interface ReadyEpilogue {
   readonly region: LayerEpilogue;
   readonly o: Fragments | undefined;
-  /** Of a feed-forward part that the region computes. */
+  /** Of a gated part that the region computes, of all rows. */
   readonly gateUp: Fragments | undefined;
   readonly down: Fragments | undefined;
   /** Of the router of experts that it does not compute. */
@@ -60,8 +61,14 @@ export interface ReadyEpilogue {
 
 /** The matrices of a region after attention. */
 export function jointsOf({ o, feedForward }: LayerEpilogue): readonly Joint[] {
-  const joints = "gateUp" in feedForward ? [feedForward.gateUp, o, feedForward.down] : [o, feedForward.router?.joint];
-  return joints.filter((found) => found !== undefined);
+  const part = gatedPartOf(feedForward);
+  const router = "router" in feedForward ? feedForward.router?.joint : undefined;
+  return [part?.gateUp, o, part?.down, router].filter((found) => found !== undefined);
+}
+
+/** The part of all rows in a feed-forward part. */
+export function gatedPartOf(feedForward: LayerEpilogue["feedForward"]): GatedPart | undefined {
+  return "gateUp" in feedForward ? feedForward : feedForward.shared;
 }
 
 /** Why no kernels multiply matrices on this device; undefined where they do. */
@@ -143,7 +150,7 @@ export class PromptWeights {
   }
 
   epilogue(region: LayerEpilogue): ReadyEpilogue | undefined {
-    const part = "gateUp" in region.feedForward ? region.feedForward : undefined;
+    const part = gatedPartOf(region.feedForward);
     const o = region.o && this.#fragments(region.o);
     const gateUp = part && this.#fragments(part.gateUp, true);
     const down = part && this.#fragments(part.down);

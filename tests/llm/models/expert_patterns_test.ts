@@ -15,8 +15,8 @@ const [ROWS, HIDDEN, SIZE, EXPERTS, CHOSEN] = [20, 128, 64, 8, 2];
 
 /** Differences of a layer from Mixtral's. */
 interface Variant {
-  /** An expert of all rows. */
-  readonly shared?: boolean;
+  /** An expert of all rows: as a whole, by the sigmoid of a score, or without a gate. */
+  readonly shared?: "whole" | "scored" | "ungated";
   readonly routerBias?: boolean;
   readonly outputBias?: boolean;
   /** A factor of what the experts add. */
@@ -35,6 +35,7 @@ interface Parts {
   readonly normed: mx.Tensor;
   readonly scores: mx.Tensor;
   readonly mixture: mx.Tensor;
+  readonly shared: mx.Tensor;
   readonly result: mx.Tensor;
   readonly x: mx.Tensor;
   readonly others: readonly mx.Tensor[];
@@ -76,10 +77,12 @@ function layer(v: Variant): Parts {
   const matrices = { gate: stack(SIZE, HIDDEN), up: stack(SIZE, HIDDEN), down: stack(HIDDEN, SIZE) };
   const mixture = expertMixture(rows, choice, matrices, "silu");
   let sum: mx.Tensor = mixture.reshape(1, ROWS, HIDDEN);
-  if (v.shared) sum = mx.add(sum, linear(mx.nn.silu(linear(normed, SIZE)), HIDDEN));
+  const gate = mx.nn.silu(linear(normed, SIZE));
+  const shared = linear(v.shared === "ungated" ? gate : mx.multiply(gate, linear(normed, SIZE)), HIDDEN);
+  if (v.shared) sum = mx.add(sum, v.shared === "scored" ? mx.multiply(mx.sigmoid(linear(normed, 1)), shared) : shared);
   if (v.postNorm) sum = rms(sum);
   if (v.scale) sum = mx.multiply(sum, v.scale);
-  return { h, normed, scores, mixture, result: mx.add(h, sum), x, others };
+  return { h, normed, scores, mixture, shared, result: mx.add(h, sum), x, others };
 }
 
 interface Found {
@@ -98,12 +101,13 @@ function foundIn(v: Variant): Found {
     const taken = epilogues.flatMap(({ x, o, out, feedForward, scales }) => {
       assertEquals([x, out], [nodeOf(parts.x), nodeOf(parts.result)]);
       if (!("sum" in feedForward)) return ["a gated part"];
-      const { router, isMixture, dtype } = feedForward;
+      const { router, isMixture, shared, dtype } = feedForward;
       assertEquals(scales, [1, v.scale ?? 1]);
       return [
         ...(o ? [`o of ${o.k}`] : []),
         ...(router ? ["router"] : []),
         ...(isMixture ? ["experts"] : []),
+        ...(shared ? [shared.score ? "shared, scored" : "shared"] : []),
         dtype.name,
       ];
     });
@@ -117,7 +121,10 @@ const CASES: Readonly<Record<string, readonly [v: Variant, taken: readonly strin
   "all is taken": [{}, ALL],
   "what is added has a factor": [{ scale: 0.5 }, ALL],
   "the residual is a product": [{ projected: true }, ALL],
-  "there is an expert of all rows": [{ shared: true }, [O, "router", "float16"]],
+  "there is an expert of all rows": [{ shared: "whole" }, [O, "router", "experts", "shared", "float16"]],
+  "there is one by a score": [{ shared: "scored" }, [O, "router", "experts", "shared, scored", "float16"]],
+  "the one of all rows has no gate": [{ shared: "ungated" }, [O, "router", "float16"]],
+  "the one of all rows is asked for": [{ shared: "scored", asked: ["shared"] }, [O, "router", "float16"]],
   "the router has a bias": [{ routerBias: true }, [O, "experts", "float16"]],
   "the output projection has a bias": [{ outputBias: true }, ["router", "experts", "float16"]],
   "scores are asked for": [{ asked: ["scores"] }, [O, "experts", "float16"]],

@@ -8,7 +8,24 @@ import type { Node } from "../../../graph/node.ts";
 import { expect, Mismatch, type Product, type Walk } from "../../plan/pattern.ts";
 import type { FusedActivation } from "../spec.ts";
 import { findActivation } from "./activation.ts";
+import { type Joint, joint } from "./joint.ts";
 import { findProjection } from "./projection.ts";
+
+/** A gated feed-forward part, whose matrices are multiplied as two. */
+export interface GatedPart {
+  readonly gateUp: Joint;
+  readonly activation: FusedActivation;
+  readonly down: Joint;
+}
+
+/** The matrices of a part as two. */
+export function gatedPart(
+  { gate, up, activation, down }: ReturnType<typeof gatedBy> & { readonly down: Product },
+): GatedPart {
+  const part = { gateUp: joint([gate, up]), activation, down: joint([down]) };
+  expect(part.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
+  return part;
+}
 
 /** A product without a bias. */
 export function unbiased(walk: Walk, node: Node, what: string): Product {

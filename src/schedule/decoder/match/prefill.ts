@@ -15,9 +15,9 @@ import { isCoded } from "../../../graph/kv_codes.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import { columnSlice, expect, type GraphView, isProduct, Mismatch, Walk } from "../../plan/pattern.ts";
-import type { FusedActivation } from "../spec.ts";
 import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
+import { type GatedPart, gatedPart } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
 import { type FeedForward, findFeedForward, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
 import { findExpertLayer, type OutsideSum } from "./prompt_experts.ts";
@@ -67,13 +67,6 @@ export interface AttentionPrologue {
   /** Nodes whose values it makes. */
   readonly results: readonly Node[];
   readonly inside: ReadonlySet<Node>;
-}
-
-/** A feed-forward part that its region computes. */
-export interface GatedPart {
-  readonly gateUp: Joint;
-  readonly activation: FusedActivation;
-  readonly down: Joint;
 }
 
 /** The part after attention, or after what a layer has in its place. */
@@ -182,10 +175,7 @@ function findLayerEpilogue(walk: Walk, node: Node): LayerEpilogue | undefined {
   const feedForward = findFeedForward(walk, node);
   if (!feedForward || feedForward.experts) return undefined;
   expect(!feedForward.postNorm && !feedForward.clips, OTHER_SUMS);
-  const { gate, up, activation, down } = feedForward;
-  const part = { gateUp: joint([gate, up]), activation, down: joint([down]) };
-  expect(part.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
-  return findEpilogueOf(walk, node, feedForward, part, findSelected(walk, node));
+  return findEpilogueOf(walk, node, feedForward, gatedPart(feedForward), findSelected(walk, node));
 }
 
 /** The region of a feed-forward part with what is before it. */

@@ -9,8 +9,10 @@ import { type Dtype, float16 } from "../../../graph/dtype.ts";
 import type { Node, OpName } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
 import { isFn, Mismatch, type Norm, Walk } from "../../plan/pattern.ts";
+import { gatedBy, type GatedPart, gatedPart, unbiased } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
 import { unscaled } from "./layer.ts";
+import { repeated } from "./shared_expert.ts";
 
 /** A feed-forward part that is no part of its region: what it reads, and what it adds to the residual. */
 export interface OutsideSum {
@@ -22,6 +24,13 @@ export interface OutsideSum {
   /** What is added: experts alone, which are taken, or any node. */
   readonly sum: Node;
   readonly isMixture: boolean;
+  /** The expert of all rows beside experts that are taken. */
+  readonly shared: SharedPart | undefined;
+}
+
+/** A gated part that all rows take. It counts as a whole, or by the sigmoid of a score (rows, 1). */
+export interface SharedPart extends GatedPart {
+  readonly score: Node | undefined;
 }
 
 /** A product of the normalised rows that gives scores, and the choice of experts by them. */
@@ -57,7 +66,7 @@ export function findExpertLayer(walk: Walk, node: Node): ExpertLayer | undefined
     walk.stripViews(x);
     const dtype = takesFloats(walk, normed) ? float16 : normed.dtype;
     const router = findRouter(walk, layer, normed);
-    return { x, norm, scale, normed, dtype, router, ...findMixture(walk, sum) };
+    return { x, norm, scale, normed, dtype, router, ...(findBoth(walk, sum, normed) ?? findMixture(walk, sum)) };
   }
   return undefined;
 }
@@ -76,12 +85,52 @@ function expertsOf(walk: Walk, node: Node, normed: Node): Node | undefined {
   return reads ? layer : undefined;
 }
 
+/** What of a sum of experts is taken. */
+type Taken = Pick<OutsideSum, "sum" | "isMixture" | "shared">;
+
 /** Experts that nothing but the residual reads are taken, with the views between. */
-function findMixture(walk: Walk, node: Node): Pick<OutsideSum, "sum" | "isMixture"> {
+function findMixture(walk: Walk, node: Node): Taken {
   const sum = walk.shownOnce(node);
-  if (sum?.op !== "expertMixture" || walk.graph.replaced.has(sum)) return { sum: node, isMixture: false };
-  walk.inside.add(walk.stripViews(node));
-  return { sum, isMixture: true };
+  const isMixture = sum?.op === "expertMixture" && !walk.graph.replaced.has(sum);
+  if (isMixture) walk.inside.add(walk.stripViews(node));
+  return { sum: isMixture ? sum : node, isMixture, shared: undefined };
+}
+
+/** Experts, and one of all rows that is added to them; undefined if a node is no sum of two such. */
+function findBoth(walk: Walk, node: Node, normed: Node): Taken | undefined {
+  const sum = walk.shownOnce(node);
+  if (!sum || !isFn(sum, "add")) return undefined;
+  for (const [i, term] of sum.inputs.entries()) {
+    const own = new Walk(walk.graph, walk.wanted);
+    own.inside.add(own.stripViews(node));
+    const mixture = findMixture(own, term);
+    const shared = mixture.isMixture ? findShared(own, sum.inputs[1 - i], normed) : undefined;
+    if (!shared) continue;
+    const isAlone = [...own.inside].every((n) =>
+      n === node || (!walk.wanted.has(n) && walk.readers(n).every((reader) => own.inside.has(reader)))
+    );
+    if (!isAlone) return undefined;
+    for (const taken of own.inside) walk.inside.add(taken);
+    return { ...mixture, shared };
+  }
+  return undefined;
+}
+
+/** A gated part of the normalised rows, maybe times the sigmoid of a score; undefined if a node is something else. */
+function findShared(walk: Walk, node: Node, normed: Node): SharedPart | undefined {
+  try {
+    const sides = walk.elementwise(walk.stripViews(node), "multiply");
+    const at = sides?.findIndex((side) => isFn(repeated(walk, side), "sigmoid")) ?? -1;
+    if (sides && at < 0) return undefined;
+    const score = sides && repeated(walk, sides[at], true).inputs[0];
+    const down = unbiased(walk, sides ? sides[1 - at] : node, "the down projection of the expert of all rows");
+    const found = gatedBy(walk, walk.stripViews(down.x));
+    const reads = [found.gate, found.up].every(({ x }) => walk.peek(x) === normed);
+    return reads ? { ...gatedPart({ ...found, down }), score } : undefined;
+  } catch (error) {
+    if (!(error instanceof Mismatch)) throw error;
+    return undefined;
+  }
 }
 
 /** The router of experts, if its product has no bias and nothing else reads the scores. */

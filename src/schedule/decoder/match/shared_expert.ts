@@ -50,7 +50,7 @@ export function findExpertPart(walk: Walk, node: Node): WholeSum {
 }
 
 /** The node that another shows or repeats. With `takes` the nodes on the way are taken. */
-function repeated(walk: Walk, node: Node, takes: boolean = false): Node {
+export function repeated(walk: Walk, node: Node, takes: boolean = false): Node {
   const found = takes ? walk.stripViews(node) : walk.peek(node);
   if (takes) walk.inside.add(found);
   return found.op === "broadcast" ? repeated(walk, found.inputs[0], takes) : found;
