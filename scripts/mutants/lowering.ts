@@ -31,8 +31,8 @@ export const LOWERING = [
   {
     name: "the score of the expert of all rows does not count in the sum of experts",
     file: "src/schedule/decoder/emit_prefill.ts",
-    find: "const score = shared?.score && this.#plain(shared.score);",
-    replace: "const score = undefined;",
+    find: "score: shared.score && this.#plain(shared.score),",
+    replace: "score: undefined,",
     tests: ["tests/llm/prefill/expert_prefill_test.ts"],
   },
   {

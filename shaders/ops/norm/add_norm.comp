@@ -47,8 +47,8 @@ void main() {
         uint i = gl_LocalInvocationID.x + e * THREADS;
         if (i >= QUADS) break;
         vec4 x = load_quad(pc.address[X], first + i, DTYPE_X), sum = vec4(0.0);
-        for (uint split = 0; split < pc.p.splits; split += 4) {
-            [[unroll]] for (uint s = split; s < split + 4; s++) { // loads of four are on their way at once
+        for (uint split = 0; split < pc.p.splits; split += 8) {
+            [[unroll]] for (uint s = split; s < split + 8; s++) { // loads of eight are on their way at once
                 if (s < pc.p.splits) sum += part_of(row, s, i);
             }
         }

@@ -37,32 +37,17 @@ import type { GatedPart } from "./match/gated.ts";
 import type { LayerEpilogue } from "./match/prefill.ts";
 import type { OutsideSum } from "./match/prompt_experts.ts";
 import { writable } from "../ops/indexing.ts";
+import { emitAddNorm, type PartialResidual } from "./partial_residual.ts";
 import type { ReadyEpilogue, ReadyNorm, ReadyPrologue } from "./prompt_weights.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;
 /** The name of what is emitted here. */
 export const REGION = "prompt layer";
-/** Threads of a workgroup of add_norm. */
-const THREADS = 256;
 
 /** An epilogue that knows whether only regions read its result. */
 interface LinkedEpilogue extends ReadyEpilogue {
   readonly linked: boolean;
-}
-
-/** A residual: what it was, and parts that are still to be added. */
-interface PartialResidual {
-  readonly value: Value;
-  /** Whether the value is a residual of these regions, which may be written in place. */
-  readonly own: boolean;
-  readonly parts?: Value;
-  /** The choice of experts, where parts (rows, chosen, features) are what they gave. */
-  readonly choice?: Value;
-  /** Parts of a gated part beside them, and the score by whose sigmoid they count. */
-  readonly beside?: Value;
-  readonly score?: Value;
-  readonly scale?: number;
 }
 
 /** The regions of a prompt in a graph that is being lowered. */
@@ -137,7 +122,7 @@ export class Prompt {
     else if (epilogue && !epilogue.linked) {
       this.#emitEpilogue(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
-      this.#addNorm(this.#residual(node), out, undefined);
+      emitAddNorm(this.#l, this.#residual(node), out, undefined);
       this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
       this.#done(node, out);
     }
@@ -244,11 +229,14 @@ export class Prompt {
     const normed = this.#emitMixerOutput(epilogue);
     if ("sum" in r.feedForward) {
       const { shared } = r.feedForward;
-      const beside = shared && this.#gatedParts(shared, epilogue, normed);
-      const score = shared?.score && this.#plain(shared.score);
+      const beside = shared && {
+        parts: this.#gatedParts(shared, epilogue, normed),
+        score: shared.score && this.#plain(shared.score),
+        scale: SHRINK * r.scales[1],
+      };
       const added = this.#outsideSum(r.feedForward, r.rows);
       const { value, own } = this.#residual(r.x);
-      this.#residuals.set(r.out, { value, own, ...added, beside, score, scale: r.scales[1] });
+      this.#residuals.set(r.out, { value, own, ...added, beside, scale: r.scales[1] });
       return;
     }
     const { value, own } = this.#residual(r.x);
@@ -339,40 +327,9 @@ export class Prompt {
     const shape = [rows, value.shape[value.shape.length - 1]];
     const total = own || !parts ? value : this.#l.temporary(shape, float32);
     const normed = this.#l.temporary(shape, dtype);
-    this.#addNorm(residual, parts && total, { weight: this.#plain(weight), eps, normed });
+    emitAddNorm(this.#l, residual, parts && total, { weight: this.#plain(weight), eps, normed });
     this.#residuals.set(x, { value: total, own: own || parts !== undefined });
     return normed;
-  }
-
-  #addNorm(
-    { value, parts, choice, beside, score, scale = 1 }: PartialResidual,
-    total: Value | undefined,
-    norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
-  ): void {
-    const width = value.shape[value.shape.length - 1];
-    const rows = sizeOf(value.shape) / width;
-    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, choice, beside, score], {
-      threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
-      spec: {
-        COLS: width,
-        DTYPE_X: value.dtype.code,
-        DTYPE_PARTS: (parts?.dtype ?? float16).code,
-        DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
-        DTYPE_TOTAL: (total?.dtype ?? float32).code,
-        DTYPE_OUT: (norm?.normed ?? value).dtype.code,
-        CHOSEN: choice ? 1 : 0,
-        DTYPE_SCORE: (score?.dtype ?? float32).code,
-      },
-      push: {
-        rows,
-        splits: parts?.shape[choice ? 1 : 0] ?? 0,
-        scale,
-        eps: norm?.eps ?? 0,
-        beside: beside?.shape[0] ?? 0,
-        beside_scale: SHRINK * scale,
-      },
-      workgroups: rows,
-    });
   }
 
   /** Cosines and sines of `pairs` at the positions of `all` rows, `seq` of each sequence, made once for all layers. */

@@ -19,7 +19,7 @@ import { placeKey } from "../kv_place.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { type GatedPart, gatedPart } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
-import { type FeedForward, findFeedForward, findHeads, findPrologue, type RopeAngles } from "./layer.ts";
+import { type FeedForward, findFeedForward, findHeads, findPrologue, isAttention, type RopeAngles } from "./layer.ts";
 import { findExpertLayer, type OutsideSum } from "./prompt_experts.ts";
 import { findMixerOutput, type Mixed, OTHER_SUMS } from "./prompt_mixer.ts";
 import { withBias } from "./projection.ts";
@@ -305,7 +305,7 @@ function tellApart(
   ropes: readonly Node[],
 ): { readonly queries: Node | undefined; readonly keys: Node } {
   const isAttended = (heads: Node): boolean =>
-    walk.readers(heads).length > 0 && walk.readers(heads).every((r) => r.op === "attention" && r.inputs[0] === heads);
+    walk.readers(heads).length > 0 && walk.readers(heads).every((r) => isAttention(r) && r.inputs[0] === heads);
   const grows = (reader: Node): boolean => isElementwise(reader, "multiply") && isAttended(reader);
   const isQuery = (rope: Node): boolean =>
     isAttended(rope) || (walk.readers(rope).length === 1 && grows(walk.readers(rope)[0]));
@@ -387,6 +387,6 @@ function checkReaders(walk: Walk, node: Node): void {
   for (const reader of walk.readers(node)) {
     if (walk.inside.has(reader) || reader.op === "elementwise") continue;
     if (["reshape", "transpose", "slice", "contiguous"].includes(reader.op)) checkReaders(walk, reader);
-    else expect(reader.op === "attention" && !walk.graph.replaced.has(reader), `${reader.op} reads heads`);
+    else expect(isAttention(reader) && !walk.graph.replaced.has(reader), `${reader.op} reads heads`);
   }
 }
