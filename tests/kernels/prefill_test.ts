@@ -29,6 +29,8 @@ interface NormCase {
   /** Other parts, and the dtype of a score of each row. */
   readonly beside?: number;
   readonly score?: Dtype;
+  /** The dtype of a bias. */
+  readonly bias?: Dtype;
   /** Size of the weights. */
   readonly size?: number;
 }
@@ -46,6 +48,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     { rows: 5, cols: 136, threads: 64, splits: 6, scale: 0.5, parts: bfloat16, chosen: true },
     { rows: 3, cols: 64, threads: 64, splits: 1, parts: float32, chosen: true, beside: 1 },
     { rows: 5, cols: 72, threads: 64, splits: 2, chosen: true, beside: 3, score: bfloat16 },
+    { rows: 5, cols: 72, threads: 64, splits: 9, scale: 0.5, parts: float16, bias: bfloat16 },
   ];
   for (const c of cases) {
     const { rows, cols, threads, splits = 0, scale = 1, size = 1, x: xType = float32, weight: wType = float32 } = c;
@@ -62,6 +65,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
       x: xType.name,
       parts: pType.name,
       score: scoreType.name,
+      bias: c.bias?.name,
       weight: wType.name,
       total: totalType.name,
       out: outType.name,
@@ -71,6 +75,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     const weight = values(wType, cols, size);
     const choice = Float32Array.from(random(2 * rows * splits)); // the numbers of experts are not read
     const [others, scores] = [values(float16, beside * rows * cols), values(scoreType, rows, 2)];
+    const bias = values(c.bias ?? float32, c.bias ? cols : 0);
     const share = (row: number): number => 2.5 / (c.score ? 1 + Math.exp(-scores[row]) : 1);
     const eps = 1e-3;
     const total = pack(totalType, new Array(rows * cols).fill(0));
@@ -87,6 +92,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           DTYPE_OUT: outType.code,
           CHOSEN: chosen ? 1 : 0,
           DTYPE_SCORE: scoreType.code,
+          DTYPE_BIAS: (c.bias ?? float32).code,
         },
         push: { rows, splits, scale, eps, beside, beside_scale: 2.5 },
         buffers: {
@@ -94,6 +100,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           ...(splits > 0 ? { parts: pack(pType, parts) } : {}),
           ...(chosen ? { choice } : {}),
           ...(beside > 0 ? { beside: pack(float16, others) } : {}),
+          ...(c.bias ? { bias: pack(c.bias, bias) } : {}),
           ...(c.score ? { score: pack(scoreType, scores) } : {}),
           ...buffers,
         },
@@ -107,6 +114,7 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           ? scale * choice[(2 * row + 1) * splits + s] * parts[(row * splits + s) * cols + column]
           : scale * parts[s * rows * cols + i];
       }
+      if (c.bias) v += scale * bias[column];
       for (let s = 0; s < beside; s++) v += share(row) * others[s * rows * cols + i];
       return v;
     });

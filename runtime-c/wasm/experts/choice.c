@@ -48,6 +48,7 @@ static void choose_row(const Call *call, uint32_t row) {
     for (uint32_t split = 1; split < call->spec[7]; split++)
         for (uint32_t e = 0; e < experts; e++)
             scores[e] += load_float(call->buffer[0], ((size_t)split * p->rows + row) * experts + e, call->spec[1]);
+    for (uint32_t e = 0; call->buffer[4] && e < experts; e++) scores[e] += load_float(call->buffer[4], e, call->spec[8]);
     for (uint32_t e = 0; e < experts; e++) {
         most = scores[e] > most ? scores[e] : most;
         if (among == EXPERTS_SIGMOID) scores[e] = m_sigmoid(scores[e]);

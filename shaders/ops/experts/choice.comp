@@ -1,12 +1,13 @@
 #version 460
 // expert_choice: out[row] = the numbers of the CHOSEN experts of the highest scores, as floats, and then their weights.
 //
-// Scores are the sums of SPLITS parts (SPLITS, rows, experts), as a product with a split depth leaves them. A workgroup has a row. Each expert counts how many come before it: those of higher scores, and of equal ones those of
-// lower numbers. The count is its place, so all places are taken whatever the scores are; NaN comes last. Weights are a
+// Scores are the sums of SPLITS parts (SPLITS, rows, experts), as a product with a split depth leaves them. What is in added (experts,)
+// counts too, if that is bound. A workgroup has a row. Each expert counts how many come before it: those of higher scores, and of equal ones
+// those of lower numbers. The count is its place, so all places are taken whatever the scores are; NaN comes last. Weights are a
 // softmax of all scores or of the chosen ones, or sigmoids. Groups of experts may be closed: their scores count as 0.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 4
+#define BUFFERS 5
 #define PUSH ExpertChoicePush
 #include "include/common.glsl"
 #include "include/math/math.h"
@@ -19,6 +20,7 @@ layout(constant_id = 4) const uint AMONG = EXPERTS_ALL;
 layout(constant_id = 5) const uint HAS_BIAS = 0;
 layout(constant_id = 6) const uint HAS_SCALE = 0;
 layout(constant_id = 7) const uint SPLITS = 1;
+layout(constant_id = 8) const uint DTYPE_ADDED = DTYPE_F32;
 
 shared uint keys[MAX_EXPERTS]; // in the order of scores
 shared uint places[MAX_EXPERTS];
@@ -67,6 +69,7 @@ void main() {
         float x = load_float(pc.address[0], row * experts + e, DTYPE);
         [[unroll]] for (uint split = 1; split < SPLITS; split++)
             x += load_float(pc.address[0], (split * pc.p.rows + row) * experts + e, DTYPE);
+        if (pc.address[4] != 0ul) x += load_float(pc.address[4], e, DTYPE_ADDED);
         scores[e] = AMONG == EXPERTS_SIGMOID ? m_sigmoid(x) : x;
         most = max(most, x);
     }

@@ -1,14 +1,14 @@
 #version 460
-// add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + …), in that order.
+// add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + … + bias).
 // out = total / sqrt(mean over the row of total^2 + eps) * weight, within float16's range if that is its dtype.
 //
 // parts (splits, rows, COLS), as a product with a split depth leaves them; none if splits is 0. Where CHOSEN is 1 they are what the chosen
-// experts of each row gave, (rows, splits, COLS). Each counts by its weight in choice (rows, 2 * splits). Parts of another product, beside
-// (pc.p.beside, rows, COLS) in float16, are added times pc.p.beside_scale, and times the sigmoid of score (rows,) if that is bound. Each
-// of total and out is written if it is bound; total may be x. One workgroup a row: every thread keeps its quads in registers.
-// COLS a multiple of 4, rows aligned to 16 bytes. Workgroups: rows, folded over (x, y).
+// experts of each row gave, (rows, splits, COLS). Each counts by its weight in choice (rows, 2 * splits). A bias (COLS,) is added to them
+// if it is bound. Parts of another product, beside (pc.p.beside, rows, COLS) in float16, are added times pc.p.beside_scale, and times the
+// sigmoid of score (rows,) if that is bound. Each of total and out is written if it is bound; total may be x. One workgroup a row: every
+// thread keeps its quads in registers. COLS a multiple of 4, rows aligned to 16 bytes. Workgroups: rows, folded over (x, y).
 
-#define BUFFERS 8
+#define BUFFERS 9
 #define PUSH AddNormPush
 #include "include/common.glsl"
 #include "include/vec4.glsl"
@@ -22,10 +22,11 @@ layout(constant_id = 5) const uint DTYPE_TOTAL = DTYPE_F32;
 layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
 layout(constant_id = 7) const uint CHOSEN = 0;
 layout(constant_id = 8) const uint DTYPE_SCORE = DTYPE_F32;
+layout(constant_id = 9) const uint DTYPE_BIAS = DTYPE_F32;
 
 const uint QUADS = COLS / 4;
 const uint EACH = (QUADS + THREADS - 1) / THREADS;
-const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4, CHOICE = 5, BESIDE = 6, SCORE = 7;
+const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4, CHOICE = 5, BESIDE = 6, SCORE = 7, BIAS = 8;
 
 vec4 quads[EACH];
 
@@ -52,6 +53,7 @@ void main() {
                 if (s < pc.p.splits) sum += part_of(row, s, i);
             }
         }
+        if (pc.address[BIAS] != 0ul) sum += load_quad(pc.address[BIAS], i, DTYPE_BIAS);
         if (pc.p.splits > 0) x += pc.p.scale * sum;
         if (pc.p.beside > 0) {
             vec4 other = vec4(0.0);

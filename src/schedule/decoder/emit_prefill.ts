@@ -35,7 +35,7 @@ import { ACTIVATIONS } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import type { GatedPart } from "./match/gated.ts";
 import type { LayerEpilogue } from "./match/prefill.ts";
-import type { OutsideSum } from "./match/prompt_experts.ts";
+import type { OutsideSum, Router } from "./match/prompt_experts.ts";
 import { writable } from "../ops/indexing.ts";
 import { emitAddNorm, type PartialResidual } from "./partial_residual.ts";
 import type { ReadyEpilogue, ReadyNorm, ReadyPrologue } from "./prompt_weights.ts";
@@ -48,6 +48,13 @@ export const REGION = "prompt layer";
 /** An epilogue that knows whether only regions read its result. */
 interface LinkedEpilogue extends ReadyEpilogue {
   readonly linked: boolean;
+}
+
+/** A router of experts, and the epilogue that gives its rows. */
+interface ReadyRouter {
+  readonly epilogue: LinkedEpilogue;
+  readonly router: Router;
+  readonly weights: Fragments;
 }
 
 /** The regions of a prompt in a graph that is being lowered. */
@@ -67,7 +74,7 @@ export class Prompt {
   /** Epilogues by the rows that something outside reads. */
   readonly #read = new Map<Node, LinkedEpilogue>();
   /** Routers by the choice that follows from their scores. */
-  readonly #routers = new Map<Node, { readonly epilogue: LinkedEpilogue; readonly weights: Fragments }>();
+  readonly #routers = new Map<Node, ReadyRouter>();
   /** The rows that epilogues have normalised. */
   readonly #normed = new Map<ReadyEpilogue, Value>();
   readonly #residuals = new Map<Node, PartialResidual>();
@@ -102,7 +109,11 @@ export class Prompt {
       this.#epilogues.set(out, epilogue);
       if ("normed" in feedForward) this.#read.set(feedForward.normed, epilogue);
       if ("router" in feedForward && feedForward.router && epilogue.router) {
-        this.#routers.set(feedForward.router.choice, { epilogue, weights: epilogue.router });
+        this.#routers.set(feedForward.router.choice, {
+          epilogue,
+          router: feedForward.router,
+          weights: epilogue.router,
+        });
       }
       if (isAttention) l.asHalf.add(node);
     }
@@ -266,14 +277,12 @@ export class Prompt {
   }
 
   /** Emits the scores of experts in parts, and the choice by their sums. */
-  #emitRouter(
-    node: Node,
-    { epilogue, weights }: { readonly epilogue: LinkedEpilogue; readonly weights: Fragments },
-  ): void {
+  #emitRouter(node: Node, { epilogue, router, weights }: ReadyRouter): void {
     const [, ...rest] = node.inputs;
     const normed = this.#emitMixerOutput(epilogue);
     const scores = productParts(this.#l, normed, weights, epilogue.region.rows, float32);
-    this.#done(node, choiceOf(this.#l, node, scores, rest.map(this.#value)));
+    const added = router.bias && this.#l.contiguous(this.#value(router.bias));
+    this.#done(node, choiceOf(this.#l, node, scores, rest.map(this.#value), added));
   }
 
   /** Emits the output projection and the norm after it, whose rows it gives. */
@@ -291,7 +300,8 @@ export class Prompt {
     const given = take(mixed);
     const shape = [1, rows, value.shape[value.shape.length - 1]];
     const parts = o ? productParts(this.#l, given, o, rows) : view(given, shape, contiguousStrides(shape));
-    this.#residuals.set(r.x, { value, own, parts, scale: r.scales[0] });
+    const bias = r.oBias && this.#plain(r.oBias);
+    this.#residuals.set(r.x, { value, own, parts, bias, scale: r.scales[0] });
     const dtype = "normed" in r.feedForward ? r.feedForward.dtype : float16;
     const normed = this.#norm(r.x, rows, r.norm, r.eps, dtype);
     this.#normed.set(epilogue, normed);

@@ -18,6 +18,8 @@ export interface PartialResidual {
   readonly parts?: Value;
   /** The choice of experts, where parts (rows, chosen, features) are what they gave. */
   readonly choice?: Value;
+  /** Added to the parts (features,). */
+  readonly bias?: Value;
   readonly scale?: number;
   /** Parts of an expert of all rows. */
   readonly beside?: Beside;
@@ -55,13 +57,14 @@ function threadsOf({ backend }: Lowering, rows: number, width: number): number {
 /** Adds the parts of a residual, to `total` if there is one, and normalises the sum. */
 export function emitAddNorm(
   l: Lowering,
-  { value, parts, choice, beside, scale = 1 }: PartialResidual,
+  { value, parts, choice, bias, beside, scale = 1 }: PartialResidual,
   total: Value | undefined,
   norm: NormOf | undefined,
 ): void {
   const width = value.shape[value.shape.length - 1];
   const rows = sizeOf(value.shape) / width;
-  l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, choice, beside?.parts, beside?.score], {
+  const added = [choice, beside?.parts, beside?.score, bias];
+  l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed, ...added], {
     threads: threadsOf(l, rows, width),
     spec: {
       COLS: width,
@@ -72,6 +75,7 @@ export function emitAddNorm(
       DTYPE_OUT: (norm?.normed ?? value).dtype.code,
       CHOSEN: choice ? 1 : 0,
       DTYPE_SCORE: (beside?.score?.dtype ?? float32).code,
+      DTYPE_BIAS: (bias?.dtype ?? float32).code,
     },
     push: {
       rows,

@@ -44,8 +44,11 @@ export function expertChoice(l: Lowering, node: Node, [scores, ...rest]: Inputs)
   return choiceOf(l, node, view(l.contiguous(scores), whole, contiguousStrides(whole)), rest);
 }
 
-/** Experts and their weights by scores in contiguous parts (splits, rows, experts) that add up to them. `rest` are the node's other inputs. */
-export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs): Value {
+/**
+ * Experts and their weights by scores in contiguous parts (splits, rows, experts) that add up to them, with `added` (experts,) if there is
+ * one. `rest` are the node's other inputs.
+ */
+export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs, added?: Value): Value {
   const { chosen, among, normalized, sumEps, factor, groups, closedGroups, hasBias, hasScale } = attrsOf(
     node,
     "expertChoice",
@@ -56,7 +59,7 @@ export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs): V
   const [splits, rows, experts] = parts.shape;
   let threads = MIN_THREADS;
   while (threads < experts && 2 * threads <= l.backend.limits.threads) threads *= 2;
-  l.emit("expert_choice", [parts, bias, scale, out], {
+  l.emit("expert_choice", [parts, bias, scale, out, added], {
     threads,
     spec: {
       DTYPE: parts.dtype.code,
@@ -66,6 +69,7 @@ export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs): V
       HAS_BIAS: hasBias ? 1 : 0,
       HAS_SCALE: hasScale ? 1 : 0,
       SPLITS: splits,
+      DTYPE_ADDED: (added?.dtype ?? float32).code,
     },
     push: {
       rows,

@@ -275,19 +275,20 @@ function smallLayer(): { readonly x: mx.Tensor; readonly layer: (x: mx.Tensor, r
   return { x: mx.array(drawn(64), mx.float32).reshape(1, 64), layer };
 }
 
-kernelTest("expert_choice() chooses by the sums of parts", (backend) => {
+kernelTest("expert_choice() chooses by the sums of parts and a bias", (backend) => {
   const [splits, rows, experts, chosen] = [3, 5, 40, 4];
   const parts = Float32Array.from(drawn(splits * rows * experts, -2, 2));
+  const added = Float32Array.from(drawn(experts));
   const out = new Float32Array(rows * 2 * chosen);
   runKernel(backend, "expert_choice", {
-    spec: { DTYPE: mx.float32.code, AMONG: EXPERTS_CHOSEN, SPLITS: splits },
+    spec: { DTYPE: mx.float32.code, AMONG: EXPERTS_CHOSEN, SPLITS: splits, DTYPE_ADDED: mx.float32.code },
     push: { rows, experts, chosen, groups: 1, closed: 0, normalized: 0, sum_eps: 0, factor: 1 },
-    buffers: { scores: parts, out },
+    buffers: { scores: parts, out, added },
     grid: rows,
   });
   for (let row = 0; row < rows; row++) {
     const sums = Array.from({ length: experts }, (_, e) => {
-      let sum = 0;
+      let sum = added[e];
       for (let s = 0; s < splits; s++) sum += parts[(s * rows + row) * experts + e];
       return sum;
     });

@@ -19,6 +19,8 @@ interface Variant {
   readonly shared?: "whole" | "scored" | "ungated";
   readonly routerBias?: boolean;
   readonly outputBias?: boolean;
+  /** Whether the output projection is not quantized. */
+  readonly dense?: boolean;
   /** A factor of what the experts add. */
   readonly scale?: number;
   readonly postNorm?: boolean;
@@ -60,7 +62,9 @@ function layer(v: Variant): Parts {
   const given = mx.zeros([1, ROWS, HIDDEN], mx.bfloat16);
   const x = v.projected ? linear(given, HIDDEN) : given;
   const others = v.projected ? [rms(x)] : [];
-  const h = mx.add(x, linear(mx.zeros([1, ROWS, SIZE], mx.bfloat16), HIDDEN, v.outputBias));
+  const mixed = mx.zeros([1, ROWS, SIZE], mx.bfloat16);
+  const output = v.dense ? mx.matmul(mixed, weight(HIDDEN, SIZE).T) : linear(mixed, HIDDEN, v.outputBias);
+  const h = mx.add(x, output);
   const normed = rms(h);
   if (v.masked) others.push(mx.multiply(normed, mx.zeros([1, ROWS, 1], mx.bfloat16)));
   const rows = normed.reshape(ROWS, HIDDEN);
@@ -98,14 +102,14 @@ function foundIn(v: Variant): Found {
       nodeOf,
     );
     const { epilogues, reasons } = findPrompt(viewOf(nodes), new Set(nodes));
-    const taken = epilogues.flatMap(({ x, o, out, feedForward, scales }) => {
+    const taken = epilogues.flatMap(({ x, o, oBias, out, feedForward, scales }) => {
       assertEquals([x, out], [nodeOf(parts.x), nodeOf(parts.result)]);
       if (!("sum" in feedForward)) return ["a gated part"];
       const { router, isMixture, shared, dtype } = feedForward;
       assertEquals(scales, [1, v.scale ?? 1]);
       return [
-        ...(o ? [`o of ${o.k}`] : []),
-        ...(router ? ["router"] : []),
+        ...(o ? [`o of ${o.k}${oBias ? ", biased" : ""}`] : []),
+        ...(router ? [`router${router.bias ? ", biased" : ""}`] : []),
         ...(isMixture ? ["experts"] : []),
         ...(shared ? [shared.score ? "shared, scored" : "shared"] : []),
         dtype.name,
@@ -125,8 +129,9 @@ const CASES: Readonly<Record<string, readonly [v: Variant, taken: readonly strin
   "there is one by a score": [{ shared: "scored" }, [O, "router", "experts", "shared, scored", "float16"]],
   "the one of all rows has no gate": [{ shared: "ungated" }, [O, "router", "float16"]],
   "the one of all rows is asked for": [{ shared: "scored", asked: ["shared"] }, [O, "router", "float16"]],
-  "the router has a bias": [{ routerBias: true }, [O, "experts", "float16"]],
-  "the output projection has a bias": [{ outputBias: true }, ["router", "experts", "float16"]],
+  "the router has a bias": [{ routerBias: true }, [O, "router, biased", "experts", "float16"]],
+  "the output projection has a bias": [{ outputBias: true }, [`${O}, biased`, "router", "experts", "float16"]],
+  "the output projection is not quantized": [{ dense: true }, ["router", "experts", "float16"]],
   "scores are asked for": [{ asked: ["scores"] }, [O, "experts", "float16"]],
   "the sum of experts is asked for": [{ asked: ["mixture"] }, [O, "router", "float16"]],
   "something else reads the rows": [{ masked: true }, [O, "router", "experts", "bfloat16"]],

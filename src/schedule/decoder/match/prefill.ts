@@ -79,6 +79,8 @@ export interface LayerEpilogue {
   readonly rows: number;
   /** Undefined where `mixed` is its result. */
   readonly o: Joint | undefined;
+  /** Added to its products (features,). */
+  readonly oBias: Node | undefined;
   readonly norm: Node;
   readonly eps: number;
   readonly feedForward: GatedPart | OutsideSum;
@@ -186,18 +188,19 @@ function findEpilogueOf(
   feedForward: LayerEpilogue["feedForward"],
   selection: Pick<LayerEpilogue, "out" | "selected">,
 ): LayerEpilogue {
-  const { mixed, x, o, scale: mixerScale } = findMixerOutput(walk, h);
+  const { mixed, x, o, bias, scale: mixerScale } = findMixerOutput(walk, h);
   const width = node.shape[node.shape.length - 1];
   expect(width <= MAX_WIDTH, `there are more than ${MAX_WIDTH} features`);
   expect(width % 8 === 0, `${width} features are no multiple of 8`);
-  expect([norm.weight, x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
+  expect([norm.weight, x, node, ...(bias ? [bias] : [])].every((n) => isFloat(n.dtype)), "the rows are no floats");
   checkInside(walk, new Set([selection.out, ...("normed" in feedForward ? [feedForward.normed] : [])]));
   return {
     mixed,
     x,
     scales: [mixerScale, scale],
     rows: tokensOfNode(node),
-    o: o && joint([o]),
+    o,
+    oBias: bias,
     norm: norm.weight,
     eps: norm.eps,
     feedForward,

@@ -5,13 +5,14 @@
  * @module
  */
 
-import { type Dtype, float16 } from "../../../graph/dtype.ts";
+import { type Dtype, float16, isFloat } from "../../../graph/dtype.ts";
 import type { Node, OpName } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
 import { isFn, Mismatch, type Norm, Walk } from "../../plan/pattern.ts";
 import { gatedBy, type GatedPart, gatedPart, unbiased } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
 import { unscaled } from "./layer.ts";
+import { findProjection } from "./projection.ts";
 import { repeated } from "./shared_expert.ts";
 
 /** A feed-forward part that is no part of its region: what it reads, and what it adds to the residual. */
@@ -36,6 +37,8 @@ export interface SharedPart extends GatedPart {
 /** A product of the normalised rows that gives scores, and the choice of experts by them. */
 export interface Router {
   readonly joint: Joint;
+  /** Added to the products (experts,). */
+  readonly bias: Node | undefined;
   readonly choice: Node;
   readonly inside: ReadonlySet<Node>;
 }
@@ -133,19 +136,18 @@ function findShared(walk: Walk, node: Node, normed: Node): SharedPart | undefine
   }
 }
 
-/** The router of experts, if its product has no bias and nothing else reads the scores. */
+/** The router of experts, if nothing else reads the scores. */
 function findRouter(walk: Walk, layer: Node, normed: Node): Router | undefined {
   const choice = walk.peek(layer.inputs[1]);
-  const product = choice.op === "expertChoice" && !walk.graph.replaced.has(choice)
-    ? walk.shownOnce(choice.inputs[0])
-    : undefined;
-  if (product?.op !== "quantizedMatmul" || walk.graph.replaced.has(product)) return undefined;
+  if (choice.op !== "expertChoice" || walk.graph.replaced.has(choice)) return undefined;
   const own = new Walk(walk.graph, walk.wanted);
   try {
-    const router = own.product(choice.inputs[0], "the router");
-    return own.peek(router.x) === normed
-      ? { joint: joint([router]), choice, inside: own.inside.add(choice) }
-      : undefined;
+    const { bias, ...router } = findProjection(own, choice.inputs[0], "the router");
+    const isAlone = [...own.inside].every((node) =>
+      !walk.wanted.has(node) && walk.readers(node).every((reader) => reader === choice || own.inside.has(reader))
+    );
+    if (!isAlone || own.peek(router.x) !== normed || (bias && !isFloat(bias.dtype))) return undefined;
+    return { joint: joint([router]), bias, choice, inside: own.inside.add(choice) };
   } catch (error) {
     if (!(error instanceof Mismatch)) throw error;
     return undefined;

@@ -7,12 +7,11 @@
 
 import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import { expect, type GraphView, Mismatch, type Norm, type Product, Walk } from "../../plan/pattern.ts";
-import { unbiased } from "./gated.ts";
+import { expect, type GraphView, Mismatch, type Norm, Walk } from "../../plan/pattern.ts";
 import { type Joint, joint } from "./joint.ts";
 import { isHeadSwap } from "./kv_update.ts";
 import { residual } from "./layer.ts";
-import { biasOf } from "./projection.ts";
+import { findProjection } from "./projection.ts";
 
 /** What the output projection of a layer reads. */
 export interface Mixed {
@@ -27,8 +26,10 @@ export interface MixerOutput {
   readonly x: Node;
   /** The factor of what is added. */
   readonly scale: number;
-  /** Undefined where it has a bias: `mixed` is its result then. */
-  readonly o: Product | undefined;
+  /** Undefined where its matrix is not quantized: `mixed` is its result then. */
+  readonly o: Joint | undefined;
+  /** Added to its products (features,). */
+  readonly bias: Node | undefined;
   readonly mixed: Mixed;
 }
 
@@ -53,9 +54,16 @@ export function findMixerOutput(walk: Walk, node: Node): MixerOutput {
   expect(sum !== undefined, "there is no projection below a feed-forward part");
   expect(!sum.postNorm && !sum.clips, OTHER_SUMS);
   const { x, scale, product } = sum;
-  if (biasOf(walk, walk.peek(product))) return { x, scale, o: undefined, mixed: { node: product, isAttention: false } };
-  const o = unbiased(walk, product, "the output projection");
-  return { x, scale, o, mixed: mixedBy(walk, o.x) };
+  const own = new Walk(walk.graph, walk.wanted);
+  try {
+    const { bias, ...o } = findProjection(own, product, "the output projection");
+    const found = { x, scale, o: joint([o]), bias, mixed: mixedBy(own, o.x) };
+    for (const node of own.inside) walk.inside.add(node);
+    return found;
+  } catch (error) {
+    if (!(error instanceof Mismatch)) throw error;
+    return { x, scale, o: undefined, bias: undefined, mixed: { node: product, isAttention: false } };
+  }
 }
 
 /** Attention where a node shows that alone, else the node. */
