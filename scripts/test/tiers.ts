@@ -121,7 +121,7 @@ const ENTRIES: readonly Entry[] = [
     vulkan: "gate",
     share: 8,
   },
-  { files: /^tests\/llm\/prefill\/(fused|mixer)_prefill_test/, cpu: "quick", vulkan: "gate", share: 12 },
+  { files: /^tests\/llm\/prefill\/(fused|mixer|expert)_prefill_test/, cpu: "quick", vulkan: "gate", share: 12 },
   {
     files: /^tests\/llm\/(generation\/batch_generate|speculation\/speculation)_test/,
     cpu: "gate",
