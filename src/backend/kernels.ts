@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x693ca321;
+export const ABI_HASH = 0x8c1ee840;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -256,9 +256,9 @@ export const KERNELS = {
   },
   expert_choice: {
     id: 30, push: "ExpertChoicePush", needs: "", wasm: true,
-    buffers: ["scores:r", "bias:r?", "scale:r?", "out:w"],
+    buffers: ["scores:r", "bias:r?", "scale:r?", "out:w", "added:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE", "DTYPE_BIAS", "DTYPE_SCALE", "AMONG", "HAS_BIAS", "HAS_SCALE"],
+    spec: ["THREADS", "DTYPE", "DTYPE_BIAS", "DTYPE_SCALE", "AMONG", "HAS_BIAS", "HAS_SCALE", "SPLITS", "DTYPE_ADDED"],
   },
   expert_units: {
     id: 31, push: "ExpertsPush", needs: "", wasm: true,
@@ -466,9 +466,9 @@ export const KERNELS = {
   },
   add_norm: {
     id: 65, push: "AddNormPush", needs: "", wasm: false,
-    buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
+    buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?", "choice:r?", "beside:r?", "score:r?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
+    spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT", "CHOSEN", "DTYPE_SCORE", "DTYPE_BIAS"],
   },
   rope_table: {
     id: 66, push: "RopeTablePush", needs: "", wasm: false,
@@ -480,7 +480,7 @@ export const KERNELS = {
     id: 67, push: "PagedAttentionPush", needs: "", wasm: false,
     buffers: ["q:r", "keys:r", "values:r", "pages:r", "lengths:r", "out:w", "stats:w?"],
     columns: [],
-    spec: ["THREADS", "HEAD_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "GROUP", "KV_HEADS", "PAGE", "SPLITS", "WINDOW"],
+    spec: ["THREADS", "HEAD_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "GROUP", "KV_HEADS", "PAGE", "SPLITS", "WINDOW", "SHARING"],
   },
   attention_merge: {
     id: 68, push: "AttentionMergePush", needs: "", wasm: false,
@@ -1550,6 +1550,8 @@ export const PUSH = {
     { name: "splits", type: "u32", count: 1 },
     { name: "scale", type: "f32", count: 1 },
     { name: "eps", type: "f32", count: 1 },
+    { name: "beside", type: "u32", count: 1 },
+    { name: "beside_scale", type: "f32", count: 1 },
   ],
   RopeTablePush: [
     { name: "rows", type: "u32", count: 1 },

@@ -132,7 +132,7 @@ for (const maxThreads of [128, 256]) {
 
 Deno.test("a step in one dispatch for all layers lowers with and without prefetch warps", () =>
   lowering({}, mx.float16, 1024, async (model) => {
-    using _options = withOptions({ launchMode: "persistent" });
+    using _options = withOptions({ launchMode: "persistent", gemv: "off" });
     const backend = getBackend("wasm");
     for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_prefetch"]] as const) {
       Object.assign(backend, { limits: { ...backend.limits, concurrent } });
