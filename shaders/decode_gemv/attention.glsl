@@ -17,15 +17,16 @@ const uint LANES_OF_PART = SUBGROUP, LANE_PARTS = TILE / LANES_OF_PART;
 // q of each head, k, v.
 vec4 own(uint i) { return uintBitsToFloat(vector[SCRATCH / 4u + i]); }
 
-shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
+shared float part_most[OWN_HEADS * LANE_PARTS], part_mass[OWN_HEADS * LANE_PARTS];
 
 // A thread's part of a tile.
 uvec2 tile_keys[TILE_ROUNDS * GROUP_FOURS * QUAD_WORDS];
 uvec4 tile_values[TILE_STRIPS * OWN_EIGHTS * QUAD_WORDS];
 
-uint attention_head() { return workgroup() / PARTS; }
+uint attention_group() { return workgroup() / PARTS; } // of OWN_HEADS query heads
+uint attention_head() { return attention_group() / HEAD_SPLIT; }
 uint attention_part() { return workgroup() % PARTS; }
-bool attends() { return workgroup() < KV_HEADS * PARTS; }
+bool attends() { return workgroup() < KV_HEADS * HEAD_SPLIT * PARTS; }
 
 // Positions of a part of those that a token sees, and the first of them.
 uint part_size(uint now) { return (now - seen_from(LAYER, now)) / PARTS + 1u; }
@@ -96,15 +97,15 @@ float member_xor(float x, uint mask) {
 
 // The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends with a barrier.
 void take_own(uint now) {
-    const uint all = (HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
+    const uint all = (OWN_HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
         uint i = min(thread() + n * THREADS, all - 1u), type = i / FOURS, members = i % FOURS, four = rope_quad(members);
-        uint head = type < HEADS ? attention_head() * HEADS + type : KV_HEADS * (HEADS + type - HEADS) + attention_head();
+        uint head = type < OWN_HEADS ? attention_group() * OWN_HEADS + type : KV_HEADS * (HEADS + type - OWN_HEADS) + attention_head();
         vec4 weight = vec4(1);
-        if (HEAD_NORM != 0u) weight = load_quad(ADDRESS(NORMS) + (type < HEADS ? AT_Q_NORM : AT_K_NORM), four, DTYPE_W);
+        if (HEAD_NORM != 0u) weight = load_quad(ADDRESS(NORMS) + (type < OWN_HEADS ? AT_Q_NORM : AT_K_NORM), four, DTYPE_W);
         uint64_t rope_angles = state_rope_angles(rope_of(LAYER)) + members % (FOURS / 2u) * 32u;
         vec4 first = uintBitsToFloat(Weights4(rope_angles).v[0]), second = uintBitsToFloat(Weights4(rope_angles).v[1]);
-        vec4 x = word_value(wait_quad(AT_QKV + (head * HEAD_DIM + 4u * four) * 4u, tag_of(LAYER)));
+        vec4 x = word_value(wait_quad(AT_QKV + (head * HEAD_DIM + 4u * four) * 4u, OWN_TAG));
         IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
         vec4 y = x;
         if (HEAD_NORM != 0u) {
@@ -119,17 +120,18 @@ void take_own(uint now) {
         vec4 sines = vec4(first.y, first.w, second.y, second.w) * (members < FOURS / 2u ? -1.0 : 1.0);
         y = fma(y, vec4(first.x, first.z, second.x, second.z), partner * sines);
         if (thread() + n * THREADS >= all) continue;
-        if (type < HEADS) y *= score_scale(now) * 1.4426950408889634;
+        if (type < OWN_HEADS) y *= score_scale(now) * 1.4426950408889634;
         else {
-            if (type > HEADS) y = x;
+            if (type > OWN_HEADS) y = x;
             if (CODED) y = kv_decode(kv_encode(y));
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
-            if ((now - seen_from(LAYER, now)) / part_size(now) == attention_part() && kv_has_room(now)) {
+            bool stores = attention_group() % HEAD_SPLIT == 0u && (now - seen_from(LAYER, now)) / part_size(now) == attention_part();
+            if (stores && kv_has_room(now)) {
                 uvec2 place = kv_place(SEQUENCE, now);
                 uint64_t key = key_address(ADDRESS(KEYS), place, attention_head(), four);
                 uint64_t eight = value_address(ADDRESS(VALUES), place, attention_head(), four / 2u);
-                store_four(type == HEADS ? key : eight + four % 2u * (4u * KV_BYTES), y);
+                store_four(type == OWN_HEADS ? key : eight + four % 2u * (4u * KV_BYTES), y);
             }
         }
         vector[SCRATCH / 4u + (ROPE_DIMS == 0u ? i : type * FOURS + four)] = floatBitsToUint(y);
@@ -139,36 +141,36 @@ void take_own(uint now) {
 
 void attention() {
     uint now = position(), count = part_count(now), first = part_first(now);
-    const uint SCORES = HEADS * TILE, rounds = (SCORES + THREADS - 1u) / THREADS;
-    float top[HEADS], mass[HEADS], sum[8u * OWN_EIGHTS * HEADS];
-    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+    const uint SCORES = OWN_HEADS * TILE, rounds = (SCORES + THREADS - 1u) / THREADS;
+    float top[OWN_HEADS], mass[OWN_HEADS], sum[8u * OWN_EIGHTS * OWN_HEADS];
+    [[unroll]] for (uint h = 0; h < OWN_HEADS; h++) {
         top[h] = NOTHING;
         mass[h] = 0.0;
         if (HAS_SINKS && attention_part() == 0u) { // which has a position in any case
-            top[h] = extra(AT_SINKS, attention_head() * HEADS + h) * 1.4426950408889634;
+            top[h] = extra(AT_SINKS, attention_group() * OWN_HEADS + h) * 1.4426950408889634;
             mass[h] = 1.0;
         }
     }
-    [[unroll]] for (uint i = 0; i < 8u * OWN_EIGHTS * HEADS; i++)
+    [[unroll]] for (uint i = 0; i < 8u * OWN_EIGHTS * OWN_HEADS; i++)
         sum[i] = 0.0;
     [[dont_unroll]] for (uint base = 0; base < count; base += TILE) {
         load_keys(now, base);
         load_values(now, base, 0u, EARLY_STRIPS);
         if (base == 0u) take_own(now); // while they are on their way
         [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
-            float s[HEADS];
-            [[unroll]] for (uint h = 0; h < HEADS; h++)
+            float s[OWN_HEADS];
+            [[unroll]] for (uint h = 0; h < OWN_HEADS; h++)
                 s[h] = 0.0;
             bool is_own = first + base + key_place(r) == now;
             [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
                 uint w = (r * GROUP_FOURS + i) * QUAD_WORDS;
                 vec4 k = quad_value(tile_keys[w], tile_keys[w + QUAD_WORDS - 1u]);
-                if (is_own) k = own(HEADS * FOURS + key_four(i));
-                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                if (is_own) k = own(OWN_HEADS * FOURS + key_four(i));
+                [[unroll]] for (uint h = 0; h < OWN_HEADS; h++)
                     s[h] = dot_on(own(h * FOURS + key_four(i)), k, s[h]);
             }
-            [[unroll]] for (uint h = 0; h < HEADS; h++)
-                scratch_put((warp() / (WARPS / FEATURE_GROUPS) * HEADS + h) * TILE + key_place(r), s[h]);
+            [[unroll]] for (uint h = 0; h < OWN_HEADS; h++)
+                scratch_put((warp() / (WARPS / FEATURE_GROUPS) * OWN_HEADS + h) * TILE + key_place(r), s[h]);
         }
         load_values(now, base, EARLY_STRIPS, TILE_STRIPS);
         barrier();
@@ -185,8 +187,8 @@ void attention() {
             if (thread() + n * THREADS < SCORES && thread() % LANES_OF_PART == 0u) part_most[i / LANES_OF_PART] = most;
         }
         barrier();
-        float shrink[HEADS];
-        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        float shrink[OWN_HEADS];
+        [[unroll]] for (uint h = 0; h < OWN_HEADS; h++) {
             float before = top[h];
             [[unroll]] for (uint i = 0; i < LANE_PARTS; i++)
                 top[h] = max(top[h], part_most[h * LANE_PARTS + i]);
@@ -195,7 +197,7 @@ void attention() {
         [[unroll]] for (uint n = 0; n < rounds; n++) {
             uint i = min(thread() + n * THREADS, SCORES - 1u);
             float peak = top[0];
-            [[unroll]] for (uint h = 1; h < HEADS; h++)
+            [[unroll]] for (uint h = 1; h < OWN_HEADS; h++)
                 if (i / TILE == h) peak = top[h];
             float e = exp2(s[n] - peak), total = e;
             if (thread() + n * THREADS < SCORES) scratch_put(FEATURE_GROUPS * SCORES + i, e);
@@ -204,7 +206,7 @@ void attention() {
             if (thread() + n * THREADS < SCORES && thread() % LANES_OF_PART == 0u) part_mass[i / LANES_OF_PART] = total;
         }
         barrier();
-        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        [[unroll]] for (uint h = 0; h < OWN_HEADS; h++) {
             float total = 0.0;
             [[unroll]] for (uint i = 0; i < LANE_PARTS; i++)
                 total += part_mass[h * LANE_PARTS + i];
@@ -221,10 +223,10 @@ void attention() {
                 vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
                 if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(tile_values[at + QUAD_WORDS - 1u]);
                 if (first + base + place == now) {
-                    a = own((HEADS + 1u) * FOURS + 2u * value_eight(n));
-                    b = own((HEADS + 1u) * FOURS + 2u * value_eight(n) + 1u);
+                    a = own((OWN_HEADS + 1u) * FOURS + 2u * value_eight(n));
+                    b = own((OWN_HEADS + 1u) * FOURS + 2u * value_eight(n) + 1u);
                 }
-                [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                [[unroll]] for (uint h = 0; h < OWN_HEADS; h++) {
                     float e = scratch_get(FEATURE_GROUPS * SCORES + h * TILE + place);
                     uint to = 8u * (OWN_EIGHTS * h + n);
                     [[unroll]] for (uint i = 0; i < 4u; i++) {
@@ -235,7 +237,7 @@ void attention() {
             }
         }
     }
-    [[unroll]] for (uint n = 0; n < HEADS * OWN_EIGHTS; n++) {
+    [[unroll]] for (uint n = 0; n < OWN_HEADS * OWN_EIGHTS; n++) {
         float of_eight[8];
         [[unroll]] for (uint i = 0; i < 8u; i++)
             of_eight[i] = sum[8u * n + i];
@@ -244,36 +246,33 @@ void attention() {
         if (lane() % 4u == 0u) scratch_put(at + lane() / 4u, x);
     }
     barrier();
-    for (uint i = thread(); i < HEADS * HEAD_DIM; i += THREADS) {
-        uint head = i / HEAD_DIM, at = attention_head() * HEADS + head;
+    for (uint i = thread(); i < OWN_HEADS * HEAD_DIM; i += THREADS) {
+        uint head = i / HEAD_DIM, at = attention_group() * OWN_HEADS + head;
         float x = 0.0, total = mass[0], peak = top[0];
         [[unroll]] for (uint strip = 0; strip < STRIPS; strip++)
             x += scratch_get((head * STRIPS + strip) * HEAD_DIM + i % HEAD_DIM);
-        [[unroll]] for (uint h = 1; h < HEADS; h++)
+        [[unroll]] for (uint h = 1; h < OWN_HEADS; h++)
             if (head == h) {
                 total = mass[h];
                 peak = top[h];
             }
         word_store(AT_ATTENDED_PARTS + (attention_part() * ALL_Q + at * HEAD_DIM + i % HEAD_DIM) * 4u, count > 0u ? x / total : 0.0,
-                   tag_of(LAYER));
+                   OWN_TAG);
         if (i % HEAD_DIM == 0u)
-            word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING,
-                       tag_of(LAYER));
+            word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING, OWN_TAG);
     }
 }
 
-// The factor of an attended feature, which is the sigmoid of its gate. Without gates it is 1.
-float gate(uint feature) {
-    if (GATED == 0u) return 1.0;
-    return 1.0 / (1.0 + exp(-word_value(Shared1(state() + (AT_GATES + feature * 4u)).v[0])));
-}
+// The factor of an attended feature, which is the sigmoid of its gate.
+float gate_value(uint word) { return 1.0 / (1.0 + exp(-word_value(word))); }
+vec4 gate_value(uvec4 words) { return vec4(gate_value(words.x), gate_value(words.y), gate_value(words.z), gate_value(words.w)); }
 
 // ---- parts ------------------------------------------------------------------------------------------------------------------
 
 // A workgroup merges some features of a key/value head, one to as many threads as there are parts.
 void merge() {
     const uint features = ALL_Q / GRID, all = features * PARTS;
-    uint head = workgroup() / PARTS, first = head * HEADS * HEAD_DIM + workgroup() % PARTS * features;
+    uint first = attention_group() * OWN_HEADS * HEAD_DIM + attention_part() * features;
     for (uint i = thread(); i < all; i += THREADS) {
         uint part = i / features, feature = first + i % features;
         uint64_t values = state() + (AT_ATTENDED_PARTS + (part * ALL_Q + feature) * 4u);
@@ -282,7 +281,7 @@ void merge() {
         POLL_ALL({
             value = Shared1(values).v[0];
             mass = Shared1(masses).v[0];
-            missing = (((value ^ tag_of(LAYER)) | (mass ^ tag_of(LAYER))) & 3u) != 0u;
+            missing = (((value ^ OWN_TAG) | (mass ^ OWN_TAG)) & 3u) != 0u;
         })
         scratch_put(i, word_value(value));
         scratch_put(all + i, word_value(mass));
@@ -297,49 +296,71 @@ void merge() {
         x = fma(e, scratch_get(part * features + thread()), x);
     }
     x /= total;
-    if (GATED != 0u) x *= gate(first + thread());
-    word_store(AT_ATTENDED + (first + thread()) * 4u, x, tag_of(LAYER));
+    if (GATED != 0u) x *= gate_value(wait_word(AT_GATES + (first + thread()) * 4u, OWN_TAG));
+    word_store(AT_ATTENDED + (first + thread()) * 4u, x, OWN_TAG);
 }
 
-// The output of attention, in shared memory: if parts are few, their reader merges them.
+// Eight neighbouring features of the output of attention, once they are there: if parts are few, their reader merges them.
+void attended_eight(uint eight, out vec4 x, out vec4 y) {
+    uvec4 a[PARTS > 2u ? 1u : PARTS], b[PARTS > 2u ? 1u : PARTS], gates[2];
+    uint masses[PARTS > 2u ? 1u : PARTS];
+    if (PARTS > 2u) {
+        uint64_t words = state() + (AT_ATTENDED + 32u * eight);
+        POLL_ALL({
+            a[0] = Shared4(words).v[0];
+            b[0] = Shared4(words).v[1];
+            missing = (words_missing(a[0], OWN_TAG) | words_missing(b[0], OWN_TAG)) != 0u;
+        })
+        IF_POLLING(subgroupBarrier());
+        x = word_value(a[0]);
+        y = word_value(b[0]);
+        return;
+    }
+    POLL_ALL([[unroll]] for (uint part = 0; part < PARTS; part++) {
+        uint64_t words = state() + (AT_ATTENDED_PARTS + (part * ALL_Q + 8u * eight) * 4u);
+        a[part] = Shared4(words).v[0];
+        b[part] = Shared4(words).v[1];
+        masses[part] = Shared1(state() + (AT_MASS_PARTS + (part * KV_HEADS * HEADS + 8u * eight / HEAD_DIM) * 4u)).v[0];
+        uvec4 w = (a[part] ^ OWN_TAG) | (b[part] ^ OWN_TAG);
+        if (GATED != 0u && part == 0u) {
+            gates[0] = Shared4(state() + (AT_GATES + 32u * eight)).v[0];
+            gates[1] = Shared4(state() + (AT_GATES + 32u * eight)).v[1];
+            w |= (gates[0] ^ OWN_TAG) | (gates[1] ^ OWN_TAG);
+        }
+        if (((w.x | w.y | w.z | w.w | (masses[part] ^ OWN_TAG)) & 3u) != 0u) missing = true;
+    })
+    IF_POLLING(subgroupBarrier());
+    float top = NOTHING, total = 0.0, mass[PARTS];
+    [[unroll]] for (uint part = 0; part < PARTS; part++) {
+        mass[part] = word_value(masses[part]);
+        top = max(top, mass[part]);
+    }
+    x = y = vec4(0);
+    [[unroll]] for (uint part = 0; part < PARTS; part++) {
+        float e = exp2(mass[part] - top);
+        total += e;
+        x = fma(vec4(e), word_value(a[part]), x);
+        y = fma(vec4(e), word_value(b[part]), y);
+    }
+    x /= total;
+    y /= total;
+    if (GATED != 0u) {
+        x *= gate_value(gates[0]);
+        y *= gate_value(gates[1]);
+    }
+}
+
+// The output of attention, in shared memory.
 void attended_to_vector() {
     if (PARTS > 2u) {
-        attended_values(AT_ATTENDED, tag_of(LAYER));
+        attended_values(AT_ATTENDED, OWN_TAG);
         return;
     }
     const uint eights = ALL_Q / 8u, rounds = (eights + THREADS - 1u) / THREADS;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
         uint eight = min(thread() + n * THREADS, eights - 1u);
-        uvec4 a[PARTS], b[PARTS];
-        uint masses[PARTS];
-        POLL_ALL([[unroll]] for (uint part = 0; part < PARTS; part++) {
-            uint64_t words = state() + (AT_ATTENDED_PARTS + (part * ALL_Q + 8u * eight) * 4u);
-            a[part] = Shared4(words).v[0];
-            b[part] = Shared4(words).v[1];
-            masses[part] = Shared1(state() + (AT_MASS_PARTS + (part * KV_HEADS * HEADS + 8u * eight / HEAD_DIM) * 4u)).v[0];
-            uvec4 w = (a[part] ^ tag_of(LAYER)) | (b[part] ^ tag_of(LAYER));
-            if (((w.x | w.y | w.z | w.w | (masses[part] ^ tag_of(LAYER))) & 3u) != 0u) missing = true;
-        })
-        IF_POLLING(subgroupBarrier());
-        float top = NOTHING, total = 0.0, mass[PARTS];
-        [[unroll]] for (uint part = 0; part < PARTS; part++) {
-            mass[part] = word_value(masses[part]);
-            top = max(top, mass[part]);
-        }
-        vec4 x = vec4(0), y = vec4(0);
-        [[unroll]] for (uint part = 0; part < PARTS; part++) {
-            float e = exp2(mass[part] - top);
-            total += e;
-            x = fma(vec4(e), word_value(a[part]), x);
-            y = fma(vec4(e), word_value(b[part]), y);
-        }
-        x /= total;
-        y /= total;
-        if (GATED != 0u) [[unroll]]
-            for (uint i = 0; i < 4u; i++) {
-                x[i] *= gate(8u * eight + i);
-                y[i] *= gate(8u * eight + 4u + i);
-            }
+        vec4 x, y;
+        attended_eight(eight, x, y);
         quantize(eight, thread() + n * THREADS < eights, x, y, O_FORMAT);
     }
     barrier();

@@ -8,7 +8,7 @@
 #ifdef RECURRENT
 const uint EXTRAS = 0u;
 #else
-layout(constant_id = 36) const uint EXTRAS = 0u;
+layout(constant_id = 37) const uint EXTRAS = 0u;
 #endif
 
 #define HAS_O_BIAS ((EXTRAS & 1u) != 0u)
@@ -16,7 +16,8 @@ layout(constant_id = 36) const uint EXTRAS = 0u;
 #define HAS_EXPERT_BIASES ((EXTRAS & 4u) != 0u)
 
 #define PADDED_BYTES(count) (((count) + 3u) / 4u * 4u * WEIGHT_BYTES)
-const uint AT_O_BIAS = AT_QKV_BIAS + QKV_BIAS * (Q_ROWS + K_ROWS + V_ROWS) * WEIGHT_BYTES;
+const uint AT_OUTPUT_NORM = AT_MLP_NORM + NORM_BYTES; // of recurrent layers, which have no norms of heads and no biases
+const uint AT_O_BIAS = AT_QKV_BIAS + QKV_BIAS * (ATTENDED_ROWS + 2u * ALL_KV) * WEIGHT_BYTES;
 const uint AT_SINKS = AT_O_BIAS + (EXTRAS & 1u) * HIDDEN * WEIGHT_BYTES;
 const uint AT_ROUTER_BIAS = AT_SINKS + (EXTRAS >> 1 & 1u) * PADDED_BYTES(KV_HEADS * HEADS);
 const uint AT_GATE_BIAS = AT_ROUTER_BIAS + PADDED_BYTES(STACKED);

@@ -17,7 +17,8 @@
 // RUN][group][row % RUN]. Dense rows have none.
 //
 // layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer after a barrier.
-// Both are the same code and give the same bits. recurrent.comp has the phases of layers with another part in the place of attention.
+// Both are the same code and give the same bits. recurrent.comp has the phases of layers with another part in the place of attention, and
+// hybrid.comp all phases of all layers where there are such (RECURRENT).
 
 #define ACCUMULATORS 3
 #include "decode/decode.glsl"
@@ -34,15 +35,26 @@ layout(constant_id = 24) const uint DOWN_RUN = 8u;
 const uint PHASE_QKV = 1u, PHASE_ATTENTION = 2u, PHASE_MERGE = 4u, PHASE_O = 8u, PHASE_GATE_UP = 16u, PHASE_DOWN = 32u, PHASE_ROUTER = 64u;
 const bool ALL_PHASES = PHASES == 127u;
 
-// Rows of the matrices of the first product, which recurrent layers have others of.
-#ifndef RECURRENT
-const uint Q_ROWS = ALL_Q * (1u + GATED), K_ROWS = ALL_KV, V_ROWS = ALL_KV;
+// Rows that a workgroup has of the first product in any layer: teams share as many, also where there are fewer.
+layout(constant_id = 30) const uint QKV_MOST = 8u;
+
+// Rows of the matrices of the first product, and those of a workgroup.
+const uint ATTENDED_ROWS = ALL_Q * (1u + GATED); // of q, with its gates
+#ifdef RECURRENT
+#include "net_sizes.glsl"
+#else
+#define IS_NET false
+const uint Q_ROWS = ATTENDED_ROWS, K_ROWS = ALL_KV, QKV_ROWS = (ATTENDED_ROWS + 2u * ALL_KV) / GRID;
+#endif
+
+// The tag of words that layers of one kind alone write.
+#ifndef OWN_TAG
+#define OWN_TAG tag_of(LAYER)
 #endif
 
 // Rows of a workgroup. If workgroups do not share the residual evenly they take whole eights, and the last ones have fewer or none.
 const bool EVEN_RESIDUAL = HIDDEN % GRID == 0u;
-const uint QKV_ROWS = (Q_ROWS + K_ROWS + V_ROWS) / GRID, O_ROWS = EVEN_RESIDUAL ? HIDDEN / GRID : (HIDDEN / GRID / 8u + 1u) * 8u,
-           GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
+const uint O_ROWS = EVEN_RESIDUAL ? HIDDEN / GRID : (HIDDEN / GRID / 8u + 1u) * 8u, GATE_UP_ROWS = 2u * INTERMEDIATE / GRID;
 
 #ifndef OWN_INVOCATION
 uint workgroup() { return gl_WorkGroupID.x; }
@@ -73,9 +85,12 @@ const uint MAX_CHUNKS = MAX_DEPTH / 32u;
 
 const uint TILE = 64u * UNROLL;                            // positions of a round of attention
 const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
-const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
+// The query heads of a key head, or some of them where heads are long: their sums over values take most registers, and much code.
+const uint HEAD_SPLIT = HEAD_DIM <= 128u ? 1u : HEADS % 4u == 0u ? HEADS / 2u : HEADS % 2u == 0u ? 2u : 1u;
+const uint OWN_HEADS = HEADS / HEAD_SPLIT; // of a workgroup of attention
+const uint SCRATCH = (FEATURE_GROUPS + 1u) * OWN_HEADS * TILE; // floats
 
-const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v
+const uint OWN_FOURS = (OWN_HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v
 
 // In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come.
 // Attention uses the same memory, which no phase reads any more then. It holds scratch values, and after them the
@@ -168,13 +183,17 @@ float norm_scale() {
 }
 
 // `eights` times 8 values at `from`. Ends with a barrier.
+// One code serves all rounds, which pass on what they have loaded.
 #define VALUES_TO_VECTOR(name, eights, format) \
     void name(uint from, uint tag) { \
         const uint rounds = ((eights) + THREADS - 1u) / THREADS; \
         ASK_EIGHTS(x, rounds, eights, from, tag) \
-        [[unroll]] for (uint n = 0; n < rounds; n++) { \
+        uint count = rounds > 1u ? rounds + (pc.p.capacity >> 31) : 1u; /* + 0: compilers unroll loops of a length that they know */ \
+        [[dont_unroll]] for (uint n = 0; n < count; n++) { \
             uint eight = thread() + n * THREADS; \
-            quantize(eight, eight < (eights), word_value(x[2u * n]), word_value(x[2u * n + 1u]), format); \
+            quantize(eight, eight < (eights), word_value(x[0]), word_value(x[1]), format); \
+            [[unroll]] for (uint i = 2u; i < 2u * rounds; i++) \
+                x[i - 2u] = x[i]; \
         } \
         barrier(); \
     }
@@ -240,10 +259,7 @@ const uint MAX_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 #define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
 const uint ROUTER_SUMS = EXPERTS == 0u ? 0u : SUMS_OF_TEAM(HIDDEN, ROUTER_ROWS, ROUTER_RUN);
-#ifndef MORE_SUMS
-#define MORE_SUMS ROUTER_SUMS
-#endif
-const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), MORE_SUMS),
+const uint MAX_SUMS = MAX(MAX(MAX(SUMS_OF_TEAM(HIDDEN, QKV_MOST, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)), ROUTER_SUMS),
                           MAX(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(DOWN_DEPTH, DOWN_ROWS, DOWN_RUN)));
 shared float sums[TEAMS * MAX_SUMS * PIECES];
 
@@ -285,16 +301,17 @@ void leave(inout float x[2u * MAX_RUN], const uint values, uint at) {
 #define PRODUCT qkv
 #define PRODUCT_FORMAT QKV_FORMAT
 #define DEPTH HIDDEN
-#define ROWS QKV_ROWS
+#define ROWS QKV_MOST
+#define OWN_ROWS QKV_ROWS
 #define RUN QKV_RUN
 void qkv_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
-    scales_at = workgroup() * ROWS + row;
+    scales_at = workgroup() * OWN_ROWS + row;
     bool is_q = scales_at < Q_ROWS, is_k = scales_at < Q_ROWS + K_ROWS;
     codes = is_q ? ADDRESS(Q) : is_k ? ADDRESS(K) : ADDRESS(V);
     at = scales_at - (is_q ? 0u : is_k ? Q_ROWS : Q_ROWS + K_ROWS);
 }
 uint qkv_matrix(uint run) {
-    uint row = workgroup() * ROWS + run * RUN;
+    uint row = workgroup() * OWN_ROWS + run * RUN;
     return row < Q_ROWS ? 0u : row < Q_ROWS + K_ROWS ? 1u : 2u;
 }
 uint qkv_first(uint run) { return 0u; }

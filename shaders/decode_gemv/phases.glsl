@@ -18,25 +18,55 @@ uint projected_place(uint row) {
     return (row / HEAD_DIM % 2u == 0u ? AT_QKV : AT_GATES) + feature * 4u;
 }
 
-void qkv_phase() {
-    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS), QKV_FORMAT);
-    qkv_multiply();
-    float scale = norm_scale();
+// Leaves q, k and v, `scale` times the sums.
+void leave_qkv(float scale) {
     if (thread() < QKV_ROWS) {
         uint at = workgroup() * QKV_ROWS + thread();
         float x = qkv_sum(thread());
         if (QKV_BIAS != 0u) x = fma(x, scale, load_float(ADDRESS(NORMS) + AT_QKV_BIAS, at, DTYPE_W));
         else x *= scale;
-        word_store(projected_place(at), x, tag_of(LAYER));
+        word_store(projected_place(at), x, OWN_TAG);
     }
+}
+
+// Both kinds of layers share what is large: a product that stands in a kernel twice has its code twice.
+#ifdef RECURRENT
+void qkv_phase() {
+    if (IS_NET) ask_net();
+    if (IS_NET && !RATES_ALIKE) rates_alone();
+    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS), QKV_FORMAT);
+    if (IS_NET && RATES_ALIKE) multiply_rates();
+    qkv_multiply();
+    float scale = norm_scale();
+    if (IS_NET) project(scale);
+    else leave_qkv(scale);
+}
+
+void attention_phase() {
+    if (!IS_NET) {
+        if (attends()) attention();
+        return;
+    }
+    const uint rounds = (UNITS + GRID - 1u) / GRID;
+    [[dont_unroll]] for (uint n = 0; n < rounds; n++)
+        update(n * GRID + workgroup());
+}
+#else
+void qkv_phase() {
+    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS), QKV_FORMAT);
+    qkv_multiply();
+    leave_qkv(norm_scale());
 }
 
 void attention_phase() {
     if (attends()) attention();
 }
 
+void first_vector() { attended_to_vector(); }
+#endif
+
 void o_phase() {
-    attended_to_vector();
+    first_vector();
     o_multiply();
     float x = owns() ? o_sum(thread()) : 0.0;
     if (HAS_O_BIAS && owns()) x += extra(AT_O_BIAS, workgroup() * O_ROWS + thread());
@@ -93,13 +123,12 @@ void down_phase() {
 
 bool runs(uint phases) { return (PHASES & phases) != 0u; }
 
-// Of one layer, or of the only one.
-void layer_phases() {
+void before_experts() {
     if (runs(PHASE_QKV)) qkv_phase();
     if (runs(PHASE_ATTENTION)) attention_phase();
     if (runs(PHASE_O)) o_ahead();
     if (ALL_PHASES) barrier(); // shared memory was read
-    if (runs(PHASE_MERGE) && PARTS > 2u) {
+    if (runs(PHASE_MERGE) && PARTS > 2u && !IS_NET) {
         merge();
         if (ALL_PHASES) barrier();
     }
@@ -107,13 +136,10 @@ void layer_phases() {
         if (!ALL_PHASES) take_carried(AT_RESIDUAL);
         o_phase();
     }
-    if (EXPERTS != 0u) {
-        if (runs(PHASE_ROUTER) && routes()) {
-            router_ahead();
-            router_phase();
-        }
-        if (runs(PHASE_GATE_UP | PHASE_DOWN)) choose();
-    }
+}
+
+void after_router() {
+    if (EXPERTS != 0u && runs(PHASE_GATE_UP | PHASE_DOWN)) choose();
     if (runs(PHASE_GATE_UP)) {
         gate_up_ahead();
         gate_up_phase();
@@ -125,14 +151,24 @@ void layer_phases() {
     }
 }
 
+// Of one layer, or of the only one. The workgroup of the score of an expert of all tokens has no other phase.
+void layer_phases() {
+    if (!is_shared()) before_experts();
+    if (EXPERTS != 0u && runs(PHASE_ROUTER) && routes()) {
+        router_ahead();
+        router_phase();
+    }
+    if (!is_shared()) after_router();
+}
+
 void all_phases() {
-    if (runs(PHASE_QKV)) qkv_ahead();
+    if (runs(PHASE_QKV) && !is_shared()) qkv_ahead();
 #ifdef POLL
-    if (ALL_PHASES) take_carried(AT_RESIDUAL);
+    if (ALL_PHASES && !is_shared()) take_carried(AT_RESIDUAL);
     [[dont_unroll]] for (layer = FIRST_LAYER; layer < BEHIND_LAYERS; layer++) {
         look_again();
         layer_phases();
-        if (ALL_PHASES && layer + 1u < BEHIND_LAYERS) {
+        if (ALL_PHASES && layer + 1u < BEHIND_LAYERS && !is_shared()) {
             layer++;
             qkv_ahead();
             layer--;

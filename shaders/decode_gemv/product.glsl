@@ -1,6 +1,7 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each. PRODUCT is the prefix of
-// its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. RUN is how many of
-// them a team makes at once, which divides ROWS. DEPTH is a multiple of 32. With ROW_DEPTH a matrix has more features to a row. In the last step some lanes may have nothing. They read what
+// its functions, PRODUCT_FORMAT its format, DEPTH the features of a row, and ROWS how many rows there are. If some layers have fewer, OWN_ROWS
+// says how many this one has. RUN is how many of them a team makes at once, which divides both. DEPTH is a multiple of 32. With ROW_DEPTH a
+// matrix has more features to a row. In the last step some lanes may have nothing. They read what
 // the last lane of a row reads, and count it for nothing. PRODUCT_place() gives the matrix of a row, its place there,
 // and its place among the scales and biases. PRODUCT_matrix() gives the number of a run's matrix, and PRODUCT_first() the first chunk
 // of what the run multiplies.
@@ -8,6 +9,9 @@
 // Lanes exchange values only where all lanes of a workgroup do. If a condition on the thread guards an exchange,
 // NVIDIA's compiler makes some 25 instructions of it.
 
+#ifndef OWN_ROWS
+#define OWN_ROWS ROWS
+#endif
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
@@ -19,7 +23,7 @@
 
 // Where this lane finds step 0 of a run.
 void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
-    if (!EVEN(DEPTH, ROWS, RUN)) run = min(run, ROWS / RUN - 1u);
+    if (!EVEN(DEPTH, ROWS, RUN) || OWN_ROWS != ROWS) run = min(run, OWN_ROWS / RUN - 1u);
     uint64_t codes;
     uint at, scales_at;
     OWN(place)(run * RUN, codes, at, scales_at);
@@ -189,6 +193,7 @@ float OWN(sum)(uint row) {
 #undef DEPTH
 #undef ROW_DEPTH
 #undef ROWS
+#undef OWN_ROWS
 #undef RUN
 #undef OWN
 #undef OWN_BITS

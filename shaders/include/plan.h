@@ -21,7 +21,7 @@
 #define PLAN_DISPATCH_WORDS 5
 #define PLAN_NO_SLOT 0xffffffffu
 #define PLAN_MAX_BUFFERS 14
-#define PLAN_MAX_SPEC 40
+#define PLAN_MAX_SPEC 56
 #define PLAN_MAX_PUSH 32
 #define PLAN_MAX_COLUMNS 32
 #define PLAN_MAX_ROWS 256

@@ -517,7 +517,7 @@ struct DecodeRecurrentPush {
     uint capacity;
     uint layer;
     float eps;
-    float head_eps; // of the norm of outputs
+    float net_eps; // of the norm of outputs
 };
 
 // The token at the end of a decoder, drawn as SamplePush says.
@@ -542,6 +542,23 @@ struct DecodeLayersPush {
     uint layers;
     uint phases;     // a bit for each
     uint spin_limit; // polls of an accumulator that is not complete before the dispatch is given up
+};
+
+// The same where some layers are recurrent.
+struct DecodeHybridPush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float eps;
+    float head_eps;
+    float score_scale;
+    uint ropes[2];
+    uint pages;
+    uint layers;
+    uint phases;
+    uint spin_limit;
+    uint nets[2];  // bit n: whether layer n is recurrent
+    float net_eps; // of the norm of outputs of recurrent layers
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/quantized/packed.h, and `count` rows that it is asked for or multiplied with.

@@ -43,13 +43,13 @@ import {
   OTHER_NORMS,
   sequencesOf,
 } from "./spec.ts";
-import { emitRecurrent, normsOfRecurrent, projectedOf } from "./emit_recurrent.ts";
+import { emitHybridLayers, hybridCanPersist, isHybrid, orderedLayers } from "./emit_hybrid.ts";
+import { emitRecurrent, normsOfRecurrent } from "./emit_recurrent.ts";
 import {
   type GemvShape,
   MULTIPLE,
-  netProductsOf,
-  netRunsOf,
   productsOf,
+  ratesBytes,
   runsOf,
   sumsOfTeam,
   TEAMS,
@@ -83,8 +83,10 @@ const MAX_HEADS = 8;
 const MIN_SUBGROUP = 4;
 /** Bytes of a layer in the table of addresses in the kernel of all layers. */
 const TABLE_BYTES = 14 * 8;
-/** Those of its router. */
+/** Those of its router, of the expert of all tokens, and of what hybrids have besides. */
 const ROUTER_BYTES = 2 * 8;
+const SHARED_EXPERT_BYTES = 4 * 8;
+const HYBRID_BYTES = 5 * 8;
 /** Bytes of a stack of matrices, which has offsets of 32 bits. */
 const MAX_STACK_BYTES = 2 ** 32;
 /** Bits of the phases, in the order in which a layer has them. */
@@ -94,6 +96,16 @@ const ALL_PHASES = 127;
 
 function subgroupOf({ limits }: Backend): number {
   return Math.min(LANES, limits.subgroup);
+}
+
+/** Features of heads whose query heads to a key head one workgroup attends with. */
+const SHORT_DIM = 128;
+
+/** Groups of query heads that a workgroup of attention has at once, as HEAD_SPLIT of shaders/decode_gemv/gemv.glsl cuts them. */
+function groupsOf({ heads, kvHeads, headDim }: DecoderSizes): number {
+  const each = heads / kvHeads;
+  if (!(headDim > SHORT_DIM)) return kvHeads;
+  return kvHeads * (each % 4 === 0 ? each / 2 : each % 2 === 0 ? 2 : 1);
 }
 
 /** Workgroups of a sequence. */
@@ -124,40 +136,35 @@ function sharedBytes(backend: Backend, shape: CutShape, layers: number): number 
   const { sizes: s, features: { experts }, layers: formats, downParts = 1, unroll = 1 } = shape;
   const subgroup = subgroupOf(backend);
   const grid = gridOf(backend);
-  const heads = s.heads / s.kvHeads;
+  const heads = s.heads / groupsOf(s);
   const chunks = Math.max(s.hidden, s.intermediate / downParts, s.heads * s.headDim) / 32;
   const tile = TILE * unroll;
   const own = (heads + 2) * s.headDim;
   const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
   const { DOWN, ...others } = productsOf(shape, grid);
   const products = Object.entries({ ...others, DOWN: { ...DOWN, depth: DOWN.depth / downParts } });
-  const sums = runsOfFormats(formats).flatMap(({ first }) => {
-    const runs = runsOf(shape, formats[first].formats, grid);
+  const sums = [...formats, ...shape.recurrent?.layers ?? []].flatMap(({ formats }) => {
+    const runs = runsOf(shape, formats, grid);
     return products.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs]));
   });
-  const netProducts = shape.recurrent ? Object.entries(netProductsOf(shape, grid)) : [];
-  for (const { formats } of shape.recurrent?.layers ?? []) {
-    const runs = netRunsOf(shape, formats, grid);
-    sums.push(
-      ...netProducts.map(([name, { rows, depth }]) => sumsOfTeam(rows, depth, runs[name as keyof typeof runs])),
-    );
-  }
   const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
   const squares = 4 * THREADS / subgroup;
   const choice = experts ? choiceBytes(experts) : NO_CHOICE_BYTES;
-  const row = TABLE_BYTES + (experts ? ROUTER_BYTES : 0);
-  return vector + left + 8 * heads * tile / subgroup + exchange + squares + choice +
+  const row = TABLE_BYTES + (isHybrid(shape) ? HYBRID_BYTES : 0) + (experts ? ROUTER_BYTES : 0) +
+    (experts?.shared ? SHARED_EXPERT_BYTES : 0);
+  return vector + left + ratesBytes(shape, grid) + 8 * heads * tile / subgroup + exchange + squares + choice +
     (layers > 0 ? layers * row + 16 : 0);
 }
 
 /** The fewest parts for which there is room, as a kernel of all layers has it; 1 if there is none for any. */
 function downPartsOf(backend: Backend, shape: CutShape): number {
   const { sizes: { intermediate }, features: { experts }, layers, recurrent } = shape;
-  if (experts || recurrent) return 1;
+  if (experts) return 1;
+  const count = layers.length + (recurrent?.layers.length ?? 0);
   const fits = (downParts: number): boolean =>
     intermediate % (downParts * MULTIPLE) === 0 &&
-    sharedBytes(backend, { ...shape, downParts }, layers.length) <= backend.limits.sharedBytes;
+    sharedBytes(backend, { ...shape, downParts }, count) <= backend.limits.sharedBytes;
   return DOWN_PARTS.find(fits) ?? 1;
 }
 
@@ -171,14 +178,13 @@ export function gemvUnsupportedReason(
   mode: keyof PerLaunchMode,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
-  const own = mode === "persistent" && (features.gated || features.experts?.shared || recurrent) !== undefined;
   const { maxThreads, sharedBytes: most } = backend.limits;
   const [subgroup, grid] = [subgroupOf(backend), gridOf(backend)];
   const shape = { sizes: s, features, recurrent, layers };
   const bytes = sharedBytes(
     backend,
     { ...shape, downParts: downPartsOf(backend, shape) },
-    mode === "persistent" ? layers.length : 0,
+    mode === "persistent" ? layers.length + (recurrent?.layers.length ?? 0) : 0,
   );
   const size = expertSizeOf(s, features);
   const shared = [s.intermediate, q, q + 2 * kv, ...(features.experts ? [] : [s.hidden])];
@@ -186,7 +192,6 @@ export function gemvUnsupportedReason(
   return firstReason([
     [options.gemv !== "off", "gemv kernels are switched off"],
     [hasPlainNorms(features), `there are ${OTHER_NORMS}`],
-    [!own, "gates of heads, an expert of all tokens and recurrent layers have no kernel of all layers"],
     [
       options.gemv === "on" || isDenseDecoder({ layers }) || needsGemv({ features, recurrent }) ||
       hasSmallFloatProducts({ layers }) ||
@@ -201,7 +206,7 @@ export function gemvUnsupportedReason(
     [[64, 128, 256].includes(s.headDim), `heads have ${s.headDim} features, not 64, 128 or 256`],
     ...(recurrent ? netRequirements(recurrent, q, grid) : []),
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
-    [grid / 2 % s.kvHeads === 0, `${s.kvHeads} key heads do not divide ${grid / 2} workgroups`],
+    [grid / 2 % groupsOf(s) === 0, `${groupsOf(s)} groups of heads do not divide ${grid / 2} workgroups`],
     [
       bytes <= most,
       `workgroups have ${most} bytes, ${bytes} are needed for gemv kernels`,
@@ -254,7 +259,7 @@ export function gemvWalkOf(
   { sizes, features, layers, recurrent }: DecoderSpec,
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
-  const all = gridOf(backend) / sizes.kvHeads;
+  const all = gridOf(backend) / groupsOf(sizes);
   const shape = { sizes, features, recurrent, layers };
   const longShape = { ...shape, downParts: downPartsOf(backend, shape), unroll: LONG_UNROLL };
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && sizes.headDim <= LONG_DIM &&
@@ -264,8 +269,9 @@ export function gemvWalkOf(
 }
 
 /** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
-export function gemvCanPersist({ layers }: DecoderSpec): boolean {
-  return layers.length > 1; // words of the only layer look alike for every token
+export function gemvCanPersist(decoder: DecoderSpec): boolean {
+  if (isHybrid(decoder)) return hybridCanPersist(decoder);
+  return decoder.layers.length > 1; // words of the only layer look alike for every token
 }
 
 /** Emits all layers over their caches. */
@@ -284,6 +290,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     UNROLL: unroll,
     ROUNDS: 1,
     GRID: grid,
+    QKV_MOST: productsOf(d, grid).QKV.rows,
     PARTS: parts,
     EXPERTS: experts?.count ?? 0,
     CHOSEN: experts?.chosen ?? 1,
@@ -291,19 +298,18 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
     EXTRAS: extrasOf(d.features),
     DOWN_PARTS: downPartsOf(l.backend, d),
   };
-  const constants = (formats: LayerFormats, runs: ReturnType<typeof runsOf>): Readonly<Record<string, number>> => ({
-    ...common,
-    FORMATS: layerFormatWord(formats),
-    ROUTER_FORMAT: routerFormatWord(formats),
-    QKV_RUN: runs.QKV,
-    O_RUN: runs.O,
-    ROUTER_RUN: runs.ROUTER,
-    GATE_UP_RUN: runs.GATE_UP,
-    DOWN_RUN: runs.DOWN,
-  });
-  const specOfLayer = (layer: number): Readonly<Record<string, number>> => {
-    const { formats } = d.layers[layer];
-    return constants(formats, runsOf(d, formats, grid));
+  const constants = (formats: LayerFormats): Readonly<Record<string, number>> => {
+    const runs = runsOf(d, formats, grid);
+    return {
+      ...common,
+      FORMATS: layerFormatWord(formats),
+      ROUTER_FORMAT: routerFormatWord(formats),
+      QKV_RUN: runs.QKV,
+      O_RUN: runs.O,
+      ROUTER_RUN: runs.ROUTER,
+      GATE_UP_RUN: runs.GATE_UP,
+      DOWN_RUN: runs.DOWN,
+    };
   };
   const push = decodePush(d);
   // What is not there gets an address that no kernel reads: a router, and scales of dense matrices.
@@ -333,7 +339,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   if (mode === "barriers") {
     const [none, noCache] = [undefined, [undefined, undefined]];
     const gridOfPhase = (phase: GemvPhase): number => {
-      if (phase === "attention") return d.sizes.kvHeads * parts;
+      if (phase === "attention") return groupsOf(d.sizes) * parts;
       return phase === "router" && experts?.shared ? grid + 1 : grid; // one for the score of the expert of all tokens
     };
     const emitPhase = (
@@ -353,22 +359,18 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
       gateUp: [norms, gateUp[0], gateUp[1], shared[1], gateUp[2], shared[2], none],
       down: [norms, down[0], shared[3], none, down[1], ...noCache],
     });
-    const projected = projectedOf(emission);
     const emitRecurrentBefore = (place: number): void =>
       d.recurrent?.layers.forEach((layer, i) => {
         if (layer.before !== place) return;
-        const runs = netRunsOf(d, layer.formats, grid);
+        const spec = constants(layer.formats);
         emitRecurrent(emission, i, {
-          projected: projected!,
-          spec: constants(layer.formats, runs),
-          ratesRun: runs.RATES,
+          spec,
           workgroups: grid,
           product,
           state: ({ parameter }) => value(parameter),
         });
-        const [norms] = normsOfRecurrent(ready.norms, ready, i);
+        const norms = normsOfRecurrent(ready.norms, ready, i);
         const buffers = partPhases(norms, partOf(layer, ready.recurrent![i]));
-        const spec = constants(layer.formats, runsOf(d, layer.formats, grid)); // that of layers with attention: the same pipelines
         for (const phase of ["router", "gateUp", "down"] as const) {
           if (phases.includes(phase)) emitPhase(phase, buffers[phase], Math.min(place, rows.length - 1), spec);
         }
@@ -382,9 +384,44 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
         o: [norms, o[0], none, none, o[1], ...noCache],
         ...partPhases(norms, part),
       };
-      for (const phase of phases) emitPhase(phase, buffers[phase], layer, specOfLayer(layer));
+      for (const phase of phases) emitPhase(phase, buffers[phase], layer, constants(d.layers[layer].formats));
     });
     emitRecurrentBefore(rows.length);
+    return;
+  }
+  if (isHybrid(d)) {
+    const unused = (count: number): readonly Value[] => Array.from({ length: count }, () => norms);
+    const shared = (values: readonly Value[] | undefined): readonly Value[] => values?.slice(0, 4) ?? unused(4);
+    emitHybridLayers(emission, {
+      pages,
+      workgroups: experts?.shared ? grid + 1 : grid, // one for the score of the expert of all tokens
+      push,
+      constants,
+      phases: { all: ALL_PHASES, each: phases.map((phase) => PHASES[phase]) },
+      table: orderedLayers(d).map(({ kind, index, layer }) => {
+        if (kind === "attention") {
+          const { norms, cache, qkv, o, router, gateUp, down, shared: own } = rows[index];
+          return [norms, ...qkv, ...cache, ...o, ...gateUp, ...down, ...unused(5), ...router, ...shared(own)];
+        }
+        const weights = ready.recurrent![index];
+        const part = partOf(layer, weights);
+        const [b, a, words] = product([layer.b, layer.a], weights.rates);
+        const [mixed, z, mixedWords] = product([layer.mixed, layer.z], weights.qkv);
+        const [conv, dtBias, logRate] = [layer.conv, layer.dtBias, layer.logRate].map((node) =>
+          l.contiguous(value(node), true)
+        );
+        return [
+          normsOfRecurrent(norms, ready, index),
+          ...[mixed, z, b, mixedWords, value(layer.past.parameter), value(layer.matrix.parameter)],
+          ...product([layer.o], weights.o),
+          ...part.gateUp,
+          ...part.down,
+          ...[a, words, conv, dtBias, logRate],
+          ...part.router,
+          ...shared(part.shared),
+        ];
+      }),
+    });
     return;
   }
   const table = rows.map((
@@ -393,7 +430,7 @@ export function emitGemvLayers(emission: Emission, caches: Caches): void {
   const run = (layer: number, layers: number, phases: number): void =>
     l.emit("decode_gemv_layers", [state, status, pages], {
       threads: THREADS,
-      spec: { ...specOfLayer(layer), PHASES: phases, LAYERS: rows.length },
+      spec: { ...constants(d.layers[layer].formats), PHASES: phases, LAYERS: rows.length },
       push: { ...push, ...layerPush(d, layer), layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
       workgroups: grid,

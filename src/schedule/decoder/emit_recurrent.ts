@@ -5,12 +5,12 @@
  * @module
  */
 
-import { float32, float32Bits } from "../../graph/dtype.ts";
+import { float32Bits } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { decodePush, type Emission } from "./emission.ts";
 import { productFormatWord } from "./formats.ts";
 import { THREADS } from "./gemv_products.ts";
-import { HEAD_ROWS, mixedFeatures, type NetSizes, RATE_GROUPS, type RecurrentLayer } from "./recurrent_layer.ts";
+import { HEAD_ROWS, type RecurrentLayer, type RecurrentPart } from "./recurrent_layer.ts";
 import type { Value } from "../plan/value.ts";
 import { normsOfNet } from "./prepared_weights.ts";
 import type { Matrix } from "../plan/pattern.ts";
@@ -18,23 +18,30 @@ import type { Matrix } from "../plan/pattern.ts";
 /** The phases, by the bits of those of a layer with attention, and their workgroups. */
 const PHASES = { project: 1, update: 2, o: 8 } as const;
 
-/** Numbers of a token that the phases exchange. */
-function projectedSize({ valueHeads, valueDim, ...net }: NetSizes): number {
-  const values = valueHeads * valueDim;
-  return mixedFeatures({ valueHeads, valueDim, ...net }) + values + 2 * valueHeads + values / HEAD_ROWS;
-}
-
-/** What the layers of a token exchange between their phases. */
-export function projectedOf({ l, ready: { decoder } }: Emission): Value | undefined {
-  return decoder.recurrent && l.temporary([projectedSize(decoder.recurrent.net)], float32);
+/** The constants of shaders/decode_gemv/net_sizes.glsl for a layer; those of a decoder without such layers are not used. */
+export function netConstants(
+  part: Omit<RecurrentPart, "layers"> | undefined,
+  layer: RecurrentLayer | undefined,
+): Readonly<Record<string, number>> {
+  const { valueHeads, keyHeads, keyDim, valueDim, window } = part?.net ??
+    { valueHeads: 4, keyHeads: 4, keyDim: 64, valueDim: HEAD_ROWS, window: 2 };
+  return {
+    VALUE_HEADS: valueHeads,
+    KEY_HEADS: keyHeads,
+    KEY_DIM: keyDim,
+    VALUE_DIM: valueDim,
+    WINDOW: window,
+    RATES_FORMAT: layer ? productFormatWord(layer.formats.rates) : 0,
+    DTYPE_X: part?.dtype.code ?? 0,
+    DTYPES_RATE: layer ? layer.logRate.dtype.code | layer.dtBias.dtype.code << 8 : 0,
+    UNIT_EPS: float32Bits(part?.unitEps ?? 0),
+  };
 }
 
 /** What the emission of a layer needs besides the decoder. */
 export interface RecurrentEmission {
-  readonly projected: Value;
-  /** `spec` has the constants of a layer with attention, with the runs of this one. */
+  /** The constants of a layer with attention of the same formats. */
   readonly spec: Readonly<Record<string, number>>;
-  readonly ratesRun: number;
   readonly workgroups: number;
   /** The codes of matrices, with words beside them. */
   product(matrices: readonly (Matrix | undefined)[], words: readonly Value[] | undefined): readonly Value[];
@@ -43,40 +50,27 @@ export interface RecurrentEmission {
 }
 
 /** The norms of a recurrent layer within those of a whole decoder. */
-export function normsOfRecurrent(norms: Value, { decoder: d }: Emission["ready"], index: number): readonly Value[] {
+export function normsOfRecurrent(norms: Value, { decoder: d }: Emission["ready"], index: number): Value {
   const layers = d.recurrent!.layers;
   const sizeOfAll = (nodes: readonly Node[]): number => nodes.reduce((sum, { shape: [size] }) => sum + size, 0);
-  const own = normsOfNet(layers[index]);
   // Those of layers with attention and of the head come first.
-  const first = norms.shape[0] - (layers.length - index) * sizeOfAll(own);
-  return own.map((_, i) => ({ ...norms, offset: norms.offset + first + sizeOfAll(own.slice(0, i)) }));
+  const first = norms.shape[0] - (layers.length - index) * sizeOfAll(normsOfNet(layers[index]));
+  return { ...norms, offset: norms.offset + first };
 }
 
 /** Emits the part of recurrent layer `index` before its feed-forward part. */
 export function emitRecurrent(emission: Emission, index: number, e: RecurrentEmission): void {
   const { l, ready, state, value } = emission;
   const { decoder: d, recurrent } = ready;
-  const { net, dtype, unitEps, outputEps, layers } = d.recurrent!;
+  const { net, outputEps, layers } = d.recurrent!;
   const layer = layers[index];
   const { qkv, rates, o } = recurrent![index];
-  const [norms, , outputNorm] = normsOfRecurrent(ready.norms, ready, index);
+  const norms = normsOfRecurrent(ready.norms, ready, index);
   const plain = (node: Node): Value => l.contiguous(value(node), true);
   const [past, matrix] = [e.state(layer.past), e.state(layer.matrix)];
-  const spec = {
-    ...e.spec,
-    VALUE_HEADS: net.valueHeads,
-    KEY_HEADS: net.keyHeads,
-    KEY_DIM: net.keyDim,
-    VALUE_DIM: net.valueDim,
-    WINDOW: net.window,
-    RATES_FORMAT: productFormatWord(layer.formats.rates),
-    RATES_RUN: e.ratesRun,
-    DTYPE_X: dtype.code,
-    DTYPES_RATE: layer.logRate.dtype.code | layer.dtBias.dtype.code << 8,
-    UNIT_EPS: float32Bits(unitEps),
-  };
+  const spec = { ...e.spec, ...netConstants(d.recurrent, layer) };
   const { capacity, eps } = decodePush(d);
-  const push = { capacity, layer: layer.before, eps, head_eps: outputEps };
+  const push = { capacity, layer: layer.before, eps, net_eps: outputEps };
   const slot = [layer.slot?.index, layer.slot?.position].map((node) => node && plain(node));
   const none = undefined;
   const [oCodes, oWords] = e.product([layer.o], o);
@@ -88,16 +82,16 @@ export function emitRecurrent(emission: Emission, index: number, e: RecurrentEmi
       plain(layer.conv),
       past,
     ],
-    update: [outputNorm, plain(layer.dtBias), plain(layer.logRate), none, none, none, none, none, matrix],
+    update: [norms, plain(layer.dtBias), plain(layer.logRate), none, none, none, none, none, matrix],
     o: [none, oCodes, none, oWords, none, none, none, none, none],
   } as const satisfies Record<keyof typeof PHASES, readonly (Value | undefined)[]>;
   const workgroups = {
-    project: e.workgroups + RATE_GROUPS,
+    project: e.workgroups,
     update: net.valueHeads * net.valueDim / HEAD_ROWS,
     o: e.workgroups,
   };
   for (const phase of ["project", "update", "o"] as const) {
-    l.emit("decode_gemv_recurrent", [state, ...buffers[phase], e.projected, ...slot], {
+    l.emit("decode_gemv_recurrent", [state, ...buffers[phase], ...slot], {
       threads: THREADS,
       spec: { ...spec, PHASES: PHASES[phase] },
       push,

@@ -6,7 +6,7 @@
  */
 
 import type { LayerFormats, ProductFormat } from "./formats.ts";
-import { mixedFeatures, type NetFormats, RATE_GROUPS, type RecurrentPart } from "./recurrent_layer.ts";
+import { mixedFeatures, type RecurrentPart } from "./recurrent_layer.ts";
 import { type DecoderFeatures, type DecoderSizes, expertSizeOf, slotsOf } from "./spec.ts";
 
 /** Threads of a workgroup. */
@@ -39,8 +39,12 @@ interface ProductShape {
   readonly depth: number;
 }
 
-/** The shapes of all products. Gate and up, and down, have the rows of all experts that a token takes. */
-export function productsOf({ sizes: s, features }: GemvShape, grid: number): Readonly<Record<Product, ProductShape>> {
+/**
+ * The shapes of all products. Gate and up, and down, have the rows of all experts that a token takes. Where some layers are recurrent, the first
+ * product is that of both kinds of layers: teams share as many rows as the larger one has.
+ */
+export function productsOf(shape: GemvShape, grid: number): Readonly<Record<Product, ProductShape>> {
+  const { sizes: s, features, recurrent } = shape;
   const { count = 1 } = features.experts ?? {};
   const [attended, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const q = features.gated ? 2 * attended : attended;
@@ -48,8 +52,10 @@ export function productsOf({ sizes: s, features }: GemvShape, grid: number): Rea
   const rows = s.hidden % grid === 0 ? s.hidden / grid : 8 * Math.ceil(s.hidden / grid / 8);
   const size = expertSizeOf(s, features);
   const scores = Math.ceil(count / grid);
+  const firsts = [[q, kv, kv], ...(recurrent ? [netRows(recurrent)] : [])];
+  const own = firsts.map((matrices) => matrices.reduce((a, b) => a + b, 0) / grid);
   return {
-    QKV: { rows: (q + 2 * kv) / grid, divides: [(q + 2 * kv) / grid, q, kv], depth: s.hidden },
+    QKV: { rows: Math.max(...own), divides: [...own, ...firsts.flat()], depth: s.hidden },
     O: { rows, divides: [rows, s.hidden], depth: attended },
     // The score of an expert of all tokens is a row of another matrix.
     ROUTER: { rows: scores, divides: features.experts?.shared ? [1] : [scores], depth: s.hidden },
@@ -77,18 +83,20 @@ export function sumsOfTeam(rows: number, depth: number, run: number): number {
   return sectionsOf(rows, depth, run) * 2 * (run > 4 ? 8 : run > 2 ? 4 : run);
 }
 
-/** The shapes of the products of a recurrent layer: those of its rates are cut for workgroups of their own. */
-export function netProductsOf(shape: GemvShape, grid: number): Readonly<Record<Product | "RATES", ProductShape>> {
-  const { net } = shape.recurrent!;
-  const [mixed, values] = [mixedFeatures(net), net.valueHeads * net.valueDim];
-  const depth = shape.sizes.hidden;
-  const all = (mixed + values) / grid;
-  const rates = 2 * net.valueHeads / RATE_GROUPS;
-  return {
-    ...productsOf(shape, grid),
-    QKV: { rows: all, divides: [all, mixed, values], depth },
-    RATES: { rows: rates, divides: [rates, net.valueHeads], depth },
-  };
+/** Rows of the two matrices of the first product of a recurrent layer. */
+function netRows({ net }: Pick<RecurrentPart, "net">): readonly number[] {
+  return [mixedFeatures(net), net.valueHeads * net.valueDim];
+}
+
+/** Rows of b and a of a workgroup of a recurrent layer, as shaders/decode_gemv/rates.glsl has them. */
+function ratesRows({ net }: Pick<RecurrentPart, "net">, grid: number): number {
+  return Math.ceil(2 * net.valueHeads / grid);
+}
+
+/** Bytes of shared memory of their sums. */
+export function ratesBytes({ sizes, recurrent }: GemvShape, grid: number): number {
+  if (!recurrent) return 0;
+  return 4 * TEAMS * Math.ceil(ratesRows(recurrent, grid) * stepsOf(sizes.hidden) / TEAMS);
 }
 
 /** Rows of a product that a lane makes at once, so that the teams are done soonest: they take whole units. */
@@ -99,10 +107,9 @@ function bestRun({ rows, divides, depth }: ProductShape, { bits }: ProductFormat
   return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
 }
 
-function runsOfShapes(
-  products: ReturnType<typeof productsOf>,
-  formats: LayerFormats,
-): Readonly<Record<Product, number>> {
+/** Rows that a lane makes at once in each product of a layer. */
+export function runsOf(shape: GemvShape, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
+  const products = productsOf(shape, grid);
   return {
     QKV: bestRun(products.QKV, formats.qkv),
     O: bestRun(products.O, formats.o),
@@ -110,19 +117,4 @@ function runsOfShapes(
     GATE_UP: bestRun(products.GATE_UP, formats.gateUp),
     DOWN: bestRun(products.DOWN, formats.down),
   };
-}
-
-/** Rows that a lane makes at once in each product of a layer. */
-export function runsOf(shape: GemvShape, formats: LayerFormats, grid: number): Readonly<Record<Product, number>> {
-  return runsOfShapes(productsOf(shape, grid), formats);
-}
-
-/** The same of a recurrent layer. */
-export function netRunsOf(
-  shape: GemvShape,
-  formats: NetFormats,
-  grid: number,
-): Readonly<Record<Product | "RATES", number>> {
-  const products = netProductsOf(shape, grid);
-  return { ...runsOfShapes(products, formats), RATES: bestRun(products.RATES, formats.rates) };
 }

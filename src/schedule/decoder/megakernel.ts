@@ -20,6 +20,7 @@ import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
+import { isHybrid, orderedLayers } from "./emit_hybrid.ts";
 import { layerFormatWord, routerFormatWord } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
 import { type LaunchMode, LaunchModes } from "./launch_mode.ts";
@@ -49,13 +50,14 @@ function launchModesOf(backend: Backend): LaunchModes {
 
 /** Whether the kernels of all layers serve a decoder. */
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
-  const { sizes, layers } = decoder;
-  if (layers.length > MAX_LAYERS) return false;
+  const { sizes } = decoder;
+  if (orderedLayers(decoder).length > MAX_LAYERS) return false;
   if (kernels === "batched") return true;
   if (sequencesOf(decoder) > 1) return false;
   if (kernels === "gemv") {
     const unsupported = gemvUnsupportedReason(backend, decoder, "persistent");
-    return backend.has("decode_gemv_layers") && gemvCanPersist(decoder) && unsupported === undefined;
+    const kernel = isHybrid(decoder) ? "decode_gemv_hybrid" : "decode_gemv_layers";
+    return backend.has(kernel) && gemvCanPersist(decoder) && unsupported === undefined;
   }
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
@@ -138,7 +140,7 @@ export function forgetLaunchModes(backend: Backend): void {
 
 /** The key of a probe's result, besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
-  const { sizes, features, layers, cache } = decoder;
+  const { sizes, features, layers, recurrent, cache } = decoder;
   const capacity = capacityOf(cache);
   const { unroll, rounds } = walkOf(capacity);
   const walk = {
@@ -153,7 +155,13 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const words = [...new Set(formats.map(layerFormatWord))];
   const { experts, ...others } = features;
   const choice = experts ? ` experts ${Object.values(experts)} ${[...new Set(formats.map(routerFormatWord))]}` : "";
-  return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice} ${layers.length} ${
+  const order = orderedLayers(decoder).map(({ kind }) => kind === "net" ? "n" : "a").join("");
+  const nets = recurrent
+    ? ` nets ${Object.values(recurrent.net)} ${recurrent.dtype.name} ${
+      Object.values(recurrent.layers[0].formats.rates)
+    } ${recurrent.layers[0].slot ? "in slots " : ""}${order}`
+    : "";
+  return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice}${nets} ${layers.length} ${
     layers[0].keys.dtype.name
   } ${walk}${cache.kind === "paged" ? ` in pages of ${cache.page}` : ""}`;
 }

@@ -1,6 +1,8 @@
 /**
  * The test before decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
  *
+ * Recurrent states are made up too, and are the same before each submission. The generation keeps its own.
+ *
  * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of the waiting generation.
  *
  * @module
@@ -11,14 +13,14 @@ import { setImmediate } from "node:timers/promises";
 import { type Dtype, int32, uint32 } from "../../graph/dtype.ts";
 import { CODED_FEATURES, isCoded } from "../../graph/kv_codes.ts";
 import type { Node } from "../../graph/node.ts";
-import { contiguousStrides, sizeOf } from "../../graph/shape.ts";
+import { contiguousStrides, type Shape, sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
 import { type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import { gemvStateOf } from "./emit_gemv.ts";
 import { capacityOf } from "./kv_place.ts";
-import type { ReadyDecoder } from "./prepared_weights.ts";
+import type { LayerWeights, ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 
@@ -38,7 +40,7 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
   await setImmediate(); // tokens are waiting
   using persistent = new Layers(l, ready, "persistent", leaf);
   await Promise.all([barriers.prepare(), persistent.prepare()]);
-  const expected = (await barriers.run(1))!;
+  const expected = (await barriers.run(RUNS))!;
   begins();
   for (let i = 0; i < TESTS; i++) {
     const found = await persistent.run(RUNS);
@@ -125,23 +127,40 @@ class Layers implements Disposable {
         if (source?.kind !== "storage") throw new Error("weights are not stored");
         return { ...value!, slot: own.storageSlot(source.storage) };
       };
-      const shaped = (value: Value, { shape }: Node): Value => ({ ...value, shape, strides: contiguousStrides(shape) });
+      const shaped = (value: Value, shape: Shape, dtype: Dtype): Value => (
+        { ...value, dtype, shape, strides: contiguousStrides(shape) }
+      );
+      const states = recurrentValues(d, (shape, dtype) => {
+        const [seed, state] = [numbers(sizeOf(shape), dtype), own.keep(sizeOf(shape) * dtype.bytes)];
+        const value = shaped(state, shape, dtype);
+        own.copy(shaped(seed, shape, dtype), value, { preamble: true });
+        return value;
+      });
+      const slot = d.recurrent?.layers[0].slot;
+      if (slot) {
+        states.set(slot.index, shaped(indices(1, () => 0), [1], int32));
+        states.set(slot.position, shaped(position, [1], int32));
+      }
       const value = (node: Node): Value => {
-        if (node === table) return { ...shaped(pages!, table), dtype: int32 };
-        if (node === d.x) return shaped(numbers(sizeOf(node.shape), node.dtype), node);
+        if (node === table) return shaped(pages!, table.shape, int32);
+        if (node === d.x) return shaped(numbers(sizeOf(node.shape), node.dtype), node.shape, node.dtype);
+        const state = states.get(node);
+        if (state) return state;
         return "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
       };
       const mine = (values: readonly Value[]): readonly Value[] => values.map(here);
-      const layers = ready.layers.map(({ qkv, o, gateUp, down, router }) => ({
+      const layerWeights = ({ qkv, o, gateUp, down, router }: LayerWeights): LayerWeights => ({
         qkv: mine(qkv),
         o: mine(o),
         gateUp: mine(gateUp),
         down: mine(down),
         ...(router && { router: mine(router) }),
-      }));
+      });
+      const layers = ready.layers.map(layerWeights);
+      const recurrent = ready.recurrent?.map(({ rates, ...rest }) => ({ ...layerWeights(rest), rates: mine(rates) }));
       // Large biases of keys cancel between rows of a cache that have them, which those made up here do not.
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
-      const stored = { ...ready, layers, norms };
+      const stored = { ...ready, layers, norms, ...(recurrent && { recurrent }) };
       const Emitter = kernels === "batched" ? BatchEmitter : DecoderEmitter;
       const emitter = new Emitter({ l: own, ready: stored, mode, value, state, status });
       emitter.begin(d.x, position);
@@ -189,6 +208,18 @@ class Layers implements Disposable {
     this.#plan = undefined;
     for (const storage of this.#own.kept.splice(0)) storage.release();
   }
+}
+
+/**
+ * Values for the states of recurrent layers, which `make` makes: those of one slot. Steps replace them, so the runs of a submission go on from
+ * each other, and what one of them leaves counts in the next.
+ */
+function recurrentValues(
+  { recurrent }: DecoderSpec,
+  make: (shape: Shape, dtype: Dtype) => Value,
+): Map<Node, Value> {
+  const parameters = recurrent?.layers.flatMap(({ past, matrix }) => [past.parameter, matrix.parameter]) ?? [];
+  return new Map(parameters.map((node) => [node, make([1, ...node.shape.slice(1)], node.dtype)]));
 }
 
 /** The sums of one sequence over their copies; after 8 words lies a gap of 8. */

@@ -41,7 +41,7 @@ import {
   runScalesBiases,
   transposed,
 } from "./layouts.ts";
-import { netRunsOf, productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
+import { productsOf as productsOfGemv, runsOf } from "./gemv_products.ts";
 import { productsOfNet, type RecurrentLayer } from "./recurrent_layer.ts";
 import { endMatrices, headOf } from "./ends.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -263,10 +263,10 @@ function prepareGemv(
     return { qkv: packed([layer.q, layer.k, layer.v], shapes.QKV.depth, runs.QKV), ...packedPart(layer, runs) };
   });
   const recurrent = d.recurrent?.layers.map((layer) => {
-    const runs = netRunsOf(d, layer.formats, grid);
+    const runs = runsOf(d, layer.formats, grid);
     return {
       qkv: packed([layer.mixed, layer.z], shapes.QKV.depth, runs.QKV),
-      rates: packed([layer.b, layer.a], shapes.QKV.depth, runs.RATES),
+      rates: packed([layer.b, layer.a], shapes.QKV.depth, 1), // a row at a time
       ...packedPart(layer, runs),
     };
   });

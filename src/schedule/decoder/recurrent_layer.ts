@@ -114,8 +114,8 @@ export function netFormats(matrices: NetMatrices): NetFormats | string {
   return { ...layerFormats({ ...matrices, q, k, v: k }), rates: productFormat(products.rates) };
 }
 
-/** Workgroups that compute `b` and `a`: RATE_GROUPS of shaders/decode_gemv/recurrent.comp. */
-export const RATE_GROUPS = 4;
+/** Numbers that are read at once. */
+const QUAD = 4;
 /** Rows of a head's state that a workgroup has. */
 export const HEAD_ROWS = 32;
 /** Lanes that share a row, times the features that each of them loads at once. */
@@ -135,7 +135,8 @@ export function netRequirements(
     [values === attended, `recurrent layers have ${values} values, and attention ${attended} features`],
     [keyDim % KEY_STEP === 0 && keyDim <= MAX_KEYS, `keys of recurrent layers have ${keyDim} features`],
     [valueDim % HEAD_ROWS === 0, `values of recurrent layers have ${valueDim} features`],
-    [valueHeads % RATE_GROUPS === 0, `${valueHeads} heads are not shared by ${RATE_GROUPS} workgroups`],
+    [valueHeads % QUAD === 0, `${valueHeads} heads are no multiple of ${QUAD}`],
+    [net.keyHeads * keyDim <= values, `${net.keyHeads * keyDim} features of keys are more than ${values} values`],
     [window <= MAX_WINDOW, `a convolution sees ${window} tokens`],
     [
       (mixedFeatures(net) + values) % workgroups === 0,

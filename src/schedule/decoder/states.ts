@@ -52,7 +52,7 @@ export function decodeState(
 export function gemvState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
 ): Readonly<Record<
-  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "ALL_SCORES" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "gates" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "scores" | "bytes",
+  "ROPES" | "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MAX_PARTS" | "ALL_SCORES" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "ropeAnglesBytes" | "frequencies" | "frequenciesBytes" | "residual" | "qkv" | "gates" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "scores" | "net" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
@@ -79,9 +79,10 @@ export function gemvState(
   const attendedParts = gated + INTERMEDIATE * 4;
   const massParts = attendedParts + MAX_PARTS * ALL_Q * 4;
   const scores = massParts + MAX_PARTS * KV_HEADS * HEADS * 4;
-  const bytes = aligned(scores + ALL_SCORES * 4, 256);
+  const net = aligned(scores + ALL_SCORES * 4, 256);
+  const bytes = aligned(net + ALL_Q * 21, 256);
   return {
-    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, ALL_SCORES, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, gates, attended, after, gated, attendedParts, massParts, scores, bytes,
+    ROPES, ALL_KV, ALL_Q, ALL_QKV, MAX_PARTS, ALL_SCORES, position, counter, best, lost, ropeAngles, ropeAnglesBytes, frequencies, frequenciesBytes, residual, qkv, gates, attended, after, gated, attendedParts, massParts, scores, net, bytes,
   };
 }
 

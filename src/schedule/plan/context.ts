@@ -415,13 +415,14 @@ export class Lowering {
   /**
    * Copies `from` to `to`, which have equal shapes and dtypes, in at most {@link COPY_RANK} dimensions where there are `rows`. `dynamic`
    * shifts one side at run time by int32 start indices, each clamped to its limit. With `rows`, each of that many parts along the first
-   * axis has its own row of starts.
+   * axis has its own row of starts. A copy of the `preamble` comes before all else, once for several runs.
    */
   copy(
     from: Value,
     to: Value,
     options: {
       readonly disjoint?: boolean;
+      readonly preamble?: boolean;
       readonly dynamic?: {
         readonly side: "in" | "out";
         readonly start: Value;
@@ -448,7 +449,7 @@ export class Lowering {
     }
     const order = transposedOrder(shape, inStrides, outStrides);
     if (order && !dynamic && this.backend.has("copy_transposed")) {
-      return this.#copyTransposed(from, to, order, { shape, strides: [inStrides, outStrides] }, options.disjoint);
+      return this.#copyTransposed(from, to, order, { shape, strides: [inStrides, outStrides] }, options);
     }
     const starts = dynamic?.strides ?? [];
     const wide = wideness(from.dtype.bytes, shape, [inStrides, outStrides], [from.offset, to.offset, ...starts]);
@@ -469,7 +470,8 @@ export class Lowering {
         start_rows: dynamic?.rows ?? 1,
       },
       workgroups: this.groups(count),
-      disjoint: options.disjoint,
+      ...(options.disjoint && { disjoint: true }),
+      ...(options.preamble && { preamble: true }),
     });
   }
 
@@ -478,7 +480,7 @@ export class Lowering {
     to: Value,
     order: readonly number[],
     { shape, strides }: ReturnType<typeof collapse>,
-    disjoint?: boolean,
+    { disjoint = false, preamble = false }: { readonly disjoint?: boolean; readonly preamble?: boolean },
   ): void {
     const { bytes } = from.dtype;
     const tile = TRANSPOSED_TILES[bytes];
@@ -502,6 +504,7 @@ export class Lowering {
       },
       workgroups: sizeOf(tiles),
       disjoint,
+      preamble,
     });
   }
 }

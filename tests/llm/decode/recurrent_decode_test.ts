@@ -66,6 +66,26 @@ const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "b
 
 const PROMPT = [3, 14, 159, 26, 5, 35, 89, 79, 32, 38];
 
+/**
+ * Those of one dispatch for all layers, and the same numbers: orders of layers in which one of either kind is first or last, and in which
+ * several of a kind follow each other.
+ */
+const ORDERS: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "bfloat16"?])[] = [
+  ["a recurrent layer first and last", { layers: 5, interval: 2 }, { groupSize: 64 }, 5],
+  ["three recurrent layers together, many parts of attention", { layers: 9, interval: 4 }, { groupSize: 64 }, 300],
+  ["8 bits, a window of 3", { layers: 6, interval: 3, window: 3 }, { bits: 8, groupSize: 32 }, 5],
+  ["dense weights, bfloat16", { layers: 4 }, { bits: 16 }, 300, "bfloat16"],
+  ["attention alone, whose heads have gates", { layers: 3, interval: 1 }, { groupSize: 128 }, 300],
+  ["experts and one of all tokens", { layers: 5, experts: 16 }, { groupSize: 64 }, 5],
+  ["two experts to a workgroup", { layers: 4, experts: 256 }, { bits: 8, groupSize: 64 }, 300],
+  [
+    "more rows of states than workgroups take at once",
+    { layers: 4, heads: 20, kvHeads: 4, keyHeads: 20, valueHeads: 40, hidden: 512 },
+    { groupSize: 64 },
+    5,
+  ],
+];
+
 /** Most NMSE of float32 activations. */
 const BOUND = 1e-6;
 
@@ -80,7 +100,7 @@ const MODELS: Readonly<Record<string, readonly [readonly number[], ExpertFeature
 };
 
 for (const [name, [[hidden, intermediate, heads, kvHeads, keyHeads, valueHeads], experts]] of Object.entries(MODELS)) {
-  Deno.test(`${name} takes gemv kernels with barriers on a GPU`, () => {
+  Deno.test(`${name} takes gemv kernels in both launch modes on a GPU`, () => {
     const { formats, head } = uniformFormats(4, 64);
     const net = { keyHeads, valueHeads, keyDim: 128, valueDim: 128, window: 4 };
     const decoder = {
@@ -95,8 +115,7 @@ for (const [name, [[hidden, intermediate, heads, kvHeads, keyHeads, valueHeads],
     const reasons = (["barriers", "persistent"] as const).map((mode) =>
       gemvUnsupportedReason(unrunBackend(), decoder, mode)
     );
-    const reason = "gates of heads, an expert of all tokens and recurrent layers have no kernel of all layers";
-    assertEquals(reasons, [undefined, reason]);
+    assertEquals(reasons, [undefined, undefined]);
   });
 }
 
@@ -163,6 +182,41 @@ for (const device of DEVICES) {
         assert(error <= most, `${what}: NMSE ${error}, not up to ${most}`);
       }
       await Deno.remove(folder, { recursive: true });
+    });
+  }
+
+  const { concurrent } = mx.withDevice(device, getBackend).limits;
+  for (const [name, sizes, format, context, dtype = "float32"] of ORDERS) {
+    Deno.test({
+      name: `all layers in one dispatch give the bits of steps with barriers: ${name} on ${device}`,
+      ignore: !concurrent, // all workgroups have to run at once
+      fn: async () => {
+        const folder = await Deno.makeTempDir();
+        const s = { ...SMALL, ...sizes };
+        await write(`${folder}/model`, s, format);
+        mx.setDefaultDevice(device);
+        const shape = { ...s, layers: Math.floor(s.layers / s.interval) } as unknown as ModelShape;
+        const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
+        using _model = model;
+        const run = async (launchMode: "barriers" | "per_phase" | "persistent"): Promise<Found> => {
+          using _options = withOptions({ regions: "on", launchMode });
+          let found: Found | undefined;
+          const kernels = await kernelsOf(device, async () => {
+            found = await steps(model, shape, context, 12);
+          });
+          assertEquals(kernels.has("decode_gemv_hybrid"), launchMode !== "barriers", [...kernels].join());
+          assertEquals(kernels.has("decode_gemv_phase"), launchMode === "barriers", [...kernels].join());
+          return found!;
+        };
+        const expected = await run("barriers");
+        for (const mode of ["per_phase", "persistent"] as const) {
+          const found = await run(mode);
+          for (const what of ["logits", "cache", "states"] as const) {
+            assertEquals(found[what], expected[what], `${what}, ${mode}`);
+          }
+        }
+        await Deno.remove(folder, { recursive: true });
+      },
     });
   }
 
