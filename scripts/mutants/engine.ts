@@ -123,6 +123,14 @@ export const ENGINE = [
     tests: SCHEDULER_TESTS,
   },
   {
+    name: "a sequence whose step failed goes on with the states that it replaced",
+    file: "src/llm/engine/scheduler.ts",
+    find: 'if (sequence.status === "running") this.#preempt(sequence);\n      else this.#release(sequence);',
+    replace:
+      'if (sequence.status === "running") sequence.computed = sequence.committed;\n      else this.#release(sequence);',
+    tests: SCHEDULER_TESTS,
+  },
+  {
     name: "all tiles of a part have the position of the first one",
     file: "src/llm/engine/forward_batch.ts",
     find: "batch.positions[tile] = from + j * size;",

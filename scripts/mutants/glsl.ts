@@ -130,14 +130,14 @@ export const GLSL = [
   },
   {
     name: "fused: a recurrent layer keeps the wrong input of its convolution",
-    file: "shaders/decode_gemv/recurrent.comp",
-    find: "i + 1u < past ? inputs[min(i + 1u, past - 1u)] : x",
-    replace: "inputs[i]",
+    file: "shaders/decode_gemv/recurrent.glsl",
+    find: "i + 1u < past ? conv_inputs[min(i + 1u, past - 1u)] : x",
+    replace: "conv_inputs[i]",
     tests: ["tests/llm/decode/recurrent_decode_test.ts"],
   },
   {
     name: "fused: the outputs of a recurrent layer are those of the state before",
-    file: "shaders/decode_gemv/recurrent.comp",
+    file: "shaders/decode_gemv/recurrent.glsl",
     find: "fma(change * k_scale, sums[4], decay * sums[1])",
     replace: "decay * sums[1]",
     tests: ["tests/llm/decode/recurrent_decode_test.ts"],
@@ -152,8 +152,8 @@ export const GLSL = [
   {
     name: "fused: gates of heads are those of the next feature",
     file: "shaders/decode_gemv/attention.glsl",
-    find: "AT_GATES + feature * 4u",
-    replace: "AT_GATES + (feature ^ 1u) * 4u",
+    find: "x *= gate_value(gates[0]);",
+    replace: "x *= gate_value(gates[0].yxwz);",
     tests: ["tests/llm/decode/recurrent_decode_test.ts"],
   },
   {

@@ -57,6 +57,13 @@ export const LOWERING = [
     tests: ["tests/ops/compile/random_writes_test.ts"],
   },
   {
+    name: "one dispatch is tried for a decoder with one recurrent layer, whose words look the same for each token",
+    file: "src/schedule/decoder/emit_hybrid.ts",
+    find: "return sameSlot && layers.length > 1 && recurrent?.layers.length !== 1;",
+    replace: "return sameSlot && layers.length > 1;",
+    tests: ["tests/llm/decode/recurrent_decode_test.ts"],
+  },
+  {
     name: "a dispatch is moved before one that reads what it writes",
     file: "src/schedule/plan/dispatch_order.ts",
     find: "for (const slot of writes) if (this.#writes.has(slot) || this.#reads.has(slot)) return true;",

@@ -95,7 +95,10 @@ export class DeviceState implements Disposable {
     this.#scalars = this.#unread();
   }
 
-  /** Goes back to the state after step number `steps`, made again from the tokens that were taken. The one there was must have been let go. */
+  /**
+   * Goes back to the state after step number `steps`, made again from the tokens that were taken. The one there was must have been let go. The
+   * position is that of the cache: {@link DeviceState.takeBack} may have gone further back.
+   */
   restartAfter(steps: number): void {
     const { sampler, processors, contextSize, logprobs } = this.#options;
     const { tokens, last, key } = this.#sequence;
@@ -104,7 +107,7 @@ export class DeviceState implements Disposable {
       detach(mx.array([make(tokens, at, contextSize)], dtype));
     this.#scalars = {
       token: detach(mx.array([tokens.slice(-1)], mx.int32)),
-      position: detach(mx.array([at], mx.int32)),
+      position: detach(mx.array([this.#cache.offset], mx.int32)),
       key: sampler.key && detach(mx.array([[...keyAfter(key!, steps)]], mx.uint32)),
       recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
       weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,

@@ -125,6 +125,7 @@ export class PromptReader {
     const most = MAX_FED[device.readsTiles ? "tiles" : "alone"];
     const feeds = this.#prompt.length <= most && cache.fused && !sequence.constraint;
     if (!this.#opening) {
+      if (cache.hasState) this.#context.state.checkpoint(); // a step that does not end well may have replaced it
       this.#rest = this.#prompt;
       this.#opening = feeds ? this.#feedRest() : this.#readRest();
     }

@@ -18,7 +18,7 @@
 import { DecodeContext, type Traced } from "./context.ts";
 import { DraftedSteps } from "./drafted.ts";
 import { MaskedSteps } from "./masked.ts";
-import { PromptReader } from "./prompt.ts";
+import { type PromptParts, PromptReader } from "./prompt.ts";
 import { DecodedSequence, type DecodedToken } from "./sequence.ts";
 import { type DecodeOptions, decodeStep } from "./state.ts";
 import { StepLoop, type StepOver } from "./steps.ts";
@@ -26,6 +26,9 @@ import { PromptSubmitter } from "./submit.ts";
 import type { KvCache } from "../kv/cache.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
 import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
+
+/** Tokens that are read again at once. */
+const REREAD = 512;
 
 /** Reads a prompt and generates the tokens after it. */
 export class GenerationSession implements Disposable {
@@ -35,6 +38,7 @@ export class GenerationSession implements Disposable {
   readonly #masked: MaskedSteps;
   /** Absent where nothing is drafted. */
   readonly #drafted: DraftedSteps | undefined;
+  readonly #parts: PromptParts;
   readonly #reader: PromptReader;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens after it. The cache stays the caller's. */
@@ -61,8 +65,8 @@ export class GenerationSession implements Disposable {
     this.#masked = masked;
     const { speculation } = options;
     if (speculation) this.#drafted = new DraftedSteps(context, submitter, steps, speculation);
-    const parts = { context, submitter, steps, masked, forget: () => this.#forget() };
-    this.#reader = new PromptReader(prompt, parts);
+    this.#parts = { context, submitter, steps, masked, forget: () => this.#forget() };
+    this.#reader = new PromptReader(prompt, this.#parts);
   }
 
   /** Tokens of the prompt that were not read yet. */
@@ -125,7 +129,7 @@ export class GenerationSession implements Disposable {
           for (const later of flight.splice(0)) await succeeded(later);
           await this.#masked.dropForward();
           state.takeBack(submitted - Math.max(1, finished));
-          if (finished > 0) this.#restart(finished);
+          if (finished > 0) await this.#restart(finished);
           else this.#reader.rewind();
           submitted = finished;
           continue;
@@ -164,10 +168,17 @@ export class GenerationSession implements Disposable {
     return this.#drafted?.fitting(size) ?? size;
   }
 
-  /** Goes back to the state after the last good step, the one with number `steps`. */
-  #restart(steps: number): void {
+  /**
+   * Goes back to the state after the last good step, the one with number `steps`. A recurrent state goes back to its last copy, and the tokens
+   * since then are read again.
+   */
+  async #restart(steps: number): Promise<void> {
     this.#forget();
-    this.#context.state.restartAfter(steps);
+    const { cache, sequence, state } = this.#context;
+    state.restartAfter(steps);
+    const missing = sequence.last + steps - cache.offset;
+    const reader = new PromptReader(sequence.tokens.slice(-1 - missing), this.#parts);
+    while (reader.unread > 1) await reader.read(Math.min(REREAD, reader.unread - 1));
   }
 
   /** Lets the state go, and the traces that hold what failed. */

@@ -225,7 +225,8 @@ export class EngineCore implements AsyncDisposable {
       const [submitted] = flight;
       const asked = performance.now();
       if (!await succeeded({ ...submitted, count: 1 })) {
-        pending.unshift(...await this.#takeBack());
+        if (this.#scheduler.hasStates) await this.#cancelFailed(pending);
+        else pending.unshift(...await this.#takeBack());
         this.#sizer = new SubmissionSizer(undefined);
         continue;
       }
@@ -273,6 +274,31 @@ export class EngineCore implements AsyncDisposable {
     for (const later of failed.slice(1)) await succeeded({ ...later, count: 1 });
     this.#runner.reset();
     return failed.map(({ step }) => step);
+  }
+
+  /**
+   * Takes back the steps on their way that did not end well, the first of all among them, and those that follow one. Others keep their results:
+   * recurrent states cannot go back, so no step runs twice.
+   */
+  async #cancelFailed(pending: Step[]): Promise<void> {
+    const flight = this.#flight.splice(0);
+    const gone = new Set<Sequence>();
+    const cancel = (step: Step): void => {
+      this.#scheduler.cancel(step);
+      for (const { sequence } of step.rows) gone.add(sequence);
+      this.#forget(step);
+    };
+    for (const submitted of flight) {
+      const { step } = submitted;
+      const isWell = submitted !== flight[0] && await succeeded({ ...submitted, count: 1 });
+      if (!isWell || step.rows.some(({ sequence }) => gone.has(sequence))) cancel(step);
+      else {
+        this.#scheduler.commit(step, await this.#take(submitted));
+        this.#forget(step);
+      }
+    }
+    while (pending.length > 0 && pending[0].kind !== "prefill") cancel(pending.shift()!);
+    this.#runner.reset();
   }
 
   /**

@@ -203,6 +203,27 @@ export class Scheduler {
     }
   }
 
+  /** Whether sequences have recurrent states, which steps replace. */
+  get hasStates(): boolean {
+    return this.#pages.hasStates;
+  }
+
+  /**
+   * Takes back the oldest step on its way, which did not end well: it may have replaced recurrent states. So its sequences read their tokens
+   * again, once no step on its way has them.
+   */
+  cancel(step: Step): void {
+    if (step !== this.#steps[0]) throw new Error("steps are taken back in the order in which they were scheduled");
+    this.#steps.shift();
+    for (const { sequence } of step.rows) {
+      sequence.inFlight--;
+      sequence.verifying = false;
+      if (sequence.inFlight > 0) continue;
+      if (sequence.status === "running") this.#preempt(sequence);
+      else this.#release(sequence);
+    }
+  }
+
   /** Throws unless pages, tree and lists are sound. For tests. */
   checkIntegrity(): void {
     this.#pages.checkIntegrity([...this.#running, ...this.#ending]);
@@ -367,14 +388,19 @@ export class Scheduler {
 
   /** Makes the running sequence that is last in order wait again. */
   #preemptLast(): boolean {
-    const sequence = this.#running.pop();
-    if (!sequence) return false;
+    const sequence = this.#running.at(-1);
+    if (sequence) this.#preempt(sequence);
+    return sequence !== undefined;
+  }
+
+  /** Makes a running sequence wait again: it gives up its pages. */
+  #preempt(sequence: Sequence): void {
+    this.#running.splice(this.#running.indexOf(sequence), 1);
     this.#pages.release(sequence);
     sequence.status = "waiting";
     sequence.computed = sequence.readLength = 0;
     addInOrder(this.#waiting, sequence);
     this.#preemptions++;
-    return true;
   }
 
   /** Takes a sequence off the lists. Its pages go when no step on its way has it. */

@@ -1,6 +1,7 @@
 /**
- * The dispatches of a recurrent layer before its feed-forward part: the products, the delta rule and the output projection of
- * shaders/decode_gemv/recurrent.comp. `emit_gemv.ts` has the layers with attention, and the feed-forward parts of both.
+ * The dispatches of a recurrent layer before its feed-forward part, with barriers: the products, the delta rule and the output projection of
+ * shaders/decode_gemv/recurrent.comp. `emit_gemv.ts` has the layers with attention, and the feed-forward parts of both. `emit_hybrid.ts` has
+ * all of them in one dispatch.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Layers that have a gated delta net in the place of attention: what the gemv kernels of shaders/decode_gemv/recurrent.comp read of them.
+ * Layers that have a gated delta net in the place of attention: what the gemv kernels of shaders/decode_gemv/recurrent.glsl read of them.
  *
  * @module
  */

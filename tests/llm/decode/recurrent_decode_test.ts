@@ -8,11 +8,13 @@ import * as mx from "../../../mod.ts";
 import { type ModelFormat, type ModelShape, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
+import { MegakernelFailure } from "../../../src/graph/error.ts";
 import type { KernelName } from "../../../src/backend/kernels.ts";
 import { gemvUnsupportedReason } from "../../../src/schedule/decoder/emit_gemv.ts";
+import { hybridCanPersist } from "../../../src/schedule/decoder/emit_hybrid.ts";
 import { productFormat } from "../../../src/schedule/decoder/formats.ts";
 import type { RecurrentPart } from "../../../src/schedule/decoder/recurrent_layer.ts";
-import type { ExpertFeatures } from "../../../src/schedule/decoder/spec.ts";
+import type { DecoderSpec, ExpertFeatures } from "../../../src/schedule/decoder/spec.ts";
 import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -119,6 +121,31 @@ for (const [name, [[hidden, intermediate, heads, kvHeads, keyHeads, valueHeads],
   });
 }
 
+Deno.test("one dispatch takes no layer or several of each kind, with their states in one slot", () => {
+  const [index, position] = [{}, {}];
+  const decoder = (layers: number, nets: readonly (object | undefined)[], features: object = {}): DecoderSpec => ({
+    layers: Array.from({ length: layers }, () => ({})),
+    features: { gated: true, ...features },
+    ...(nets.length > 0 && { recurrent: { layers: nets.map((slot) => ({ before: 0, slot })) } }),
+  } as unknown as DecoderSpec);
+  const slot = { index, position };
+  const none = undefined;
+  // A word of the only layer of a kind looks the same for each token.
+  const found = [
+    decoder(2, [none, none]),
+    decoder(2, []),
+    decoder(2, [slot, { ...slot }]),
+    decoder(1, [none, none]),
+    decoder(2, [none]),
+    decoder(1, []),
+    decoder(2, [slot, { index: {}, position }]),
+    decoder(2, [slot, none]),
+    decoder(2, [], { sinks: true }),
+    decoder(2, [], { outputBias: true }),
+  ].map(hybridCanPersist);
+  assertEquals(found, [true, true, true, false, false, false, false, false, false, false]);
+});
+
 /** Writes a small Qwen3.5. */
 async function write(path: string, s: Sizes, format: ModelFormat): Promise<void> {
   await writePublished(path, {
@@ -147,6 +174,27 @@ async function write(path: string, s: Sizes, format: ModelFormat): Promise<void>
     tie_word_embeddings: true,
     vocab_size: 4099,
   }, format);
+}
+
+/** Lets the next wait for a device fail after `plan(true)`, as where a step in one dispatch did not end well; until disposal. */
+function plantedFailure(device: string): { plan(now: boolean): void; readonly count: number } & Disposable {
+  const backend = mx.withDevice(device, getBackend);
+  let [planned, count] = [false, 0];
+  const waitAsync = async (ticket: number, soon?: boolean): Promise<void> => {
+    await Object.getPrototypeOf(backend).waitAsync.call(backend, ticket, soon);
+    if (!planned) return;
+    planned = false;
+    count++;
+    throw new MegakernelFailure("planted");
+  };
+  Object.assign(backend, { waitAsync });
+  return {
+    plan: (now) => void (planned ||= now),
+    get count() {
+      return count;
+    },
+    [Symbol.dispose]: () => void delete (backend as Partial<typeof backend>).waitAsync,
+  };
 }
 
 for (const device of DEVICES) {
@@ -225,11 +273,15 @@ for (const device of DEVICES) {
     await write(`${folder}/model`, SMALL, { groupSize: 64, seed: 3 });
     const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
     using _model = model;
-    const tokens = async (regions: "on" | "off", options: mx.lm.GenerateOptions): Promise<number[]> => {
+    const tokens = async (
+      regions: "on" | "off",
+      options: mx.lm.GenerateOptions,
+      plan?: (count: number) => void,
+    ): Promise<number[]> => {
       using _options = withOptions({ regions, launchMode: "barriers" });
       const found: number[] = [];
       for await (const r of mx.lm.streamGenerate(model, tokenizer, PROMPT, { maxTokens: 8, temp: 0, ...options })) {
-        found.push(r.token);
+        plan?.(found.push(r.token));
       }
       return found;
     };
@@ -237,6 +289,12 @@ for (const device of DEVICES) {
     const kernels = await kernelsOf(device, async () => assertEquals(await tokens("on", {}), expected));
     for (const kernel of ["decode_gemv_recurrent", "decode_greedy_gemv"]) {
       assert(kernels.has(kernel), [...kernels].join());
+    }
+    {
+      // A step that fails has replaced states: they go back to their copy, and what follows that is read again.
+      using failure = plantedFailure(device);
+      assertEquals(await tokens("on", {}, (count) => failure.plan(count === 4)), expected);
+      assertEquals(failure.count, 1);
     }
     // Steps that verify drafted tokens run op by op, and states go back to those of the tokens that count.
     assertEquals(await tokens("on", { speculation: {} }), expected);
@@ -260,12 +318,12 @@ for (const device of DEVICES) {
     const settings = { ...sizes, ...(draftHead && { speculation: { drafter: "mtp" } as const }) };
     // A request alone, then two together, whose slots are others, and one of which goes on alone.
     const prompts = [PROMPT, [7], PROMPT.slice(2)];
-    const answers = async (regions: "on" | "off"): Promise<number[][]> => {
+    const answers = async (regions: "on" | "off", plan?: (count: number) => void): Promise<number[][]> => {
       using _options = withOptions({ regions, launchMode: "barriers" });
       await using engine = new mx.lm.Engine(model, tokenizer, settings);
       const take = async (prompt: readonly number[], maxTokens: number): Promise<number[]> => {
         const tokens: number[] = [];
-        for await (const { token } of engine.add({ prompt, maxTokens })) tokens.push(token);
+        for await (const { token } of engine.add({ prompt, maxTokens })) plan?.(tokens.push(token));
         return tokens;
       };
       const alone = await take(prompts[2], 8);
@@ -274,6 +332,12 @@ for (const device of DEVICES) {
     const expected = await answers("off");
     const kernels = await kernelsOf(device, async () => assertEquals(await answers("on"), expected));
     assert(kernels.has("decode_gemv_recurrent"), [...kernels].join());
+    // Steps that fail while one request runs, and while two do: their sequences read their tokens again, in other slots.
+    using failure = plantedFailure(device);
+    const failing = await answers("on", (count) => failure.plan(count === 3 || count === 9));
+    assertEquals(failing, expected);
+    assert(failure.count >= 2, `${failure.count} failures`);
+    failure[Symbol.dispose]();
     await model.traces.idle();
     await Deno.remove(folder, { recursive: true });
   };

@@ -139,6 +139,11 @@ export class FakeRunner {
     this.restored++;
   }
 
+  /** What kind of step {@link FakeRunner.take} gives. */
+  get next(): Step["kind"] {
+    return this.#results[0].step.kind;
+  }
+
   /** The oldest step whose results were not taken. */
   take(): { readonly step: Step; readonly results: readonly StepResult[] } {
     return this.#results.shift()!;

@@ -45,7 +45,8 @@ type Counts = Record<
   | "resumed"
   | "verified"
   | "accepted"
-  | "rejected",
+  | "rejected"
+  | "failed",
   number
 >;
 
@@ -273,7 +274,19 @@ class Trace {
     if (rows.length > 1) this.#counts.together++;
   }
 
+  /** A step that replaced recurrent states did not end well, nor those that followed it. Prompts that are read have nothing to do with it. */
+  #fail(): void {
+    for (let left = this.#scheduler.inFlight; left > 0; left--) {
+      const { step, results } = this.#runner.take();
+      if (step.kind === "prefill") this.#scheduler.commit(step, results);
+      else this.#scheduler.cancel(step);
+      this.#scheduler.checkIntegrity();
+    }
+    this.#counts.failed++;
+  }
+
   #commit(): void {
+    if (this.#options.slots > 0 && this.#runner.next !== "prefill" && this.#random.once(20)) return this.#fail();
     const { step, results } = this.#runner.take();
     if (step.kind === "decode") {
       this.#counts.dropped += step.rows.filter(({ sequence }) => sequence.status === "ended").length;
@@ -310,6 +323,7 @@ Deno.test(`${TRACES} random traces: all requests get their tokens, and pages, tr
     verified: 0,
     accepted: 0,
     rejected: 0,
+    failed: 0,
   };
   for (let i = 0; i < TRACES; i++) {
     try {
