@@ -17,8 +17,8 @@
 // RUN][group][row % RUN]. Dense rows have none.
 //
 // layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer after a barrier.
-// Both are the same code and give the same bits. recurrent.comp has the phases of layers with another part in the place of attention, and
-// hybrid.comp all phases of all layers where there are such (RECURRENT).
+// Both are the same code and give the same bits. recurrent.comp has the phases of layers with another part in the place of attention. Where
+// there are such (RECURRENT), hybrid.comp has all phases of all layers.
 
 #define ACCUMULATORS 3
 #include "decode/decode.glsl"
@@ -83,11 +83,11 @@ uint down_part = 0u;
 const uint MAX_DEPTH = MAX(MAX(HIDDEN, SLOTS *DOWN_DEPTH), ALL_Q);
 const uint MAX_CHUNKS = MAX_DEPTH / 32u;
 
-const uint TILE = 64u * UNROLL;                            // positions of a round of attention
-const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
+const uint TILE = 64u * UNROLL; // positions of a round of attention
+const uint FEATURE_GROUPS = 8u; // whose parts of a score are added up
 // The query heads of a key head, or some of them where heads are long: their sums over values take most registers, and much code.
 const uint HEAD_SPLIT = HEAD_DIM <= 128u ? 1u : HEADS % 4u == 0u ? HEADS / 2u : HEADS % 2u == 0u ? 2u : 1u;
-const uint OWN_HEADS = HEADS / HEAD_SPLIT; // of a workgroup of attention
+const uint OWN_HEADS = HEADS / HEAD_SPLIT;                     // of a workgroup of attention
 const uint SCRATCH = (FEATURE_GROUPS + 1u) * OWN_HEADS * TILE; // floats
 
 const uint OWN_FOURS = (OWN_HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v

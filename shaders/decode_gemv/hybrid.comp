@@ -1,9 +1,9 @@
 #version 460
-// The phases of many layers in one dispatch (all_layers.glsl), where layers with attention and recurrent ones may follow each other, heads
-// have gates, or there is an expert of all tokens. The latter's score has a workgroup of its own, after the others.
+// The phases of many layers in one dispatch (all_layers.glsl). Layers with attention and recurrent ones may follow each other, heads may have
+// gates, and all tokens may take an expert. Its score has a workgroup of its own, after the others.
 //
-// What one kind of layers alone writes has the tags of the layers of that kind: the second layer with attention is layer 1 of them. So a
-// word of the one before is never taken for it, however many layers of the other kind stand between. There are none of a kind, or two and more.
+// What one kind of layers alone writes has the tags of the layers of that kind. The second layer with attention is layer 1 of them. So a word
+// of the one before is never taken for it, however many layers of the other kind stand between. There are none of a kind, or two and more.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 6
@@ -23,9 +23,9 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
 // Those of recurrent layers that others have other values in.
 const uint RATE = V, PAST = KEYS, MATRIX = VALUES;
 
-layout(constant_id = 25) const uint EXPERTS = 0u; // of a layer, see experts.glsl
-layout(constant_id = 37) const uint GATED = 0u;   // whether heads of q have gates of what they attend to
-layout(constant_id = 38) const uint SHARED = 0u;  // whether there is an expert that all tokens take
+layout(constant_id = 25) const uint EXPERTS = 0u;    // of a layer, see experts.glsl
+layout(constant_id = 37) const uint GATED = 0u;      // whether heads of q have gates of what they attend to
+layout(constant_id = 38) const uint SHARED = 0u;     // whether there is an expert that all tokens take
 layout(constant_id = 40) const uint DOWN_PARTS = 1u; // see gemv.glsl
 
 const uint COLUMNS = EXPERTS == 0u ? ROUTER : SHARED == 0u ? SHARED_ROUTER : TABLE_COLUMNS; // that layers need

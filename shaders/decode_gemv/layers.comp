@@ -14,7 +14,7 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
            UP = 10u, GATE_UP_SCALES_BIASES = 11u, DOWN = 12u, DOWN_SCALES_BIASES = 13u, ROUTER = 14u, ROUTER_SCALES_BIASES = 15u,
            TABLE_COLUMNS = 16u;
 
-layout(constant_id = 25) const uint EXPERTS = 0u; // of a layer, see experts.glsl
+layout(constant_id = 25) const uint EXPERTS = 0u;    // of a layer, see experts.glsl
 layout(constant_id = 39) const uint DOWN_PARTS = 1u; // see gemv.glsl
 const uint GATED = 0u, SHARED = 0u, SHARED_ROUTER = 0u, SHARED_GATE = 0u, SHARED_UP = 0u, SHARED_DOWN = 0u;
 

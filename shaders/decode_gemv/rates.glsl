@@ -11,7 +11,7 @@ uint rates_words[RATES_ROUNDS];
 
 uint rates_unit(uint n) { return min(team() + n * TEAMS, RATES_UNITS - 1u); }
 uint rates_row(uint n) { return min(workgroup() * RATES_ROWS + rates_unit(n) / RATES_STEPS, 2u * VALUE_HEADS - 1u); }
-uint rates_chunk(uint n) { return rates_unit(n) % RATES_STEPS * 16u + thread_lane(); } // or behind the last one
+uint rates_chunk(uint n) { return rates_unit(n) % RATES_STEPS * 16u + thread_lane(); } // or after the last one
 
 // Asks for the codes of this lane.
 void ask_rates() {

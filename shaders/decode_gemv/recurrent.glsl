@@ -1,5 +1,5 @@
 // What a recurrent layer has in the place of attention. The matrix S of a head and the last inputs of the convolution stay from token to
-// token, and are replaced in place: what reads a number of them writes it.
+// token. They are replaced in place: the thread that reads a number of them writes it.
 //
 //   x       silu(sum of w[i] x[i] over the last WINDOW tokens): what has a row of x has its inputs
 //   S       becomes g S + beta (v - g S k) k^T; g = exp(-exp(A) softplus(a + d)), beta = sigmoid(b), k and q have length 1
@@ -86,8 +86,8 @@ uint net_quad(uint i, uint row) {
 
 const uint UNITS = VALUE_HEADS * HEAD_GROUPS;
 
-// Rows `unit` * HEAD_ROWS and on of the heads, a team each. Behind the last unit the last one is computed once more and stored by nobody.
-// So all threads exchange values, whatever compilers know of workgroups.
+// Rows `unit` * HEAD_ROWS and on of the heads, a team each. After the last unit that one is computed once more, and not stored. So all
+// threads exchange values, whatever compilers know of workgroups.
 void update(uint unit) {
     bool stores = unit < UNITS;
     unit = min(unit, UNITS - 1u);

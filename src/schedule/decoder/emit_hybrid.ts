@@ -1,6 +1,6 @@
 /**
- * All layers of a decoder of one token in one dispatch, where some are recurrent, heads have gates, or there is an expert of all tokens
- * (shaders/decode_gemv/hybrid.comp). `emit_gemv.ts` has the decoders without these, and all that run with barriers.
+ * All layers of a decoder of one token in one dispatch (shaders/decode_gemv/hybrid.comp). It is for decoders of which some layers are
+ * recurrent, heads have gates, or all tokens take an expert. `emit_gemv.ts` has the decoders without these, and all that run with barriers.
  *
  * @module
  */
@@ -43,7 +43,7 @@ export function isHybrid(
   return gated === true || experts?.shared === true || recurrent !== undefined;
 }
 
-/** Whether all layers of a hybrid may be one dispatch: tags tell words of a layer from those of the layer of its kind before it. */
+/** Whether all layers of a hybrid may be one dispatch: tags tell words of a layer from those of the one of its kind before. */
 export function hybridCanPersist({ layers, recurrent, features }: DecoderSpec): boolean {
   const { outputBias, sinks, experts } = features;
   if (outputBias || sinks || experts?.biases) return false;

@@ -89,6 +89,7 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("flo
     5,
   ],
   ["dense bfloat16 weights beside activations of the same", SMALL, { bits: 16 }, 300, "bfloat16"],
+  ["three rounds of gated values", { ...SMALL, intermediate: 8576 }, { groupSize: 64 }, 5],
   ["heads of 256 features, 3 to a key head", { ...SMALL, heads: 6, headDim: 256 }, { groupSize: 64 }, 300],
   ["long rows of the head, the second round half", { ...SMALL, hidden: 1536 }, { groupSize: 128 }, 5],
   [

@@ -10,6 +10,7 @@ import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { MegakernelFailure } from "../../../src/graph/error.ts";
 import type { KernelName } from "../../../src/backend/kernels.ts";
+import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
 import { gemvUnsupportedReason } from "../../../src/schedule/decoder/emit_gemv.ts";
 import { hybridCanPersist } from "../../../src/schedule/decoder/emit_hybrid.ts";
 import { productFormat } from "../../../src/schedule/decoder/formats.ts";
@@ -52,7 +53,12 @@ const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "b
   ["gated attention alone, two parts", { interval: 1, layers: 2 }, { groupSize: 64 }, 5],
   ["gated attention alone, many parts, bfloat16", { interval: 1, layers: 1 }, { groupSize: 64 }, 300, "bfloat16"],
   ["delta nets, the last layer of them", {}, { groupSize: 64 }, 5],
-  ["delta nets, many parts of attention, 8 bits", { layers: 4, interval: 4 }, { bits: 8, groupSize: 32 }, 300],
+  [
+    "delta nets, many parts of attention of four heads to a key head, 8 bits",
+    { layers: 4, interval: 4, heads: 4, valueHeads: 8 },
+    { bits: 8, groupSize: 32 },
+    300,
+  ],
   [
     "more heads, of 64 features, and a window of 3",
     { keyHeads: 4, valueHeads: 8, keyDim: 64, valueDim: 64, window: 3 },
@@ -74,7 +80,12 @@ const PROMPT = [3, 14, 159, 26, 5, 35, 89, 79, 32, 38];
  */
 const ORDERS: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "bfloat16"?])[] = [
   ["a recurrent layer first and last", { layers: 5, interval: 2 }, { groupSize: 64 }, 5],
-  ["three recurrent layers together, many parts of attention", { layers: 9, interval: 4 }, { groupSize: 64 }, 300],
+  [
+    "three recurrent layers together, many parts of attention of four heads to a key head",
+    { layers: 9, interval: 4, heads: 4, valueHeads: 8 },
+    { groupSize: 64 },
+    300,
+  ],
   ["8 bits, a window of 3", { layers: 6, interval: 3, window: 3 }, { bits: 8, groupSize: 32 }, 5],
   ["dense weights, bfloat16", { layers: 4 }, { bits: 16 }, 300, "bfloat16"],
   ["attention alone, whose heads have gates", { layers: 3, interval: 1 }, { groupSize: 128 }, 300],
@@ -270,18 +281,20 @@ for (const device of DEVICES) {
 
   Deno.test(`a generation with delta nets has the tokens of one op by op on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
-    await write(`${folder}/model`, SMALL, { groupSize: 64, seed: 3 });
+    await write(`${folder}/model`, { ...SMALL, layers: 4 }, { groupSize: 64, seed: 3 });
     const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device });
     using _model = model;
     const tokens = async (
       regions: "on" | "off",
       options: mx.lm.GenerateOptions,
       plan?: (count: number) => void,
+      launchMode: "barriers" | "persistent" = "barriers",
     ): Promise<number[]> => {
-      using _options = withOptions({ regions, launchMode: "barriers" });
+      using _options = withOptions({ regions, launchMode });
       const found: number[] = [];
       for await (const r of mx.lm.streamGenerate(model, tokenizer, PROMPT, { maxTokens: 8, temp: 0, ...options })) {
-        plan?.(found.push(r.token));
+        const count = found.push(r.token);
+        plan?.(count);
       }
       return found;
     };
@@ -295,6 +308,16 @@ for (const device of DEVICES) {
       using failure = plantedFailure(device);
       assertEquals(await tokens("on", {}, (count) => failure.plan(count === 4)), expected);
       assertEquals(failure.count, 1);
+    }
+    {
+      // One look is never enough, and workgroups of a software device do not run together.
+      using _failed = { [Symbol.dispose]: () => forgetLaunchModes(mx.withDevice(device, getBackend)) };
+      using _options = withOptions({ spinLimit: 1 });
+      const kernels = await kernelsOf(
+        device,
+        async () => assertEquals(await tokens("on", {}, undefined, "persistent"), expected),
+      );
+      assert(kernels.has("decode_gemv_hybrid"), [...kernels].join());
     }
     // Steps that verify drafted tokens run op by op, and states go back to those of the tokens that count.
     assertEquals(await tokens("on", { speculation: {} }), expected);
@@ -311,19 +334,26 @@ for (const device of DEVICES) {
 
   const one = async (draftHead: boolean): Promise<void> => {
     const folder = await Deno.makeTempDir();
-    await write(`${folder}/model`, { ...SMALL, layers: 2 }, { groupSize: 64, seed: 3, draftHead });
+    await write(`${folder}/model`, { ...SMALL, layers: 4 }, { groupSize: 64, seed: 3, draftHead });
     const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, draftHead });
     using _model = model;
     const sizes = { kvBytes: 2 ** 24, contextSize: 256, maxSequences: 3 };
     const settings = { ...sizes, ...(draftHead && { speculation: { drafter: "mtp" } as const }) };
     // A request alone, then two together, whose slots are others, and one of which goes on alone.
     const prompts = [PROMPT, [7], PROMPT.slice(2)];
-    const answers = async (regions: "on" | "off", plan?: (count: number) => void): Promise<number[][]> => {
-      using _options = withOptions({ regions, launchMode: "barriers" });
+    const answers = async (
+      regions: "on" | "off",
+      plan?: (count: number) => void,
+      launchMode: "barriers" | "persistent" = "barriers",
+    ): Promise<number[][]> => {
+      using _options = withOptions({ regions, launchMode });
       await using engine = new mx.lm.Engine(model, tokenizer, settings);
       const take = async (prompt: readonly number[], maxTokens: number): Promise<number[]> => {
         const tokens: number[] = [];
-        for await (const { token } of engine.add({ prompt, maxTokens })) plan?.(tokens.push(token));
+        for await (const { token } of engine.add({ prompt, maxTokens })) {
+          const count = tokens.push(token);
+          plan?.(count);
+        }
         return tokens;
       };
       const alone = await take(prompts[2], 8);
@@ -332,6 +362,11 @@ for (const device of DEVICES) {
     const expected = await answers("off");
     const kernels = await kernelsOf(device, async () => assertEquals(await answers("on"), expected));
     assert(kernels.has("decode_gemv_recurrent"), [...kernels].join());
+    if (concurrent) {
+      const run = async (): Promise<void> => assertEquals(await answers("on", undefined, "persistent"), expected);
+      const kernels = await kernelsOf(device, run);
+      assert(kernels.has("decode_gemv_hybrid"), [...kernels].join());
+    }
     // Steps that fail while one request runs, and while two do: their sequences read their tokens again, in other slots.
     using failure = plantedFailure(device);
     const failing = await answers("on", (count) => failure.plan(count === 3 || count === 9));
