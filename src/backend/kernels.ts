@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x8c1ee840;
+export const ABI_HASH = 0x2c624b18;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1164,52 +1164,58 @@ export const KERNELS = {
     id: 181, push: "DecodeCachePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?", "pages:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED", "DOWN_PARTS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "QKV_MOST", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "GATED", "SHARED", "DOWN_PARTS"],
   },
   decode_gemv_recurrent: {
     id: 182, push: "DecodeRecurrentPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "projected:rw", "slots:r?", "position:r?"],
+    buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "scales_biases:r?", "rate:r?", "step:r?", "rates_scales_biases:r?", "conv:r?", "past:rw?", "slots:r?", "position:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "RATES_RUN", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "QKV_MOST", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
   decode_gemv_layers: {
     id: 183, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw", "pages:r?"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "router:r", "router_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "LAYERS", "DOWN_PARTS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "QKV_MOST", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "EXTRAS", "LAYERS", "DOWN_PARTS"],
+  },
+  decode_gemv_hybrid: {
+    id: 184, push: "DecodeHybridPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "status:rw", "pages:r?", "slots:r?", "position:r?"],
+    columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "step:r", "rates_scales_biases:r", "conv:r", "dt_bias:r", "log_rate:r", "router:r", "router_scales_biases:r", "shared_router:r", "shared_gate:r", "shared_up:r", "shared_down:r"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "END_FORMATS", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "FORMATS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "RESIDUAL_SCALE", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "EXPERTS", "CHOSEN", "ROUTER_FORMAT", "ROUTER_RUN", "SHARES_ALL", "QKV_MOST", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "GATED", "SHARED", "LAYERS", "DOWN_PARTS", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
   },
   batch_begin: {
-    id: 184, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
+    id: 185, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
   },
   batch_hidden: {
-    id: 185, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 186, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "out:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT"],
   },
   batch_layers: {
-    id: 186, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 187, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_layers_emulated: {
-    id: 187, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 188, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?", "pages:r?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
   batch_head: {
-    id: 188, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 189, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 189, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 190, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
@@ -1593,7 +1599,7 @@ export const PUSH = {
     { name: "capacity", type: "u32", count: 1 },
     { name: "layer", type: "u32", count: 1 },
     { name: "eps", type: "f32", count: 1 },
-    { name: "head_eps", type: "f32", count: 1 },
+    { name: "net_eps", type: "f32", count: 1 },
   ],
   DecodeDrawPush: [
     { name: "capacity", type: "u32", count: 1 },
@@ -1614,6 +1620,21 @@ export const PUSH = {
     { name: "layers", type: "u32", count: 1 },
     { name: "phases", type: "u32", count: 1 },
     { name: "spin_limit", type: "u32", count: 1 },
+  ],
+  DecodeHybridPush: [
+    { name: "capacity", type: "u32", count: 1 },
+    { name: "vocabulary", type: "u32", count: 1 },
+    { name: "layer", type: "u32", count: 1 },
+    { name: "eps", type: "f32", count: 1 },
+    { name: "head_eps", type: "f32", count: 1 },
+    { name: "score_scale", type: "f32", count: 1 },
+    { name: "ropes", type: "u32", count: 2 },
+    { name: "pages", type: "u32", count: 1 },
+    { name: "layers", type: "u32", count: 1 },
+    { name: "phases", type: "u32", count: 1 },
+    { name: "spin_limit", type: "u32", count: 1 },
+    { name: "nets", type: "u32", count: 2 },
+    { name: "net_eps", type: "f32", count: 1 },
   ],
   PackedPush: [
     { name: "rows", type: "u32", count: 1 },
@@ -1860,7 +1881,7 @@ export const PLAN_NO_SLOT = 0xffffffff;
 /** PLAN_MAX_BUFFERS of plan.h. */
 export const PLAN_MAX_BUFFERS = 0xe;
 /** PLAN_MAX_SPEC of plan.h. */
-export const PLAN_MAX_SPEC = 0x28;
+export const PLAN_MAX_SPEC = 0x38;
 /** PLAN_MAX_PUSH of plan.h. */
 export const PLAN_MAX_PUSH = 0x20;
 /** PLAN_MAX_COLUMNS of plan.h. */
