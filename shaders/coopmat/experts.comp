@@ -156,10 +156,10 @@ void store_sums() {
 
 void main() {
     uvec2 own = U32x2s(pc.address[7]).v[gl_WorkGroupID.x];
-    rows = own.y & 127u;
+    rows = own.y & 255u;
     if (rows == 0) return;
     first_row = own.x;
-    matrix = uint64_t(own.y >> 7) * pc.p.n * pc.p.k;
+    matrix = uint64_t(own.y >> 8) * pc.p.n * pc.p.k;
     column0 = gl_WorkGroupID.y * COLUMNS;
     column = min(column0 + gl_LocalInvocationIndex, pc.p.n - 1);
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * COLUMN_BLOCKS; i++)

@@ -279,10 +279,9 @@ struct ExpertOrderPush {
     uint chosen; // of a row
 };
 
-// Products of choices in that order with the matrices (n, k) of experts. Choice i reads row i / divisor of x.
+// Products of choices in that order with the matrices (n, K) of experts. Choice i reads row i / divisor of x.
 struct SortedExpertsPush {
     uint n;
-    uint k;
     uint x_rows;
     uint divisor;
 };

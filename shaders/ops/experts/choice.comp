@@ -22,7 +22,7 @@ layout(constant_id = 6) const uint HAS_SCALE = 0;
 layout(constant_id = 7) const uint SPLITS = 1;
 layout(constant_id = 8) const uint DTYPE_ADDED = DTYPE_F32;
 
-shared uint keys[MAX_EXPERTS]; // in the order of scores
+shared uvec4 keys[MAX_EXPERTS / 4]; // in the order of scores
 shared uint places[MAX_EXPERTS];
 shared float scores[MAX_EXPERTS]; // and then weights
 shared float group_sums[MAX_EXPERT_GROUPS];
@@ -61,6 +61,20 @@ void close_groups() {
     barrier();
 }
 
+// How many come before an expert, of so many times four keys. No key is so high that there is none above it.
+uint places_before(uint expert, uint quads) {
+    uint own = expert / 4u, key = keys[own][expert % 4u], place = 0;
+    for (uint quad = 0; quad < quads; quad++) {
+        uvec4 others = keys[quad];
+        uint least = quad < own ? key : key + 1u;
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            place += uint(others[i] >= least);
+    }
+    [[unroll]] for (uint i = 0; i < 3u; i++)
+        place += uint(i < expert % 4u && keys[own][i] == key);
+    return place;
+}
+
 void main() {
     uint row = flat_workgroup(), experts = pc.p.experts;
     if (row >= pc.p.rows) return;
@@ -77,17 +91,17 @@ void main() {
     if (pc.p.closed > 0u) close_groups();
     for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
         bool open = pc.p.closed == 0u || !closed[e / (experts / pc.p.groups)];
-        keys[e] = key_of(open ? biased(e) : 0.0);
+        keys[e / 4u][e % 4u] = key_of(open ? biased(e) : 0.0);
     }
+    // Those of no expert are below all, as NaN is.
+    uint padded = (experts + 3u) / 4u * 4u, pad = experts + gl_LocalInvocationID.x;
+    if (pad < padded) keys[pad / 4u][pad % 4u] = 0u;
     if (AMONG != EXPERTS_SIGMOID) most = workgroup_max(most);
     barrier();
 
     float sum = 0.0;
     for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
-        uint key = keys[e], place = 0;
-        for (uint i = 0; i < experts; i++) {
-            if (keys[i] > key || (keys[i] == key && i < e)) place++;
-        }
+        uint place = places_before(e, padded / 4u);
         places[e] = place;
         if (AMONG != EXPERTS_SIGMOID) scores[e] = exp(scores[e] - most);
         if (place < pc.p.chosen || AMONG == EXPERTS_ALL) sum += scores[e];

@@ -1,10 +1,10 @@
 #version 460
 // expert_order: the choices of rows by expert, and tiles of at most HEIGHT of one expert. Choice i is place i % chosen of row i / chosen.
-// order has the numbers of choices, those of an expert in their own order. tiles[t] = (first place in the order, expert << 7 | choices).
+// order has the numbers of choices, those of an expert in their own order. tiles[t] = (first place in the order, expert << 8 | choices).
 //
-// A workgroup has an expert. Its threads take neighbouring rows each, and count choices of it and of those before it: the latter are the
-// places before its own. Tiles of an expert begin at places / HEIGHT + expert, which leaves room for all before it. Those that are not
-// needed have no choices.
+// A workgroup has an expert. Its threads take neighbouring choices each, and count those of it and of experts before it: the latter are
+// the places before its own. Tiles of an expert begin at places / HEIGHT + expert, which leaves room for all before it. Those that are not
+// needed have no choices. THREADS is a multiple of the subgroup's size.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -13,45 +13,56 @@
 
 layout(constant_id = 1) const uint HEIGHT = 16;
 
-shared uvec2 sums[THREADS]; // choices of the expert, and of those before it
+#define BATCH 8 // loads in flight
 
-uint expert_of(uint row, uint place) {
-    return min(uint(load_float(pc.address[0], row * 2u * pc.p.chosen + place, DTYPE_F32)), gl_NumWorkGroups.x - 1u);
+shared uvec2 totals[128]; // of a subgroup: choices of the expert, and of those before it
+
+// The thread's number: neighbours of a subgroup have neighbouring ones.
+uint me() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID; }
+
+// Experts of BATCH choices from `first` on; past `end` one that does not exist.
+void load_batch(uint first, uint end, out uint experts[BATCH]) {
+    uint row = first / pc.p.chosen, place = first % pc.p.chosen;
+    [[unroll]] for (uint i = 0; i < BATCH; i++) {
+        uint expert = uint(load_float(pc.address[0], min(row, pc.p.rows - 1u) * 2u * pc.p.chosen + place, DTYPE_F32));
+        experts[i] = first + i < end ? min(expert, gl_NumWorkGroups.x - 1u) : ~0u;
+        place++;
+        if (place == pc.p.chosen) row++, place = 0;
+    }
 }
 
-// The sum of `own` of all threads up to this one.
-uvec2 running_sum(uvec2 own) {
-    uint me = gl_LocalInvocationID.x;
-    sums[me] = own;
+// The sum of `own` of all threads up to this one, and of all.
+uvec2 running_sum(uvec2 own, out uvec2 all) {
+    uvec2 sum = subgroupInclusiveAdd(own);
+    if (gl_SubgroupInvocationID == gl_SubgroupSize - 1u) totals[gl_SubgroupID] = sum;
     barrier();
-    for (uint step = 1; step < THREADS; step *= 2) {
-        uvec2 before = me >= step ? sums[me - step] : uvec2(0);
-        barrier();
-        sums[me] += before;
-        barrier();
+    all = uvec2(0);
+    for (uint i = 0; i < gl_NumSubgroups; i++) {
+        if (i == gl_SubgroupID) sum += all;
+        all += totals[i];
     }
-    return sums[me];
+    return sum;
 }
 
 void main() {
-    uint me = gl_LocalInvocationID.x, expert = gl_WorkGroupID.x, each = (pc.p.rows + THREADS - 1) / THREADS;
-    uint first = min(me * each, pc.p.rows), end = min(first + each, pc.p.rows);
-    uvec2 own = uvec2(0);
-    for (uint row = first; row < end; row++) {
-        for (uint place = 0; place < pc.p.chosen; place++) {
-            uint other = expert_of(row, place);
-            own += uvec2(other == expert, other < expert);
-        }
+    uint choices = pc.p.rows * pc.p.chosen, expert = gl_WorkGroupID.x, each = (choices + THREADS - 1) / THREADS;
+    uint first = min(me() * each, choices), end = min(first + each, choices), experts[BATCH];
+    uvec2 own = uvec2(0), all;
+    for (uint at = first; at < end; at += BATCH) {
+        load_batch(at, end, experts);
+        [[unroll]] for (uint i = 0; i < BATCH; i++)
+            own += uvec2(experts[i] == expert, experts[i] < expert);
     }
-    uvec2 until = running_sum(own), all = sums[THREADS - 1];
+    uvec2 until = running_sum(own, all);
     uint to = all.y + until.x - own.x;
-    for (uint row = first; row < end && own.x > 0; row++) {
-        for (uint place = 0; place < pc.p.chosen; place++)
-            if (expert_of(row, place) == expert) U32s(pc.address[1]).v[to++] = row * pc.p.chosen + place;
+    for (uint at = first; at < end && own.x > 0; at += BATCH) {
+        if (each > BATCH) load_batch(at, end, experts);
+        [[unroll]] for (uint i = 0; i < BATCH; i++)
+            if (experts[i] == expert) U32s(pc.address[1]).v[to++] = at + i;
     }
     uint tile = all.y / HEIGHT + expert, next = (all.y + all.x) / HEIGHT + expert + 1;
-    for (uint i = me; tile + i < next; i += THREADS) {
+    for (uint i = me(); tile + i < next; i += THREADS) {
         uint done = i * HEIGHT, count = done < all.x ? min(HEIGHT, all.x - done) : 0;
-        U32x2s(pc.address[2]).v[tile + i] = count > 0 ? uvec2(all.y + done, expert << 7 | count) : uvec2(0);
+        U32x2s(pc.address[2]).v[tile + i] = count > 0 ? uvec2(all.y + done, expert << 8 | count) : uvec2(0);
     }
 }

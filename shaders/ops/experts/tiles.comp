@@ -1,6 +1,6 @@
 #version 460
 // expert_tiles: cuts rows that are sorted by expert into tiles of at most HEIGHT rows of one expert:
-// tiles[i] = (first row, expert << 7 | rows). Tiles that are not needed have no rows.
+// tiles[i] = (first row, expert << 8 | rows). Tiles that are not needed have no rows.
 //
 // One workgroup: a thread finds the rows of an expert by bisection, and their first tile from a running sum over experts.
 
@@ -49,7 +49,7 @@ void main() {
         }
         uint tiles = (rows + HEIGHT - 1) / HEIGHT, at = before + running_sum(tiles) - tiles;
         for (uint i = 0; i < tiles && at + i < pc.p.tiles; i++)
-            U32x2s(pc.address[1]).v[at + i] = uvec2(first + i * HEIGHT, expert << 7 | min(HEIGHT, rows - i * HEIGHT));
+            U32x2s(pc.address[1]).v[at + i] = uvec2(first + i * HEIGHT, expert << 8 | min(HEIGHT, rows - i * HEIGHT));
         before += sums[THREADS - 1];
         barrier();
     }

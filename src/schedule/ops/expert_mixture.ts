@@ -17,7 +17,7 @@ import { type DirectFormat, type DirectKernel, directKernel, emitDirect } from "
 import type { Inputs } from "./rule.ts";
 
 /** Threads that order the choices of an expert. */
-const ORDERING_THREADS = 256;
+const ORDERING_THREADS = 512;
 /** Features of a thread of the sum. */
 const FEATURES = 8;
 

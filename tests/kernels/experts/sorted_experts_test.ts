@@ -135,8 +135,9 @@ function product(
       HAS_BIAS: biases ? 1 : 0,
       UNIT: UNITS[unit ?? "silu"],
       IN_PLACE: inPlace ? 1 : 0,
+      K: depth,
     },
-    push: { n, k: depth, x_rows: xRows, divisor },
+    push: { n, x_rows: xRows, divisor },
     buffers: {
       x: half,
       ...(dtype === float16 ? {} : { powers }),
@@ -184,20 +185,24 @@ function casesOf(height: number): readonly ProductCase[] {
 
 /** Tiles of kernels, for codes of 4 and 8 bits. */
 const TILES = [
+  ["8", 8, 128, 4],
   ["16", 16, 128, 4],
   ["32", 32, 128, 4],
   ["64x256", 64, 256, 4],
   ["emulated", 16, 128, 4],
+  ["few_emulated", 8, 128, 4],
+  ["8_8bit", 8, 128, 8],
   ["16_8bit", 16, 128, 8],
   ["32_8bit", 32, 128, 8],
   ["64_8bit", 64, 128, 8],
   ["emulated_8bit", 16, 128, 8],
+  ["few_emulated_8bit", 8, 128, 8],
 ] as const;
 
 for (const [tile, height, columns, own] of TILES) {
   for (const kind of ["direct", "gated"] as const) {
     const name = `coopmat_experts_${kind}_${tile}` as KernelName;
-    const needs: KernelName[] = tile.startsWith("emulated") ? [name] : ["coopmat_map", name];
+    const needs: KernelName[] = tile.includes("emulated") ? [name] : ["coopmat_map", name];
     kernelTest(`${name}() multiplies the choices of each expert`, (backend) => {
       const cases = casesOf(height).filter(({ bits = 4, unit }) =>
         bits === own && (unit !== undefined) === (kind === "gated")

@@ -23,7 +23,7 @@ export function tilesOf(counts: Counts, height: number, length: number): number[
   const tiles: number[] = [];
   let first = 0;
   counts.forEach((count, expert) => {
-    for (let i = 0; i < count; i += height) tiles.push(first + i, expert << 7 | Math.min(height, count - i));
+    for (let i = 0; i < count; i += height) tiles.push(first + i, expert << 8 | Math.min(height, count - i));
     first += count;
   });
   return [...tiles, ...new Array(2 * length - tiles.length).fill(0)];
@@ -134,7 +134,7 @@ export function orderOf(
     const own = chosenBy.flatMap((expert, i) => expert === e ? [i] : []);
     for (let i = 0; i < own.length; i += height) {
       const at = Math.floor(order.length / height) + e + i / height;
-      tiles.splice(2 * at, 2, order.length + i, e << 7 | Math.min(height, own.length - i));
+      tiles.splice(2 * at, 2, order.length + i, e << 8 | Math.min(height, own.length - i));
     }
     order.push(...own);
   }

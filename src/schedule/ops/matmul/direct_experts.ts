@@ -50,19 +50,27 @@ const named = <Tile extends string>(tile: Tile): {
 /** By bits of codes, the first that serves. Rows are not spread evenly: tiles have room for some more than the average. */
 const KERNELS: Readonly<Record<number, readonly KernelRow[]>> = {
   4: [
-    { ...named("16"), rows: 16, columns: 128, threads: 128, upTo: 9 },
+    { ...named("8"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("16"), rows: 16, columns: 128, threads: 128, upTo: 13 },
     { ...named("32"), rows: 32, columns: 128, threads: 128, upTo: 20 },
     { ...named("64x256"), rows: 64, columns: 256, threads: 128, upTo: Infinity },
   ],
   8: [
+    { ...named("8_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5 },
     { ...named("16_8bit"), rows: 16, columns: 128, threads: 128, upTo: 9 },
     { ...named("32_8bit"), rows: 32, columns: 128, threads: 128, upTo: 20 },
     { ...named("64_8bit"), rows: 64, columns: 128, threads: 128, upTo: Infinity },
   ],
 };
 const EMULATED: typeof KERNELS = {
-  4: [{ ...named("emulated"), rows: 16, columns: 128, threads: 128, upTo: Infinity }],
-  8: [{ ...named("emulated_8bit"), rows: 16, columns: 128, threads: 128, upTo: Infinity }],
+  4: [
+    { ...named("few_emulated"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("emulated"), rows: 16, columns: 128, threads: 128, upTo: Infinity },
+  ],
+  8: [
+    { ...named("few_emulated_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("emulated_8bit"), rows: 16, columns: 128, threads: 128, upTo: Infinity },
+  ],
 };
 
 /** The codes and scales of matrices: a format, and the dtype of the scales. */
@@ -146,8 +154,9 @@ export function emitDirect(
       HAS_BIAS: biases[0] ? 1 : 0,
       UNIT: unit ? UNITS[unit] : UNITS.silu,
       IN_PLACE: inPlace ? 1 : 0,
+      K: depth,
     },
-    push: { n, k: depth, x_rows: xRows, divisor },
+    push: { n, x_rows: xRows, divisor },
     workgroups: [tiles.shape[0], Math.ceil(n * stacks.length / columns), 1],
   });
 }
