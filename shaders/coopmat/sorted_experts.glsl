@@ -1,4 +1,4 @@
-// What kernels of rows that are sorted by expert share: constants, the rows of a tile, weights of a lane, and the end of a tile.
+// For kernels of rows that are sorted by expert: constants, the rows of a tile, weights of a lane, and the end of a tile.
 // The includer has WORKERS, COLUMNS, COLUMN_BLOCKS, WEIGHT_BITS, SUM_STRIDE, and SHARED uvec4 of shared memory, which has sums at the end.
 //
 // A sum takes its terms in any order, as long as both factors have the same. Four lanes share a column. Lane c takes codes 32 c to 32 c + 31

@@ -168,17 +168,27 @@ function product(
   assertClose(unpack(outDtype, out), expected, limit, what);
 }
 
-/** Cases for tiles of so many rows. */
+/** Cases for tiles of so many rows. Some have more than 16 groups, and odd numbers of them. */
 function casesOf(height: number): readonly ProductCase[] {
   return [
     { counts: [3, 0, 17, 1], n: 128, k: 64 },
     { counts: [height, height + 1, 0, 2 * height - 1], n: 144, k: 160, group: 32, out: float16, inPlace: true },
     { counts: [0, 5], n: 48, k: 96, group: 32, x: float32, bias: float32, divisor: 2 },
-    { counts: [40, 9], n: 32, k: 128, x: bfloat16, out: bfloat16, scales: bfloat16, bias: bfloat16, inPlace: true },
+    {
+      counts: [40, 9],
+      n: 32,
+      k: 608,
+      group: 32,
+      x: bfloat16,
+      out: bfloat16,
+      scales: bfloat16,
+      bias: bfloat16,
+      inPlace: true,
+    },
     { counts: [2, 3], n: 48, k: 256, bits: 8, group: 128 },
     { counts: [2, 21], n: 80, k: 96, bits: 8, group: 32, unit: "geluTanh", divisor: 3, inPlace: true },
-    { counts: [20, 1, 6], n: 80, k: 192, unit: "silu", x: bfloat16, out: float16, scales: bfloat16 },
-    { counts: [4, 1], n: 32, k: 96, mode: "mxfp4" },
+    { counts: [20, 1, 6], n: 80, k: 576, group: 32, unit: "silu", x: bfloat16, out: float16, scales: bfloat16 },
+    { counts: [4, 1], n: 32, k: 576, mode: "mxfp4" },
     { counts: [9, 0, 18], n: 96, k: 224, mode: "mxfp4", unit: "clipped", bias: bfloat16, inPlace: true, out: float16 },
   ];
 }
