@@ -261,10 +261,10 @@ export function gemvWalkOf(
 ): { readonly parts: number; readonly unroll: number } {
   const all = gridOf(backend) / groupsOf(sizes);
   const shape = { sizes, features, recurrent, layers };
-  const longShape = { ...shape, downParts: downPartsOf(backend, shape), unroll: LONG_UNROLL };
+  const cut = (): CutShape => ({ ...shape, downParts: downPartsOf(backend, shape), unroll: LONG_UNROLL });
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && sizes.headDim <= LONG_DIM &&
     layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, longShape, layers.length) <= backend.limits.sharedBytes;
+    sharedBytes(backend, cut(), layers.length) <= backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 

@@ -59,8 +59,7 @@ export async function withSteps(
 export function tryLayers(model: LanguageModel, sequences: number = 1, waits: boolean = true): Promise<void> {
   return withSteps(model, sequences, async (trace, state, traced) => {
     using loop = new DeviceLoop(state, trace);
-    const ahead = trace.prepareFaster();
-    if (waits) await ahead;
+    if (waits) await trace.prepareFaster();
     const before = traced();
     const improved = loop.improve();
     if (!waits) return;
