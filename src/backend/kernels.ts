@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x1927ee34;
+export const ABI_HASH = 0x65768d61;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -927,25 +927,25 @@ export const KERNELS = {
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_8: {
-    id: 142, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    id: 142, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_8_8bit: {
-    id: 143, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    id: 143, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_8: {
-    id: 144, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    id: 144, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_8_8bit: {
-    id: 145, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
+    id: 145, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],

@@ -59,6 +59,7 @@ class ExchangeStep implements LoopStep {
   readonly #seen: ReadonlySet<number>;
   readonly #state: readonly StateSpec[];
   readonly #homes: readonly Backend[];
+  #ended = false;
 
   constructor(graph: StepGraph, numbers: PartNumbers, scratch: SharedMemory) {
     const { parts, buffers } = cutStep(graph, numbers);
@@ -132,11 +133,15 @@ class ExchangeStep implements LoopStep {
   /** Probes the parts one after another. They have the same bits in another form only if all that are faster have. */
   async probe(): Promise<Better> {
     const found: Better[] = [];
-    for (const { step } of this.#parts) found.push(await step.probe());
+    for (const { step } of this.#parts) {
+      if (this.#ended) return undefined; // the steps of the other parts are gone
+      found.push(await step.probe());
+    }
     return found.find((better) => better === "next") ?? found.find((better) => better === "now");
   }
 
   [Symbol.dispose](): void {
+    this.#ended = true;
     for (const { step } of this.#parts) step[Symbol.dispose]();
   }
 }
@@ -217,7 +222,7 @@ class ExchangeLoop implements Loop {
   readonly #buffers: readonly Node[];
   readonly #isShared: boolean;
   /** The part that was submitted last, whose device has the last ticket. */
-  #last = 0;
+  #last: number;
 
   /** Takes over the references of `buffers`, and the loops. */
   constructor(
@@ -228,6 +233,7 @@ class ExchangeLoop implements Loop {
     this.#loops = loops;
     this.#exchanges = exchanges;
     this.#buffers = buffers;
+    this.#last = loops.length - 1; // tickets of a loop whose place this one takes are of that device too
     this.#isShared = exchanges.flat().some(({ isCollective }) => isCollective);
   }
 

@@ -167,7 +167,7 @@ function levelsOf(order: readonly Node[], placed: ReadonlyMap<Node, Backend>): M
 /**
  * The device of each array of a state: the one that computes its new value. What no part computes stays where it is. If it is nowhere yet,
  * it goes to the device that reads it first. What changes with the state alone, such as a position, goes to the last device. In a step that
- * leaves nothing for others it goes to the first one, which then need not wait for the last one before its next step.
+ * leaves nothing for others it goes to the first one. So that need not wait for the last one before its next step.
  */
 function homesOf(
   { parameters, outputs, parts }: StepGraph,

@@ -68,7 +68,7 @@ export class TracedStep<S> implements Disposable {
   readonly #make: () => LoopStep;
   #trace: LoopStep;
   #improving: Promise<boolean> | undefined;
-  /** The step as it is if a probe finds that one dispatch for all layers works, and when its pipelines are made. */
+  /** The step in one dispatch for all layers, before a probe has found that this works, and the making of its pipelines. */
   #faster: { readonly step: LoopStep; readonly ready: Promise<void> } | undefined;
   #ended = false;
 
@@ -95,7 +95,7 @@ export class TracedStep<S> implements Disposable {
 
   /** Bytes of its Plan. */
   get planBytes(): number {
-    return this.#trace.planBytes;
+    return this.#trace.planBytes + (this.#faster?.step.planBytes ?? 0);
   }
 
   /** Whether the kernels of a region compute it, such as those of a decoder step. */
@@ -119,8 +119,8 @@ export class TracedStep<S> implements Disposable {
   }
 
   /**
-   * Has the pipelines made that {@link TracedStep.improve} needs, where the trace left open if there is a faster step. On a fresh machine
-   * they take a second. Resolves when they are there, or cannot be made.
+   * Makes the pipelines that {@link TracedStep.improve} needs, if the trace does not know yet whether there is a faster step. On a fresh
+   * machine they take a second. Resolves when they are made, or cannot be.
    */
   async prepareFaster(): Promise<void> {
     if (!this.#faster && !this.#improving && !this.#ended && this.#trace.undecided) {

@@ -7,6 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts";
+import { MegakernelFailure } from "../../graph/error.ts";
 import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import { paddedLength } from "./padding.ts";
@@ -54,10 +55,10 @@ export class PromptReader {
   #rest: readonly number[] = [];
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
-  /** Ends the reading of the last part. Where layers are on several devices, the first one alone may have it yet. */
-  #ahead: () => Promise<void> = () => Promise.resolve();
-  /** The reading of the part before that. */
-  #before: Promise<void> = Promise.resolve();
+  /** Finishes the last part. Where layers are on several devices, only the first one may have read it yet. */
+  #finishLast: () => Promise<void> = () => Promise.resolve();
+  /** The part before the last one, which is being finished. */
+  #finishing: Promise<void> = Promise.resolve();
 
   /** For a prompt that follows what the cache holds. */
   constructor(prompt: readonly number[], { context, submitter, steps, masked, forget }: PromptParts) {
@@ -74,12 +75,10 @@ export class PromptReader {
     return this.#prompt.length;
   }
 
-  /** Resolves when all that was asked for by {@link PromptReader.read} is done. */
+  /** Resolves when all parts are read, and rejects with the first error when none is on its way any more. */
   async idle(): Promise<void> {
-    const ahead = this.#ahead();
-    ahead.catch(() => {}); // an error of the part before comes first
-    await this.#before;
-    await ahead;
+    const ends = await Promise.allSettled([this.#finishing, this.#finishLast()]);
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
   /**
@@ -87,6 +86,7 @@ export class PromptReader {
    * on several devices, two parts before these may be on their way. So each device has the next part when it is done with one.
    */
   async read(count: number): Promise<void> {
+    await this.#beforeGrowth(count);
     const chunk = this.#chunk(count);
     const ended = new DisposableStack();
     ended.defer(() => mx.dispose(chunk));
@@ -97,19 +97,28 @@ export class PromptReader {
       const loop = ended.use(new DeviceLoop(state, traced, this.#submitter.inParts(count)));
       await this.#submitter.heedAbort();
       const { done } = this.#submitter.submit(loop, count);
-      const before = this.#before;
-      this.#before = this.#ahead();
-      this.#before.catch(() => {}); // who waits for it gets the error
-      this.#ahead = this.#ending(done, ended.move());
+      const before = this.#finishing;
+      this.#finishing = this.#finishLast();
+      this.#finishing.catch(() => {}); // idle() and the next read reject with it
+      this.#finishLast = this.#finisher(done, ended.move());
       await before;
     } finally {
       ended.dispose();
     }
-    if (!this.#context.model.placement) await this.#ahead();
+    const { cache, model } = this.#context;
+    // A copy of recurrent states must be of one position on all devices.
+    if (!model.placement || cache.hasState) await this.#finishLast();
   }
 
-  /** Ends the reading of a part once, and lets go what it took. */
-  #ending(done: () => Promise<void>, ended: DisposableStack): () => Promise<void> {
+  /** A cache on several devices grows only when no part is on its way, since those write into the buffers that they were bound to. */
+  async #beforeGrowth(count: number): Promise<void> {
+    const { cache, model } = this.#context;
+    const end = cache.offset + paddedLength(count, model.device.tile);
+    if (model.placement && end > cache.capacity) await this.idle();
+  }
+
+  /** A function that finishes a part once, and frees what it took. */
+  #finisher(done: () => Promise<void>, ended: DisposableStack): () => Promise<void> {
     const end = async (): Promise<void> => {
       using _ended = ended;
       await done();
@@ -169,6 +178,7 @@ export class PromptReader {
       return await this.#readMasked();
     }
     const count = this.#prompt.length;
+    await this.#beforeGrowth(count);
     const chunk = this.#chunk(count);
     const state: State & PromptChunk = { ...this.#context.state.all, ...chunk };
     const step = (now: State & PromptChunk): State & PromptChunk =>
@@ -178,8 +188,8 @@ export class PromptReader {
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
     const { done, partly } = this.#submitter.submit(loop, count);
-    const before = this.idle(); // the devices get the last part before this one
-    before.catch(() => {}); // who waits for this gets the error
+    const before = this.idle().catch(throwFinally); // the devices get the last part before this one
+    before.catch(() => {}); // done() rejects with it
     return { count: 1, submitted: performance.now(), partly, done: () => before.then(done) };
   }
 
@@ -246,11 +256,18 @@ export class PromptReader {
   }
 }
 
+/** Throws an error of a part that comes before the rest: it ends the answer, since reading the rest again would not help. */
+function throwFinally(error: unknown): never {
+  throw error instanceof MegakernelFailure ? new mx.RuntimeError("timeout", "generate", error.message) : error;
+}
+
 /** Whether a promise does not resolve within so many milliseconds. */
 async function isLate(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer;
   const late = new Promise<true>((resolve) => timer = setTimeout(resolve, ms, true));
-  const isLate = await Promise.race([promise.then(() => false), late]);
-  clearTimeout(timer);
-  return isLate;
+  try {
+    return await Promise.race([promise.then(() => false), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

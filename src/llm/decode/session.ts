@@ -150,6 +150,7 @@ export class GenerationSession implements Disposable {
         sizer.grow();
       }
     } finally {
+      await this.#reader.idle().catch(() => {}); // the caller has the error that came first
       for (const submission of flight) await succeeded(submission);
       await this.#masked.dropForward();
       const { dropped } = this.#submitter;
@@ -178,7 +179,11 @@ export class GenerationSession implements Disposable {
     state.restartAfter(steps);
     const missing = sequence.last + steps - cache.offset;
     const reader = new PromptReader(sequence.tokens.slice(-1 - missing), this.#parts);
-    while (reader.unread > 1) await reader.read(Math.min(REREAD, reader.unread - 1));
+    try {
+      while (reader.unread > 1) await reader.read(Math.min(REREAD, reader.unread - 1));
+    } finally {
+      await reader.idle();
+    }
   }
 
   /** Lets the state go, and the traces that hold what failed. */

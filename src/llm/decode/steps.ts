@@ -43,7 +43,7 @@ export class StepLoop {
   readonly #others = new Set<TracedStep<unknown>>();
   /** Capacity whose growth was prepared. */
   #prepared = 0;
-  /** Growths that were prepared after each other; 0 where one at a time is. */
+  /** How many growths from this capacity on are prepared; 0 where only the next one is. */
   #growths = 0;
   /** The step that is to come, and when its pipelines were made. */
   #next: TracedStep<unknown> | undefined;
@@ -168,6 +168,7 @@ export class StepLoop {
       return;
     }
     this.#prepared = cache.capacity;
+    if (this.#growths > 1) this.#growths--; // they are counted from this capacity
     const grown = cache.outgrown();
     if (!grown) return;
     this.prepare(grown);

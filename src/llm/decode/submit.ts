@@ -45,8 +45,8 @@ export class PromptSubmitter {
    * for that work, so at most one submission is ever abandoned.
    */
   async heedAbort(): Promise<void> {
-    const { signal } = this.#context.options;
-    if (!signal) return;
+    const { options: { signal }, sequence } = this.#context;
+    if (!signal || sequence.lastStep > 0) return; // an answer that has begun ends without an error
     await setImmediate();
     await untilIdle(this.#context.model, signal);
     signal.throwIfAborted();
@@ -92,11 +92,17 @@ export class PromptSubmitter {
     return { partly: true, done: () => finished ??= finish() };
   }
 
+  /** Tokens that are read again in the middle of an answer are not told. */
+  get #onRead(): DecodeContext["options"]["onRead"] {
+    const { options, sequence } = this.#context;
+    return sequence.lastStep > 0 ? undefined : options.onRead;
+  }
+
   async #runParts<S>(loop: DeviceLoop<S>, count: number): Promise<void> {
     const { signal } = this.#context.options;
     const sizer = promptSizerOf(this.#context.model);
     const { parts } = loop;
-    const clock = new ReadingClock(this.#context.options.onRead, count);
+    const clock = new ReadingClock(this.#onRead, count);
     for (let at = 0; at < parts;) {
       const begin = at;
       const end = Math.min(parts, at + sizer.parts(count, parts));
@@ -123,7 +129,7 @@ export class PromptSubmitter {
     };
     if (signal?.aborted) drop();
     signal?.addEventListener("abort", drop);
-    using clock = new ReadingClock(count > 0 ? this.#context.options.onRead : undefined, count);
+    using clock = new ReadingClock(count > 0 ? this.#onRead : undefined, count);
     clock.start(() => loop.progress(ticket));
     try {
       await done;

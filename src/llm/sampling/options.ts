@@ -116,7 +116,7 @@ export interface GenerateOptions extends SamplerOptions {
   readonly speculation?: SpeculationOptions;
   /**
    * Called while the prompt is read, with the number of tokens read. The calls come after each pass, and about twice a second within
-   * a long one.
+   * a long one. Where layers are on several devices, tokens of two passes may still be on their way.
    */
   readonly onPrompt?: (done: number, total: number) => void;
 }

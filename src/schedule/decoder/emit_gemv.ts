@@ -264,7 +264,7 @@ export function gemvWalkOf(
   const cut = (): CutShape => ({ ...shape, downParts: downPartsOf(backend, shape), unroll: LONG_UNROLL });
   const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && sizes.headDim <= LONG_DIM &&
     layers[0].keys.dtype.bytes < 4 &&
-    sharedBytes(backend, cut(), layers.length) <= backend.limits.sharedBytes;
+    sharedBytes(backend, cut(), layers.length + (recurrent?.layers.length ?? 0)) <= backend.limits.sharedBytes;
   return { parts: capacity <= tuningOf(backend).decode.gemvFewPositions ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 

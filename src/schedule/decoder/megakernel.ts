@@ -151,15 +151,15 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
     gemv: () => `gemv ${Object.values(gemvWalkOf(backend, decoder, capacity)).join(" ")}`,
     split_k: () => `${unroll} ${rounds}`,
   }[kernels]();
-  const formats = layers.map(({ formats }) => formats);
+  const formats = [...layers, ...recurrent?.layers ?? []].map(({ formats }) => formats);
   const words = [...new Set(formats.map(layerFormatWord))];
   const { experts, ...others } = features;
   const choice = experts ? ` experts ${Object.values(experts)} ${[...new Set(formats.map(routerFormatWord))]}` : "";
   const order = orderedLayers(decoder).map(({ kind }) => kind === "net" ? "n" : "a").join("");
   const nets = recurrent
-    ? ` nets ${Object.values(recurrent.net)} ${recurrent.dtype.name} ${
-      Object.values(recurrent.layers[0].formats.rates)
-    } ${recurrent.layers[0].slot ? "in slots " : ""}${order}`
+    ? ` nets ${Object.values(recurrent.net)} ${recurrent.dtype.name} ${[
+      ...new Set(recurrent.layers.map(({ formats }) => Object.values(formats.rates).join())),
+    ]} ${recurrent.layers[0].slot ? "in slots " : ""}${order}`
     : "";
   return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice}${nets} ${layers.length} ${
     layers[0].keys.dtype.name

@@ -33,12 +33,17 @@ function isLinked(
     count(norms) === 1 && count(epilogues) <= 1;
 }
 
+/** Multiplications of a row. */
+function workOf({ columns, k }: Joint): number {
+  return columns[0] * k;
+}
+
 /** Why regions with such a product do not pay, or with none; undefined where they do. */
-function productsReason(backend: Backend, first: Joint | undefined, rows: number): string | undefined {
-  if (!first) return backend.has("add_norm") ? undefined : `${backend.name} has no kernel add_norm`;
-  const unsupported = jointUnsupportedReason(backend, first);
+function productsReason(backend: Backend, largest: Joint | undefined, rows: number): string | undefined {
+  if (!largest) return backend.has("add_norm") ? undefined : `${backend.name} has no kernel add_norm`;
+  const unsupported = jointUnsupportedReason(backend, largest);
   if (unsupported !== undefined) return unsupported;
-  const { columns: [n], k } = first;
+  const { columns: [n], k } = largest;
   return options.regions === "auto" && !isWorthMatrices(backend, rows, n, k)
     ? `${rows} rows are too little work`
     : undefined;
@@ -65,7 +70,8 @@ export function openPrompt(
   const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(jointsOf)];
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
   const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
-  const unsupported = productsReason(l.backend, joints[0], rows);
+  const largest = joints.reduce<Joint | undefined>((a, b) => a && workOf(a) >= workOf(b) ? a : b, undefined);
+  const unsupported = productsReason(l.backend, largest, rows);
   if (unsupported !== undefined) return unsupported;
 
   const weights = new PromptWeights(l, leaf, joints, reasons);

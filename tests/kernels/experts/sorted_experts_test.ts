@@ -185,6 +185,8 @@ function casesOf(height: number): readonly ProductCase[] {
       bias: bfloat16,
       inPlace: true,
     },
+    { counts: [2, 9], n: 48, k: 384, group: 128, unit: "silu" },
+    { counts: [5], n: 32, k: 512, group: 64 },
     { counts: [2, 3], n: 48, k: 256, bits: 8, group: 128 },
     { counts: [2, 21], n: 80, k: 96, bits: 8, group: 32, unit: "geluTanh", divisor: 3, inPlace: true },
     { counts: [20, 1, 6], n: 80, k: 576, group: 32, unit: "silu", x: bfloat16, out: float16, scales: bfloat16 },

@@ -75,8 +75,8 @@ const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "b
 const PROMPT = [3, 14, 159, 26, 5, 35, 89, 79, 32, 38];
 
 /**
- * Those of one dispatch for all layers, and the same numbers: orders of layers in which one of either kind is first or last, and in which
- * several of a kind follow each other.
+ * Models for one dispatch for all layers, with the same numbers. A layer of either kind is first or last, or several of a kind follow
+ * each other.
  */
 const ORDERS: readonly (readonly [string, Partial<Sizes>, ModelFormat, number, "bfloat16"?])[] = [
   ["a recurrent layer first and last", { layers: 5, interval: 2 }, { groupSize: 64 }, 5],

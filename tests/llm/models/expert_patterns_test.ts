@@ -15,8 +15,8 @@ const [ROWS, HIDDEN, SIZE, EXPERTS, CHOSEN] = [20, 128, 64, 8, 2];
 
 /** Differences of a layer from Mixtral's. */
 interface Variant {
-  /** An expert of all rows: as a whole, by the sigmoid of a score, or without a gate. */
-  readonly shared?: "whole" | "scored" | "ungated";
+  /** An expert of all rows: whole, without a gate, or times the sigmoid of scores: one a row, one a feature, or one. */
+  readonly shared?: "whole" | "scored" | "by features" | "by one number" | "ungated";
   readonly routerBias?: boolean;
   readonly outputBias?: boolean;
   /** Whether the output projection is not quantized. */
@@ -83,7 +83,13 @@ function layer(v: Variant): Parts {
   let sum: mx.Tensor = mixture.reshape(1, ROWS, HIDDEN);
   const gate = mx.nn.silu(linear(normed, SIZE));
   const shared = linear(v.shared === "ungated" ? gate : mx.multiply(gate, linear(normed, SIZE)), HIDDEN);
-  if (v.shared) sum = mx.add(sum, v.shared === "scored" ? mx.multiply(mx.sigmoid(linear(normed, 1)), shared) : shared);
+  const scoresOfShared: Readonly<Record<string, () => mx.Tensor>> = {
+    scored: () => linear(normed, 1),
+    "by features": () => linear(normed, HIDDEN),
+    "by one number": () => weight(1),
+  };
+  const score = scoresOfShared[v.shared ?? ""]?.();
+  if (v.shared) sum = mx.add(sum, score ? mx.multiply(mx.sigmoid(score), shared) : shared);
   if (v.postNorm) sum = rms(sum);
   if (v.scale) sum = mx.multiply(sum, v.scale);
   return { h, normed, scores, mixture, shared, result: mx.add(h, sum), x, others };
@@ -127,6 +133,8 @@ const CASES: Readonly<Record<string, readonly [v: Variant, taken: readonly strin
   "the residual is a product": [{ projected: true }, ALL],
   "there is an expert of all rows": [{ shared: "whole" }, [O, "router", "experts", "shared", "float16"]],
   "there is one by a score": [{ shared: "scored" }, [O, "router", "experts", "shared, scored", "float16"]],
+  "there is one by a score for each feature": [{ shared: "by features" }, [O, "router", "float16"]],
+  "there is one by a score for all rows": [{ shared: "by one number" }, [O, "router", "float16"]],
   "the one of all rows has no gate": [{ shared: "ungated" }, [O, "router", "float16"]],
   "the one of all rows is asked for": [{ shared: "scored", asked: ["shared"] }, [O, "router", "float16"]],
   "the router has a bias": [{ routerBias: true }, [O, "router, biased", "experts", "float16"]],

@@ -3,7 +3,7 @@
  * The other device is a second one on the CPU. Dense checkpoints are computed by the same kernels there, so that they agree to the bit.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -41,6 +41,20 @@ async function compute({ model, tokenizer }: mx.lm.Loaded): Promise<Computed> {
   const tokens: number[] = [];
   const options = { maxTokens: 5, temp: 0 };
   for await (const { token } of mx.lm.streamGenerate(model, tokenizer, PROMPTS[0], options)) tokens.push(token);
+  // A prompt in parts that is aborted, then read, and read again with another token near its end.
+  const long = Array.from({ length: 40 }, (_, i) => PROMPTS[0][i % PROMPTS[0].length]);
+  const edited = [...long.slice(0, 34), long[33], ...long.slice(35)];
+  using kept = model.makeCache();
+  const more = { maxTokens: 3, temp: 0, prefillStepSize: 8, cache: kept, cachePrompt: true };
+  const controller = new AbortController();
+  const onPrompt = (read: number): void => {
+    if (read >= 16) controller.abort(new Error("enough"));
+  };
+  const aborted = mx.lm.streamGenerate(model, tokenizer, long, { ...more, signal: controller.signal, onPrompt });
+  await assertRejects(() => Array.fromAsync(aborted), Error, "enough");
+  for (const prompt of [long, edited]) {
+    for await (const { token } of mx.lm.streamGenerate(model, tokenizer, prompt, more)) tokens.push(token);
+  }
   const { texts } = await mx.lm.batchGenerate(model, tokenizer, [PROMPTS[0], PROMPTS[1]], options);
   return { logits, next, tokens, texts };
 }

@@ -147,7 +147,8 @@ function findPart(
 ): DecoderRegion | undefined {
   const found = findLayers(walk, node, chunks, state);
   if (!found) return undefined;
-  expect(found.layers.every(({ selected }) => !selected), "rows are left out before the last layer of a model");
+  const isWhole = found.layers.every(({ selected, cached }) => !selected && !cached);
+  expect(isWhole, "rows are left out before the last layer of a model");
   return regionOf(walk, found, { hidden: node, hiddenState: replacedBy(walk, node, state) }, chunks, state, false);
 }
 

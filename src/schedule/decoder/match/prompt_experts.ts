@@ -7,7 +7,7 @@
 
 import { type Dtype, float16, isFloat } from "../../../graph/dtype.ts";
 import type { Node, OpName } from "../../../graph/node.ts";
-import { sameShape } from "../../../graph/shape.ts";
+import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import { isFn, Mismatch, type Norm, Walk } from "../../plan/pattern.ts";
 import { gatedBy, type GatedPart, gatedPart, unbiased } from "./gated.ts";
 import { type Joint, joint } from "./joint.ts";
@@ -102,7 +102,7 @@ function findMixture(walk: Walk, node: Node): Taken {
 /** Experts, and one of all rows that is added to them; undefined if a node is no sum of two such. */
 function findBoth(walk: Walk, node: Node, normed: Node): Taken | undefined {
   const sum = walk.shownOnce(node);
-  if (!sum || !isFn(sum, "add")) return undefined;
+  if (!sum || !isFn(sum, "add") || !sum.inputs.every((term) => sameShape(term.shape, sum.shape))) return undefined;
   for (const [i, term] of sum.inputs.entries()) {
     const own = new Walk(walk.graph, walk.wanted);
     own.inside.add(own.stripViews(node));
@@ -126,6 +126,7 @@ function findShared(walk: Walk, node: Node, normed: Node): SharedPart | undefine
     const at = sides?.findIndex((side) => isFn(repeated(walk, side), "sigmoid")) ?? -1;
     if (sides && at < 0) return undefined;
     const score = sides && repeated(walk, sides[at], true).inputs[0];
+    if (score && !isScoreOf(score, node)) return undefined;
     const down = unbiased(walk, sides ? sides[1 - at] : node, "the down projection of the expert of all rows");
     const found = gatedBy(walk, walk.stripViews(down.x));
     const reads = [found.gate, found.up].every(({ x }) => walk.peek(x) === normed);
@@ -134,6 +135,11 @@ function findShared(walk: Walk, node: Node, normed: Node): SharedPart | undefine
     if (!(error instanceof Mismatch)) throw error;
     return undefined;
   }
+}
+
+/** Whether a node has a number for each row of another one. */
+function isScoreOf({ shape }: Node, { shape: rows }: Node): boolean {
+  return shape.at(-1) === 1 && sizeOf(shape) === sizeOf(rows.slice(0, -1));
 }
 
 /** The router of experts, if nothing else reads the scores. */
