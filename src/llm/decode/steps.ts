@@ -37,6 +37,8 @@ export class StepLoop {
   #capacity = 0;
   /** Steps that the loop took. */
   #steps = 0;
+  /** The trace whose faster step was prepared. */
+  #withFaster: TracedStep<unknown> | undefined;
   /** Whether the loop was asked for a faster step. */
   #improved = false;
   /** Other traces that are then asked. */
@@ -132,9 +134,10 @@ export class StepLoop {
     this.#ahead = ready.catch(() => {}); // a failure happens again, and is reported, when the step is needed
   }
 
-  /** Notes that no earlier program made the pipelines: those of later growths are made ahead too. */
+  /** Notes that no earlier program made the pipelines. So those of a faster step and of later growths are made ahead too. */
   noteFresh(): void {
     this.#growths = 1;
+    if (this.#next) this.#context.model.traces.prepareFaster(this.#next);
   }
 
   /**
@@ -142,6 +145,7 @@ export class StepLoop {
    * for.
    */
   lookAhead(left: number): void {
+    if (this.#steps > 0) this.#prepareFaster();
     if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(left);
     if (this.#steps >= IMPROVE_AFTER) this.#improve();
   }
@@ -149,6 +153,13 @@ export class StepLoop {
   /** Has a faster step for a trace looked for after that for the loop. */
   alsoImprove(trace: TracedStep<unknown>): void {
     this.#others.add(trace);
+  }
+
+  /** Has the pipelines made that a faster step for the loop would need: once for a trace, and not before the first token. */
+  #prepareFaster(): void {
+    if (!this.#trace || this.#withFaster === this.#trace) return;
+    this.#withFaster = this.#trace;
+    this.#context.model.traces.prepareFaster(this.#trace);
   }
 
   /** Lets the loop find a faster step while it goes on, then one for the grown cache, then what else there is. */
@@ -173,6 +184,7 @@ export class StepLoop {
     if (!grown) return;
     this.prepare(grown);
     mx.dispose(grown);
+    if (this.#next) this.#context.model.traces.prepareFaster(this.#next);
   }
 
   #prepareLater(times: number, left: number): void {
@@ -181,7 +193,9 @@ export class StepLoop {
     if (!grown) return;
     const [, traced] = this.#stepOver(grown);
     mx.dispose(grown);
-    if (traced instanceof TracedStep) model.traces.prepare(traced).catch(() => {}); // reported when the step is needed
+    if (!(traced instanceof TracedStep)) return;
+    model.traces.prepare(traced).catch(() => {}); // reported when the step is needed
+    model.traces.prepareFaster(traced);
   }
 
   /** Frees the loop; the next step makes another. */
