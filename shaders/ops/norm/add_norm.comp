@@ -1,5 +1,5 @@
 #version 460
-// add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + … + bias).
+// add_norm: what a layer has between two products. total = x + scale * (parts[0] + parts[1] + … + bias).
 // out = total / sqrt(mean over the row of total^2 + eps) * weight, within float16's range if that is its dtype.
 //
 // parts (splits, rows, COLS), as a product with a split depth leaves them; none if splits is 0. Where CHOSEN is 1 they are what the chosen

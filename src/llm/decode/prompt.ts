@@ -188,7 +188,7 @@ export class PromptReader {
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
     const { done, partly } = this.#submitter.submit(loop, count);
-    const before = this.idle().catch(throwFinally); // the devices get the last part before this one
+    const before = this.idle().catch(throwForGood); // the devices get the last part before this one
     before.catch(() => {}); // done() rejects with it
     return { count: 1, submitted: performance.now(), partly, done: () => before.then(done) };
   }
@@ -257,7 +257,7 @@ export class PromptReader {
 }
 
 /** Throws an error of a part that comes before the rest: it ends the answer, since reading the rest again would not help. */
-function throwFinally(error: unknown): never {
+function throwForGood(error: unknown): never {
   throw error instanceof MegakernelFailure ? new mx.RuntimeError("timeout", "generate", error.message) : error;
 }
 

@@ -209,8 +209,8 @@ export class Scheduler {
   }
 
   /**
-   * Takes back the oldest step on its way, which did not end well: it may have replaced recurrent states. So its sequences read their tokens
-   * again, once no step on its way has them.
+   * Takes back the oldest step that was scheduled: it did not end well, or follows one that did not. Recurrent states may have been replaced. So
+   * its sequences read their tokens again, once no step on its way has them.
    */
   cancel(step: Step): void {
     if (step !== this.#steps[0]) throw new Error("steps are taken back in the order in which they were scheduled");

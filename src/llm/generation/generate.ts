@@ -142,7 +142,7 @@ async function openPrompt(
       signal?.throwIfAborted();
     }
   } catch (error) {
-    await session.idle().catch(() => {}); // that error is known, or of less interest
+    await session.idle().catch(() => {}); // the caller gets the error that came first
     session[Symbol.dispose]();
     throw error;
   }

@@ -6,6 +6,7 @@
 
 import { float16, float32 } from "../../graph/dtype.ts";
 import { sizeOf } from "../../graph/shape.ts";
+import { reducingThreads } from "../ops/matmul/half_rows.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
@@ -43,15 +44,12 @@ interface NormOf {
 const THREADS = 256;
 /** The most, where some compute units have no row: a thread has four features then. */
 const MAX_THREADS = 1024;
-/** Subgroups whose parts of a sum shared memory holds. */
-const MAX_SUBGROUPS = 128;
 
 /** Threads for rows of so many features. */
 function threadsOf({ backend }: Lowering, rows: number, width: number): number {
-  const { maxThreads, subgroup } = backend.limits;
   const isFew = rows < tuningOf(backend).computeUnits;
   const wanted = isFew ? Math.min(2 ** Math.ceil(Math.log2(width / 4)), MAX_THREADS) : THREADS;
-  return Math.min(Math.max(wanted, THREADS), maxThreads, MAX_SUBGROUPS * subgroup);
+  return reducingThreads(backend, Math.max(wanted, THREADS));
 }
 
 /** Adds the parts of a residual, to `total` if there is one, and normalises the sum. */

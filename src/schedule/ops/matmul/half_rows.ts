@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Backend } from "../../../backend/backend.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../../graph/dtype.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
@@ -35,8 +36,13 @@ const TERMS = new Map<Dtype, Terms>([
 
 /** Threads of a workgroup where some compute units have none: it waits for memory, and more threads read at once. */
 const MAX_THREADS = 1024;
-/** Subgroups whose parts of a sum shared memory holds. */
+/** Subgroups whose parts of a sum shared memory holds, in kernels that reduce a row in a workgroup. */
 const MAX_SUBGROUPS = 128;
+
+/** So many threads, or as many as a workgroup may have that reduces a row. */
+export function reducingThreads({ limits: { maxThreads, subgroup } }: Backend, wanted: number): number {
+  return Math.min(wanted, maxThreads, MAX_SUBGROUPS * subgroup);
+}
 
 /** One conversion serves all products of the same x. */
 const converted = new WeakMap<Value, Map<Terms, HalfRows>>();
@@ -50,12 +56,11 @@ function convert(l: Lowering, x: Value, rows: number, cols: number, how: Terms):
     const blocks = Math.ceil(rows / block);
     const half = l.temporary([terms, rows, cols], dtype);
     const { backend } = l;
-    const { threads, maxThreads, subgroup } = backend.limits;
     const isFew = blocks < tuningOf(backend).computeUnits;
     const powers = dtype === float16 ? l.temporary([blocks], float32) : undefined;
     l.emit("half_rows", [l.contiguous(x, true), half, powers], {
       spec: { DTYPE_X: x.dtype.code, BLOCK: block, TERMS: terms, DTYPE_OUT: dtype.code },
-      threads: Math.min(isFew ? MAX_THREADS : threads, maxThreads, MAX_SUBGROUPS * subgroup),
+      threads: reducingThreads(backend, isFew ? MAX_THREADS : backend.limits.threads),
       push: { rows, cols },
       workgroups: blocks,
     });
