@@ -6,8 +6,10 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { enqueue } from "../../src/array/compile/evaluate.ts";
+import { DeviceLoop } from "../../src/array/compile/loop.ts";
 import { uninitialised } from "../../src/array/devices/kv_memory.ts";
 import { engine } from "../../src/schedule/plan/collector.ts";
+import { collect } from "../../src/schedule/plan/garbage.ts";
 import { testDevices } from "../support/devices/devices.ts";
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -16,6 +18,29 @@ const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => 
 async function settled(bytes: number): Promise<number> {
   for (let i = 0; i < 1500 && mx.getActiveMemory() > bytes; i++) await sleep(10);
   return mx.getActiveMemory();
+}
+
+/** Runs a function that is given how often V8 has collected everything since it began. */
+function collections(run: (soFar: () => number) => void): void {
+  const v8 = engine() as { gc: () => void };
+  const { gc } = v8;
+  let count = 0;
+  v8.gc = () => {
+    count++;
+    gc();
+  };
+  try {
+    run(() => count);
+  } finally {
+    v8.gc = gc;
+  }
+}
+
+/** Evaluates something: results before it may be a reason to collect. */
+function evaluate(): void {
+  using one = mx.ones([4]);
+  using next = mx.add(one, 1);
+  mx.eval(next);
 }
 
 const SIZE = 1 << 20;
@@ -104,34 +129,37 @@ for (const device of testDevices()) {
 
   Deno.test(`rows of a cache are no reason to collect on ${device}`, () => {
     mx.setDefaultDevice(device);
-    const v8 = engine() as { gc: () => void };
-    const { gc } = v8;
-    const small = mx.ones([4]);
-    const evaluate = (): void => {
-      using next = mx.add(small, 1);
-      mx.eval(next);
-    };
-    let collections = 0;
-    v8.gc = () => {
-      collections++;
-      gc();
-    };
-    try {
+    collections((soFar) => {
       const rows = uninitialised([128 << 20], mx.uint8);
       enqueue(rows);
       evaluate();
       evaluate();
-      assertEquals(collections, 0);
+      assertEquals(soFar(), 0);
       mx.dispose(rows);
       const results = mx.zeros([32 << 20], mx.float32);
       mx.eval(results);
       evaluate();
-      assert(collections > 0, "results of a program are one");
+      assert(soFar() > 0, "results of a program are one");
       mx.dispose(results);
-    } finally {
-      v8.gc = gc;
-    }
-    mx.dispose(small);
+    });
+  });
+
+  Deno.test(`a state that grows between loops is no reason to collect on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    collect();
+    collections((soFar) => {
+      let state = mx.zeros([1 << 20], mx.float32);
+      for (let bytes = 8 << 20; bytes <= 64 << 20; bytes *= 2) {
+        const grown = mx.concatenate([state, state]);
+        state.dispose();
+        state = grown;
+        new DeviceLoop([state], ([x]) => [mx.add(x, 1)])[Symbol.dispose]();
+        assertEquals(state.nbytes, bytes);
+      }
+      evaluate();
+      assertEquals(soFar(), 0);
+      state.dispose();
+    });
   });
 
   Deno.test(`elementwise results take over memory through views on ${device}`, () => {
