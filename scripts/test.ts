@@ -36,6 +36,8 @@ const SLOWEST = 10;
 const MESSAGE = 400;
 /** Leaves out the tests that are another seed's. */
 const SHARE_TESTS = "tests/support/share_tests.ts";
+/** Waits at the end of a test for what a GPU does beside it. */
+const SETTLE_TESTS = "tests/support/settle_tests.ts";
 
 /** All runs of an invocation, added up. */
 interface Total {
@@ -107,7 +109,8 @@ async function testGpu(args: Arguments, files: readonly string[], device: string
   const runs = files.map((file) => wholeRun(file));
   // Tests hold all devices against float32; where they mean another dtype, they name it.
   const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full", VKMX_DTYPE: "float32" };
-  return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
+  const flags = [`--preload=${SETTLE_TESTS}`, ...args.flags];
+  return await testAll({ ...args, flags }, [runs], () => env, MAX_GPU_PROCESSES);
 }
 
 /** Runs a tier: the CPU, then Vulkan devices if there are some. */

@@ -1,6 +1,7 @@
 /** The table of tiers, what it leaves out before the full tier, and that seeds bring everything in turn. */
 
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
+import { importArguments } from "../scripts/imports.ts";
 import { casesOf } from "../scripts/reliability/checks.ts";
 import { longestFirst } from "../scripts/test/durations.ts";
 import { EACH_DEVICE, runsOf, TIERS } from "../scripts/test/tiers.ts";
@@ -97,6 +98,35 @@ Deno.test("tests that are shared out run in turn, those of other devices always"
     assertEquals(await sharedTests(file, 1), ["b on wasm", "c on vulkan:0", "f"]);
     assertEquals(await sharedTests(file, 5), ["b on wasm", "d on vulkan:0", "f"]);
     assertEquals(await sharedTests(file, 1, "all"), ["b on wasm", "e on vulkan:0 in two parts"]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a test that leaves work in the background ends after it on a GPU", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const file = `${folder}/background_test.ts`;
+    await Deno.writeTextFile(
+      file,
+      [
+        `import { TracedSteps } from "${ROOT}src/array/compile/loop.ts";`,
+        `const wait = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 100));`,
+        `Deno.test("leaves a timer", () => new TracedSteps(() => []).improve({ improve: wait }));`,
+        `Deno.test("fails, and leaves one", () => {`,
+        `  new TracedSteps(() => []).improve({ improve: wait });`,
+        `  throw new Error("as it should");`,
+        `});`,
+      ].join("\n"),
+    );
+    const command = [Deno.execPath(), "test", "--quiet", "--no-lock", "--no-check", ...await importArguments(), "-A"];
+    const waiting = await run([...command, `--preload=${ROOT}tests/support/settle_tests.ts`, file]);
+    assertStringIncludes(waiting.stdout, "1 passed | 1 failed");
+    assertStringIncludes(waiting.stdout, "as it should");
+    assert(!waiting.stdout.includes("Leaks detected"), waiting.stdout);
+    const leaking = await run([...command, file]);
+    assertStringIncludes(leaking.stdout, "0 passed | 2 failed");
+    assertStringIncludes(leaking.stdout, "Leaks detected");
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

@@ -8,35 +8,18 @@
  * @module
  */
 
+import { registerBy } from "./definitions.ts";
+
 const SHARE = Number(Deno.env.get("VKMX_TEST_SHARE"));
 const FROM = Number(Deno.env.get("VKMX_TEST_SHARE_FROM"));
 const SHARED = Deno.env.get("VKMX_TEST_SHARE_OF") === "vulkan" ? /\bvulkan:\d/ : /(?:)/;
 
-type Definition = Deno.TestDefinition;
-type Options = Omit<Definition, "fn" | "name"> & { readonly name?: string };
-type Body = Definition["fn"];
-
-/** The definition by a call of Deno.test(), in any of its forms. */
-function definitionOf(first: string | Options | Definition | Body, second?: Options | Body, third?: Body): Definition {
-  if (typeof first === "function") return { name: first.name, fn: first };
-  if (typeof first === "string") {
-    return typeof second === "function" ? { name: first, fn: second } : { ...second, name: first, fn: third! };
-  }
-  if ("fn" in first) return first;
-  const fn = second as Body;
-  return { ...first, name: first.name ?? fn.name, fn };
-}
-
 if (!(SHARE >= 1) || !(FROM >= 0)) throw new Error("VKMX_TEST_SHARE or VKMX_TEST_SHARE_FROM is no number");
 
-const test = Deno.test;
 let count = 0;
 
-/** Registers a test, ignored if it is another seed's. */
-function shared(...args: Parameters<typeof definitionOf>): void {
-  const definition = definitionOf(...args);
+// A test is ignored if it is another seed's.
+registerBy((definition) => {
   const other = SHARED.test(definition.name) && !definition.ignore && count++ % SHARE !== FROM % SHARE;
-  test(other ? { ...definition, ignore: true } : definition);
-}
-
-Object.defineProperty(Deno, "test", { value: Object.assign(shared, test), configurable: true, writable: true });
+  return other ? { ...definition, ignore: true } : definition;
+});

@@ -279,6 +279,14 @@ function keyOf(name: string): string {
   return `${name} ${Object.values(options).join(" ")}`;
 }
 
+/** What is prepared or tested in the background, of all models. */
+const background = new Set<Promise<unknown>>();
+
+/** Resolves when nothing is prepared or tested in the background any more, for any model: {@link TracedSteps.idle} of all. */
+export async function settled(): Promise<void> {
+  while (background.size > 0) await Promise.allSettled(background);
+}
+
 interface Kept {
   readonly key: string;
   readonly trace: TracedStep<unknown>;
@@ -382,9 +390,11 @@ export class TracedSteps implements Disposable {
   }
 
   #track<T>(promise: Promise<T>): Promise<T> {
-    this.#pending.add(promise);
-    const done = (): boolean => this.#pending.delete(promise);
-    promise.then(done, done);
+    for (const among of [this.#pending, background]) {
+      among.add(promise);
+      const done = (): boolean => among.delete(promise);
+      promise.then(done, done);
+    }
     return promise;
   }
 

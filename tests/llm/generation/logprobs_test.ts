@@ -116,8 +116,10 @@ for (const device of testDevices()) {
 
 for (const device of testDevices()) {
   Deno.test(`log probabilities change no token, and sequences together get those that each gets alone on ${device}`, async () => {
-    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-    mx.setDefaultDevice(device);
+    // As above: matrix units, which only several sequences take, would round what they get.
+    const exact = withoutMatrices(device);
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device: exact });
+    mx.setDefaultDevice(exact);
     using _options = withOptions({ regions: "on" });
     const settings = { maxTokens: 5, temp: 1, seed: 3 };
     const prompt = "Once upon a time";
