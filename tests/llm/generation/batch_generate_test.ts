@@ -314,17 +314,22 @@ test("an abort ends the wait for a batch's prompts at once, and their memory goe
   assert(await whenReleased(mx.getActiveMemory, before) <= before);
 });
 
+const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
 test("a prompt of a batch is submitted while the one before is read, where rows cost little", async () => {
   const backend = getBackend(DEVICE);
   const { device } = decodingModel(model);
   const { tiled } = device;
   const { run, waitAsync } = backend;
+  // Each fills a step, so that no step reads two.
+  const prompts = [1, 2, 3].map((seed) => Array.from({ length: 32 }, (_, i) => 5 + seed * (i + 1)));
   let order: string[] = [];
   backend.run = (...args) => {
     order.push("run");
     return run.apply(backend, args);
   };
   backend.waitAsync = async (...args) => {
+    await pause(50); // a GPU would be done before the host comes to the next prompt
     await waitAsync.apply(backend, args);
     order.push("end");
   };
@@ -333,7 +338,7 @@ test("a prompt of a batch is submitted while the one before is read, where rows 
     const first = async (tiled: boolean): Promise<number> => {
       Object.defineProperty(device, "tiled", { value: tiled, configurable: true });
       order = [];
-      await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 1 });
+      await batchGenerate(model, tokenizer, prompts, { maxTokens: 1, prefillStepSize: 32 });
       return order.indexOf("end");
     };
     await first(true); // its trace is kept
@@ -423,14 +428,13 @@ test("a batch computes no further than its caller reads", async () => {
     runs++;
     return run.apply(backend, args);
   };
-  const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
   try {
     let count = 0;
     for await (const _ of streamBatchGenerate(model, tokenizer, PROMPTS, { maxTokens: 40 })) {
       if (++count !== 12) continue;
-      await pause();
+      await pause(30);
       const before = runs;
-      await pause();
+      await pause(30);
       assertEquals(runs, before);
     }
     assert(count > 40, `${count} tokens`);
