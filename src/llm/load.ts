@@ -279,6 +279,7 @@ async function loadFrom(
     for (const part of readingParts(model, weights, device)) await read(part, weights.byteLength, options);
     checkpoint.finish();
     options.signal?.throwIfAborted();
+    model.eval(); // as mlx-lm loads it: the dropout of adapters is for training
     if (options.adapterPath !== undefined) {
       mx.withDevice(device, () => loadAdapters(model, options.adapterPath!));
     }

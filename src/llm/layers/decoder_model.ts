@@ -41,6 +41,9 @@ export class DecoderModel extends Module implements DecodingModel {
   mtp?: DraftHead;
   readonly #config: DecoderConfig & { readonly tieWordEmbeddings: boolean };
   readonly #weights: Weights;
+  readonly #prefix: string;
+  /** Whether traces are of a model in training, whose adapters drop inputs. */
+  #tracedInTraining = true;
   readonly #traces: TracedSteps;
   #device: DeviceFacts | undefined;
   /** The device of each layer, where they are on several. */
@@ -53,13 +56,18 @@ export class DecoderModel extends Module implements DecodingModel {
   /** What caches depend on, for these parameters. */
   #cacheFacts: { readonly of: readonly Tensor[]; readonly model: CachedModel } | undefined;
 
-  /** Takes all tensors from `weights`, which the model owns from now on. A draft head is part of it if `drafts`. */
+  /**
+   * Takes all tensors from `weights`, which the model owns from now on. A draft head is part of it if `drafts`. `prefix` is
+   * {@link DecoderModel.namePrefix}.
+   */
   constructor(
     config: DecoderConfig,
     weights: Weights,
     drafts: boolean = weights.has(`${DRAFT_HEAD}.fc.weight`),
+    prefix: string = "",
   ) {
     super();
+    this.#prefix = prefix;
     const { vocabSize, hiddenSize, tieWordEmbeddings = !weights.has("lm_head.weight") } = config;
     this.#config = { ...config, tieWordEmbeddings };
     this.#weights = weights;
@@ -74,6 +82,18 @@ export class DecoderModel extends Module implements DecodingModel {
   /** The fields of config.json. */
   get config(): DecoderConfig {
     return this.#config;
+  }
+
+  /** Traces of the other mode go. */
+  protected override trainingChanged(): void {
+    if (this.training === this.#tracedInTraining) return;
+    this.#tracedInTraining = this.training;
+    this.#traces[Symbol.dispose]();
+  }
+
+  /** What mlx-lm's names of its parameters begin with, before the names that they have here. */
+  get namePrefix(): string {
+    return this.#prefix;
   }
 
   /** Steps of this model that were traced, with the parameters that it has now. */

@@ -75,8 +75,11 @@ export interface Architecture {
   readonly prefix: string;
   /** The name of a stored tensor here; undefined for one that is left out. */
   nameOf(stored: string): string | undefined;
-  /** Builds the model from its tensors, which are whole. The head that drafts tokens is left out unless `draftHead`. */
-  build(weights: Weights, draftHead?: boolean): LanguageModel;
+  /**
+   * Builds the model from its tensors, which are whole. The head that drafts tokens is left out unless `draftHead`. `prefix` is for an
+   * architecture that has the tensors of another one under a name.
+   */
+  build(weights: Weights, draftHead?: boolean, prefix?: string): LanguageModel;
 }
 
 /** A family whose model is a {@link DecoderModel}. */
@@ -121,13 +124,13 @@ function decoder(family: Family): (fields: Fields) => Architecture {
       prefix: "",
       nameOf: (stored) => nameOf ? nameOf(stored, config) : stored,
       changes: (shapeOf) => changes?.(config, shapeOf) ?? [],
-      build(weights, draftHead = false) {
+      build(weights, draftHead = false, prefix = "") {
         if (config.mayDraft && !draftHead) weights.drop(DRAFT_HEAD);
         for (const { name, make } of changes?.(config, (name) => weights.shapeOf(name)) ?? []) {
           weights.replace(name, () => true, (x) => ({ [name]: make(x) }));
         }
         arrange?.(weights, config);
-        return new DecoderModel(config, weights);
+        return new DecoderModel(config, weights, undefined, prefix);
       },
     };
   };
@@ -150,7 +153,12 @@ function inText(text: Architecture): Architecture {
     const own = nameInText(stored);
     return own === undefined ? undefined : text.nameOf(own);
   };
-  return { ...text, prefix: TEXT_PREFIX, nameOf };
+  return {
+    ...text,
+    prefix: TEXT_PREFIX,
+    nameOf,
+    build: (weights, draftHead) => text.build(weights, draftHead, TEXT_PREFIX),
+  };
 }
 
 /** The text of Qwen3.5: its fields are those of "text_config", or all. Tensors have the names of a text part in any case. */

@@ -34,6 +34,17 @@ const CONFIG_FILE = "adapter_config.json";
 const MAX_CONFIG_BYTES = 2 ** 20;
 const TYPES: readonly FineTuneType[] = ["lora", "dora", "full"];
 
+/** What begins mlx-lm's names of the parameters of a model, before those that they have here. */
+function prefixOf(model: nn.Module): string {
+  return "namePrefix" in model ? String(model.namePrefix) : "";
+}
+
+/** Writes the parameters of a model that are trained, by mlx-lm's names. */
+export function saveAdapterWeights(model: nn.Module, file: string): void {
+  const own = Object.entries(mx.utils.treeFlatten(model.trainableParameters(), "", null, {}) as Record<string, Tensor>);
+  mx.saveSafetensors(file, Object.fromEntries(own.map(([name, array]) => [prefixOf(model) + name, array])));
+}
+
 /** Names of parameters that adapters have. */
 const LEAVES = new Set(["lora_a", "lora_b", "m"]);
 
@@ -128,7 +139,11 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
   const fail = (what: string): never => {
     throw new LlmError("weights", `${shownPath(file)} ${what}`);
   };
-  for (const [name, { shape }] of Object.entries(arrays)) {
+  const prefix = prefixOf(model);
+  const placed: Record<string, Tensor> = {};
+  for (const [stored, array] of Object.entries(arrays)) {
+    const name = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored; // earlier files have no prefix
+    const { shape } = array;
     const place = Object.hasOwn(own, name) ? own[name] : undefined;
     const fits = fineTuneType === "full" || LEAVES.has(name.slice(name.lastIndexOf(".") + 1));
     if (place === undefined || !fits) {
@@ -136,8 +151,9 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
     } else if (!sameShape(shape, place.shape)) {
       fail(`has ${quoted(name)} of shape ${formatShape(shape)}: the model's is ${formatShape(place.shape)}`);
     }
+    placed[name] = array;
   }
-  model.update(mx.utils.treeUnflatten(arrays) as nn.ModuleTree);
+  model.update(mx.utils.treeUnflatten(placed) as nn.ModuleTree);
 }
 
 /**
@@ -156,6 +172,8 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
  */
 export function loadAdapters(model: nn.Module, folder: string): void {
   const config = readAdapterConfig(folder);
+  const { training } = model;
   prepareModel(model, config);
   loadAdapterWeights(model, join(folder, ADAPTER_FILE), config.fineTuneType);
+  model.train(training); // new layers are in training, and drop inputs then
 }

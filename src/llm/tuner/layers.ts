@@ -9,7 +9,9 @@ import * as nn from "../../nn/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { quoted } from "../../graph/error.ts";
 import { DoRAEmbedding, DoRALinear } from "./dora.ts";
+import { QuantizedSwitchLinear, SwitchLinear } from "../layers/switch_linear.ts";
 import { denseWeight, embeddingWith, linearWith, LoRAEmbedding, LoRALinear, type LoRAOptions } from "./lora.ts";
+import { LoRASwitchLinear } from "./lora_switch.ts";
 import type { TrainableModel } from "./loss.ts";
 
 /** "lora_parameters" of an adapter_config.json. */
@@ -31,6 +33,7 @@ const LORA_CONFIG = { rank: true, scale: true, dropout: true, keys: true } as co
 
 const LINEAR = [nn.Linear, nn.QuantizedLinear] as const;
 const EMBEDDING = [nn.Embedding, nn.QuantizedEmbedding] as const;
+const EXPERTS = [SwitchLinear, QuantizedSwitchLinear] as const;
 
 function isOneOf<C extends readonly (abstract new (...args: never[]) => unknown)[]>(
   module: unknown,
@@ -44,9 +47,11 @@ function adapted(name: string, module: nn.Module, options: LoRAOptions, useDora:
   if (isOneOf(module, EMBEDDING)) {
     return useDora ? DoRAEmbedding.fromBase(module as nn.Embedding, options) : LoRAEmbedding.fromBase(module, options);
   }
-  throw new mx.ValueError(
-    `linearToLoraLayers() cannot adapt ${quoted(name)}: ${module.constructor.name} is neither linear nor an embedding`,
-  );
+  if (isOneOf(module, EXPERTS) && !useDora) return LoRASwitchLinear.fromBase(module, options);
+  const why = isOneOf(module, EXPERTS)
+    ? "experts take LoRA, not DoRA"
+    : `${module.constructor.name} is neither linear nor an embedding`;
+  throw new mx.ValueError(`linearToLoraLayers() cannot adapt ${quoted(name)}: ${why}`);
 }
 
 function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.Module])[]): void {
@@ -56,9 +61,9 @@ function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.M
 }
 
 /**
- * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}. As
- * in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}. `keys` chooses layers and
- * may name some outside of blocks. Freeze the model before: then only the new parts are trained.
+ * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}, and the
+ * matrices of experts. As in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}, and
+ * experts stay as they are. `keys` chooses layers and may name some outside of blocks. Freeze the model before: then only the new parts are trained.
  *
  * @example
  * ```ts
@@ -79,7 +84,8 @@ export function linearToLoraLayers(
   checkOptions("linearToLoraLayers", config, LORA_CONFIG);
   const { rank: r, scale, dropout } = config;
   const known = blocksOf(model);
-  const canBe = (module: nn.Module): boolean => isOneOf(module, LINEAR) || isOneOf(module, EMBEDDING);
+  const canBe = (module: nn.Module): boolean =>
+    isOneOf(module, LINEAR) || isOneOf(module, EMBEDDING) || (!useDora && isOneOf(module, EXPERTS));
   const keys = new Set(
     config.keys ?? known.flatMap((layer) => named(layer).filter(([, module]) => canBe(module)).map(([name]) => name)),
   );
@@ -155,7 +161,9 @@ export function removeLoraLayers(model: nn.Module): void {
   replaceAll(
     model,
     named(model).flatMap(([name, module]): (readonly [string, nn.Module])[] => {
-      if (module instanceof LoRALinear || module instanceof DoRALinear) return [[name, module.linear]];
+      if (module instanceof LoRALinear || module instanceof DoRALinear || module instanceof LoRASwitchLinear) {
+        return [[name, module.linear]];
+      }
       if (module instanceof LoRAEmbedding || module instanceof DoRAEmbedding) {
         return [[name, module.embedding]];
       }

@@ -9,6 +9,7 @@ import * as mx from "../../array/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { interruptible } from "../host.ts";
 import type * as nn from "../../nn/mod.ts";
+import { saveAdapterWeights } from "./adapters.ts";
 import { Batches } from "./batches.ts";
 import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 import type { Dataset } from "./datasets.ts";
@@ -281,7 +282,9 @@ export function train(
   trainDataset: Dataset,
   options: TrainOptions = {},
 ): Promise<Trained> {
-  return interruptible(options, (heeding) => runTraining(model, optimizer, trainDataset, heeding));
+  const { training } = model; // false of a loaded one: answers drop no inputs afterwards
+  return interruptible(options, (heeding) => runTraining(model, optimizer, trainDataset, heeding))
+    .finally(() => model.train(training));
 }
 
 async function runTraining(
@@ -332,7 +335,7 @@ async function runTraining(
     const files = [adapterFile, ...(iteration % args.stepsPerSave === 0 ? [numbered(adapterFile, iteration)] : [])];
     const training = { model, optimizer, batches, random, gradients, history, settings };
     saveCheckpoint(checkpointOf(adapterFile), training, counts);
-    for (const file of files) mx.saveSafetensors(file, model.trainableParameters());
+    for (const file of files) saveAdapterWeights(model, file);
     callback.onSave?.(files);
   };
   const validate = async (iteration: number): Promise<void> => {
