@@ -18,6 +18,8 @@ export interface DecoderDefaults {
   readonly kvHeads?: boolean;
   /** rope_theta */
   readonly ropeTheta?: number;
+  /** Whether positions are never stretched, as in mlx-lm: then "rope_scaling" is not read. */
+  readonly plainPositions?: boolean;
   /** max_position_embeddings */
   readonly context?: number;
   /** Whether it is so that "layer_types" names layers with a window, of "sliding_window". Other families see the whole context. */
@@ -58,7 +60,7 @@ export function readDecoder(fields: Fields, defaults: DecoderDefaults = {}): Com
     ...(isTraditional && { ropeTraditional: true }),
     ...readModelConfig(fields, defaults.context),
     ...readSizes(fields, defaults),
-    ...readRope(fields, defaults.ropeTheta),
+    ...readRope(fields, defaults.ropeTheta, defaults.plainPositions),
     rmsNormEps: fields.positive(defaults.epsName ?? "rms_norm_eps", 1),
     activation: readActivation(fields),
   };

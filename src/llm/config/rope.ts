@@ -56,15 +56,18 @@ export interface RopeConfig {
 const MAX_THETA = 1e12;
 const MAX_SCALING = 1e6;
 
-/** "rope_theta", or `theta` if it is absent, and "rope_scaling"; newer configs nest both in "rope_parameters". */
-export function readRope(fields: Fields, theta?: number): RopeConfig {
+/**
+ * "rope_theta", or `theta` if it is absent, and "rope_scaling"; newer configs nest both in "rope_parameters". In a `plain` family positions
+ * are not stretched, whatever the config says.
+ */
+export function readRope(fields: Fields, theta?: number, plain: boolean = false): RopeConfig {
   const nested: RopeBlock = { name: "rope_parameters", values: fields.record("rope_parameters") };
   const own = fields.has("rope_theta") || (nested.values.rope_theta ?? undefined) === undefined;
   const block = fields.has("rope_scaling") ? { name: "rope_scaling", values: fields.record("rope_scaling") } : nested;
   const ropeTheta = own
     ? fields.positive("rope_theta", MAX_THETA, theta)
     : positiveIn(fields, nested, "rope_theta", MAX_THETA);
-  const ropeScaling = readRopeScaling(fields, block);
+  const ropeScaling: RopeScaling = plain ? { type: "default" } : readRopeScaling(fields, block);
   const given = own ? fields.values.rope_theta : nested.values.rope_theta;
   if (ropeScaling.type === "yarn" && given === ropeTheta && ropeTheta <= 1) {
     fields.problem(`"rope_theta" is ${ropeTheta}: "yarn" needs more than 1`);
@@ -115,6 +118,7 @@ const SCALINGS = {
   longrope: readLongRope,
   su: readLongRope, // its name in early configs
   deepseek_yarn: readYarn, // its name in configs of DeepSeek's form
+  mrope: () => ({ type: "default" }), // of images; texts have the same position in all of its sections
 } as const satisfies
   & { [T in RopeScaling["type"]]: (fields: Fields, block: RopeBlock) => RopeScaling }
   & Record<string, (fields: Fields, block: RopeBlock) => RopeScaling>;
@@ -164,7 +168,7 @@ export function checkFactors(fields: Fields, { ropeScaling }: RopeConfig, pairs:
 
 function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
   const { values } = block;
-  const type = values.rope_type ?? values.type ?? "default";
+  const type = (values.type || values.rope_type) ?? "default"; // "type" counts where both are there, as in mlx-lm
   if (typeof type === "string" && Object.hasOwn(SCALINGS, type)) {
     return SCALINGS[type as keyof typeof SCALINGS](fields, block);
   }

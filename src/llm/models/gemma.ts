@@ -9,7 +9,7 @@ import type { DecoderConfig } from "../config/decoder.ts";
 import { checkDecoder, type DecoderDefaults, readDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 
-const DEFAULTS: DecoderDefaults = { ropeTheta: 1e4, context: 8192 };
+const DEFAULTS: DecoderDefaults = { ropeTheta: 1e4, context: 8192, plainPositions: true };
 
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {

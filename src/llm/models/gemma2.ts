@@ -10,7 +10,7 @@ import { checkDecoder, type DecoderDefaults } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readGemma } from "./gemma.ts";
 
-const DEFAULTS: DecoderDefaults = { ropeTheta: 1e4, context: 8192 };
+const DEFAULTS: DecoderDefaults = { ropeTheta: 1e4, context: 8192, plainPositions: true };
 const MAX_FACTOR = 1e6;
 
 /** The order of modules in mlx-lm. */

@@ -83,7 +83,7 @@ export const WIDENED = ["router.proj"] as const;
 /** Reads and checks config.json. */
 export function readArgs(given: Fields): DecoderConfig {
   const fields = given.withDefaults(DEFAULTS);
-  const common = readDecoder(fields, { ropeTheta: ROPE_THETA });
+  const common = readDecoder(fields, { ropeTheta: ROPE_THETA, plainPositions: true });
   const { layers, intermediateSize } = common;
   const shared = fields.whole("num_kv_shared_layers", 0, MAX_LAYERS);
   const isDouble = fields.flag("use_double_wide_mlp") && shared > 0;

@@ -9,7 +9,7 @@ import { quoted } from "../../graph/error.ts";
 import { splitGateUp } from "../checkpoint/gate_up.ts";
 import type { Weights } from "../checkpoint/weights.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
-import { checkDecoder, readExperts } from "../config/read_decoder.ts";
+import { checkDecoder, type DecoderDefaults, readExperts } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readLlama } from "./llama.ts";
 
@@ -24,10 +24,10 @@ export function readArgs(fields: Fields): DecoderConfig {
 }
 
 /** Reads config.json of any of them. */
-function readGranite(fields: Fields): DecoderConfig {
+function readGranite(fields: Fields, own: DecoderDefaults = {}): DecoderConfig {
   const factor = (name: string): number => fields.positive(name, MAX_FACTOR);
   return {
-    ...readLlama(fields),
+    ...readLlama(fields, own),
     embeddingScale: factor("embedding_multiplier"),
     scoreScale: factor("attention_multiplier"),
     residualScale: factor("residual_multiplier"),
@@ -42,7 +42,6 @@ export const moe = {
     const common = readGranite(fields);
     return checkDecoder(fields, {
       ...common,
-      tieWordEmbeddings: common.tieWordEmbeddings ?? true,
       mlpBias: false,
       experts: {
         ...readExperts(fields, "num_local_experts", "intermediate_size"),
@@ -64,9 +63,10 @@ export const moe = {
 export const hybrid = {
   ORDER: { layer: ["input_layernorm", "self_attn", "mlp", "post_attention_layernorm"] },
   readArgs(given: Fields): DecoderConfig {
-    const fields = given.with({ ...given.values, layer_types: null }); // these kinds are not those of other families
-    const common = readGranite(fields);
-    const { layers, ropeTheta, tieWordEmbeddings = true } = common;
+    const { rope_theta = given.values.rope_theta } = given.record("rope_parameters"); // the nested one counts, as in mlx-lm
+    const fields = given.with({ ...given.values, rope_theta, layer_types: null }); // kinds are not those of other families
+    const common = readGranite(fields, { plainPositions: true });
+    const { layers, ropeTheta } = common;
     refuseOthers(fields, given.values.layer_types, layers);
     const rope = fields.string("position_embedding_type", "rope") === "nope"
       ? undefined
@@ -74,8 +74,6 @@ export const hybrid = {
     const plain = Array.from({ length: layers }, () => ({ window: undefined, rope }));
     return checkDecoder(fields, {
       ...common,
-      tieWordEmbeddings,
-      ropeScaling: { type: "default" },
       ...(rope === undefined && { layerAttention: plain }),
     });
   },

@@ -11,7 +11,14 @@ import type { Fields } from "../config/fields.ts";
 import type { LayerKind } from "../config/layer_kinds.ts";
 import type { Change, ShapeOf } from "../checkpoint/weights.ts";
 
-const DEFAULTS = { headDim: true, kvHeads: true, ropeTheta: 1e6, ownLayerTypes: true, epsName: "norm_eps" } as const;
+const DEFAULTS = {
+  headDim: true,
+  kvHeads: true,
+  ropeTheta: 1e6,
+  plainPositions: true,
+  ownLayerTypes: true,
+  epsName: "norm_eps",
+} as const;
 const LAYER_TYPES = { full_attention: "attention", conv: "conv" } as const satisfies Record<string, LayerKind>;
 const MAX_WINDOW = 1024;
 const MAX_SIZE = 2 ** 20;
@@ -45,7 +52,6 @@ export function readLfm2(given: Fields): DecoderConfig {
     ...(typeof nested === "number" && {
       ropeTheta: fields.nested("rope_parameters", (positions) => positions.positive("rope_theta", MAX_THETA)),
     }),
-    ropeScaling: { type: "default" },
     layerKinds: readKinds(fields, common.layers),
     shortConv: { window: fields.whole("conv_L_cache", 2, MAX_WINDOW), bias: fields.flag("conv_bias") },
     names: {

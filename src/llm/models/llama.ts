@@ -10,17 +10,27 @@ import { checkDecoder, type DecoderDefaults, readDecoder } from "../config/read_
 import type { Fields } from "../config/fields.ts";
 
 const DEFAULTS: DecoderDefaults = { headDim: true, kvHeads: true, ropeTheta: 1e4, windows: true };
+/** The context of a config that does not say it, by transformers; mlx-lm reads none. */
+const CONTEXT = 2048;
+const MISTRAL_CONTEXT = 131072;
 
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {
   return checkDecoder(fields, readLlama(fields));
 }
 
-/** Reads config.json, for families that add fields to it and check them together. */
-export function readLlama(fields: Fields): DecoderConfig {
+/** Mistral, whose contexts are longer. */
+export const mistral = {
+  readArgs(fields: Fields): DecoderConfig {
+    return checkDecoder(fields, readLlama(fields, { context: MISTRAL_CONTEXT }));
+  },
+} as const;
+
+/** Reads config.json, for families that add fields to it and check them together; `own` are their defaults. */
+export function readLlama(fields: Fields, own: DecoderDefaults = {}): DecoderConfig {
   const attentionBias = fields.flag("attention_bias", false);
   return {
-    ...readDecoder(fields, DEFAULTS),
+    ...readDecoder(fields, { ...DEFAULTS, context: CONTEXT, ...own }),
     qkNorm: false,
     qkvBias: attentionBias,
     outputBias: attentionBias,

@@ -173,7 +173,7 @@ function mistral3Text(fields: Fields): (fields: Fields) => Architecture {
   if (type !== "mistral" && type !== "llama") {
     fields.problem(`"text_config.model_type" is ${quoted(type)}: supported are "ministral3", "mistral", "llama"`);
   }
-  return decoder(llama);
+  return decoder(type === "llama" ? llama : llama.mistral);
 }
 
 /** The vocabulary of Gemma 3 with images. */
@@ -215,7 +215,7 @@ const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
   lfm2_moe: decoder(lfm2Moe),
   llama: decoder(llama),
   ministral3: decoder(ministral3),
-  mistral: decoder(llama),
+  mistral: decoder(llama.mistral),
   mistral3: (fields) =>
     textPart(
       mistral3Text(fields),

@@ -9,9 +9,12 @@ import { checkDecoder } from "../config/read_decoder.ts";
 import type { Fields } from "../config/fields.ts";
 import { readLlama } from "./llama.ts";
 
+/** The context of a config that does not say it, by transformers. */
+const CONTEXT = 32768;
+
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): DecoderConfig {
-  const common = readLlama(fields);
+  const common = readLlama(fields, { context: CONTEXT });
   const rotates = readRotated(fields, common.layers);
   const layerAttention = rotates.map((rotated, layer) => {
     const { window, rope } = attentionOf(common, layer);

@@ -7,6 +7,7 @@ import { Fields } from "../../../src/llm/config/fields.ts";
 import { readGenerationConfig } from "../../../src/llm/config/model.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
+import * as gemma from "../../../src/llm/models/gemma.ts";
 import * as gemma2 from "../../../src/llm/models/gemma2.ts";
 import * as gemma3 from "../../../src/llm/models/gemma3_text.ts";
 import * as gemma4 from "../../../src/llm/models/gemma4_text.ts";
@@ -15,6 +16,7 @@ import * as gptOss from "../../../src/llm/models/gpt_oss.ts";
 import * as granite from "../../../src/llm/models/granite.ts";
 import * as llama from "../../../src/llm/models/llama.ts";
 import * as ministral3 from "../../../src/llm/models/ministral3.ts";
+import * as mixtral from "../../../src/llm/models/mixtral.ts";
 import { olmo3 } from "../../../src/llm/models/olmo.ts";
 import * as phi3 from "../../../src/llm/models/phi3.ts";
 import * as qwen2 from "../../../src/llm/models/qwen2.ts";
@@ -141,6 +143,10 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
     read({ rope_theta: undefined, rope_parameters: { rope_theta: 5e5, rope_type: "default" } }).ropeTheta,
     5e5,
   );
+  const both = { type: "default", rope_type: "linear", factor: 2 };
+  assertEquals(read({ rope_scaling: both }).ropeScaling, { type: "default" }); // mlx-lm looks at "type" first
+  assertEquals(read({ rope_scaling: { ...both, type: "" } }).ropeScaling, { type: "linear", factor: 2 });
+  assertEquals(read({ rope_scaling: { ...both, type: "mrope" } }).ropeScaling, { type: "default" });
   wrong(
     { rope_scaling: { type: "dynamic", factor: 2 } },
     '"rope_scaling" has type "dynamic": supported are "default", "linear", "yarn", "llama3"',
@@ -198,6 +204,41 @@ Deno.test("readArgs() reads the rope scaling of Llama 3 and refuses what does no
     { rope_scaling: { ...LLAMA3, low_freq_factor: 8 } },
     '"rope_scaling.high_freq_factor" is 4, below "low_freq_factor" 8',
   );
+});
+
+Deno.test("families whose positions mlx-lm does not stretch do not read how", () => {
+  const rope_scaling = { type: "telescope" };
+  for (const family of [mixtral, gemma, gemma2, gemma4, lfm2]) {
+    const more = { num_local_experts: 4, num_experts_per_tok: 2, conv_bias: false, conv_L_cache: 3, norm_eps: 1e-5 };
+    const fields = {
+      ...more,
+      head_dim: 32,
+      block_dim: 192,
+      block_auto_adjust_ff_dim: false,
+      full_attn_idxs: [0],
+      num_kv_shared_layers: 0,
+    };
+    assertEquals(reads(family, { ...fields, rope_scaling }), reads(family, fields));
+    assertEquals(reads(family, { ...fields, rope_scaling }).ropeScaling, { type: "default" });
+  }
+});
+
+Deno.test("Mixtral has mlx-lm's values of absent fields", () => {
+  const { model_type, vocab_size } = LEAST;
+  const args = mixtral.readArgs(new Fields({ model_type, vocab_size }, "config.json"));
+  const { hiddenSize, intermediateSize, layers, heads, kvHeads, rmsNormEps, ropeTheta, experts } = args;
+  const sizes = [hiddenSize, intermediateSize, layers, heads, kvHeads, rmsNormEps, ropeTheta];
+  assertEquals(sizes, [4096, 14336, 32, 32, 8, 1e-5, 1e6]);
+  assertEquals([experts?.count, experts?.chosen], [8, 2]);
+});
+
+Deno.test("a config without a context has that of its family", () => {
+  const rope_parameters = { rope_theta: 1e6, llama_4_scaling_beta: 0.1, original_max_position_embeddings: 16384 };
+  const contexts = [[llama, 2048], [llama.mistral, 131072], [smollm3, 32768], [ministral3, 262144]] as const;
+  for (const [family, context] of contexts) {
+    const { maxPositionEmbeddings } = reads(family, { max_position_embeddings: undefined, rope_parameters });
+    assertEquals(maxPositionEmbeddings, context);
+  }
 });
 
 /** The least fields of configs of Llama and Qwen2. */
@@ -301,6 +342,8 @@ Deno.test("readArgs() of Granite wants its factors, and of Ministral 3 how queri
   const rope_parameters = { rope_theta: 1e6, llama_4_scaling_beta: 0.1, original_max_position_embeddings: 16384 };
   const args = reads(ministral3, { rope_parameters });
   assertEquals([args.queryGrowth, args.ropeTheta], [{ beta: 0.1, context: 16384 }, 1e6]);
+  const beside = { rope_parameters, rope_theta: 5, rope_scaling: { type: "linear", factor: 2 } };
+  assertEquals(reads(ministral3, beside), args); // what stands beside "rope_parameters" does not count
   refused(ministral3, {}, 'config.json: "rope_parameters.llama_4_scaling_beta" is missing');
   refused(ministral3, { rope_parameters: 5 }, '"rope_parameters" is 5, expected an object');
 });
@@ -491,7 +534,23 @@ Deno.test("readArgs() of Granite 4 takes layers of attention, with positions or 
   assertEquals([args.ropeTheta, args.ropeScaling, args.layerAttention], [1e4, { type: "default" }, undefined]);
   const without = reads(granite.hybrid, { ...least, position_embedding_type: "nope" }).layerAttention;
   assertEquals(without?.map(({ rope, window }) => [rope, window]), [[undefined, undefined], [undefined, undefined]]);
-  assertEquals(reads(granite.hybrid, { ...least, tie_word_embeddings: null }).tieWordEmbeddings, true);
+  const nested = { ...least, rope_theta: 5, rope_parameters: { rope_theta: 2e4 } };
+  assertEquals(reads(granite.hybrid, nested).ropeTheta, 2e4); // as in mlx-lm
+  const untied = {
+    ...least,
+    num_local_experts: 4,
+    num_experts_per_tok: 2,
+    layer_types: null,
+    tie_word_embeddings: null,
+  };
+  for (
+    const [family, fields] of [[granite.hybrid, { ...untied, ...least, num_local_experts: 0 }], [
+      granite.moe,
+      untied,
+    ]] as const
+  ) {
+    assertEquals(reads(family, fields).tieWordEmbeddings, undefined); // a head that is stored decides
+  }
   const types = ["attention", "mamba"];
   refused(granite.hybrid, { ...least, layer_types: types }, '"layer_types" has "mamba": supported is "attention"');
   refused(granite.hybrid, { ...least, layer_types: ["attention"] }, '"layer_types" is no list of 2 layers');
