@@ -25,6 +25,25 @@ export interface FunctionTool {
 /** Whether the model may call functions: as it likes, at least one, the one of a name, or none. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly name: string };
 
+/** A choice that leaves the model some of the tools. */
+export interface AllowedTools {
+  readonly mode: "auto" | "required";
+  readonly names: readonly string[];
+}
+
+/** The tools of a conversation and the choice among them: where a choice allows some, the others are left out. */
+export function offered(
+  tools: readonly FunctionTool[] = [],
+  choice: ToolChoice | AllowedTools | undefined,
+): Pick<ConversationCall, "tools" | "toolChoice"> {
+  if (typeof choice !== "object" || !("names" in choice)) return { tools, toolChoice: choice };
+  const unknown = choice.names.find((name) => !tools.some((tool) => tool.function.name === name));
+  if (unknown !== undefined) {
+    throw fieldError("tool_choice", `tool_choice allows ${quoted(unknown)}, which tools have not`);
+  }
+  return { tools: tools.filter((tool) => choice.names.includes(tool.function.name)), toolChoice: choice.mode };
+}
+
 /** A conversation with what its answer is to be like. */
 export interface ConversationCall {
   readonly messages: readonly lm.ChatMessage[];
@@ -45,6 +64,11 @@ export interface ConversationCall {
   /** Top tokens to report beside each token. */
   readonly logprobs?: number | undefined;
   readonly sampling: SamplingFields;
+}
+
+/** The form of an answer that is JSON of a schema. */
+export function schemaFormat(schema: unknown, strict: boolean | undefined): lm.ResponseFormat {
+  return { type: "json_schema", schema: schema as lm.JsonSchema, ...(strict !== undefined && { strict }) };
 }
 
 /** Efforts of reasoning; the first ones switch thinking off. */

@@ -261,6 +261,19 @@ Deno.test("calls of functions have ids and arguments as JSON text, and end by to
   assertEquals(one.choices[0].message.tool_calls.length, 1);
   await server.ask(CHAT, { messages, tools: [WEATHER], tool_choice: "none" });
   assertEquals(engine.requests.at(-1)!.tools, undefined);
+  const time = { type: "function", function: { name: "time" } };
+  const allowed_tools = { mode: "auto", tools: [{ type: "function", function: { name: "weather" } }] };
+  await server.ask(CHAT, { messages, tools: [time, WEATHER], tool_choice: { type: "allowed_tools", allowed_tools } });
+  assertEquals(engine.requests.at(-1)!.tools, [WEATHER] as lm.EngineRequest["tools"]);
+});
+
+Deno.test("a refusal in a conversation is what the assistant said", async () => {
+  const engine = new ScriptedEngine(() => [{ text: "ok" }]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const said = { role: "assistant", content: [{ type: "refusal", refusal: "No." }] };
+  await server.ask(CHAT, { messages: [{ role: "user", content: "a" }, said, { role: "user", content: "b" }] });
+  const [, { content }] = engine.requests[0].prompt as lm.ChatMessage[];
+  assertEquals(content as unknown, [{ type: "text", text: "No." }]);
 });
 
 Deno.test("a demanded call is made, by the schema of the function", async () => {
@@ -276,7 +289,9 @@ Deno.test("a demanded call is made, by the schema of the function", async () => 
   try {
     await using server = await TestServer.start({ directory: folder });
     const time = { type: "function", function: { name: "time" } };
-    for (const choice of ["required", { type: "function", function: { name: "weather" } }]) {
+    const weather = { type: "function", function: { name: "weather" } };
+    const allowed = { type: "allowed_tools", allowed_tools: { mode: "required", tools: [weather] } };
+    for (const choice of ["required", weather, allowed]) {
       const body = {
         messages: SUM,
         ...greedy,
@@ -301,6 +316,13 @@ Deno.test("a demanded call is made, by the schema of the function", async () => 
       tool_choice: { type: "function", function: { name: "x" } },
     });
     assertEquals([none.status, (await none.json()).error.param], [400, "tool_choice"]);
+    const other = { ...allowed.allowed_tools, tools: [{ type: "function", function: { name: "x" } }] };
+    const unknown = await server.post(CHAT, {
+      messages: SUM,
+      tools: [WEATHER],
+      tool_choice: { ...allowed, allowed_tools: other },
+    });
+    assertEquals([unknown.status, (await unknown.json()).error.param], [400, "tool_choice"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

@@ -107,9 +107,12 @@ Deno.test("wrong fields are status 400, with the name of the field", async () =>
     [{ prompt: new Array(129).fill("a") }, "prompt", /at most 128/],
     [{ suffix: "end" }, "suffix", /no gap/],
     [{ best_of: 3 }, "best_of", /3/],
+    [{ best_of: 3, n: 2 }, "best_of", /at most n, which is 2/],
     [{ echo: true, logprobs: 1 }, "echo", /exclude/],
     [{ logprobs: true }, "logprobs", /true/],
   ];
+  const both = await server.ask(COMPLETIONS, { prompt: "a", max_tokens: 1, n: 2, best_of: 2 });
+  assertEquals(both.choices.length, 2);
   const wrong: unknown[] = [];
   for (const [fields, param, says] of cases) {
     const response = await server.post(COMPLETIONS, { prompt: "a", max_tokens: 1, ...fields });

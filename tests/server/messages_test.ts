@@ -58,6 +58,23 @@ Deno.test("without a wish for thoughts the model does not think; stops and limit
   assertEquals(await ask({ max_tokens: 2 }), ["The answer", "max_tokens", null]);
 });
 
+Deno.test("a message is JSON of the schema that output_config or output_format has", async () => {
+  await using server = await TestServer.start();
+  const schema = { type: "object", properties: { sum: { const: 42 } }, required: ["sum"] };
+  const format = { type: "json_schema", schema };
+  for (const fields of [{ output_config: { format, effort: "low" } }, { output_format: format }]) {
+    const body = { messages: [{ role: "user", content: "What is 17 + 25?" }], ...greedy, ...fields };
+    const { content: [{ text }], stop_reason: reason } = await server.ask(MESSAGES, body);
+    assertEquals([JSON.parse(text), reason], [{ sum: 42 }, "end_turn"]);
+  }
+  const wrong = await server.post(MESSAGES, {
+    messages: HI,
+    max_tokens: 9,
+    output_config: { format: { type: "xml" } },
+  });
+  assertEquals([wrong.status, /output_config.format.type/.test((await wrong.json()).error.message)], [400, true]);
+});
+
 Deno.test("tokens are counted as a message reads them", async () => {
   await using server = await TestServer.start();
   const body = { system: [{ type: "text", text: "Be brief" }], messages: HI };

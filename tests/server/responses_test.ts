@@ -104,6 +104,31 @@ Deno.test("a response goes on from one that was kept, and not from others", asyn
   assertEquals(await gone(first.id), missing);
 });
 
+Deno.test("some of the tools are allowed, and a refusal is what the assistant said", async () => {
+  const engine = new ScriptedEngine(() => [{ text: "done" }]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const tools = ["f", "g"].map((name) => ({ type: "function", name, parameters: { type: "object" } }));
+  const input = [
+    { role: "user", content: "a" },
+    { type: "message", role: "assistant", content: [{ type: "refusal", refusal: "No." }] },
+    { role: "user", content: "b" },
+  ];
+  const tool_choice = { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] };
+  await server.ask(RESPONSES, { input, tools, tool_choice });
+  const [{ prompt, tools: offered }] = engine.requests;
+  assertEquals((prompt as lm.ChatMessage[])[1], { role: "assistant", content: "No." });
+  assertEquals(offered?.map((tool) => (tool as { function: { name: string } }).function.name), ["g"]);
+  for (
+    const [choice, param] of [[{ type: "function" }, "tool_choice.name"], [
+      { ...tool_choice, tools: [] },
+      "tool_choice.tools",
+    ]] as const
+  ) {
+    const response = await server.post(RESPONSES, { input: "x", tools, tool_choice: choice });
+    assertEquals([response.status, (await response.json()).error.param], [400, param]);
+  }
+});
+
 Deno.test("wrong fields are status 400, with the name of the field", async () => {
   await using server = await TestServer.start();
   const cases: readonly (readonly [body: Record<string, unknown>, param: string])[] = [

@@ -5,7 +5,7 @@
  */
 
 import type { lm } from "../../../mod.ts";
-import type { ConversationCall, FunctionTool, ToolChoice } from "../conversation.ts";
+import { type ConversationCall, type FunctionTool, schemaFormat, type ToolChoice } from "../conversation.ts";
 import {
   anyObject,
   boolean,
@@ -82,8 +82,15 @@ const PROMPT_FIELDS = {
   thinking: object({ type: required(oneOf("enabled", "disabled", "adaptive")) }),
 } as const;
 
+/** The form of an answer: JSON of a schema. */
+const FORMAT = union<lm.ResponseFormat>({
+  json_schema: mapped(object({ schema: required(anyObject) }), ({ schema }) => schemaFormat(schema, undefined)),
+});
+
 const FIELDS = {
   ...PROMPT_FIELDS,
+  output_config: object({ format: FORMAT }),
+  output_format: FORMAT, // its name in a beta of the API
   max_tokens: required(whole(1)),
   temperature: number(0, 1),
   top_p: number(0, 1),
@@ -109,6 +116,7 @@ export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof 
     tools: body.tools,
     toolChoice: choiceOf(choice),
     parallelToolCalls: !(choice?.disable_parallel_tool_use ?? false),
+    responseFormat: body.output_config?.format ?? body.output_format,
     enableThinking: type !== "disabled",
     maxTokens,
     sampling: { temperature, top_p, top_k, stop },

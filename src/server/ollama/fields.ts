@@ -6,7 +6,7 @@
  */
 
 import type { lm } from "../../../mod.ts";
-import { type ConversationCall, thinksWith } from "../conversation.ts";
+import { type ConversationCall, schemaFormat, thinksWith } from "../conversation.ts";
 import { quoted } from "../../graph/error.ts";
 import { fieldError } from "../errors.ts";
 import {
@@ -26,7 +26,7 @@ import {
   textOr,
   whole,
 } from "../fields.ts";
-import { schemaFormat, TOOLS } from "../openai/chat_fields.ts";
+import { TOOLS } from "../openai/chat_fields.ts";
 import { SAMPLING, type SamplingFields } from "../sampling.ts";
 
 /** Tokens that a repetition penalty looks at where `repeat_last_n` does not say. */

@@ -6,7 +6,16 @@
 
 import { quoted } from "../../graph/error.ts";
 import type { lm } from "../../../mod.ts";
-import { type ConversationCall, EFFORTS, type FunctionTool, thinksWith, type ToolChoice } from "../conversation.ts";
+import {
+  type AllowedTools,
+  type ConversationCall,
+  EFFORTS,
+  type FunctionTool,
+  offered,
+  schemaFormat,
+  thinksWith,
+  type ToolChoice,
+} from "../conversation.ts";
 import { fieldError } from "../errors.ts";
 import {
   any,
@@ -36,9 +45,10 @@ const MAX_TOOLS = 1024;
 
 const ONLY_TEXT = "models read text only";
 
-/** The parts of a message's content. Other kinds than text are refused by name. */
+/** The parts of a message's content. Other kinds than text are refused by name; a refusal is what an assistant said. */
 const PART: Kind<{ readonly type: "text"; readonly text: string }> = union({
   text: mapped(object({ text: required(text) }), (part) => ({ type: "text" as const, ...part })),
+  refusal: mapped(object({ refusal: required(text) }), ({ refusal }) => ({ type: "text" as const, text: refusal })),
   image_url: refused(`an image, and ${ONLY_TEXT}`),
   input_audio: refused(`audio, and ${ONLY_TEXT}`),
   file: refused(`a file, and ${ONLY_TEXT}`),
@@ -72,7 +82,15 @@ export const TOOLS: Kind<readonly FunctionTool[]> = list(
   { max: MAX_TOOLS },
 );
 
-const TOOL_CHOICE = textOr(object({ function: required(object({ name: required(text) })) }));
+const FUNCTION = object({ name: required(text) });
+
+const TOOL_CHOICE = textOr(object({
+  function: FUNCTION,
+  allowed_tools: object({
+    mode: required(oneOf("auto", "required")),
+    tools: required(list(object({ function: required(FUNCTION) }), { min: 1, max: MAX_TOOLS })),
+  }),
+}));
 
 /** The forms that an answer may have. Grammars and regular expressions are an extension. */
 const RESPONSE_FORMAT: Kind<lm.ResponseFormat> = union<lm.ResponseFormat>({
@@ -85,11 +103,6 @@ const RESPONSE_FORMAT: Kind<lm.ResponseFormat> = union<lm.ResponseFormat>({
   grammar: mapped(object({ grammar: required(text) }), ({ grammar }) => ({ type: "grammar" as const, grammar })),
   regex: mapped(object({ regex: required(text) }), ({ regex }) => ({ type: "regex" as const, regex })),
 });
-
-/** The form of an answer that is JSON of a schema. */
-export function schemaFormat(schema: unknown, strict: boolean | undefined): lm.ResponseFormat {
-  return { type: "json_schema", schema: schema as lm.JsonSchema, ...(strict !== undefined && { strict }) };
-}
 
 /** Variables of the template by name. Those that other fields give are refused by name. */
 const TEMPLATE_KWARGS: Kind<{ readonly enableThinking?: boolean; readonly others: Readonly<Record<string, unknown>> }> =
@@ -143,8 +156,7 @@ export function conversationOf(body: Read<typeof CHAT>): ConversationCall {
   if (top > 0 && !logprobs) throw fieldError("top_logprobs", "top_logprobs needs logprobs: true");
   return {
     messages: messagesOf(body.messages),
-    tools: body.tools,
-    toolChoice: choiceOf(body.tool_choice),
+    ...offered(body.tools, choiceOf(body.tool_choice)),
     parallelToolCalls: body.parallel_tool_calls,
     responseFormat: body.response_format,
     ...templateOf(body),
@@ -181,8 +193,14 @@ export function templateOf(
 
 const CHOICES = ["auto", "none", "required"] as const;
 
-function choiceOf(choice: Read<typeof TOOL_CHOICE> | undefined): ToolChoice | undefined {
-  if (typeof choice !== "string") return choice && { name: choice.function.name };
+function choiceOf(choice: Read<typeof TOOL_CHOICE> | undefined): ToolChoice | AllowedTools | undefined {
+  if (choice === undefined) return undefined;
+  if (typeof choice !== "string") {
+    const { function: one, allowed_tools: allowed } = choice;
+    if (allowed) return { mode: allowed.mode, names: allowed.tools.map((tool) => tool.function.name) };
+    if (one) return one;
+    throw fieldError("tool_choice.function", "tool_choice.function is missing", "missing_required_parameter");
+  }
   const known = CHOICES.find((one) => one === choice);
   if (known !== undefined) return known;
   throw fieldError("tool_choice", `tool_choice is ${quoted(choice)}, expected one of ${CHOICES.join(", ")}`);

@@ -13,7 +13,6 @@ import {
   boolean,
   type Kind,
   list,
-  mapped,
   object,
   type Read,
   type ReadFields,
@@ -55,7 +54,7 @@ const FIELDS = {
   ...SAMPLING,
   max_tokens: whole(1),
   n: whole(1, MAX_CHOICES),
-  best_of: mapped(whole(1, 1), () => undefined),
+  best_of: whole(1, MAX_CHOICES),
   echo: boolean,
   logprobs: whole(0, 20),
   prediction: PREDICTION,
@@ -74,6 +73,8 @@ export async function completions(context: Context): Promise<HttpReply> {
   if (body.echo && body.logprobs !== undefined) {
     throw fieldError("echo", "echo and logprobs exclude each other: tokens of prompts have no log probabilities here");
   }
+  const { n = 1, best_of: candidates = n } = body;
+  if (candidates > n) throw fieldError("best_of", `best_of is ${candidates}, expected at most n, which is ${n}`);
   if (body.stream) {
     context.models.resolve(body.model);
     return await eventReply(chunks(context, body), ERROR_PIECES.openai, context.report);

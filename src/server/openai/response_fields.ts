@@ -6,7 +6,15 @@
 
 import { quoted } from "../../graph/error.ts";
 import type { lm } from "../../../mod.ts";
-import { type ConversationCall, EFFORTS, type FunctionTool, type ToolChoice } from "../conversation.ts";
+import {
+  type AllowedTools,
+  type ConversationCall,
+  EFFORTS,
+  type FunctionTool,
+  offered,
+  schemaFormat,
+  type ToolChoice,
+} from "../conversation.ts";
 import { fieldError } from "../errors.ts";
 import {
   anyObject,
@@ -27,15 +35,27 @@ import {
   whole,
 } from "../fields.ts";
 import { SAMPLING } from "../sampling.ts";
-import { schemaFormat, templateOf } from "./chat_fields.ts";
+import { templateOf } from "./chat_fields.ts";
 
 const PART = mapped(object({ text: required(text) }), (part) => part.text);
+const REFUSAL = mapped(object({ refusal: required(text) }), (part) => part.refusal);
 const IMAGE = refused("an image, and models read text only");
 const FILE = refused("a file, and models read text only");
 
 /** A text, or parts of text, as one text. */
 const CONTENT = mapped(
-  textOr(list(union({ input_text: PART, output_text: PART, text: PART, input_image: IMAGE, input_file: FILE }))),
+  textOr(
+    list(
+      union({
+        input_text: PART,
+        output_text: PART,
+        text: PART,
+        refusal: REFUSAL,
+        input_image: IMAGE,
+        input_file: FILE,
+      }),
+    ),
+  ),
   (content) => typeof content === "string" ? content : content.join(""),
 );
 
@@ -86,7 +106,11 @@ const FIELDS = {
   top_p: SAMPLING.top_p,
   max_output_tokens: whole(1),
   tools: list(TOOL, { max: 1024 }),
-  tool_choice: textOr(object({ name: required(text) })),
+  tool_choice: textOr(object({
+    name: text,
+    mode: oneOf("auto", "required"),
+    tools: list(object({ name: required(text) }), { min: 1, max: 1024 }),
+  })),
   parallel_tool_calls: boolean,
   text: object({
     format: union<lm.ResponseFormat>({
@@ -140,8 +164,7 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
   const { instructions, reasoning, text: form } = body;
   return {
     messages: instructions === undefined ? messages : [{ role: "system", content: instructions }, ...messages],
-    tools: body.tools,
-    toolChoice: choiceOf(body.tool_choice),
+    ...offered(body.tools, choiceOf(body.tool_choice)),
     parallelToolCalls: body.parallel_tool_calls,
     responseFormat: form?.format,
     ...templateOf({ reasoning_effort: reasoning?.effort }),
@@ -150,8 +173,13 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
   };
 }
 
-function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | undefined {
+function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | AllowedTools | undefined {
   if (choice === undefined || choice === "auto" || choice === "none" || choice === "required") return choice;
-  if (typeof choice !== "string") return choice;
+  if (typeof choice !== "string") {
+    const { name, mode = "auto", tools } = choice;
+    if (tools) return { mode, names: tools.map((tool) => tool.name) };
+    if (name !== undefined) return { name };
+    throw fieldError("tool_choice.name", "tool_choice.name is missing", "missing_required_parameter");
+  }
   throw fieldError("tool_choice", `tool_choice is ${quoted(choice)}, expected one of auto, none, required`);
 }
