@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { gunzipSync } from "node:zlib";
 import * as mx from "../../mod.ts";
-import { anyDevice } from "../support/devices/devices.ts";
+import { anyDevice, testDevices } from "../support/devices/devices.ts";
 import { withExactCpu } from "../support/devices/exact.ts";
 import {
   CHECKPOINTS,
@@ -43,8 +43,6 @@ const GOLDEN: Golden = JSON.parse(new TextDecoder().decode(
 ));
 const IDS = PROMPTS[0].slice(0, GOLDEN.tokens);
 
-anyDevice(); // opens the library here: a test that did would seem to leak it
-
 async function inFolder(use: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
@@ -77,7 +75,9 @@ function gradientsOf(model: mx.lm.LanguageModel): Record<string, number> {
   });
 }
 
-for (const { checkpoint, config, tensors, logits, gradients } of GOLDEN.adapters) {
+const CASES = testDevices().includes("wasm") ? GOLDEN.adapters : []; // on the exact CPU
+
+for (const { checkpoint, config, tensors, logits, gradients } of CASES) {
   Deno.test(`mlx-lm's ${config.fine_tune_type} adapters of ${checkpoint} give its logits and gradients`, () =>
     inFolder((folder) =>
       withExactCpu(async () => {
@@ -128,12 +128,12 @@ Deno.test("a model in training drops inputs of adapters, and one that is not ans
   const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
   using _ = model;
   mx.random.seed(1);
-  tuner.linearToLoraLayers(model, -1, { rank: 4, scale: 10, dropout: 0.9 });
+  tuner.linearToLoraLayers(model, 2, { rank: 4, scale: 10, dropout: 0.9 });
   const all = Object.entries(mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, mx.Tensor>);
   const drawn = all.filter(([name]) => name.endsWith("lora_b"))
     .map(([name, { shape }]) => [name, mx.multiply(mx.random.normal(shape), 0.1)] as [string, mx.Tensor]);
   model.update(mx.utils.treeUnflatten(drawn) as mx.nn.ModuleTree);
-  const answer = (): Promise<string> => mx.lm.generate(model, tokenizer, "Once upon a time", { maxTokens: 8, temp: 0 });
+  const answer = (): Promise<string> => mx.lm.generate(model, tokenizer, "Once upon a time", { maxTokens: 4, temp: 0 });
   model.train();
   const dropped = await answer(); // its steps are traced with dropout
   model.eval();
