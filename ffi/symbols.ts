@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x65768d61;
+export const ABI_HASH = 0x97de9a0a;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -5,7 +5,10 @@
 // subgroups 32 of them. A subgroup goes along the depth by itself, 128 a step: no barrier makes it wait. A lane loads the codes that it
 // multiplies, two steps before it does, and x of a row from caches. Codes stand as A and rows as B of eight columns.
 //
-// n is a multiple of 16, k of 32. THREADS must be 32 * SUBGROUPS. Workgroups: (tiles, ceil(n * matrices / COLUMNS)).
+// Few workgroups run at once if each takes more shared memory: scales that lie there take longer than scales from caches.
+//
+// n is a multiple of 16, k of 32. THREADS must be 32 * SUBGROUPS. Workgroups: (tiles, ceil(n * matrices / COLUMNS)), or experts in the place
+// of tiles where CHOSEN is not 0.
 
 #extension GL_GOOGLE_include_directive : require
 #ifndef EMULATED
@@ -23,6 +26,7 @@
 #define CODE_LOADS (WEIGHT_BITS / 4)
 #define AHEAD (8 / WEIGHT_BITS) // steps of codes that are on their way
 #define SUM_STRIDE (COLUMNS / 4 + 1)
+#define FEW_ROWS
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define SHARED LARGER(ROWS *SUM_STRIDE, MIN_SHARED)
 #include "sorted_experts.glsl"

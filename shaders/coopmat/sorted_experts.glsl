@@ -37,8 +37,44 @@ shared uvec4 tile[SHARED];
 
 uint first_row, rows, expert;
 
+#ifdef FEW_ROWS
+layout(constant_id = 11) const uint CHOSEN = 0;
+shared uint choosing;     // a bit for each row that chose the expert
+shared uint places[ROWS]; // of the rows, among all choices
+
+// Where CHOSEN is not 0, `left` is the choice of at most ROWS rows, (rows, 2 * CHOSEN), and a workgroup finds by itself which chose its expert.
+// A row chooses an expert once. False if none did.
+bool find_choices() {
+    uint all = pc.p.x_rows * pc.p.divisor;
+    if (gl_LocalInvocationIndex == 0) choosing = 0;
+    barrier();
+    expert = gl_WorkGroupID.x;
+    for (uint i = gl_LocalInvocationIndex; i < all; i += WORKERS) {
+        uint row = i / CHOSEN;
+        if (uint(load_float(pc.address[11], i + row * CHOSEN, DTYPE_F32)) != expert) continue;
+        atomicOr(choosing, 1u << row);
+        places[row] = i;
+    }
+    barrier();
+    rows = bitCount(choosing);
+    return rows > 0;
+}
+
+uint place_of(uint row) {
+    uint left = choosing;
+    [[unroll]] for (uint i = 0; i < ROWS - 1; i++)
+        if (i < row) left &= left - 1;
+    return places[findLSB(left)];
+}
+#else
+#define CHOSEN 0
+#define find_choices() true
+#define place_of(row) 0
+#endif
+
 // The tile of this workgroup; false if it has no rows.
 bool find_tile() {
+    if (CHOSEN > 0) return find_choices();
     uvec2 own = U32x2s(pc.address[12]).v[gl_WorkGroupID.x];
     first_row = own.x;
     rows = own.y & 255u;
@@ -46,7 +82,7 @@ bool find_tile() {
     return rows > 0;
 }
 
-uint left_of(uint row) { return U32s(pc.address[11]).v[first_row + row]; }
+uint left_of(uint row) { return CHOSEN > 0 ? place_of(row) : U32s(pc.address[11]).v[first_row + row]; }
 uint x_row_of(uint left) { return min(left / pc.p.divisor, pc.p.x_rows - 1); }
 
 // The block of 16 columns of block j of the subgroup, in its matrix. Gate and up alternate.

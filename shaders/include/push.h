@@ -227,11 +227,10 @@ struct AppendPagesPush {
     int strides[3];
 };
 
-// Experts of each row of scores (rows, experts), of which `closed` of the groups give none. At most MAX_EXPERTS in
+// Experts of each row of scores (rows, EXPERTS), of which `closed` of the groups give none. At most MAX_EXPERTS in
 // MAX_EXPERT_GROUPS groups, of at least two where some are closed.
 struct ExpertChoicePush {
     uint rows;
-    uint experts;
     uint chosen;
     uint groups;
     uint closed;
@@ -276,7 +275,6 @@ struct ExpertRowsPush {
 // The choices of rows, by expert: a workgroup for each.
 struct ExpertOrderPush {
     uint rows;
-    uint chosen; // of a row
 };
 
 // Products of choices in that order with the matrices (n, K) of experts. Choice i reads row i / divisor of x.

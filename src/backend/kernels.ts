@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x65768d61;
+export const ABI_HASH = 0x97de9a0a;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -258,7 +258,7 @@ export const KERNELS = {
     id: 30, push: "ExpertChoicePush", needs: "", wasm: true,
     buffers: ["scores:r", "bias:r?", "scale:r?", "out:w", "added:r?"],
     columns: [],
-    spec: ["THREADS", "DTYPE", "DTYPE_BIAS", "DTYPE_SCALE", "AMONG", "HAS_BIAS", "HAS_SCALE", "SPLITS", "DTYPE_ADDED"],
+    spec: ["THREADS", "DTYPE", "DTYPE_BIAS", "DTYPE_SCALE", "AMONG", "HAS_BIAS", "HAS_SCALE", "SPLITS", "DTYPE_ADDED", "EXPERTS"],
   },
   expert_units: {
     id: 31, push: "ExpertsPush", needs: "", wasm: true,
@@ -282,7 +282,7 @@ export const KERNELS = {
     id: 34, push: "ExpertOrderPush", needs: "", wasm: false,
     buffers: ["choice:r", "order:w", "tiles:w"],
     columns: [],
-    spec: ["THREADS", "HEIGHT"],
+    spec: ["THREADS", "HEIGHT", "CHOSEN"],
   },
   expert_mix: {
     id: 35, push: "ExpertMixPush", needs: "", wasm: false,
@@ -856,147 +856,147 @@ export const KERNELS = {
   },
   coopmat_experts_direct_16: {
     id: 130, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_32: {
     id: 131, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_64x256: {
     id: 132, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_16_8bit: {
     id: 133, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_32_8bit: {
     id: 134, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_64_8bit: {
     id: 135, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_16: {
     id: 136, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_32: {
     id: 137, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_64x256: {
     id: 138, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_16_8bit: {
     id: 139, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_32_8bit: {
     id: 140, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_64_8bit: {
     id: 141, push: "SortedExpertsPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_8: {
     id: 142, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_direct_8_8bit: {
     id: 143, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_gated_8: {
     id: 144, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_gated_8_8bit: {
     id: 145, push: "SortedExpertsPush", needs: "coopmat narrow", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_direct_emulated: {
     id: 146, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_emulated_8bit: {
     id: 147, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_emulated: {
     id: 148, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_gated_emulated_8bit: {
     id: 149, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
   },
   coopmat_experts_direct_few_emulated: {
     id: 150, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_direct_few_emulated_8bit: {
     id: 151, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_gated_few_emulated: {
     id: 152, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_gated_few_emulated_8bit: {
     id: 153, push: "SortedExpertsPush", needs: "", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r"],
+    buffers: ["x:r", "powers:r?", "codes:r", "scales:r", "biases:r?", "up:r?", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w", "left:r", "tiles:r?"],
     columns: [],
-    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K"],
+    spec: ["THREADS", "GROUP", "DTYPE_SCALES", "MODE", "SCALED", "DTYPE_OUT", "DTYPE_BIAS", "HAS_BIAS", "UNIT", "IN_PLACE", "K", "CHOSEN"],
   },
   coopmat_experts_emulated: {
     id: 154, push: "ExpertRowsPush", needs: "", wasm: false,
@@ -1435,7 +1435,6 @@ export const PUSH = {
   ],
   ExpertChoicePush: [
     { name: "rows", type: "u32", count: 1 },
-    { name: "experts", type: "u32", count: 1 },
     { name: "chosen", type: "u32", count: 1 },
     { name: "groups", type: "u32", count: 1 },
     { name: "closed", type: "u32", count: 1 },
@@ -1470,7 +1469,6 @@ export const PUSH = {
   ],
   ExpertOrderPush: [
     { name: "rows", type: "u32", count: 1 },
-    { name: "chosen", type: "u32", count: 1 },
   ],
   SortedExpertsPush: [
     { name: "n", type: "u32", count: 1 },

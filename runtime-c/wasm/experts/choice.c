@@ -6,8 +6,8 @@
 // Whether an expert of score x comes before one of score y that has a higher number: NaN is below all.
 static bool is_before(float x, float y) { return x >= y || y != y; }
 
-static void close_groups(const float *biased, const struct ExpertChoicePush *p, bool *closed) {
-    uint32_t size = p->experts / p->groups;
+static void close_groups(const float *biased, const struct ExpertChoicePush *p, uint32_t experts, bool *closed) {
+    uint32_t size = experts / p->groups;
     float sums[MAX_EXPERT_GROUPS];
     for (uint32_t g = 0; g < p->groups; g++) {
         const float *x = biased + g * size;
@@ -29,12 +29,12 @@ static void close_groups(const float *biased, const struct ExpertChoicePush *p, 
 }
 
 // Places of the experts that come before all others, in order; `keys` are left as they are but for those taken.
-static void choose(const float *keys, const struct ExpertChoicePush *p, uint32_t *places) {
+static void choose(const float *keys, const struct ExpertChoicePush *p, uint32_t experts, uint32_t *places) {
     bool taken[MAX_EXPERTS] = {false};
     for (uint32_t i = 0; i < p->chosen; i++) {
-        uint32_t best = p->experts;
-        for (uint32_t e = 0; e < p->experts; e++)
-            if (!taken[e] && (best == p->experts || !is_before(keys[best], keys[e]))) best = e;
+        uint32_t best = experts;
+        for (uint32_t e = 0; e < experts; e++)
+            if (!taken[e] && (best == experts || !is_before(keys[best], keys[e]))) best = e;
         taken[best] = true;
         places[i] = best;
     }
@@ -42,7 +42,7 @@ static void choose(const float *keys, const struct ExpertChoicePush *p, uint32_t
 
 static void choose_row(const Call *call, uint32_t row) {
     PUSH(ExpertChoicePush);
-    uint32_t among = call->spec[4], experts = p->experts, chosen = p->chosen, places[MAX_EXPERTS];
+    uint32_t among = call->spec[4], experts = call->spec[9], chosen = p->chosen, places[MAX_EXPERTS];
     float scores[MAX_EXPERTS], keys[MAX_EXPERTS], most = -__builtin_inff(), sum = 0;
     load_floats(scores, call->buffer[0], (size_t)row * experts, experts, call->spec[1]);
     for (uint32_t split = 1; split < call->spec[7]; split++)
@@ -56,11 +56,11 @@ static void choose_row(const Call *call, uint32_t row) {
     }
     if (p->closed > 0) {
         bool closed[MAX_EXPERT_GROUPS];
-        close_groups(keys, p, closed);
+        close_groups(keys, p, experts, closed);
         for (uint32_t e = 0; e < experts; e++)
             if (closed[e / (experts / p->groups)]) keys[e] = 0;
     }
-    choose(keys, p, places);
+    choose(keys, p, experts, places);
     if (among != EXPERTS_SIGMOID)
         for (uint32_t e = 0; e < experts; e++) scores[e] = m_exp(scores[e] - most);
     if (among == EXPERTS_ALL)

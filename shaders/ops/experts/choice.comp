@@ -21,10 +21,12 @@ layout(constant_id = 5) const uint HAS_BIAS = 0;
 layout(constant_id = 6) const uint HAS_SCALE = 0;
 layout(constant_id = 7) const uint SPLITS = 1;
 layout(constant_id = 8) const uint DTYPE_ADDED = DTYPE_F32;
+layout(constant_id = 9) const uint EXPERTS = 64; // constant, so that a workgroup takes no more shared memory than it needs
 
-shared uvec4 keys[MAX_EXPERTS / 4]; // in the order of scores
-shared uint places[MAX_EXPERTS];
-shared float scores[MAX_EXPERTS]; // and then weights
+const uint QUADS = (EXPERTS + 3) / 4;
+shared uvec4 keys[QUADS]; // in the order of scores
+shared uint places[EXPERTS];
+shared float scores[EXPERTS]; // and then weights
 shared float group_sums[MAX_EXPERT_GROUPS];
 shared bool closed[MAX_EXPERT_GROUPS];
 
@@ -35,7 +37,7 @@ float biased(uint expert) {
 
 // Closes the groups whose two best experts have the lowest sums, of equal ones those of lower numbers.
 void close_groups() {
-    uint size = pc.p.experts / pc.p.groups;
+    uint size = EXPERTS / pc.p.groups;
     for (uint group = gl_LocalInvocationID.x; group < pc.p.groups; group += THREADS) {
         float first = biased(group * size), second = biased(group * size + 1u);
         if (key_of(second) > key_of(first)) {
@@ -61,10 +63,10 @@ void close_groups() {
     barrier();
 }
 
-// How many come before an expert, of so many times four keys. No key is so high that there is none above it.
-uint places_before(uint expert, uint quads) {
+// How many come before an expert. No key is so high that there is none above it.
+uint places_before(uint expert) {
     uint own = expert / 4u, key = keys[own][expert % 4u], place = 0;
-    for (uint quad = 0; quad < quads; quad++) {
+    for (uint quad = 0; quad < QUADS; quad++) {
         uvec4 others = keys[quad];
         uint least = quad < own ? key : key + 1u;
         [[unroll]] for (uint i = 0; i < 4u; i++)
@@ -76,32 +78,32 @@ uint places_before(uint expert, uint quads) {
 }
 
 void main() {
-    uint row = flat_workgroup(), experts = pc.p.experts;
+    uint row = flat_workgroup();
     if (row >= pc.p.rows) return;
     float most = uintBitsToFloat(0xff800000u);
-    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
-        float x = load_float(pc.address[0], row * experts + e, DTYPE);
+    for (uint e = gl_LocalInvocationID.x; e < EXPERTS; e += THREADS) {
+        float x = load_float(pc.address[0], row * EXPERTS + e, DTYPE);
         [[unroll]] for (uint split = 1; split < SPLITS; split++)
-            x += load_float(pc.address[0], (split * pc.p.rows + row) * experts + e, DTYPE);
+            x += load_float(pc.address[0], (split * pc.p.rows + row) * EXPERTS + e, DTYPE);
         if (pc.address[4] != 0ul) x += load_float(pc.address[4], e, DTYPE_ADDED);
         scores[e] = AMONG == EXPERTS_SIGMOID ? m_sigmoid(x) : x;
         most = max(most, x);
     }
     barrier();
     if (pc.p.closed > 0u) close_groups();
-    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
-        bool open = pc.p.closed == 0u || !closed[e / (experts / pc.p.groups)];
+    for (uint e = gl_LocalInvocationID.x; e < EXPERTS; e += THREADS) {
+        bool open = pc.p.closed == 0u || !closed[e / (EXPERTS / pc.p.groups)];
         keys[e / 4u][e % 4u] = key_of(open ? biased(e) : 0.0);
     }
     // Those of no expert are below all, as NaN is.
-    uint padded = (experts + 3u) / 4u * 4u, pad = experts + gl_LocalInvocationID.x;
-    if (pad < padded) keys[pad / 4u][pad % 4u] = 0u;
+    uint pad = EXPERTS + gl_LocalInvocationID.x;
+    if (pad < 4u * QUADS) keys[pad / 4u][pad % 4u] = 0u;
     if (AMONG != EXPERTS_SIGMOID) most = workgroup_max(most);
     barrier();
 
     float sum = 0.0;
-    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
-        uint place = places_before(e, padded / 4u);
+    for (uint e = gl_LocalInvocationID.x; e < EXPERTS; e += THREADS) {
+        uint place = places_before(e);
         places[e] = place;
         if (AMONG != EXPERTS_SIGMOID) scores[e] = exp(scores[e] - most);
         if (place < pc.p.chosen || AMONG == EXPERTS_ALL) sum += scores[e];
@@ -109,7 +111,7 @@ void main() {
     sum = workgroup_sum(sum);
     float divisor = AMONG != EXPERTS_SIGMOID ? sum : pc.p.normalized == 1u ? sum + pc.p.sum_eps : 1.0;
     uint base = row * 2u * pc.p.chosen;
-    for (uint e = gl_LocalInvocationID.x; e < experts; e += THREADS) {
+    for (uint e = gl_LocalInvocationID.x; e < EXPERTS; e += THREADS) {
         if (places[e] >= pc.p.chosen) continue;
         float weight = scores[e] / divisor * pc.p.factor;
         if (HAS_SCALE == 1) weight *= load_float(pc.address[2], e, DTYPE_SCALE);

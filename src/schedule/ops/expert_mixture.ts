@@ -13,7 +13,13 @@ import { arraysOfMatrix } from "../../graph/quantization.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { FLOATS } from "./matmul/coopmat.ts";
-import { type DirectFormat, type DirectKernel, directKernel, emitDirect } from "./matmul/direct_experts.ts";
+import {
+  type DirectFormat,
+  type DirectKernel,
+  directKernel,
+  emitDirect,
+  type OrderedChoices,
+} from "./matmul/direct_experts.ts";
 import type { Inputs } from "./rule.ts";
 
 /** Threads that order the choices of an expert. */
@@ -58,17 +64,13 @@ export function mixtureKernel(node: Node, backend: Backend): KernelName | undefi
 }
 
 /** Choices by expert, and their tiles. */
-function orderOf(
-  l: Lowering,
-  choice: Value,
-  { rows, chosen, experts, kernel }: Mixture,
-): { readonly left: Value; readonly tiles: Value } {
+function orderOf(l: Lowering, choice: Value, { rows, chosen, experts, kernel }: Mixture): OrderedChoices {
   const left = l.temporary([rows * chosen], uint32);
   const tiles = l.temporary([countTiles(rows * chosen, experts, kernel.rows), 2], uint32);
   l.emit("expert_order", [choice, left, tiles], {
     threads: Math.min(ORDERING_THREADS, l.backend.limits.maxThreads),
-    spec: { HEIGHT: kernel.rows },
-    push: { rows, chosen },
+    spec: { HEIGHT: kernel.rows, CHOSEN: chosen },
+    push: { rows },
     workgroups: [experts, 1, 1],
   });
   return { left, tiles };
@@ -104,7 +106,11 @@ export function mixtureParts(l: Lowering, node: Node, [x, ...rest]: Inputs): Mix
     arrays: rest.slice(1 + i * each, 1 + (i + 1) * each),
     bias: hasBias ? rest[1 + 3 * each + i] : undefined,
   }));
-  const order = { ...orderOf(l, choice, mixture), inPlace: true };
+  const isDistinct = node.inputs[1].op === "expertChoice";
+  const choices = kernel.findsChoices && rows <= kernel.rows && isDistinct
+    ? { choice, experts: mixture.experts }
+    : orderOf(l, choice, mixture);
+  const order = { choices, inPlace: true };
   const units = l.temporary([rows * chosen, size], float16);
   emitDirect(
     l,

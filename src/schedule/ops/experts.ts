@@ -70,10 +70,10 @@ export function choiceOf(l: Lowering, node: Node, parts: Value, rest: Inputs, ad
       HAS_SCALE: hasScale ? 1 : 0,
       SPLITS: splits,
       DTYPE_ADDED: (added?.dtype ?? float32).code,
+      EXPERTS: experts,
     },
     push: {
       rows,
-      experts,
       chosen,
       groups,
       closed: closedGroups,

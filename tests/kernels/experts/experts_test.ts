@@ -281,8 +281,14 @@ kernelTest("expert_choice() chooses by the sums of parts and a bias", (backend) 
   const added = Float32Array.from(drawn(experts));
   const out = new Float32Array(rows * 2 * chosen);
   runKernel(backend, "expert_choice", {
-    spec: { DTYPE: mx.float32.code, AMONG: EXPERTS_CHOSEN, SPLITS: splits, DTYPE_ADDED: mx.float32.code },
-    push: { rows, experts, chosen, groups: 1, closed: 0, normalized: 0, sum_eps: 0, factor: 1 },
+    spec: {
+      DTYPE: mx.float32.code,
+      AMONG: EXPERTS_CHOSEN,
+      SPLITS: splits,
+      DTYPE_ADDED: mx.float32.code,
+      EXPERTS: experts,
+    },
+    push: { rows, chosen, groups: 1, closed: 0, normalized: 0, sum_eps: 0, factor: 1 },
     buffers: { scores: parts, out, added },
     grid: rows,
   });

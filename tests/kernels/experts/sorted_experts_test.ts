@@ -38,8 +38,8 @@ kernelTest("expert_order() orders choices by expert", (backend) => {
       const order = new Uint32Array(rows * chosen);
       const tiles = new Uint32Array(expected.tiles.length).fill(7);
       runKernel(backend, "expert_order", {
-        spec: { THREADS: threads, HEIGHT: height },
-        push: { rows, chosen },
+        spec: { THREADS: threads, HEIGHT: height, CHOSEN: chosen },
+        push: { rows },
         buffers: { choice: Float32Array.from(choice), order, tiles },
         grid: [experts, 1, 1],
       });
@@ -84,6 +84,17 @@ interface ProductCase extends Case {
   /** Choices that share a row of x. */
   readonly divisor?: number;
   readonly inPlace?: boolean;
+  /** The experts of each row, in which workgroups look for their own. In their order, `counts` are the choices of each expert. */
+  readonly found?: { readonly choice: readonly number[]; readonly chosen: number; readonly order: readonly number[] };
+}
+
+/** A case of the choices of so many rows, which kernels of few rows find by themselves. */
+function foundCase(rows: number, chosen: number, experts: number, c: Omit<ProductCase, "counts">): ProductCase {
+  const { choice } = choicesOf(rows, chosen, experts);
+  const chosenBy = choice.filter((_, i) => i % (2 * chosen) < chosen);
+  const counts = Array.from({ length: experts }, (_, e) => chosenBy.filter((expert) => expert === e).length);
+  const { order } = orderOf(chosenBy, experts, 8);
+  return { ...c, counts, inPlace: true, divisor: c.unit ? chosen : 1, found: { choice, chosen, order } };
 }
 
 function product(
@@ -105,7 +116,8 @@ function product(
     dtype,
     pack(dtype, random(xRows * depth).map((v, i) => dtype === float16 ? v : v * 2 ** (i / depth / 16 & 7))),
   );
-  const left = Uint32Array.from({ length: rows }, (_, i) => (11 * i + 3) % rows); // each once: 11 divides no number of rows
+  // Each once: 11 divides no number of rows.
+  const left = Uint32Array.from(c.found?.order ?? Array.from({ length: rows }, (_, i) => (11 * i + 3) % rows));
   let half = new Uint16Array(pack(float16, x).buffer);
   const powers = new Float32Array(Math.ceil(xRows / 16));
   if (dtype !== float16) {
@@ -136,6 +148,7 @@ function product(
       UNIT: UNITS[unit ?? "silu"],
       IN_PLACE: inPlace ? 1 : 0,
       K: depth,
+      ...(c.found && { CHOSEN: c.found.chosen }),
     },
     push: { n, x_rows: xRows, divisor },
     buffers: {
@@ -146,10 +159,9 @@ function product(
       ...(biases && { gate_bias: pack(c.bias!, biases[0]) }),
       ...(biases && unit && { up_bias: pack(c.bias!, biases[1]) }),
       out,
-      left,
-      tiles: Uint32Array.from(tiles),
+      ...(c.found ? { left: Float32Array.from(c.found.choice) } : { left, tiles: Uint32Array.from(tiles) }),
     },
-    grid: [tiles.length / 2, Math.ceil(n * stacks.length / columns), 1],
+    grid: [c.found ? counts.length : tiles.length / 2, Math.ceil(n * stacks.length / columns), 1],
   });
   const experts = expertsOf(counts);
   const sums = stacks.map(({ numbers }, s) => {
@@ -168,7 +180,7 @@ function product(
   assertClose(unpack(outDtype, out), expected, limit, what);
 }
 
-/** Cases for tiles of so many rows. Some have more than 16 groups, and odd numbers of them. */
+/** Cases for tiles of so many rows. Some have more than 16 groups, or more than 32, and odd numbers of them. */
 function casesOf(height: number): readonly ProductCase[] {
   return [
     { counts: [3, 0, 17, 1], n: 128, k: 64 },
@@ -177,7 +189,7 @@ function casesOf(height: number): readonly ProductCase[] {
     {
       counts: [40, 9],
       n: 32,
-      k: 608,
+      k: 1056,
       group: 32,
       x: bfloat16,
       out: bfloat16,
@@ -194,6 +206,15 @@ function casesOf(height: number): readonly ProductCase[] {
     { counts: [9, 0, 18], n: 96, k: 224, mode: "mxfp4", unit: "clipped", bias: bfloat16, inPlace: true, out: float16 },
   ];
 }
+
+/** Cases of kernels of few rows alone. */
+const FOUND: readonly ProductCase[] = [
+  foundCase(8, 3, 9, { n: 48, k: 96, group: 32 }),
+  foundCase(7, 20, 31, { n: 32, k: 64, group: 32, out: bfloat16 }),
+  foundCase(5, 4, 13, { n: 48, k: 96, group: 32, unit: "silu" }),
+  foundCase(8, 2, 6, { n: 32, k: 64, bits: 8, group: 64 }),
+  foundCase(1, 1, 1, { n: 32, k: 64, bits: 8, group: 64, unit: "geluTanh" }),
+];
 
 /** Tiles of kernels, for codes of 4 and 8 bits. */
 const TILES = [
@@ -216,7 +237,7 @@ for (const [tile, height, columns, own] of TILES) {
     const name = `coopmat_experts_${kind}_${tile}` as KernelName;
     const needs: KernelName[] = tile.includes("emulated") ? [name] : ["coopmat_map", name];
     kernelTest(`${name}() multiplies the choices of each expert`, (backend) => {
-      const cases = casesOf(height).filter(({ bits = 4, unit }) =>
+      const cases = [...casesOf(height), ...(height === 8 ? FOUND : [])].filter(({ bits = 4, unit }) =>
         bits === own && (unit !== undefined) === (kind === "gated")
       );
       for (const c of drawSome(backend.name, name, cases, 3)) product(backend, name, [height, columns], c);

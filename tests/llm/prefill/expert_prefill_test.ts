@@ -8,6 +8,7 @@ import * as mx from "../../../mod.ts";
 import { PUBLISHED, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
+import { tuningOf } from "../../../src/schedule/tuning/choose.ts";
 import { profile } from "../../../src/schedule/plan/profile.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
@@ -42,6 +43,8 @@ interface Case {
   readonly mixes: number;
   /** Whether routers are dense: rows keep their dtype for them, and are converted for experts. */
   readonly dense?: boolean;
+  /** Whether choices of so few rows are sorted by expert as if the device were faster so. */
+  readonly sorts?: boolean;
 }
 
 const QWEN3 = { ...PUBLISHED["qwen3-30b-a3b"], ...SIZES, num_experts: 8, num_experts_per_tok: 4 };
@@ -94,6 +97,16 @@ const CASES: Readonly<Record<string, Case>> = {
     norms: 0,
     mixes: 0,
   },
+  "Qwen3-MoE, a step of few": {
+    config: QWEN3,
+    sequences: 6,
+    tokens: [1, 1],
+    dtype: "float32",
+    before: 2,
+    norms: 0,
+    mixes: 0,
+    sorts: true,
+  },
   "Qwen3-MoE in bfloat16": {
     config: QWEN3,
     sequences: 1,
@@ -119,6 +132,8 @@ interface Found {
 /** The logits of the last pass, and how often each kernel ran. */
 async function read(model: mx.lm.LanguageModel, device: string, regions: "on" | "off", c: Case): Promise<Found> {
   using _options = withOptions({ regions, matrices: hasMatrices(device) ? "auto" : "emulated" });
+  const tuning = tuningOf(getBackend(device));
+  using _sorted = withOptions(c.sorts ? { tuning: { ...tuning, experts: { minSorted: 1, maxUnsortedRows: 0 } } } : {});
   using cache = model.makeCache(c.sequences);
   let logits = new Float32Array();
   const { kernels } = await profile(() => {
@@ -162,6 +177,7 @@ for (const device of DEVICES) {
       const openings = [...found.calls].filter(([kernel]) => kernel.startsWith("coopmat_qkv"));
       const before = openings.reduce((sum, [, n]) => sum + n, 0) / c.tokens.length;
       assertEquals([count("expert_mix"), before], [c.mixes, c.before], all);
+      if (c.sorts) assertEquals([count("expert_units"), count("expert_order")], [0, 0], all);
       // Op by op rounds activations to bfloat16 after each op, so it is farther from float32.
       const rounded = c.dtype === "bfloat16" ? await run("off", c.dtype) : undefined;
       const error = nmse(found.logits, expected.logits);

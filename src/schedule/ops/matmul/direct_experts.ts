@@ -35,6 +35,8 @@ export interface DirectKernel extends Names {
   readonly rows: number;
   readonly columns: number;
   readonly threads: number;
+  /** Whether a workgroup finds the choices of its expert by itself where all rows fit into a tile. */
+  readonly findsChoices?: true;
 }
 
 /** Kernels, and the most rows of an expert on average that they are for. */
@@ -50,13 +52,13 @@ const named = <Tile extends string>(tile: Tile): {
 /** By bits of codes, the first that serves. Rows are not spread evenly: tiles have room for some more than the average. */
 const KERNELS: Readonly<Record<number, readonly KernelRow[]>> = {
   4: [
-    { ...named("8"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("8"), rows: 8, columns: 128, threads: 128, upTo: 5, findsChoices: true },
     { ...named("16"), rows: 16, columns: 128, threads: 128, upTo: 13 },
     { ...named("32"), rows: 32, columns: 128, threads: 128, upTo: 20 },
     { ...named("64x256"), rows: 64, columns: 256, threads: 128, upTo: Infinity },
   ],
   8: [
-    { ...named("8_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("8_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5, findsChoices: true },
     { ...named("16_8bit"), rows: 16, columns: 128, threads: 128, upTo: 9 },
     { ...named("32_8bit"), rows: 32, columns: 128, threads: 128, upTo: 20 },
     { ...named("64_8bit"), rows: 64, columns: 128, threads: 128, upTo: Infinity },
@@ -64,11 +66,11 @@ const KERNELS: Readonly<Record<number, readonly KernelRow[]>> = {
 };
 const EMULATED: typeof KERNELS = {
   4: [
-    { ...named("few_emulated"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("few_emulated"), rows: 8, columns: 128, threads: 128, upTo: 5, findsChoices: true },
     { ...named("emulated"), rows: 16, columns: 128, threads: 128, upTo: Infinity },
   ],
   8: [
-    { ...named("few_emulated_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5 },
+    { ...named("few_emulated_8bit"), rows: 8, columns: 128, threads: 128, upTo: 5, findsChoices: true },
     { ...named("emulated_8bit"), rows: 16, columns: 128, threads: 128, upTo: Infinity },
   ],
 };
@@ -105,7 +107,19 @@ export interface Stack {
   readonly bias: Value | undefined;
 }
 
-/** Products of rows in the order of `left`. */
+/** Choices in the order of experts, and their tiles. */
+export interface OrderedChoices {
+  readonly left: Value;
+  readonly tiles: Value;
+}
+
+/** The experts of few rows (rows, 2 * chosen), which workgroups look through. No row has an expert twice. */
+export interface FoundChoices {
+  readonly choice: Value;
+  readonly experts: number;
+}
+
+/** Products of rows by expert. */
 export interface DirectProducts {
   /** (x rows, depth) */
   readonly x: Value;
@@ -118,10 +132,9 @@ export interface DirectProducts {
   readonly stacks: readonly Stack[];
   /** The function of gate and up. */
   readonly unit?: ExpertUnit;
-  /** Choices in order: choice i reads row i / divisor of x. */
-  readonly left: Value;
+  readonly choices: OrderedChoices | FoundChoices;
+  /** Choice i reads row i / divisor of x. */
   readonly divisor: number;
-  readonly tiles: Value;
   /** Whether results go to the rows that `left` names, or follow its order. */
   readonly inPlace: boolean;
 }
@@ -129,9 +142,9 @@ export interface DirectProducts {
 /** Emits products into `out` (rows, n). */
 export function emitDirect(
   l: Lowering,
-  { direct, gated, columns, threads }: DirectKernel,
+  { direct, gated, columns, threads, findsChoices }: DirectKernel,
   { mode, groupSize, scales }: DirectFormat,
-  { x, xRows, areUnits = false, depth, n, stacks, unit, left, divisor, tiles, inPlace }: DirectProducts,
+  { x, xRows, areUnits = false, depth, n, stacks, unit, choices, divisor, inPlace }: DirectProducts,
   out: Value,
 ): void {
   const { half, powers } = halfRows(l, x, xRows, depth);
@@ -142,7 +155,8 @@ export function emitDirect(
     })
   );
   const biases = [0, 1].map((i) => stacks[i]?.bias && l.contiguous(stacks[i].bias!));
-  l.emit(unit ? gated : direct, [half, powers, ...matrices, ...biases, out, l.contiguous(left), tiles], {
+  const [left, tiles] = "tiles" in choices ? [l.contiguous(choices.left), choices.tiles] : [choices.choice, undefined];
+  l.emit(unit ? gated : direct, [half, powers, ...matrices, ...biases, out, left, tiles], {
     threads,
     spec: {
       GROUP: groupSize,
@@ -155,8 +169,13 @@ export function emitDirect(
       UNIT: unit ? UNITS[unit] : UNITS.silu,
       IN_PLACE: inPlace ? 1 : 0,
       K: depth,
+      ...(findsChoices && { CHOSEN: "tiles" in choices ? 0 : choices.choice.shape[1] / 2 }),
     },
     push: { n, x_rows: xRows, divisor },
-    workgroups: [tiles.shape[0], Math.ceil(n * stacks.length / columns), 1],
+    workgroups: [
+      "tiles" in choices ? choices.tiles.shape[0] : choices.experts,
+      Math.ceil(n * stacks.length / columns),
+      1,
+    ],
   });
 }

@@ -104,7 +104,13 @@ export function emitExpertRows(
   const tiles = tilesOf(l, right, rows, experts, choice.rows);
   if (!("kernel" in choice)) {
     const stacks = [{ arrays: [codes, scales, ...(biases ? [biases] : [])], bias: undefined }];
-    emitDirect(l, choice, own, { x, xRows, depth: k, n, stacks, left, divisor: 1, tiles, inPlace: false }, out);
+    emitDirect(
+      l,
+      choice,
+      own,
+      { x, xRows, depth: k, n, stacks, choices: { left, tiles }, divisor: 1, inPlace: false },
+      out,
+    );
     return true;
   }
   const { half, powers } = halfRows(l, x, xRows, k);
