@@ -136,6 +136,13 @@ export const GLSL = [
     tests: ["tests/kernels/experts/sorted_experts_test.ts"],
   },
   {
+    name: "few rows of experts are those of the choices before",
+    file: "shaders/coopmat/sorted_experts.glsl",
+    find: "if (i < row) left &= left - 1;",
+    replace: "if (i + 1 < row) left &= left - 1;",
+    tests: ["tests/kernels/experts/sorted_experts_test.ts"],
+  },
+  {
     name: "of experts with equal scores, those of higher numbers come first too",
     file: "shaders/ops/experts/choice.comp",
     find: "quad < own ? key : key + 1u",

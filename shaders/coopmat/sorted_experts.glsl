@@ -42,8 +42,8 @@ layout(constant_id = 11) const uint CHOSEN = 0;
 shared uint choosing;     // a bit for each row that chose the expert
 shared uint places[ROWS]; // of the rows, among all choices
 
-// Where CHOSEN is not 0, `left` is the choice of at most ROWS rows, (rows, 2 * CHOSEN), and a workgroup finds by itself which chose its expert.
-// A row chooses an expert once. False if none did.
+// Where CHOSEN is not 0, `left` is the choice of at most ROWS rows, (rows, 2 * CHOSEN). A workgroup finds by itself which of them chose its
+// expert. A row chooses an expert once. False if none did.
 bool find_choices() {
     uint all = pc.p.x_rows * pc.p.divisor;
     if (gl_LocalInvocationIndex == 0) choosing = 0;
