@@ -66,7 +66,8 @@ void close_groups() {
 // How many come before an expert. No key is so high that there is none above it.
 uint places_before(uint expert) {
     uint own = expert / 4u, key = keys[own][expert % 4u], place = 0;
-    for (uint quad = 0; quad < QUADS; quad++) {
+    uint quads = QUADS + (pc.p.rows >> 31); // + 0: compilers unroll loops of a length that they know
+    for (uint quad = 0; quad < quads; quad++) {
         uvec4 others = keys[quad];
         uint least = quad < own ? key : key + 1u;
         [[unroll]] for (uint i = 0; i < 4u; i++)
