@@ -25,6 +25,7 @@ import { type Durations, longestFirst, readDurations, writeDurations } from "./t
 import { type Counts, runTests } from "./test/process.ts";
 import { turnOf } from "./test/seed.ts";
 import { type Run, runsOf, wholeRun } from "./test/tiers.ts";
+import { type Undrawn, undrawnOf } from "./test/undrawn.ts";
 import { validation } from "./test/validation.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";
 
@@ -34,6 +35,8 @@ const MAX_GPU_PROCESSES = 3;
 const SLOWEST = 10;
 /** Characters of what a failed test says that are repeated at the end. */
 const MESSAGE = 400;
+/** Runs that took fewer seconds the last time may have no test to run, so that is looked up before they start. */
+const SHORT = 1.5;
 /** Leaves out the tests that are another seed's. */
 const SHARE_TESTS = "tests/support/share_tests.ts";
 /** Waits at the end of a test for what a GPU does beside it. */
@@ -65,6 +68,12 @@ function addCounts(total: Total, job: Run, counts: Counts): void {
   }
   total.skipped.push(...counts.skipped.map((title) => `${file}: ${title}`));
   total.cases.push(...counts.cases);
+}
+
+/** The counts of a run that was not started, by the tests that it ignores. */
+function countsOf({ file }: Run, ignored: readonly string[]): Counts {
+  const cases = ignored.map((name): TestCase => ({ file: file.replace(/^tests\//, ""), name, outcome: "skipped" }));
+  return { passed: 0, failed: 0, skipped: ignored, cases };
 }
 
 /** Takes jobs from a list until it is empty, `workers` at a time. */
@@ -120,34 +129,73 @@ async function testTier(args: Arguments, files: readonly string[]): Promise<Tota
   const layers = await validation();
   const tier = { VKMX_TEST_TIER: args.tier, VKMX_TEST_SEED: args.seed };
   const whole = names.length > 0 ? ["wasm", ...names].join() : "wasm";
-  const first = String(turnOf(args.seed));
-  const envOf = ({ pass, filter, validated, share, shareOf, unoptimized, oneThread }: Run): Record<string, string> => ({
+  const from = turnOf(args.seed);
+  const devicesOf = ({ pass, filter }: Run): Record<string, string> => ({
     ...tier,
-    ...validated ? layers : {},
-    ...share > 1 ? { VKMX_TEST_SHARE: String(share), VKMX_TEST_SHARE_FROM: first, VKMX_TEST_SHARE_OF: shareOf } : {},
-    ...unoptimized ? { GALLIVM_PERF: "nopt" } : {},
-    ...oneThread ? { VKMX_THREADS: "1" } : {},
     VKMX_TEST_DEVICES: pass === "cpu" ? "wasm" : filter.length === 0 ? whole : names.join(),
+  });
+  const envOf = (one: Run): Record<string, string> => ({
+    ...devicesOf(one),
+    ...one.validated ? layers : {},
+    ...one.share > 1
+      ? { VKMX_TEST_SHARE: String(one.share), VKMX_TEST_SHARE_FROM: String(from), VKMX_TEST_SHARE_OF: one.shareOf }
+      : {},
+    ...one.unoptimized ? { GALLIVM_PERF: "nopt" } : {},
+    ...one.oneThread ? { VKMX_THREADS: "1" } : {},
   });
   const onCpu = runs.filter(({ pass }) => pass === "cpu");
   const onVulkan = runs.filter(({ pass, filter }) => pass === "vulkan" && (names.length > 0 || filter.length === 0));
-  return await testAll(args, [onCpu, onVulkan], envOf, navigator.hardwareConcurrency);
+  // A file by itself shows all it does; flags may choose other tests.
+  const mayLookUp = files.length > 1 && args.flags.length === 0;
+  const lookUp = async (runs: readonly Run[]): Promise<Undrawn> => await undrawnOf(runs, devicesOf(runs[0]), from);
+  return await testAll(args, [onCpu, onVulkan], envOf, navigator.hardwareConcurrency, mayLookUp ? lookUp : undefined);
 }
 
-/** Runs lists of files one after the other. A list begins when the one before has no file left to begin. */
+/** The runs that have no test to run, each with the tests that it ignores. Looks up files that `mayBe` one. */
+async function undrawnRuns(
+  passes: readonly (readonly Run[])[],
+  mayBe: (run: Run) => boolean,
+  lookUp: (runs: readonly Run[]) => Promise<Undrawn>,
+): Promise<Undrawn> {
+  const found = new Map<string, readonly string[]>();
+  for (const pass of passes) {
+    // A file that is one run chooses its devices itself.
+    const runs = pass.filter((run) => (run.pass === "cpu" || run.filter.length > 0) && mayBe(run));
+    if (runs.length === 0) continue;
+    for (const [file, names] of await lookUp(runs)) found.set(keyOf({ ...runs[0], file }), names);
+  }
+  return found;
+}
+
+/**
+ * Runs lists of files one after the other. A list begins when the one before has no file left to begin. With `lookUp`, files that have
+ * no test to run are not started.
+ */
 async function testAll(
   { flags, checked }: Arguments,
   passes: readonly (readonly Run[])[],
   envOf: (run: Run) => Record<string, string>,
   processes: number,
+  lookUp?: (runs: readonly Run[]) => Promise<Undrawn>,
 ): Promise<Total> {
   const total: Total = { passed: 0, failed: 0, skipped: [], cases: [], failures: [], seconds: {} };
   const durations: Durations = await readDurations();
   const ordered = passes.flatMap((runs) => longestFirst(runs, keyOf, durations));
   const show = ordered.length === 1;
-  const jobs: readonly (Run | "types")[] = checked ? ordered : ["types", ...ordered];
+  const isShort = (run: Run): boolean => (durations[keyOf(run)] ?? Infinity) < SHORT;
+  const undrawn = Promise.withResolvers<Undrawn>();
+  const lookUpAll = async (): Promise<void> =>
+    undrawn.resolve(lookUp === undefined ? new Map() : await undrawnRuns(passes, isShort, lookUp));
+  const jobs: readonly (Run | "types" | "undrawn")[] = ["undrawn", ...checked ? [] : ["types" as const], ...ordered];
   await inParallel(jobs, processes, async (job) => {
     if (job === "types") return await checkTypes(total);
+    if (job === "undrawn") return await lookUpAll();
+    const left = isShort(job) ? (await undrawn.promise).get(keyOf(job)) : undefined;
+    if (left !== undefined) {
+      addCounts(total, job, countsOf(job, left));
+      console.log(`${keyOf(job)}: not started, ${left.length} skipped`);
+      return;
+    }
     const start = performance.now();
     const name = keyOf(job).replaceAll(/\btests\/|_test\.ts$/g, "").replaceAll(/[^\w]+/g, "-");
     const preload = job.share > 1 ? [`--preload=${SHARE_TESTS}`] : [];

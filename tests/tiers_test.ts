@@ -4,7 +4,8 @@ import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/a
 import { importArguments } from "../scripts/imports.ts";
 import { casesOf } from "../scripts/reliability/checks.ts";
 import { longestFirst } from "../scripts/test/durations.ts";
-import { EACH_DEVICE, runsOf, TIERS } from "../scripts/test/tiers.ts";
+import { EACH_DEVICE, runsOf, TIERS, wholeRun } from "../scripts/test/tiers.ts";
+import { undrawnOf } from "../scripts/test/undrawn.ts";
 import { ROOT, run, testFiles } from "../scripts/tools.ts";
 import { drawCover } from "./support/draw_cases.ts";
 
@@ -130,6 +131,51 @@ Deno.test("a test that leaves work in the background ends after it on a GPU", as
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+});
+
+Deno.test("files are left out that have no test to run, and no others", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const texts: Readonly<Record<string, string>> = {
+      none: `Deno.stdout.write = () => Promise.resolve(0); console.log("a line of a file");`,
+      ignored: `Deno.test({ name: "a on vulkan:0", ignore: true, fn: () => {} }); Deno.test("b on wasm", () => {});`,
+      later: `Deno.test("a on vulkan:0", () => {}); Deno.test("b on vulkan:0", { ignore: true }, () => {});`,
+      drawn: `for (const n of "abc") Deno.test(n + " on vulkan:0", () => {});`,
+      byDevice: `if (Deno.env.get("VKMX_TEST_DEVICES") === "vulkan:0") Deno.test("a on vulkan:0", () => {});`,
+      wrong: `throw new Error("not imported");`,
+    };
+    const list = async (devices: string, share: number, filter: readonly string[]): Promise<object> => {
+      const runs = Object.keys(texts).map((name) => ({
+        ...wholeRun(`${folder}/${name}_test.ts`),
+        filter,
+        share,
+        shareOf: "vulkan" as const,
+      }));
+      const found = await undrawnOf(runs, { VKMX_TEST_DEVICES: devices }, 2);
+      return Object.fromEntries([...found].map(([path, names]) => [path.slice(folder.length + 1, -8), names]));
+    };
+    for (const [name, text] of Object.entries(texts)) await Deno.writeTextFile(`${folder}/${name}_test.ts`, text);
+    const vulkan = ["--filter", "/vulkan:\\d/"];
+    assertEquals(await list("vulkan:0", 3, vulkan), {
+      none: [],
+      ignored: ["a on vulkan:0"],
+      later: ["a on vulkan:0", "b on vulkan:0"],
+      byDevice: ["a on vulkan:0"],
+    });
+    assertEquals(await list("wasm", 1, []), { none: [], byDevice: [] });
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("no file beside the tests registers one, which would count for the first that imports it", () => {
+  const files = (folder: string): string[] =>
+    Array.from(Deno.readDirSync(ROOT + folder)).flatMap(({ name, isDirectory }) =>
+      isDirectory ? files(`${folder}/${name}`) : [`${folder}/${name}`]
+    );
+  const beside = files("tests").filter((name) => name.endsWith(".ts") && !name.endsWith("_test.ts"));
+  assert(beside.length > 50);
+  assertEquals(beside.filter((name) => /^Deno\.test\(/m.test(Deno.readTextFileSync(ROOT + name))), []);
 });
 
 Deno.test("files are ordered by how long they took, new ones first", () => {
