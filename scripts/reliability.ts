@@ -1,19 +1,19 @@
 /**
- * `deno task reliability`: writes docs/reliability.md from what the tests, fuzz, soak, test:sanitize and test:validate measured here last.
- * A check that has not run says so.
+ * `deno task reliability`: adds what the tests, fuzz, soak, mutants, test:sanitize and test:validate measured here to the committed
+ * results, and writes docs/reliability.md from them. A check that has never run says so.
  *
  * @module
  */
 
 import { CHECKS } from "./reliability/checks.ts";
-import { readResults, type Result } from "./reliability/results.ts";
+import { COMMITTED, readResults, type Result, writeRows } from "./reliability/results.ts";
 import { ROOT } from "./tools.ts";
 
 const INTRODUCTION = `# Reliability
 
 What is asked of vkmx, what was measured, and the command that measures it again. \`deno task reliability\` writes this page from the
-results that these commands leave in \`.tools/results\`; what has not run since then says "not run". "Software Vulkan" is Mesa's
-lavapipe, on which everything that needs Vulkan runs without a GPU.
+results that these commands leave in \`.tools/results\`, and keeps the newest of each row; what has never run says "not run". "Software
+Vulkan" is Mesa's lavapipe, on which everything that needs Vulkan runs without a GPU.
 
 `;
 
@@ -23,11 +23,7 @@ const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll(/\
 /** The page, from the results of runs. */
 export function page(results: readonly Result[]): string {
   const rows = CHECKS.map(({ what, asked, task, tests, later }, i) => {
-    const found = (name: string) => {
-      const result = results.find((one) => one.name === name);
-      const row = result?.rows.find(({ check }) => check === i + 1);
-      return row && { ...row, date: result!.date, command: result!.command };
-    };
+    const found = (name: string): Result | undefined => results.find((one) => one.task === name && one.check === i + 1);
     const measured = [task && found(task.results), tests && found("test")].filter((row) => row !== undefined);
     const figure = later ??
       (measured.length === 0
@@ -52,6 +48,7 @@ export function page(results: readonly Result[]): string {
 if (import.meta.main) {
   const path = `${ROOT}docs/reliability.md`;
   const results = await readResults();
+  await writeRows(COMMITTED, results);
   await Deno.writeTextFile(path, page(results));
   const { success, stderr } = await new Deno.Command(Deno.execPath(), { args: ["fmt", "--quiet", path], cwd: ROOT })
     .output();

@@ -8,9 +8,10 @@
  *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists skipped tests
  *
  * Each file is a process of its own, as many at a time as there are processors, the longest of the last run first. The CPU comes first:
- * a mistake that shows there ends the run in minutes, before software Vulkan compiles anything. Types are checked beside the first
- * tests. Only failures are shown, and of one file by itself all it prints. scripts/test/tiers.ts says what runs in which tier, and
- * `--seed` repeats the cases that an earlier run drew. Other arguments go to `deno test`: `--filter NAME`, …
+ * a mistake that shows there ends the run in minutes, before software Vulkan compiles anything. Types are checked beside set-up and the
+ * first tests. Files that have no test to run are not started. Only failures are shown, and of one file by itself all it prints.
+ * scripts/test/tiers.ts says what runs in which tier, and `--seed` repeats the cases that an earlier run drew. Other arguments go to
+ * `deno test`: `--filter NAME`, …
  *
  * @module
  */
@@ -27,7 +28,7 @@ import { turnOf } from "./test/seed.ts";
 import { type Run, runsOf, wholeRun } from "./test/tiers.ts";
 import { type Undrawn, undrawnOf } from "./test/undrawn.ts";
 import { validation } from "./test/validation.ts";
-import { run, testFiles, TOOLS } from "./tools.ts";
+import { type Finished, run, testFiles, TOOLS } from "./tools.ts";
 
 /** Most processes that use a GPU at once: compiling pipelines in many can exhaust a driver. */
 const MAX_GPU_PROCESSES = 3;
@@ -52,6 +53,11 @@ interface Total {
   readonly failures: string[];
   /** Seconds by {@link keyOf}. */
   readonly seconds: Record<string, number>;
+}
+
+/** What an invocation asks for, and the check of types if it has begun. */
+interface Job extends Arguments {
+  readonly types: Promise<Finished> | undefined;
 }
 
 /** The key of a duration. */
@@ -84,9 +90,13 @@ async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T)
   }));
 }
 
-/** Whether all types are right; errors are shown. The same check as that of `deno task check`, which takes its result over. */
-async function checkTypes(total: Total): Promise<void> {
-  const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await importArguments(), "."]);
+/** Starts the check of all types, the same as that of `deno task check`, which takes its result over. */
+async function checkTypes(): Promise<Finished> {
+  return await run([Deno.execPath(), "check", ...await importArguments(), "."]);
+}
+
+/** Counts the check of types; errors are shown. */
+function addTypes(total: Total, { ok, stdout, stderr }: Finished): void {
   console.log(`types: ${ok ? "right" : "wrong"}`);
   if (ok) return;
   console.log(`${stdout}\n${stderr}`);
@@ -114,7 +124,7 @@ async function gpuOf({ device }: Arguments): Promise<string> {
 }
 
 /** Runs on one GPU: every file whole, with that device alone. */
-async function testGpu(args: Arguments, files: readonly string[], device: string): Promise<Total> {
+async function testGpu(args: Job, files: readonly string[], device: string): Promise<Total> {
   const runs = files.map((file) => wholeRun(file));
   // Tests hold all devices against float32; where they mean another dtype, they name it.
   const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full", VKMX_DTYPE: "float32" };
@@ -123,7 +133,7 @@ async function testGpu(args: Arguments, files: readonly string[], device: string
 }
 
 /** Runs a tier: the CPU, then Vulkan devices if there are some. */
-async function testTier(args: Arguments, files: readonly string[]): Promise<Total> {
+async function testTier(args: Job, files: readonly string[]): Promise<Total> {
   const runs = files.flatMap((file) => runsOf(file, args.tier, args.seed));
   const names = (await vulkanDevices()).map(({ name }) => name);
   const layers = await validation();
@@ -172,7 +182,7 @@ async function undrawnRuns(
  * no test to run are not started.
  */
 async function testAll(
-  { flags, checked }: Arguments,
+  { flags, types }: Job,
   passes: readonly (readonly Run[])[],
   envOf: (run: Run) => Record<string, string>,
   processes: number,
@@ -186,9 +196,9 @@ async function testAll(
   const undrawn = Promise.withResolvers<Undrawn>();
   const lookUpAll = async (): Promise<void> =>
     undrawn.resolve(lookUp === undefined ? new Map() : await undrawnRuns(passes, isShort, lookUp));
-  const jobs: readonly (Run | "types" | "undrawn")[] = ["undrawn", ...checked ? [] : ["types" as const], ...ordered];
+  const jobs: readonly (Run | "types" | "undrawn")[] = ["undrawn", ...types ? ["types" as const] : [], ...ordered];
   await inParallel(jobs, processes, async (job) => {
-    if (job === "types") return await checkTypes(total);
+    if (job === "types") return addTypes(total, await types!);
     if (job === "undrawn") return await lookUpAll();
     const left = isShort(job) ? (await undrawn.promise).get(keyOf(job)) : undefined;
     if (left !== undefined) {
@@ -200,8 +210,8 @@ async function testAll(
     const name = keyOf(job).replaceAll(/\btests\/|_test\.ts$/g, "").replaceAll(/[^\w]+/g, "-");
     const preload = job.share > 1 ? [`--preload=${SHARE_TESTS}`] : [];
     const filter = flags.includes("--filter") ? [] : job.filter;
-    const args = ["--no-check", ...preload, ...flags, ...filter, job.file];
-    const counts = await runTests({ name, args, env: envOf(job), show });
+    const all = ["--no-check", ...preload, ...flags, ...filter];
+    const counts = await runTests({ name, file: job.file, flags: all, env: envOf(job), show });
     const seconds = (performance.now() - start) / 1000;
     total.seconds[keyOf(job)] = Math.round(seconds * 10) / 10;
     addCounts(total, job, counts);
@@ -224,12 +234,16 @@ if (import.meta.main) {
   const args = argumentsOf(Deno.args);
   const { gpu, tier, seed, named } = args;
   const files = named.length > 0 ? named : testFiles();
+  // It takes what set-up leaves of the processors: downloads, and steps of the build that wait for each other.
+  const types = args.checked ? undefined : checkTypes();
   // A machine that runs a GPU need not be one that builds.
   if (args.setup && (!gpu || findLibrary() === undefined)) await setup();
   await Deno.mkdir(TOOLS, { recursive: true });
   const device = gpu ? await gpuOf(args) : undefined;
   if (device === undefined) console.log(`tier ${tier}, seed ${seed} (repeat with --seed ${seed})`);
-  const total = device === undefined ? await testTier(args, files) : await testGpu(args, files, device);
+  const total = device === undefined
+    ? await testTier({ ...args, types }, files)
+    : await testGpu({ ...args, types }, files, device);
   if (device !== undefined && total.skipped.length > 0) {
     console.log(`skipped on ${device}:\n  ${total.skipped.sort().join("\n  ")}`);
   }

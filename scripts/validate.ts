@@ -107,7 +107,8 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
       const start = performance.now();
       const { passed, failed, skipped } = await runTests({
         name: "validate",
-        args: ["--no-check", file],
+        file,
+        flags: ["--no-check"],
         env,
         show: false,
       });

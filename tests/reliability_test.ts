@@ -3,7 +3,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { page } from "../scripts/reliability.ts";
 import { casesOf, CHECKS, resultsOf } from "../scripts/reliability/checks.ts";
-import { readResults, writeResult } from "../scripts/reliability/results.ts";
+import { COMMITTED, mergeResults, readResults, type Result, writeResult } from "../scripts/reliability/results.ts";
+import { runTests } from "../scripts/test/process.ts";
 import { ROOT } from "../scripts/tools.ts";
 
 const rowOf = (text: string, check: number): string =>
@@ -15,20 +16,35 @@ Deno.test("a page without results has a row for each check, and later work says 
   assertEquals(CHECKS.length, 25);
 });
 
-Deno.test("results reach the rows that they are about, failures in bold", async () => {
+Deno.test("results reach the rows that they are about, failures in bold, and stay until newer ones come", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    assertEquals(await readResults(`${folder}/none`), []);
-    await writeResult("soak", "deno task soak", [{ check: 11, measured: "grew | by 1 MB", ok: false }], folder);
-    await writeResult(
-      "test",
-      "deno task test",
-      [{ check: 16, measured: "9 tests passed, 0 failed", ok: true }],
-      folder,
+    const committed = `${folder}/committed/rows.json`;
+    const results = (): Promise<Result[]> => readResults(`${folder}/own`, committed);
+    assertEquals(await results(), []);
+    const write = (task: string, check: number, measured: string, ok = true): Promise<void> =>
+      writeResult(task, `deno task ${task}`, [{ check, measured, ok }], `${folder}/own`);
+    await write("soak", 11, "grew | by 1 MB", false);
+    await write("soak", 25, "5,000 requests");
+    await write("test", 16, "8 tests passed");
+    await write("test", 16, "9 tests passed");
+    const row = { ok: true, task: "test", command: "deno task test" };
+    await Deno.mkdir(`${folder}/committed`);
+    await Deno.writeTextFile(
+      committed,
+      JSON.stringify([
+        { ...row, check: 15, measured: "33 tests passed", date: "2026-11-22" },
+        { ...row, check: 16, measured: "7 tests passed", date: "2026-11-22" },
+        { ...row, check: 14, measured: "newer", date: "9999-01-01" },
+      ]),
     );
-    const text = page(await readResults(folder));
+    await write("test", 14, "older");
+    const text = page(await results());
     assertStringIncludes(rowOf(text, 11), "**failed:** grew \\| by 1 MB (");
-    assertStringIncludes(rowOf(text, 16), "| 9 tests passed, 0 failed (");
+    assertStringIncludes(rowOf(text, 25), "| 5,000 requests (");
+    assertStringIncludes(rowOf(text, 16), "| 9 tests passed (");
+    assertStringIncludes(rowOf(text, 15), "| 33 tests passed (2026-11-22) | `deno task test` |");
+    assertStringIncludes(rowOf(text, 14), "| newer (9999-01-01) |");
     assertStringIncludes(rowOf(text, 12), "| not run | `deno task soak` |");
   } finally {
     await Deno.remove(folder, { recursive: true });
@@ -52,6 +68,12 @@ Deno.test("tests count for the checks that name them", async () => {
       { file: "cli/generate_test.ts", name: "a seed", outcome: "skipped" },
     ]);
     assertEquals(resultsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
+    // Registered by a preload, as tests that are shared out are, they count for their file too.
+    const env = { VKMX_TEST_SHARE: "1", VKMX_TEST_SHARE_FROM: "0", VKMX_TEST_SHARE_OF: "all" };
+    const flags = ["--no-config", "--no-check", `--preload=${ROOT}tests/support/share_tests.ts`, "--filter=/^a seed/"];
+    const file = `${folder}/tests/cli/generate_test.ts`;
+    const shared = await runTests({ name: "reliability-test", file, flags, env, show: false });
+    assertEquals(shared.cases.filter(({ name }) => name === "a seed"), [cases[2]]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -67,10 +89,14 @@ Deno.test("the tests that checks name are there", async () => {
   }
 });
 
-Deno.test("the committed page has every check as it is asked today", async () => {
-  const text = await Deno.readTextFile(`${ROOT}docs/reliability.md`);
-  const plain = (line: string): string => line.replaceAll(/\s+/g, " ");
-  for (const [i, { what, asked }] of CHECKS.entries()) {
-    assert(plain(rowOf(text, i + 1)).includes(`${what} | ${asked}`), what);
+Deno.test("the committed page shows the committed results and asks what is asked today", async () => {
+  const rows: Result[] = JSON.parse(await Deno.readTextFile(COMMITTED));
+  assertEquals(mergeResults(rows, []), rows);
+  for (const { check, task } of rows) {
+    const { task: own, tests } = CHECKS[check - 1];
+    assert(task === own?.results || (task === "test" && tests !== undefined), `row ${check} of ${task}`);
   }
+  const plain = (line: string): string => line.replaceAll(/\s+/g, " ");
+  const [found, expected] = [await Deno.readTextFile(`${ROOT}docs/reliability.md`), page(rows)];
+  for (const i of CHECKS.keys()) assertEquals(plain(rowOf(found, i + 1)), plain(rowOf(expected, i + 1)));
 });

@@ -225,8 +225,11 @@ export function resultsOf(cases: readonly TestCase[]): ResultRow[] {
   });
 }
 
-/** The tests of a report in the format of JUnit, as `deno test --junit-path` writes it. */
-export function casesOf(report: string): TestCase[] {
+/**
+ * The tests of a report in the format of JUnit, as `deno test --junit-path` writes it. The report says where Deno.test() was called,
+ * which may be a module that registers tests for others. So `file` is that of a run of one file.
+ */
+export function casesOf(report: string, file?: string): TestCase[] {
   const text = (escaped: string): string =>
     escaped.replace(
       /&(quot|gt|lt|apos|amp|#39);/g,
@@ -236,7 +239,7 @@ export function casesOf(report: string): TestCase[] {
   return Array.from(cases, ([, name, path, inside = ""]): TestCase => {
     const message = /<(?:failure|error)\b(?: message="([^"]*)")?/.exec(inside);
     return {
-      file: path.replace(/^.*\btests\//, "").replace(/^\.\//, ""),
+      file: (file ?? path).replace(/^.*\btests\//, "").replace(/^\.\//, ""),
       name: text(name),
       outcome: message ? "failed" : inside.includes("<skipped") ? "skipped" : "passed",
       ...message && { message: text(message[1] ?? "") },

@@ -18,12 +18,14 @@ export interface Counts {
   readonly cases: readonly TestCase[];
 }
 
-/** The files and options of a run. */
+/** The file and options of a run. */
 export interface TestRun {
   /** Tells reports of runs at the same time apart: letters, digits and hyphens. */
   readonly name: string;
-  /** Files and flags of `deno test`. */
-  readonly args: readonly string[];
+  /** The test file. */
+  readonly file: string;
+  /** Flags of `deno test`. */
+  readonly flags: readonly string[];
   /** Added to the environment. */
   readonly env: Readonly<Record<string, string>>;
   /** Shows all that it prints, not only what a failed run printed. */
@@ -39,16 +41,16 @@ function mesaCache(): Record<string, string> {
 }
 
 /** Runs `deno test`. A run that ended before any test is one failure. */
-export async function runTests({ name, args, env, show }: TestRun): Promise<Counts> {
+export async function runTests({ name, file, flags, env, show }: TestRun): Promise<Counts> {
   const report = `${TOOLS}/junit-${name}.xml`;
   await Deno.remove(report).catch(() => {});
-  const command = [Deno.execPath(), "test", "-A", ...await importArguments(), `--junit-path=${report}`, ...args];
+  const command = [Deno.execPath(), "test", "-A", ...await importArguments(), `--junit-path=${report}`, ...flags, file];
   const { ok, stdout, stderr } = await run(command, { env: { ...mesaCache(), ...env }, show });
   const text = await Deno.readTextFile(report).catch(() => "");
   await Deno.remove(report).catch(() => {});
   const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
   const count = (key: string): number => Number(new RegExp(` ${key}="(\\d+)"`).exec(head)?.[1] ?? 0);
-  const cases = casesOf(text);
+  const cases = casesOf(text, file);
   const skipped = cases.filter(({ outcome }) => outcome === "skipped").map((one) => one.name);
   const failed = count("failures") + count("errors");
   if (!ok && !show) console.log(`${stdout}\n${stderr}`);
