@@ -38,7 +38,7 @@ Deno.test("files that take turns on Vulkan have each had one after three days", 
 });
 
 Deno.test("the turns of a file bring each of its shares", () => {
-  const seeds = Array.from({ length: 40 }, (_, i) => i); // more than turns times shares of any file
+  const seeds = Array.from({ length: 60 }, (_, i) => i); // more than turns times shares of any file
   for (const file of testFiles()) {
     const runs = seeds.flatMap((seed) => runsOf(file, "gate", String(seed)).map((run) => ({ seed, ...run })));
     const onVulkan = runs.filter(({ pass }) => pass === "vulkan");

@@ -83,7 +83,8 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },
   // The native library, which most of these files open by themselves.
-  { files: /^tests\/runtime\/(streams|memory|profile)_test/, cpu: "gate", vulkan: "gate", validated: true },
+  { files: /^tests\/runtime\/profile_test/, cpu: "gate", vulkan: "gate", validated: true, share: 2 },
+  { files: /^tests\/runtime\/(streams|memory)_test/, cpu: "gate", vulkan: "gate", validated: true },
   // Programs and models that other files run under the validation layers.
   { files: /^tests\/runtime\/(embedded_model|library|portability)_test/, cpu: "gate", whole: true, share: 7 },
   { files: /^tests\/runtime\/soak_test/, cpu: "full", whole: true },
@@ -112,6 +113,7 @@ const ENTRIES: readonly Entry[] = [
     unoptimized: true,
   },
   { files: /^tests\/kernels\/sampling_test/, cpu: "gate", vulkan: "gate", share: 2 },
+  { files: /^tests\/kernels\/paged_attention_test/, cpu: "quick", vulkan: "gate", share: 2, unoptimized: true },
   { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate", unoptimized: true },
   // Language models. A test of the fused kernels compiles for 10 to 50 seconds, so one or two of a file run.
   { files: /^tests\/llm\/decode\/(gemv|fused|batched|recurrent)_decode_test/, cpu: "quick", vulkan: "gate", share: 20 },
@@ -153,7 +155,7 @@ const ENTRIES: readonly Entry[] = [
     share: 11,
     turns: 3,
   },
-  { files: /^tests\/llm\/decode\/layer_features_test/, cpu: "quick", vulkan: "gate", share: 13, turns: 3 },
+  { files: /^tests\/llm\/decode\/layer_features_test/, cpu: "quick", vulkan: "gate", share: 17, turns: 3 },
   { files: /^tests\/llm\/generation\/generate_test/, cpu: "quick", vulkan: "quick", validated: true, share: 3 },
   { files: /^tests\/llm\/structured\/structured_test/, cpu: "gate", vulkan: "gate", shareOnCpu: 2, share: 5, turns: 2 },
   { files: /^tests\/llm\/\w+\/(tokenizer_limits|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate", share: 3 },
@@ -210,7 +212,9 @@ const ENTRIES: readonly Entry[] = [
     share: 4,
     unoptimized: true,
   },
-  { files: /^tests\/ops\/(ops|mlx_cases)_test/, cpu: "quick", vulkan: "gate", unoptimized: true },
+  // An op is on the CPU every time. Its cases on software Vulkan take 3 or 9 turns.
+  { files: /^tests\/ops\/ops_test/, cpu: "quick", vulkan: "gate", share: 2, unoptimized: true },
+  { files: /^tests\/ops\/mlx_cases_test/, cpu: "quick", vulkan: "gate", unoptimized: true },
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate", share: 4, unoptimized: true },
 ];
 
