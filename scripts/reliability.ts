@@ -12,8 +12,8 @@ import { ROOT } from "./tools.ts";
 const INTRODUCTION = `# Reliability
 
 What is asked of vkmx, what was measured, and the command that measures it again. \`deno task reliability\` writes this page from the
-results that these commands leave in \`.tools/results\`, and keeps the newest of each row; what has never run says "not run". "Software
-Vulkan" is Mesa's lavapipe, on which everything that needs Vulkan runs without a GPU.
+results that these commands leave in \`.tools/results\`, the newest of each row. What has never run says "not run". "Software Vulkan"
+is Mesa's lavapipe, on which everything that needs Vulkan runs without a GPU.
 
 `;
 

@@ -90,9 +90,13 @@ async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T)
   }));
 }
 
-/** Starts the check of all types, the same as that of `deno task check`, which takes its result over. */
+/**
+ * The check of all types, the same as that of `deno task check`, which takes its result over. It has a low priority: it takes what
+ * set-up and the first tests leave of the processors.
+ */
 async function checkTypes(): Promise<Finished> {
-  return await run([Deno.execPath(), "check", ...await importArguments(), "."]);
+  const nice = Deno.build.os === "windows" ? [] : ["nice", "-n", "10"];
+  return await run([...nice, Deno.execPath(), "check", ...await importArguments(), "."]);
 }
 
 /** Counts the check of types; errors are shown. */
@@ -196,9 +200,9 @@ async function testAll(
   const undrawn = Promise.withResolvers<Undrawn>();
   const lookUpAll = async (): Promise<void> =>
     undrawn.resolve(lookUp === undefined ? new Map() : await undrawnRuns(passes, isShort, lookUp));
-  const jobs: readonly (Run | "types" | "undrawn")[] = ["undrawn", ...types ? ["types" as const] : [], ...ordered];
+  const jobs: readonly (Run | "undrawn")[] = ["undrawn", ...ordered];
+  const checked = types?.then((result) => addTypes(total, result));
   await inParallel(jobs, processes, async (job) => {
-    if (job === "types") return addTypes(total, await types!);
     if (job === "undrawn") return await lookUpAll();
     const left = isShort(job) ? (await undrawn.promise).get(keyOf(job)) : undefined;
     if (left !== undefined) {
@@ -220,6 +224,7 @@ async function testAll(
       `${keyOf(job)}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds.toFixed(1)} s)`,
     );
   });
+  await checked;
   await writeDurations(total.seconds, durations);
   return total;
 }
@@ -234,7 +239,7 @@ if (import.meta.main) {
   const args = argumentsOf(Deno.args);
   const { gpu, tier, seed, named } = args;
   const files = named.length > 0 ? named : testFiles();
-  // It takes what set-up leaves of the processors: downloads, and steps of the build that wait for each other.
+  // Downloads, and steps of the build that wait for each other, leave processors idle.
   const types = args.checked ? undefined : checkTypes();
   // A machine that runs a GPU need not be one that builds.
   if (args.setup && (!gpu || findLibrary() === undefined)) await setup();
