@@ -5,6 +5,7 @@
  * @module
  */
 
+import { fileURLToPath } from "node:url";
 import { CHECKS } from "./reliability/checks.ts";
 import { COMMITTED, readResults, type Result, writeRows } from "./reliability/results.ts";
 import { ROOT } from "./tools.ts";
@@ -50,7 +51,10 @@ if (import.meta.main) {
   const results = await readResults();
   await writeRows(COMMITTED, results);
   await Deno.writeTextFile(path, page(results));
-  const { success, stderr } = await new Deno.Command(Deno.execPath(), { args: ["fmt", "--quiet", path], cwd: ROOT })
+  const { success, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["fmt", "--quiet", path, fileURLToPath(COMMITTED)],
+    cwd: ROOT,
+  })
     .output();
   if (!success) throw new Error(`deno fmt: ${new TextDecoder().decode(stderr)}`);
   const text = await Deno.readTextFile(path);

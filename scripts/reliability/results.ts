@@ -53,9 +53,9 @@ async function readRows(path: string | URL): Promise<Result[]> {
   }
 }
 
-/** Writes rows, one a line. */
+/** Writes rows as JSON. */
 export async function writeRows(path: string | URL, rows: readonly Result[]): Promise<void> {
-  await Deno.writeTextFile(path, `[\n${rows.map((row) => `  ${JSON.stringify(row)}`).join(",\n")}\n]\n`);
+  await Deno.writeTextFile(path, `${JSON.stringify(rows, null, 2)}\n`);
 }
 
 /** Keeps the results of a run, beside those of the task's earlier runs for other checks. `folder` is another one in tests only. */
