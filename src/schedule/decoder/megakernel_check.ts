@@ -19,7 +19,7 @@ import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
 import { type DecoderSpec, type LayerKernels, sequencesOf, tokensOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import { gemvStateOf } from "./emit_gemv.ts";
-import { capacityOf } from "./kv_place.ts";
+import { capacityOf, type KvPlace } from "./kv_place.ts";
 import type { LayerWeights, ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -27,6 +27,9 @@ import type { Value } from "../plan/value.ts";
 /** Submissions of the test, and runs in each. */
 const TESTS = 4;
 const RUNS = 16;
+
+/** The latest position of a sequence: a cache with room for more is as long as this asks for where it has pages. */
+const MAX_POSITION = 300;
 
 /** Gives values of leaves. */
 export type Leaf = (node: Node) => Value | undefined;
@@ -77,6 +80,25 @@ const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, mode: Laun
   },
 };
 
+/**
+ * The page table and the positions of a cache of which each sequence sees the first `seen` positions. Their pages belong to one sequence each, the
+ * last ones first. What else the table names is page 0, which nobody reads: a cache of its whole size would take a tenth of a second.
+ */
+export function madeUpPages(
+  cache: KvPlace,
+  sequences: number,
+  seen: number,
+): { readonly pages?: readonly number[]; readonly positions: number } {
+  if (cache.kind === "contiguous") return { positions: sequences * cache.capacity };
+  const columns = cache.table.shape[1];
+  const each = Math.min(columns, Math.ceil(seen / cache.page));
+  const pages = Array.from({ length: sequences * columns }, (_, i) => {
+    const [sequence, column] = [Math.floor(i / columns), i % columns];
+    return column < each ? sequences * each - 1 - sequence * each - column : 0;
+  });
+  return { pages, positions: sequences * each * cache.page };
+}
+
 /** The layers of a decoder by themselves in one mode, over a cache of numbers that are made up. */
 class Layers implements Disposable {
   readonly #own: Lowering;
@@ -108,17 +130,18 @@ class Layers implements Disposable {
         const number = (at: number): number => at % bytes === bytes - 1 ? last(at) : at * 37 & 255;
         return { ...filled(count * dtype.bytes, number), dtype };
       };
-      const rows = sequences * sizes.kvHeads * sizes.headDim * capacity;
-      const cache = { keys: numbers(rows, dtype), values: numbers(rows, dtype) };
       // Each sequence at a position of its own, with room for what it writes, each row with a token of its own.
-      const indices = (count: number, of: (i: number) => number): Value =>
-        filled(4 * count, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
-      const latest = Math.min(capacity - (d.chunk?.count ?? 1), 300);
+      const indices = (count: number, of: (i: number) => number): Value => {
+        const { buffer } = Int32Array.from({ length: count }, (_, i) => of(i));
+        return own.keep(4 * count, false, new Uint8Array(buffer));
+      };
+      const latest = Math.min(capacity - (d.chunk?.count ?? 1), MAX_POSITION);
       const position = indices(sequences, (sequence) => Math.max(0, latest - 17 * sequence));
       const token = indices(tokensOf(d), (row) => row + 1);
-      // Each sequence in pages of its own, the last one first.
-      const table = d.cache.kind === "paged" ? d.cache.table : undefined;
-      const pages = table && indices(sizeOf(table.shape), (i) => sizeOf(table.shape) - 1 - i);
+      const { pages, positions } = madeUpPages(d.cache, sequences, latest + (d.chunk?.count ?? 1));
+      const table = pages && indices(pages.length, (i) => pages[i]);
+      const rows = positions * sizes.kvHeads * sizes.headDim;
+      const cache = { keys: numbers(rows, dtype), values: numbers(rows, dtype) };
       const residual = RESIDUAL_PLACES[kernels](d, mode);
       const state = own.keep(residual.stateBytes);
       const status = mode === "barriers" ? undefined : own.keepStatus();
@@ -142,7 +165,7 @@ class Layers implements Disposable {
         states.set(slot.position, shaped(position, [1], int32));
       }
       const value = (node: Node): Value => {
-        if (node === table) return shaped(pages!, table.shape, int32);
+        if (table && d.cache.kind === "paged" && node === d.cache.table) return shaped(table, node.shape, int32);
         if (node === d.x) return shaped(numbers(sizeOf(node.shape), node.dtype), node.shape, node.dtype);
         const state = states.get(node);
         if (state) return state;

@@ -10,6 +10,8 @@ import { ROOT } from "../../../scripts/tools.ts";
 import { DeviceLoop } from "../../../src/array/compile/loop.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { forgetLaunchModes } from "../../../src/schedule/decoder/megakernel.ts";
+import type { Node } from "../../../src/graph/node.ts";
+import { madeUpPages } from "../../../src/schedule/decoder/megakernel_check.ts";
 import { matrixMap } from "../../../src/schedule/ops/matmul/coopmat.ts";
 import { type Architecture, modelOf } from "../../support/models/architectures.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -20,6 +22,19 @@ import { withOptions } from "../../../scripts/support/options.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+Deno.test("sequences of the test have pages of their own as far as they see, and few pages in all", () => {
+  const cacheOf = (columns: number) => (
+    { kind: "paged", table: { shape: [16, columns] } as unknown as Node, page: 64, pages: 1000 } as const
+  );
+  for (const [columns, each] of [[32, 5], [4, 4]]) {
+    const { pages = [], positions } = madeUpPages(cacheOf(columns), 16, 301);
+    const seen = pages.filter((_, i) => i % columns < each);
+    assertEquals([new Set(seen).size, Math.max(...pages), Math.min(...pages)], [16 * each, 16 * each - 1, 0]);
+    assertEquals(positions, 16 * each * 64);
+  }
+  assertEquals(madeUpPages({ kind: "contiguous", capacity: 2048 }, 3, 301), { positions: 3 * 2048 });
+});
 
 /** Runs with layers tested on every device and an empty folder for verdicts. */
 async function trying(device: string, body: (folder: string) => Promise<void>): Promise<void> {
