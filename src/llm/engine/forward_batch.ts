@@ -4,7 +4,7 @@
  * A pass takes tokens in tiles. The tokens of a tile follow each other in one sequence, and each tile has the pages of its sequence. One
  * part alone is one tile. Several are cut into tiles of the same few tokens, the last one of each padded. So parts of any lengths make
  * a pass with little padding, and its shape depends on how many tiles there are. Where kernels compute in tiles anyway, few numbers of
- * tiles serve all steps.
+ * tiles serve all steps, and few numbers of pages and of ends.
  *
  * What padding computes goes to the positions after a part, which are not known yet, or to page 0.
  *
@@ -19,6 +19,9 @@ import type { PrefillRow } from "./step.ts";
 
 /** Tokens of a tile of several parts, on devices that compute rows in tiles and on others. */
 const TILES = { tiled: 32, other: 4 } as const;
+
+/** What a pass of several parts has at least where rows cost little: each shape is traced once, which takes longer than the padding. */
+const TOGETHER = { pages: 16, ends: 8 } as const;
 
 /** What a batch depends on of a device. */
 export interface BatchDevice {
@@ -62,7 +65,9 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
   const size = rows.length === 1 ? paddedLength(first.count, device.tile) : tileOf(device);
   const needed = rows.map(({ count }) => Math.ceil(count / size));
   const tiles = paddedTiles(needed.reduce((a, b) => a + b, 0), device);
-  const columns = columnsFor(Math.max(...rows.map(({ from }, i) => Math.ceil((from + needed[i] * size) / PAGE))));
+  const least = device.tiled && rows.length > 1 ? TOGETHER : { pages: 1, ends: 1 };
+  const pages = rows.map(({ from }, i) => Math.ceil((from + needed[i] * size) / PAGE));
+  const columns = columnsFor(Math.max(least.pages, ...pages));
   const ends = rows.filter(({ last }) => last).length;
   const batch: ForwardBatch = {
     tiles,
@@ -72,7 +77,7 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
     tables: first.sequence.tables.map(() => new Int32Array(tiles * columns)),
     columns,
     slots: new Int32Array(tiles),
-    last: new Uint32Array(ends === 0 ? 1 : bucketOf(ends, device.tiled)),
+    last: new Uint32Array(ends === 0 ? 1 : bucketOf(Math.max(least.ends, ends), device.tiled)),
   };
   let [tile, end] = [0, 0];
   for (const [i, { sequence, from, count, last }] of rows.entries()) {

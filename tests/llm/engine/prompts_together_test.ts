@@ -74,6 +74,15 @@ Deno.test("the shape of a pass depends on few numbers of tiles where kernels com
     shapes.add([tiles, columns, last.length].join());
   }
   assert(shapes.size <= 20, `${shapes.size} shapes`);
+  // As many tiles of unlike prompts are one shape.
+  const few = [[512, 512], [980, 24], [1, 960, 1], [7, 850, 60, 1, 1]].map((counts) => {
+    const { tiles, columns, last } = forwardBatch(counts.map((n, i) => partOf(idsOf(n, i), 0, 1 + 40 * i)), {
+      tile: 8,
+      tiled: true,
+    });
+    return [tiles, columns, last.length];
+  });
+  assertEquals(few, Array(4).fill([32, 16, 8]));
   // A table has room for the padding of a part: positions beyond it would shift those that attention sees.
   const { columns } = forwardBatch([partOf(idsOf(250, 0), 230, 1)], { tile: 8, tiled: true });
   assertEquals(columns * PAGE >= 230 + 32, true);
