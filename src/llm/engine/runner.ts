@@ -24,7 +24,8 @@ import type { PooledModel } from "./steps/head_steps.ts";
 import { HeadRunner } from "./head_runner.ts";
 import { PromptRunner } from "./prompt_runner.ts";
 import type { DeviceRows, RowState } from "./steps/rows.ts";
-import { type NeededRows, RunnerContext, type RunnerSequence, serves } from "./runner_context.ts";
+import { type NamedStep, ReadyRows } from "./ready_rows.ts";
+import { type NeededRows, RunnerContext, type RunnerSequence } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { DecodeStep, Step, StepRow, Submitted } from "./step.ts";
 import { VerifyRunner } from "./verify_runner.ts";
@@ -38,6 +39,7 @@ export class Runner implements Disposable {
   readonly #prompts: PromptRunner;
   readonly #verify: VerifyRunner;
   readonly #head: HeadRunner;
+  readonly #ready: ReadyRows<RowState & Buffers>;
   #rows: DeviceRows | undefined;
   /** The row of each sequence that has one, and the position that it feeds next. */
   readonly #held = new Map<Sequence, { readonly row: number; next: number }>();
@@ -61,6 +63,7 @@ export class Runner implements Disposable {
     this.#prompts = new PromptRunner(this.#context, (rows) => this.#ended.push(rows));
     this.#verify = new VerifyRunner(this.#context, (rows) => this.#ended.push(rows));
     this.#head = new HeadRunner(this.#context, (rows) => this.#ended.push(rows));
+    this.#ready = new ReadyRows(this.#context, (rows) => this.#stepOver(rows));
   }
 
   /** Whether a step may be submitted while others are on their way: the rows serve it, and the host knows its inputs. */
@@ -145,17 +148,17 @@ export class Runner implements Disposable {
 
   /** Whether the rows there are serve a step. */
   #fits(step: DecodeStep): boolean {
-    return this.#rows !== undefined && serves(this.#rows.sizes, this.#needed(step), this.#context.model.device.tiled);
+    return this.#rows !== undefined && this.#ready.serves(this.#rows.sizes, this.#neededFor(step));
   }
 
-  #needed({ rows }: DecodeStep): NeededRows {
+  #neededFor({ rows }: DecodeStep): NeededRows {
     return this.#context.neededFor(rows.map(({ sequence }) => sequence));
   }
 
   /** Makes rows for a step; those there were are let go. Nothing may be on its way. */
   #makeRows(step: DecodeStep): void {
     this.#releaseRows();
-    const sizes = this.#needed(step);
+    const sizes = this.#ready.sizesFor(this.#neededFor(step));
     this.#rows = this.#context.newRows(sizes);
     this.#vacant = Array.from({ length: sizes.rows }, (_, i) => i);
     this.#steps = 0;
@@ -200,18 +203,35 @@ export class Runner implements Disposable {
   /** The loop over the rows: whole steps, or their logits alone. */
   async #looping(masked: boolean): Promise<DeviceLoop<RowState & Buffers>> {
     if (this.#loop) return this.#loop;
-    const { state, sizes: { kind } } = this.#rows!;
+    const { state } = this.#rows!;
     const context = this.#context;
     const all = { ...state, ...context.pool.buffers };
-    const name = masked ? "engine forward" : `engine step ${context.nameOf(kind)}`;
-    const over = (pooled: PooledModel) => (now: RowState & Buffers): RowState & Buffers =>
-      masked ? forwardStep(pooled, now) : decodeStep(pooled, kind, now, context.processors);
     const keeps = masked || context.keepsChoices;
-    const plain = this.#mayLeaveHead(keeps) ? over({ ...context.pooled, head: undefined }) : undefined;
-    const step = plain && context.isFused(`${name} without head`, all, plain)
-      ? await context.traced(`${name} without head`, all, plain)
-      : await context.traced(name, all, over(context.pooled), keeps);
-    return this.#loop = new DeviceLoop(all, step);
+    const { name, step } = this.#step(this.#rows!, context.pooled);
+    const plain = this.#mayLeaveHead(keeps)
+      ? this.#step(this.#rows!, { ...context.pooled, head: undefined })
+      : undefined;
+    const traced = plain && context.isFused(`${name} without head`, all, plain.step)
+      ? await context.traced(`${name} without head`, all, plain.step)
+      : await context.traced(name, all, step, keeps);
+    return this.#loop = new DeviceLoop(all, traced);
+  }
+
+  /** A step over rows, and its name: whole, or its logits alone where masks follow. */
+  #step({ sizes: { kind, masked } }: DeviceRows, pooled: PooledModel): Omit<NamedStep<RowState & Buffers>, "state"> {
+    const { processors } = this.#context;
+    if (masked !== undefined) return { name: "engine forward", step: (now) => forwardStep(pooled, now) };
+    return {
+      name: `engine step ${this.#context.nameOf(kind)}`,
+      step: (now) => decodeStep(pooled, kind, now, processors),
+    };
+  }
+
+  /** The step over rows of any number, where it has one name and is traced once for all. */
+  #stepOver(rows: DeviceRows): NamedStep<RowState & Buffers> | undefined {
+    const { pool, pooled, keepsChoices } = this.#context;
+    if (rows.sizes.masked !== undefined || !keepsChoices || pooled.head !== undefined) return undefined;
+    return { ...this.#step(rows, pooled), state: { ...rows.state, ...pool.buffers } };
   }
 
   /**

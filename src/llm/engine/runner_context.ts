@@ -45,12 +45,17 @@ export function bucketOf(count: number, tiled: boolean): number {
 /** What rows are made for, but for what all of a runner have in common. */
 export type NeededRows = Omit<RowSizes, "dtype" | "isCopied" | "tables">;
 
-/** Whether rows of some sizes serve a step that needs others, without much that is not needed; none if each row costs. */
-export function serves({ rows, columns, kind, masked }: RowSizes, needed: NeededRows, tiled: boolean): boolean {
+/** Whether rows of some sizes can run a step that needs others. */
+export function canRun({ rows, columns, kind, masked }: NeededRows, needed: NeededRows): boolean {
   const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
     (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
   return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
-    rows >= needed.rows && rows <= (tiled ? 2 : 1) * needed.rows;
+    rows >= needed.rows;
+}
+
+/** Whether they do so without much that is not needed; none if each row costs. */
+export function serves(sizes: NeededRows, needed: NeededRows, tiled: boolean): boolean {
+  return canRun(sizes, needed) && sizes.rows <= (tiled ? 2 : 1) * needed.rows;
 }
 
 /** A step over a state, or its trace where that is kept. */
