@@ -1,11 +1,11 @@
 /**
- * Measures the parts of a prefill: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--peak=TFLOPS]
- * [--tokens=512,2048] [--search]`.
+ * Measures the parts of a prefill: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--group=64]
+ * [--peak=TFLOPS] [--tokens=512,2048] [--search] [--products]`.
  *
  * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model. The default is Qwen3-0.6B: layers of 4-bit
  * weights, read in turns so that none stays in a cache. Then prints the time of so many whole layers as the model runs them, with the time
  * of each kernel in them. `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that
- * lowering takes.
+ * lowering takes, and `--products` times nothing but them.
  *
  * @module
  */
@@ -38,7 +38,7 @@ const SHAPE = entryOf(MODELS, flag("model") ?? "qwen3-0.6b");
 if (!SHAPE) throw new Error(`--model is one of ${Object.keys(MODELS).join(", ")}`);
 const { hidden: HIDDEN, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, intermediate: WIDE } = SHAPE;
 const LAYERS = Number(flag("layers") ?? SHAPE.layers);
-const GROUP = 128;
+const GROUP = Number(flag("group") ?? 128);
 const BITS = Number(flag("bits") ?? 4);
 
 /** Weights (n, k) of one layer, projections of the same input as one. */
@@ -67,7 +67,7 @@ function benchProduct(
   m: number,
   choice: ProductKernel,
 ): void {
-  const matrix = { kind, n, k, bits: BITS, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
+  const matrix = { kind, n, k, bits: BITS, groupSize: GROUP, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
   const us = timeMatrixProduct(backend, matrix, m, choice, LAYERS);
   line(`${name} ${n}x${k}, ${m} rows, ${choice.kernel.slice(8)}, split ${choice.splits}`, us, 2 * m * n * k);
 }
@@ -225,7 +225,8 @@ if (import.meta.main) {
       }
     }
   }
-  if (map.attention) {
+  const isWhole = !Deno.args.includes("--products");
+  if (map.attention && isWhole) {
     for (const tokens of TOKENS) {
       for (const dtype of [float16, bfloat16]) benchAttention(backend, tokens, 0, dtype);
       benchAttention(backend, tokens, 2048, bfloat16);
@@ -237,6 +238,6 @@ if (import.meta.main) {
       for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }
   }
-  for (const dtype of [mx.float16, mx.bfloat16]) await benchLayers(dtype);
+  if (isWhole) { for (const dtype of [mx.float16, mx.bfloat16]) await benchLayers(dtype); }
   closeDevices();
 }

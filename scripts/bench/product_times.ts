@@ -11,7 +11,7 @@ import { tileSpec, type Tiling, type VectorShape } from "../../src/schedule/ops/
 import type { Value } from "../../src/schedule/plan/value.ts";
 import { AFFINE, Bench, HALVES, WARM_MS } from "./plan.ts";
 
-/** Weights that share a scale. */
+/** Weights that share a scale, unless a matrix says otherwise. */
 const GROUP = 128;
 /** Bytes of weights that are read in turns, more than caches hold, in at most so many matrices. */
 const BYTES = 1 << 27;
@@ -23,6 +23,7 @@ export interface QuantizedMatrix {
   readonly n: number;
   readonly k: number;
   readonly bits: number;
+  readonly groupSize?: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
@@ -37,14 +38,14 @@ export function timeMatrixProduct(
   matrices: number,
   warmMs: number = WARM_MS,
 ): number {
-  const { kind, n, k, bits } = matrix;
+  const { kind, n, k, bits, groupSize = GROUP } = matrix;
   using bench = new Bench(backend);
   const { l } = bench;
   const columns = Math.ceil(n / 128) * 128;
   const x = bench.array([m, k], float16, HALVES);
   const out = bench.array(kind === "parts" ? [splits, m, n] : [m, n], float16, 0);
   const codes = bench.array([matrices, columns * k * bits / 32], uint32);
-  const affine = bench.array([matrices, columns / 16 * k / GROUP * 64], uint32, AFFINE);
+  const affine = bench.array([matrices, columns / 16 * k / groupSize * 64], uint32, AFFINE);
   const at = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
   const heads = kind === "heads" ? makeHeads(bench, matrix, m) : undefined;
   for (let i = 0; i < matrices; i++) {
@@ -52,7 +53,7 @@ export function timeMatrixProduct(
       spec: {
         N: n,
         K: k,
-        GROUP,
+        GROUP: groupSize,
         SCALED: 0,
         DTYPE_OUT: out.dtype.code,
         ...(kind === "gated" ? { ACTIVATION: 0 } : heads?.spec),
