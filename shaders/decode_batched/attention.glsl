@@ -3,22 +3,15 @@
 // later dispatches only, so each unit makes them for itself. Then each warp takes blocks of 16 positions. Scores and
 // values are matrix products whose rows are the query heads, with a running softmax between them. The warps meet at the
 // end.
-//
-// Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights. So
-// what leaves one product enters the next one. A lane of keys has four neighbouring features of the cache's blocks. A
-// lane of values has eight features of its four positions. Four features have two words, or one word of codes and an
-// unused one.
 
 #include "include/kv_address.glsl"
 #include "include/kv_codes.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
-const uint KEY_STEPS = HEAD_DIM / 16u;
 // Where there are few units, two share the values of one and both make its scores.
 const uint SHARES = VALUE_PARTS % 2u != 0u ? 1u : KV_HEADS * SEQUENCES <= 64u ? 2u : 1u;
-const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u, VALUE_STEPS = SHARE_EIGHTS / 2u;
+const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u;
 const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
-const float NOTHING = -1e30;
 
 shared float raw_squares[(HEADS + TOKENS) * FOURS / 4u];
 shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
@@ -34,58 +27,15 @@ uint64_t cached_value(uint eight, uvec2 place) { return value_address(ADDRESS(VA
 // The page of a block of 16 positions; pages have multiples of those.
 uint page_of(uint base, uint end) { return kv_page(attention_sequence / TOKENS, min(base, end)); }
 
-struct Keys {
-    uvec2 first[KEY_STEPS], second[KEY_STEPS];
-};
-struct Values {
-    uvec4 v[VALUE_STEPS];
-};
+#include "coopmat/kv_blocks.glsl"
 
-// Positions of columns r and r + 8 of a block of keys: the second is 8 after the first.
-uint key_position(uint base) { return base + (lane_row() >> 1) + 4u * (lane_row() & 1u); }
-
-const bool CODED = DTYPE_KV == DTYPE_U8;
-
-uint halves(uint w) { return DTYPE_KV == DTYPE_BF16 ? half_pair(pair_value(w, DTYPE_KV)) : w; }
-uvec2 halves(uvec2 four) { return CODED ? kv_halves(four.x) : uvec2(halves(four.x), halves(four.y)); }
 uint cached(vec2 x) { return DTYPE_KV == DTYPE_BF16 ? bf16_bits(x.x) | bf16_bits(x.y) << 16 : half_pair(x); }
 uvec2 cached(vec4 x) { return CODED ? uvec2(kv_encode(x), 0u) : uvec2(cached(x.xy), cached(x.zw)); }
 
-// Neighbouring features of a position: four or eight. Those of 32 bits become float16 at once.
-uvec2 cached_four(uint64_t at) {
-    if (CODED) return uvec2(Weights1(at).v[0], 0u);
-    if (DTYPE_KV == DTYPE_F32) return half_four(uintBitsToFloat(Weights4(at).v[0]));
-    return Weights2(at).v[0];
-}
-uvec4 cached_eight(uint64_t at) {
-    if (CODED) {
-        uvec2 words = Weights2(at).v[0];
-        return uvec4(words.x, 0u, words.y, 0u);
-    }
-    if (DTYPE_KV == DTYPE_F32) return uvec4(cached_four(at), cached_four(at + 16u));
-    return Weights4(at).v[0];
-}
 void keep_four(uint64_t at, uvec2 x) {
     if (CODED) U32s(at).v[0] = x.x;
     else if (DTYPE_KV == DTYPE_F32) F32x4s(at).v[0] = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
     else Plain2(at).v[0] = x;
-}
-
-// Positions from `end` on are not in the cache yet: any row does for them.
-void load_keys(uint page, uint base, uint end, inout Keys k) {
-    uint p = key_position(base), q = min(p + 8u, end);
-    p = min(p, end);
-    [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        k.first[m] = cached_four(cached_key(4u * m + lane_column(), place_of(page, p)));
-        k.second[m] = cached_four(cached_key(4u * m + lane_column(), place_of(page, q)));
-    }
-}
-
-void load_values(uint page, uint base, uint end, inout Values v) {
-    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
-        uint eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
-        v.v[i] = cached_eight(cached_value(eight, place_of(page, min(base + lane_column() + 4u * (i % 4u), end))));
-    }
 }
 
 // ---- q, k and v of the tokens that are new -----------------------------------------------------------------------------------
@@ -219,15 +169,6 @@ vec4 scores(inout Keys k) {
         sums[m % 2u] = multiply(uvec4(q, 0u, 0u), uvec4(halves(k.first[m]), halves(k.second[m])), sums[m % 2u]);
     }
     return vec4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]) + vec4(sums[1][0], sums[1][1], sums[1][2], sums[1][3]);
-}
-
-// Feature 2j of the eights of four positions in columns 0 to 7, feature 2j + 1 in the others.
-uvec4 values_of(inout Values v, uint part, uint j) {
-    uint w[4];
-    [[unroll]] for (uint i = 0; i < 4u; i++)
-        w[i] = CODED ? kv_halves(v.v[part * 4u + i][j & 2u])[j & 1u] : halves(v.v[part * 4u + i][j]);
-    return uvec4(w[0] & 0xffffu | w[1] << 16, w[2] & 0xffffu | w[3] << 16, w[0] >> 16 | w[1] & 0xffff0000u,
-                 w[2] >> 16 | w[3] & 0xffff0000u);
 }
 
 // Heads whose values are merged at a time.

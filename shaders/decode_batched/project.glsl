@@ -2,7 +2,7 @@
 // values (down). A unit is a block of 16 columns, or of a wide residual two that share one reading of the values. Its
 // workgroup alone changes them.
 
-const uint UNIT_BLOCKS = WIDE ? 2u : 1u, UNITS = HIDDEN / 16u / UNIT_BLOCKS;
+const uint UNITS = HIDDEN / 16u / UNIT_BLOCKS;
 
 // `to` and `to_squares`: of the norm that is next, which has these weights and is read in a layer that has this tag.
 void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, float scale, uint64_t norm, uint to, uint to_squares,

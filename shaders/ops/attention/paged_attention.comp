@@ -11,13 +11,13 @@
 // All of it is float32. The work is that of reading: a page is read once for all heads. Few workgroups wait for memory more than they
 // read. So a thread asks for its first values before it has their weights.
 //
-// Parts have pc.p.part positions. Of SPLITS parts each leaves its outputs in float32, out (split, batch, heads, HEAD_DIM).
+// Parts have pc.p.part positions. Of several parts, where SPLITS is more than 1, each leaves its outputs in float32, out (split, batch, heads, HEAD_DIM).
 // It also leaves the largest score, in powers of two, and the sum of weights; attention_merge does the rest. A part
 // that has no positions leaves a sum of 0 and no outputs. A sequence without positions gives 0. Where WINDOW is not 0, a query sees the last
 // WINDOW positions: a part begins with the page of the first of them.
 //
 // Queries begin at multiples of four elements. Pages have the layout of include/kv_address.glsl. Their PAGE positions are an even number, HEAD_DIM a multiple of 32.
-// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS * SHARING, SPLITS, batch).
+// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS * SHARING, parts, batch).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7

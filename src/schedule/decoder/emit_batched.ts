@@ -64,7 +64,7 @@ const BEGIN_WORKGROUPS = 16;
 /** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
 /** Most features of the residual: registers hold their share of it. */
-const MAX_HIDDEN = 4096;
+const MAX_HIDDEN = 5120;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
 /** Most rows, by the bits of a weight: registers hold both. */

@@ -67,7 +67,7 @@ export const H200: Tuning = {
     targetWorkgroups: 132,
     minKeys: 384,
   },
-  pagedAttention: { targetWorkgroups: 4224, minWorkgroups: 1024, minPositions: 256 },
+  pagedAttention: { targetWorkgroups: 4224, minWorkgroups: 1024, minPositions: 256, minMatrixHeads: 256 },
   attentionGradients: {
     // In a step of a 100M-parameter transformer (1,024 tokens) they and what lies between them took 58 ms. The kernels, which multiply
     // without matrix units, took 104.

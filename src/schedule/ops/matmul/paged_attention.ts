@@ -5,6 +5,7 @@
  */
 
 import type { Backend } from "../../../backend/backend.ts";
+import type { KernelName } from "../../../backend/kernels.ts";
 import { float16, float32 } from "../../../graph/dtype.ts";
 import { isCoded } from "../../../graph/kv_codes.ts";
 import { FUSED_LAYOUT } from "../../../graph/kv_layout.ts";
@@ -13,7 +14,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import type { Lowering } from "../../plan/context.ts";
 import type { Value } from "../../plan/value.ts";
 import { tuningOf } from "../../tuning/choose.ts";
-import { FLOATS } from "./coopmat.ts";
+import { FLOATS, matrixMap } from "./coopmat.ts";
 import { mergeParts } from "./coopmat_attention.ts";
 
 const THREADS = 128;
@@ -54,6 +55,18 @@ function isSupported(backend: Backend, q: Value, keys: Value, values: Value, len
     THREADS % (SPREAD * one.size / 2) === 0 && one.size % 16 === 0;
 }
 
+/** Most features of a head on matrix units: registers hold keys and values of 16 positions, and outputs. */
+const MAX_MATRIX_DIM = 128;
+
+/** The kernel for so many key heads of all sequences: on matrix units where keys and values have at most 16 bits, as queries then do. */
+export function pagedKernel(backend: Backend, q: Value, keys: Value, heads: number): KernelName {
+  const isHalf = q.dtype.bytes === 2 && keys.dtype.bytes <= 2;
+  const serves = isHalf && q.shape[3] <= MAX_MATRIX_DIM && heads >= tuningOf(backend).pagedAttention.minMatrixHeads;
+  return serves && matrixMap(backend).pairs && backend.has("coopmat_paged_attention")
+    ? "coopmat_paged_attention"
+    : "paged_attention";
+}
+
 /** Positions of a part: enough workgroups to fill the device although sequences have unlike lengths. A power of two. */
 function partOf(backend: Backend, heads: number, positions: number): number {
   const { targetWorkgroups, minPositions } = tuningOf(backend).pagedAttention;
@@ -86,11 +99,12 @@ export function pagedAttention(
   const { table, size: page, pool } = keys.pages!;
   const part = partOf(l.backend, batch * kvHeads, positions);
   const splits = Math.ceil(positions / part);
-  const sharing = sharingOf(l.backend, batch * kvHeads * splits, heads / kvHeads);
+  const kernel = pagedKernel(l.backend, q, keys, batch * kvHeads);
+  const sharing = kernel === "paged_attention" ? sharingOf(l.backend, batch * kvHeads * splits, heads / kvHeads) : 1;
   const out = l.temporary(node.shape, l.asHalf.has(node) ? float16 : node.dtype);
   const [parts, stats] = splits > 1 ? [dim, 2].map((width) => l.temporary([splits, batch, heads, width], float32)) : [];
   const asBytes = ({ blocks: _, pages: __, ...value }: Value): Value => value;
-  l.emit("paged_attention", [q, asBytes(keys), asBytes(values), l.contiguous(table), lengths, parts ?? out, stats], {
+  l.emit(kernel, [q, asBytes(keys), asBytes(values), l.contiguous(table), lengths, parts ?? out, stats], {
     spec: {
       HEAD_DIM: dim,
       DTYPE_Q: q.dtype.code,
@@ -99,7 +113,7 @@ export function pagedAttention(
       GROUP: heads / kvHeads / sharing,
       KV_HEADS: kvHeads,
       PAGE: page,
-      SPLITS: splits,
+      SPLITS: Math.min(splits, 2), // one pipeline serves any number of several
       WINDOW: window,
       SHARING: sharing,
     },
