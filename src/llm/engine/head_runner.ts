@@ -8,7 +8,8 @@ import { succeeded } from "../decode/submission_sizer.ts";
 import type { ChoiceSettings } from "./steps/choice.ts";
 import { draftStep } from "./steps/head_steps.ts";
 import { RowLoops } from "./row_loops.ts";
-import type { NeededRows, RunnerContext } from "./runner_context.ts";
+import type { RunnerContext } from "./runner_context.ts";
+import type { NeededRows } from "./steps/ready_rows.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** The choice of a drafted token, which is of all that a request says its temperature and what that draws from. */

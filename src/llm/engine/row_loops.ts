@@ -11,7 +11,8 @@ import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
 import type { Buffers } from "../kv/cache.ts";
 import type { ChoiceKind } from "./steps/choice.ts";
 import type { VerifyState } from "./steps/rows.ts";
-import { columnsFor, type NeededRows, type RunnerContext, serves } from "./runner_context.ts";
+import { columnsFor, type RunnerContext } from "./runner_context.ts";
+import { type NeededRows, serves } from "./steps/ready_rows.ts";
 import type { Sequence } from "./sequence.ts";
 import { VerifyRows } from "./verify_rows.ts";
 

@@ -10,10 +10,11 @@ import type { Key } from "../../array/random/keys.ts";
 import type { KvPool } from "../kv/paged.ts";
 import type { DecodingModel } from "../models/mod.ts";
 import type { LogitsProcessor } from "../sampling/options.ts";
-import { type ChoiceKind, type ChoiceSettings, covers, kindOf, powerOfTwo } from "./steps/choice.ts";
+import { type ChoiceKind, type ChoiceSettings, kindOf, powerOfTwo } from "./steps/choice.ts";
 import { chooseStep } from "./steps/device_steps.ts";
 import type { PooledModel } from "./steps/head_steps.ts";
-import { DeviceRows, type RowSizes, type RowState } from "./steps/rows.ts";
+import type { NeededRows } from "./steps/ready_rows.ts";
+import { DeviceRows, type RowState } from "./steps/rows.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** What a runner asks about a sequence. */
@@ -40,22 +41,6 @@ export function columnsFor(pages: number): number {
 /** Rows that serve `count` sequences: few numbers serve all, but where each row costs they are close to it. */
 export function bucketOf(count: number, tiled: boolean): number {
   return tiled || count > 8 ? powerOfTwo(count) : count;
-}
-
-/** What rows are made for, but for what all of a runner have in common. */
-export type NeededRows = Omit<RowSizes, "dtype" | "isCopied" | "tables">;
-
-/** Whether rows of some sizes can run a step that needs others. */
-export function canRun({ rows, columns, kind, masked }: NeededRows, needed: NeededRows): boolean {
-  const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
-    (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
-  return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
-    rows >= needed.rows;
-}
-
-/** Whether they do so without much that is not needed; none if each row costs. */
-export function serves(sizes: NeededRows, needed: NeededRows, tiled: boolean): boolean {
-  return canRun(sizes, needed) && sizes.rows <= (tiled ? 2 : 1) * needed.rows;
 }
 
 /** A step over a state, or its trace where that is kept. */

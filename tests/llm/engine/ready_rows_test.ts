@@ -4,8 +4,7 @@
 
 import { assertEquals } from "@std/assert";
 import { TracedStep } from "../../../src/array/compile/loop.ts";
-import { ReadyRows } from "../../../src/llm/engine/ready_rows.ts";
-import type { NeededRows, RunnerContext } from "../../../src/llm/engine/runner_context.ts";
+import { type NeededRows, ReadyRows, type RowMaker } from "../../../src/llm/engine/steps/ready_rows.ts";
 import type { DeviceRows } from "../../../src/llm/engine/steps/rows.ts";
 
 const KIND = { draws: false, penalties: false, recent: 0, bias: 0, logprobs: -1 } as unknown as NeededRows["kind"];
@@ -13,7 +12,7 @@ const rowsOf = (rows: number, columns = 4): NeededRows => ({ rows, columns, kind
 
 /** A context whose pipelines are made when the test says so. */
 function contextOf(tiled: boolean): {
-  readonly context: Pick<RunnerContext, "model" | "newRows">;
+  readonly context: RowMaker;
   /** Ends the making of pipelines; returns the names of the traces that had none. */
   readonly make: () => Promise<readonly string[]>;
 } {
@@ -35,7 +34,7 @@ function contextOf(tiled: boolean): {
   };
   const newRows = (sizes: NeededRows): DeviceRows => ({ sizes, [Symbol.dispose]: () => {} }) as unknown as DeviceRows;
   return {
-    context: { model, newRows } as unknown as Pick<RunnerContext, "model" | "newRows">,
+    context: { model, newRows } as unknown as RowMaker,
     make: async () => {
       const names = making.map(({ name }) => name);
       for (const { done } of making.splice(0)) done();
@@ -45,7 +44,7 @@ function contextOf(tiled: boolean): {
   };
 }
 
-function readyRows(context: Pick<RunnerContext, "model" | "newRows">): ReadyRows<undefined> {
+function readyRows(context: RowMaker): ReadyRows<undefined> {
   return new ReadyRows(context, ({ sizes: { rows, columns } }) => (
     { name: `${rows} x ${columns}`, state: undefined, step: (state) => state }
   ));

@@ -5,10 +5,26 @@
  * @module
  */
 
-import type { TracedStep } from "../../array/compile/loop.ts";
-import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
-import type { DeviceRows } from "./steps/rows.ts";
-import { canRun, type NeededRows, type RunnerContext, serves } from "./runner_context.ts";
+import type { TracedStep, TracedSteps } from "../../../array/compile/loop.ts";
+import { PipelinesAhead } from "../../decode/pipelines_ahead.ts";
+import { covers } from "./choice.ts";
+import type { DeviceRows, RowSizes } from "./rows.ts";
+
+/** What rows are made for, but for what all of a runner have in common. */
+export type NeededRows = Omit<RowSizes, "dtype" | "isCopied" | "tables">;
+
+/** Whether rows of some sizes can run a step that needs others. */
+export function canRun({ rows, columns, kind, masked }: NeededRows, needed: NeededRows): boolean {
+  const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
+    (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
+  return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
+    rows >= needed.rows;
+}
+
+/** Whether they do so without much that is not needed; none if each row costs. */
+export function serves(sizes: NeededRows, needed: NeededRows, tiled: boolean): boolean {
+  return canRun(sizes, needed) && sizes.rows <= (tiled ? 2 : 1) * needed.rows;
+}
 
 /** A step over a state, by the name of its trace. */
 export interface NamedStep<S> {
@@ -17,9 +33,15 @@ export interface NamedStep<S> {
   readonly step: (state: S) => S;
 }
 
+/** What tells about the device, has the traces of a model, and makes rows. */
+export interface RowMaker {
+  readonly model: { readonly device: { readonly tiled: boolean }; readonly traces: TracedSteps };
+  newRows(sizes: NeededRows, how: { readonly begin: boolean }): DeviceRows;
+}
+
 /** Sizes of rows, and which of them wait for nothing. */
 export class ReadyRows<S> {
-  readonly #context: Pick<RunnerContext, "model" | "newRows">;
+  readonly #context: RowMaker;
   readonly #stepOver: (rows: DeviceRows) => NamedStep<S> | undefined;
   readonly #ahead: PipelinesAhead;
   /** Sizes that ran, by their text. */
@@ -28,10 +50,7 @@ export class ReadyRows<S> {
   #asked: { readonly sizes: string; readonly trace: unknown } | undefined;
 
   /** `stepOver` gives the step over rows; undefined where it is not traced once for all. */
-  constructor(
-    context: Pick<RunnerContext, "model" | "newRows">,
-    stepOver: (rows: DeviceRows) => NamedStep<S> | undefined,
-  ) {
+  constructor(context: RowMaker, stepOver: (rows: DeviceRows) => NamedStep<S> | undefined) {
     this.#context = context;
     this.#stepOver = stepOver;
     this.#ahead = new PipelinesAhead(context.model.traces);
