@@ -30,6 +30,13 @@ export interface BatchDevice {
   readonly tiled: boolean;
 }
 
+/** What the trace of a pass over parts of several prompts depends on: tiles, pages of each, and ends of prompts. */
+export interface BatchShape {
+  readonly tiles: number;
+  readonly columns: number;
+  readonly ends: number;
+}
+
 /** Arrays of a pass over n tiles. */
 export interface ForwardBatch {
   readonly tiles: number;
@@ -59,15 +66,43 @@ function paddedTiles(count: number, { tiled }: BatchDevice): number {
   return Math.ceil(count / step) * step;
 }
 
-/** The arrays of a pass over parts of prompts. */
-export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): ForwardBatch {
-  const [first] = rows;
-  const size = rows.length === 1 ? paddedLength(first.count, device.tile) : tileOf(device);
+/** The tiles of each part, and the shape of a pass over all. */
+function shapeOf(
+  rows: readonly PrefillRow[],
+  size: number,
+  device: BatchDevice,
+): { readonly needed: readonly number[]; readonly shape: BatchShape } {
   const needed = rows.map(({ count }) => Math.ceil(count / size));
-  const tiles = paddedTiles(needed.reduce((a, b) => a + b, 0), device);
   const least = device.tiled && rows.length > 1 ? TOGETHER : { pages: 1, ends: 1 };
   const pages = rows.map(({ from }, i) => Math.ceil((from + needed[i] * size) / PAGE));
-  const columns = columnsFor(Math.max(least.pages, ...pages));
+  const ends = rows.filter(({ last }) => last).length;
+  return {
+    needed,
+    shape: {
+      tiles: paddedTiles(needed.reduce((a, b) => a + b, 0), device),
+      columns: columnsFor(Math.max(least.pages, ...pages)),
+      ends: ends === 0 ? 1 : bucketOf(Math.max(least.ends, ends), device.tiled),
+    },
+  };
+}
+
+/** The arrays of a pass over parts of prompts. With `within` they have the shape of another pass over several; undefined where they do not fit. */
+export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): ForwardBatch;
+export function forwardBatch(
+  rows: readonly PrefillRow[],
+  device: BatchDevice,
+  within: BatchShape | undefined,
+): ForwardBatch | undefined;
+export function forwardBatch(
+  rows: readonly PrefillRow[],
+  device: BatchDevice,
+  within?: BatchShape,
+): ForwardBatch | undefined {
+  const [first] = rows;
+  const size = rows.length > 1 || within ? tileOf(device) : paddedLength(first.count, device.tile);
+  const { needed, shape } = shapeOf(rows, size, device);
+  const { tiles, columns, ends: lasts } = within ?? shape;
+  if (tiles < shape.tiles || columns < shape.columns || lasts < shape.ends) return undefined;
   const ends = rows.filter(({ last }) => last).length;
   const batch: ForwardBatch = {
     tiles,
@@ -77,7 +112,7 @@ export function forwardBatch(rows: readonly PrefillRow[], device: BatchDevice): 
     tables: first.sequence.tables.map(() => new Int32Array(tiles * columns)),
     columns,
     slots: new Int32Array(tiles),
-    last: new Uint32Array(ends === 0 ? 1 : bucketOf(Math.max(least.ends, ends), device.tiled)),
+    last: new Uint32Array(lasts),
   };
   let [tile, end] = [0, 0];
   for (const [i, { sequence, from, count, last }] of rows.entries()) {

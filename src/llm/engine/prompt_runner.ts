@@ -9,7 +9,8 @@ import { DeviceLoop, hostVisible, TracedStep } from "../../array/compile/loop.ts
 import type { Tensor } from "../../array/mod.ts";
 import { detach } from "../decode/state.ts";
 import { type CopyState, copyStatesStep, copyStep, type PromptState, promptStep } from "./steps/device_steps.ts";
-import { forwardBatch } from "./forward_batch.ts";
+import { PipelinesAhead } from "../decode/pipelines_ahead.ts";
+import { type BatchShape, type ForwardBatch, forwardBatch } from "./forward_batch.ts";
 import type { PageCopy } from "./pages/sequence_pages.ts";
 import type { DeviceRows } from "./steps/rows.ts";
 import type { RunnerContext } from "./runner_context.ts";
@@ -21,6 +22,15 @@ interface Read extends Pick<Submitted, "step" | "submitted" | "done" | "drop"> {
   readonly free: readonly Disposable[];
 }
 
+/** Arrays of a step, and the step over them or its trace. */
+interface Form {
+  readonly arrays: PromptArrays;
+  readonly state: PromptState;
+  readonly traced: TracedStep<PromptState> | ((state: PromptState) => PromptState);
+}
+
+type PromptArrays = Pick<PromptState, "ids" | "after" | "last" | "position" | "tables" | "slots" | "logits">;
+
 /** Most traces that are kept for {@link PromptRunner.takeTraces}. */
 const MAX_TRACES = 8;
 
@@ -30,11 +40,15 @@ export class PromptRunner {
   readonly #ended: (rows: DeviceRows) => void;
   /** Traces that read prompts, the last one last. */
   readonly #traces = new Set<TracedStep<unknown>>();
+  readonly #ahead: PipelinesAhead;
+  /** Shapes of steps of several parts that ran, and whether prompts ended there, by their text. */
+  readonly #shapes = new Map<string, { readonly shape: BatchShape; readonly ends: boolean }>();
 
   /** `ended` takes rows whose step has ended; what they hold is read before the next step is submitted. */
   constructor(context: RunnerContext, ended: (rows: DeviceRows) => void) {
     this.#context = context;
     this.#ended = ended;
+    this.#ahead = new PipelinesAhead(context.model.traces);
   }
 
   /** The traces of the last prompts since the last call. */
@@ -46,26 +60,10 @@ export class PromptRunner {
 
   /** Reads parts of prompts. */
   async read(step: PrefillStep): Promise<Submitted> {
-    const { model, pool, dtype } = this.#context;
     const { rows } = step;
-    const ends = rows.filter(({ last }) => last);
     const free: Disposable[] = [];
     for (const row of rows) free.push(...await this.#prepare(row));
-    const { tiles, columns, ...batch } = forwardBatch(rows, model.device);
-    const arrays = {
-      ids: detach(hostVisible(batch.ids)),
-      ...(pool.sizes.head && { after: detach(hostVisible(batch.after)) }),
-      last: detach(hostVisible(batch.last)),
-      position: detach(hostVisible(batch.positions)),
-      tables: batch.tables.map((table) => detach(hostVisible(table, [tiles, columns]))),
-      slots: detach(hostVisible(batch.slots)),
-      logits: ends.length > 0 ? detach(mx.zeros([batch.last.length, model.config.vocabSize], dtype)) : undefined,
-    };
-    const state: PromptState = { ...arrays, ...pool.buffers };
-    const kind = ends.length > 0 ? "engine prompt" : "engine read";
-    // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
-    const keeps = model.device.tiled || rows.length > 1 || ends.length === 0;
-    const traced = await this.#context.traced(kind, state, (now) => promptStep(this.#context.pooled, now), keeps);
+    const { arrays, state, traced } = await this.#formOf(rows);
     if (traced instanceof TracedStep) this.#noteUse(traced as TracedStep<unknown>);
     const loop = new DeviceLoop(state, traced);
     const submitted = performance.now();
@@ -75,7 +73,66 @@ export class PromptRunner {
       if (kept !== undefined) free.push(await this.#copyStates(sequence.slot, kept));
     }
     const read: Read = { step, submitted, done: () => loop.done(ticket), drop: () => void loop.drop(ticket), free };
-    return ends.length > 0 ? await this.#chooseFirst(rows, read, arrays.logits!) : this.#reading(read);
+    return arrays.logits ? await this.#chooseFirst(rows, read, arrays.logits) : this.#reading(read);
+  }
+
+  /**
+   * A step over parts, whose pipelines are made. Until those of its own shape are, it has that of a larger step of several parts which ran
+   * before: on a fresh machine pipelines take longer than a hundred steps.
+   */
+  async #formOf(rows: readonly PrefillRow[]): Promise<Form> {
+    const { model, pooled } = this.#context;
+    const ends = rows.some(({ last }) => last);
+    const name = ends ? "engine prompt" : "engine read";
+    const step = (now: PromptState): PromptState => promptStep(pooled, now);
+    const batch = forwardBatch(rows, model.device);
+    const own = this.#arraysOf(batch, ends);
+    // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
+    const keeps = model.device.tiled || rows.length > 1 || !ends;
+    const isReady = (): boolean => {
+      const trace = model.traces.trace(name, own.state, step);
+      return trace.ready || (!this.#ahead.busy && this.#ahead.has(trace));
+    };
+    const larger = keeps && this.#shapes.size > 0 && !isReady() ? this.#largerForm(rows, name, ends) : undefined;
+    if (larger) {
+      mx.dispose(own.arrays);
+      return larger;
+    }
+    const traced = await this.#context.traced(name, own.state, step, keeps);
+    if (rows.length > 1 && model.device.tiled) {
+      const shape = { tiles: batch.tiles, columns: batch.columns, ends: batch.last.length };
+      this.#shapes.set(`${Object.values(shape)} ${ends}`, { shape, ends });
+    }
+    return { ...own, traced };
+  }
+
+  /** The smallest step of several parts that ran before, if its trace is kept and has room. */
+  #largerForm(rows: readonly PrefillRow[], name: string, ends: boolean): Form | undefined {
+    const { device, traces } = this.#context.model;
+    const shapes = [...this.#shapes.values()].filter((known) => known.ends === ends).map(({ shape }) => shape);
+    for (const shape of shapes.sort((a, b) => a.tiles - b.tiles || a.columns - b.columns)) {
+      const batch = forwardBatch(rows, device, shape);
+      if (!batch) continue;
+      const { arrays, state } = this.#arraysOf(batch, ends);
+      const traced = traces.known(name, state);
+      if (traced) return { arrays, state, traced };
+      mx.dispose(arrays);
+    }
+    return undefined;
+  }
+
+  #arraysOf({ tiles, columns, ...batch }: ForwardBatch, ends: boolean): Pick<Form, "arrays" | "state"> {
+    const { model, pool, dtype } = this.#context;
+    const arrays: PromptArrays = {
+      ids: detach(hostVisible(batch.ids)),
+      ...(pool.sizes.head && { after: detach(hostVisible(batch.after)) }),
+      last: detach(hostVisible(batch.last)),
+      position: detach(hostVisible(batch.positions)),
+      tables: batch.tables.map((table) => detach(hostVisible(table, [tiles, columns]))),
+      slots: detach(hostVisible(batch.slots)),
+      logits: ends ? detach(mx.zeros([batch.last.length, model.config.vocabSize], dtype)) : undefined,
+    };
+    return { arrays, state: { ...arrays, ...pool.buffers } };
   }
 
   /** Submits the copies that a part begins with. */

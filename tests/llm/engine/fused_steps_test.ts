@@ -144,3 +144,33 @@ for (const [requests, options, kernel, calls, pages = {}] of CASES) {
     assertEquals(of(prompts[0], "coopmat_attention").length, requests > 1 ? LAYERS : LAYERS - 1);
   });
 }
+
+Deno.test("requests wait for no pipelines where larger steps ran before", async () => {
+  const folder = await Deno.makeTempDir();
+  const held: (() => void)[] = [];
+  let holds = false;
+  try {
+    await writeQwen3(`${folder}/model`);
+    mx.setDefaultDevice("wasm");
+    withoutRunning(H200_LIMITS.maxThreads, () => {});
+    const prepare = (): Promise<void> => new Promise((done) => holds ? held.push(done) : done());
+    Object.assign(getBackend("wasm"), { limits: H200_LIMITS, prepare });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
+    const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024 });
+    const answer = (tokens: number, first: number): Promise<unknown> =>
+      Array.fromAsync(engine.add({ prompt: Array.from({ length: tokens }, (_, t) => t + first), maxTokens: 4 }));
+    await Promise.all([40, 50, 60].map(answer));
+    holds = true;
+    await answer(100, 500);
+    assert(held.length > 0, "no pipelines are made");
+    for (const done of held) done();
+    await model.traces.idle();
+    holds = false;
+    await answer(100, 900);
+    await engine[Symbol.asyncDispose]();
+    model[Symbol.dispose]();
+  } finally {
+    closeDevices();
+    await Deno.remove(folder, { recursive: true });
+  }
+});

@@ -83,6 +83,18 @@ Deno.test("the shape of a pass depends on few numbers of tiles where kernels com
     return [tiles, columns, last.length];
   });
   assertEquals(few, Array(4).fill([32, 16, 8]));
+  // A part alone fits into such a pass, where tiles behind it belong to page 0.
+  const shape = { tiles: 32, columns: 16, ends: 8 };
+  const alone = forwardBatch([partOf(idsOf(70, 0), 0, 5)], { tile: 8, tiled: true }, shape)!;
+  assertEquals([alone.tiles, alone.columns, alone.ids.length, [...alone.last]], [32, 16, 1024, Array(8).fill(69)]);
+  assertEquals([...alone.positions].slice(0, 4), [0, 32, 64, 0]);
+  assertEquals([...alone.tables[0].slice(2 * 16, 4 * 16)], [5, 6, ...Array(30).fill(0)]);
+  for (const less of [{ tiles: 2 }, { columns: 1 }, { ends: 0 }]) {
+    assertEquals(
+      forwardBatch([partOf(idsOf(70, 0), 0, 5)], { tile: 8, tiled: true }, { ...shape, ...less }),
+      undefined,
+    );
+  }
   // A table has room for the padding of a part: positions beyond it would shift those that attention sees.
   const { columns } = forwardBatch([partOf(idsOf(250, 0), 230, 1)], { tile: 8, tiled: true });
   assertEquals(columns * PAGE >= 230 + 32, true);
