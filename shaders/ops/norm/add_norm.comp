@@ -28,7 +28,8 @@ const uint QUADS = COLS / 4;
 const uint EACH = (QUADS + THREADS - 1) / THREADS;
 const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4, CHOICE = 5, BESIDE = 6, SCORE = 7, BIAS = 8;
 
-vec4 quads[EACH];
+const bool EARLY = EACH <= 4; // the weights of the norm come with the row: more would take registers
+vec4 quads[EACH], weights[EACH];
 
 // Quad i of a part of a row.
 vec4 part_of(uint row, uint split, uint i) {
@@ -48,6 +49,7 @@ void main() {
         uint i = gl_LocalInvocationID.x + e * THREADS;
         if (i >= QUADS) break;
         vec4 x = load_quad(pc.address[X], first + i, DTYPE_X), sum = vec4(0.0);
+        if (EARLY && pc.address[OUT] != 0ul) weights[e] = load_quad(pc.address[WEIGHT], i, DTYPE_WEIGHT);
         for (uint split = 0; split < pc.p.splits; split += 8) {
             [[unroll]] for (uint s = split; s < split + 8; s++) { // loads of eight are on their way at once
                 if (s < pc.p.splits) sum += part_of(row, s, i);
@@ -70,7 +72,7 @@ void main() {
     [[unroll]] for (uint e = 0; e < EACH; e++) {
         uint i = gl_LocalInvocationID.x + e * THREADS;
         if (i >= QUADS) break;
-        vec4 y = quads[e] * factor * load_quad(pc.address[WEIGHT], i, DTYPE_WEIGHT);
+        vec4 y = quads[e] * factor * (EARLY ? weights[e] : load_quad(pc.address[WEIGHT], i, DTYPE_WEIGHT));
         if (DTYPE_OUT == DTYPE_F16) y = within_half(y);
         store_quad(pc.address[OUT], first + i, DTYPE_OUT, y);
     }

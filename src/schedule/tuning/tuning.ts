@@ -123,8 +123,8 @@ export interface Tuning {
     readonly minWorkgroups: number;
     /** Fewest positions of a part. */
     readonly minPositions: number;
-    /** Fewest key heads of all sequences at which matrix units are faster: a workgroup of theirs has all query heads of one. */
-    readonly minMatrixHeads: number;
+    /** Fewest query heads of a key head, and fewest key heads of all sequences, at which matrix units are faster. */
+    readonly onMatrices: { readonly minHeads: number; readonly minKeyHeads: number };
   };
 
   /** Gradients of attention. */

@@ -58,11 +58,14 @@ function isSupported(backend: Backend, q: Value, keys: Value, values: Value, len
 /** Most features of a head on matrix units: registers hold keys and values of 16 positions, and outputs. */
 const MAX_MATRIX_DIM = 128;
 
-/** The kernel for so many key heads of all sequences: on matrix units where keys and values have at most 16 bits, as queries then do. */
-export function pagedKernel(backend: Backend, q: Value, keys: Value, heads: number): KernelName {
-  const isHalf = q.dtype.bytes === 2 && keys.dtype.bytes <= 2;
-  const serves = isHalf && q.shape[3] <= MAX_MATRIX_DIM && heads >= tuningOf(backend).pagedAttention.minMatrixHeads;
-  return serves && matrixMap(backend).pairs && backend.has("coopmat_paged_attention")
+/** The kernel for keys of sequences: on matrix units where keys and values have at most 16 bits, as queries then do, and heads share them. */
+function kernelFor(backend: Backend, q: Value, keys: Value): KernelName {
+  const [batch, heads, , dim] = q.shape;
+  const [, kvHeads] = keys.shape;
+  const { minHeads, minKeyHeads } = tuningOf(backend).pagedAttention.onMatrices;
+  const isHalf = q.dtype.bytes === 2 && keys.dtype.bytes <= 2 && dim <= MAX_MATRIX_DIM;
+  const isFaster = heads / kvHeads >= minHeads && batch * kvHeads >= minKeyHeads;
+  return isHalf && isFaster && matrixMap(backend).pairs && backend.has("coopmat_paged_attention")
     ? "coopmat_paged_attention"
     : "paged_attention";
 }
@@ -99,7 +102,7 @@ export function pagedAttention(
   const { table, size: page, pool } = keys.pages!;
   const part = partOf(l.backend, batch * kvHeads, positions);
   const splits = Math.ceil(positions / part);
-  const kernel = pagedKernel(l.backend, q, keys, batch * kvHeads);
+  const kernel = kernelFor(l.backend, q, keys);
   const sharing = kernel === "paged_attention" ? sharingOf(l.backend, batch * kvHeads * splits, heads / kvHeads) : 1;
   const out = l.temporary(node.shape, l.asHalf.has(node) ? float16 : node.dtype);
   const [parts, stats] = splits > 1 ? [dim, 2].map((width) => l.temporary([splits, batch, heads, width], float32)) : [];
