@@ -50,8 +50,7 @@ function measure(backend: Backend, shape: (typeof SHAPES)[string], sequences: nu
   const [tables, counts] = [ints(bench, backend, table), ints(bench, backend, lengths)];
   const q = bench.array([sequences, heads, headDim], float16, HALVES);
   const held = kvHeads * PAGE * headDim;
-  const cached = (size: number): Value =>
-    bench.array([LAYERS, pages, kvHeads, headDim / size, PAGE, size], bfloat16, HALVES);
+  const cached = (size: number): Value => bench.array([LAYERS, pages, kvHeads, headDim / size, PAGE, size], bfloat16);
   const [keys, values] = [cached(FUSED_LAYOUT.keys), cached(FUSED_LAYOUT.values)];
   const node = makeNode("attention", [], [sequences, heads, 1, headDim], float16, {
     scale: headDim ** -0.5,
@@ -89,8 +88,9 @@ if (import.meta.main) {
   const tuning = tuningOf(backend);
   for (const sequences of listed("sequences", "64,256")) {
     for (const positions of listed("positions", "192,830")) {
-      for (const [units, minMatrixHeads] of [["vector units", Infinity], ["matrix units", 0]] as const) {
-        options.tuning = { ...tuning, pagedAttention: { ...tuning.pagedAttention, minMatrixHeads } };
+      for (const [units, minHeads] of [["vector units", Infinity], ["matrix units", 0]] as const) {
+        const onMatrices = { minHeads, minKeyHeads: 0 };
+        options.tuning = { ...tuning, pagedAttention: { ...tuning.pagedAttention, onMatrices } };
         const figure = measure(backend, shape, sequences, positions);
         console.log(`${name}, ${sequences} sequences of ${positions}, ${units}: ${figure}`);
       }
