@@ -3,10 +3,11 @@
 
 const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
 const bool WIDE = HIDDEN_SLOTS > 2u; // so that there is one block of 8 rows at most
-// Blocks of a unit of a projection: one where units of two would leave many of 128 workgroups without a last one.
-const uint HIDDEN_ALL = HIDDEN / 16u;
-const uint EVEN_BLOCKS = (HIDDEN_ALL + 127u) / 128u < (HIDDEN_ALL + 255u) / 256u * 2u ? 1u : 2u;
-const uint UNIT_BLOCKS = WIDE ? EVEN_BLOCKS : 1u;
+// Blocks of a unit of a projection. Two share one reading of the values, unless they leave many of 128 workgroups without a last one.
+const uint HIDDEN_ALL = HIDDEN / 16u, ROUNDS_OF_TWO = (HIDDEN_ALL + 255u) / 256u * 2u;
+const uint BALANCED_BLOCKS = (HIDDEN_ALL + 127u) / 128u < ROUNDS_OF_TWO ? 1u : 2u;
+const uint WIDE_BLOCKS = HIDDEN_ALL > 256u ? BALANCED_BLOCKS : 2u;
+const uint UNIT_BLOCKS = WIDE ? WIDE_BLOCKS : 1u;
 
 // ---- words that workgroups exchange -----------------------------------------------------------------------------------------
 
@@ -33,16 +34,20 @@ bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(wh
 // of a unit, or two. Loops advance by that many steps, and each step has a place of its own. To move what has not
 // arrived would be to wait for it. Of 8 and 16 bits, which take more registers, there are fewer.
 const uint FEWER_AHEAD = BITS == 8u ? 2u : WIDE ? 1u : 2u;
-uint project_ahead(uint steps) {
-    if (BITS != 4u) return FEWER_AHEAD;
-    return WIDE && UNIT_BLOCKS == 1u ? 5u : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u;
-}
 // Of more than four steps a warp, the weights of a unit and their rows do not fit into registers together. Then the places are those of
 // blocks, and half of a unit is on its way.
+#ifndef EMULATED
 const bool HALF_UNITS = BITS == 4u && HIDDEN_SLOTS > 4u;
+#else
+const bool HALF_UNITS = false;
+#endif
+uint project_ahead(uint steps) {
+    if (BITS != 4u) return FEWER_AHEAD;
+    return HALF_UNITS && UNIT_BLOCKS == 1u ? 5u : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u;
+}
 const uint UNIT_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
 const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : BITS == 16u ? 1u : HIDDEN_SLOTS % 2u == 0u ? 2u : HIDDEN_SLOTS > 4u ? 1u : UNIT_AHEAD;
-const uint AHEAD = UNIT_AHEAD > 5u ? UNIT_AHEAD : 5u; // at most
+const uint AHEAD = UNIT_AHEAD > 4u ? UNIT_AHEAD : 4u; // at most
 
 // Of weights, up to two blocks of 16 columns of each step. Arrays of structs would end up in memory.
 struct Parts {
@@ -81,26 +86,24 @@ uint64_t dense_rows(uint64_t first, uint64_t second, uint steps, uint block, uin
     return matrix + uint64_t(row * steps) * 128ul;
 }
 
-// A step of a block into a place.
-void load_block(uint64_t codes, uint64_t scales_biases, uint kind, uint steps, uint block, uint step, uint at, inout Parts p) {
-    if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
-    if (BITS == 16u) {
-        uint64_t rows = dense_rows(codes, scales_biases, steps, block, kind);
-        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
-            p.codes[at * CODE_LOADS + load] = load_dense(rows, steps, step, lane_row() + load / 2u * 8u, load);
-    } else {
-        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
-            p.codes[at * CODE_LOADS + load] = load_codes(codes, steps, block, step, load);
-    }
-    if (BITS != 16u) [[unroll]]
-        for (uint group = 0; group < STEP_GROUPS; group++)
-            p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, block, step, group);
-}
-
-void load_part(uint64_t codes, uint64_t scales_biases, uint kind, uint steps, uint first_block, uint blocks, uint step, uint slot,
+// A step of `blocks` blocks into places from `place` on.
+void load_part(uint64_t codes, uint64_t scales_biases, uint kind, uint steps, uint first_block, uint blocks, uint step, uint place,
                inout Parts p) {
-    [[unroll]] for (uint block = 0; block < blocks; block++)
-        load_block(codes, scales_biases, kind, steps, first_block + block, step, slot * 2u + block, p);
+    if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
+    [[unroll]] for (uint block = 0; block < blocks; block++) {
+        uint at = place + block;
+        if (BITS == 16u) {
+            uint64_t rows = dense_rows(codes, scales_biases, steps, first_block + block, kind);
+            [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+                p.codes[at * CODE_LOADS + load] = load_dense(rows, steps, step, lane_row() + load / 2u * 8u, load);
+        } else {
+            [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+                p.codes[at * CODE_LOADS + load] = load_codes(codes, steps, first_block + block, step, load);
+        }
+        if (BITS != 16u) [[unroll]]
+            for (uint group = 0; group < STEP_GROUPS; group++)
+                p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, first_block + block, step, group);
+    }
 }
 
 void move_part(uint from, uint to, uint blocks, inout Parts p) {
@@ -133,22 +136,19 @@ void await_rows(uint from, uint columns, uint step, uint slot, inout Rows r) {
     while (keep_spinning(are_fresh(columns, step, slot, r), spins)) read_rows(from, columns, step, slot, r);
 }
 
-// Adds matrix m of a step of a block, which lies at a place, to the sums of the block with 8 rows each.
-void multiply_matrix(inout Parts p, uint at, uint m, inout Rows r, uint row_slot, uint block, inout Sums sums) {
-    uvec4 w = weights(p.codes[at * CODE_LOADS + load_of(m)], p.codes[at * CODE_LOADS + other_load_of(m)], m,
-                      p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
-    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
-        uvec4 a = r.a[(row_slot * ROW_BLOCKS + rows) * 2u + m / 2u];
-        uint i = block * ROW_BLOCKS + rows;
-        sums.s[i] = multiply_block(w, m % 2u == 0u ? a.xy : a.zw, sums.s[i]);
-    }
-}
-
-// Adds a step of `blocks` blocks to their sums.
-void multiply_part(inout Parts p, uint slot, inout Rows r, uint row_slot, uint blocks, inout Sums sums) {
+// Adds a step of `blocks` blocks in places from `place` on to the sums of blocks from `first` on, with 8 rows each.
+void multiply_part(inout Parts p, uint place, inout Rows r, uint row_slot, uint first, uint blocks, inout Sums sums) {
     [[unroll]] for (uint m = 0; m < 4u; m++) {
-        [[unroll]] for (uint block = 0; block < blocks; block++)
-            multiply_matrix(p, slot * 2u + block, m, r, row_slot, block, sums);
+        [[unroll]] for (uint block = 0; block < blocks; block++) {
+            uint at = place + block;
+            uvec4 w = weights(p.codes[at * CODE_LOADS + load_of(m)], p.codes[at * CODE_LOADS + other_load_of(m)], m,
+                              p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+            [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+                uvec4 a = r.a[(row_slot * ROW_BLOCKS + rows) * 2u + m / 2u];
+                uint i = (first + block) * ROW_BLOCKS + rows;
+                sums.s[i] = multiply_block(w, m % 2u == 0u ? a.xy : a.zw, sums.s[i]);
+            }
+        }
     }
 }
 

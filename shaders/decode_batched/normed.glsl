@@ -12,16 +12,17 @@ void load_ahead(uint64_t codes, uint64_t scales_biases, uint kind, uint unit, ui
                 inout Parts p) {
     uint at = unit + ahead / HIDDEN_SLOTS * gl_NumWorkGroups.x;
     if (at < units)
-        load_part(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot, p);
+        load_part(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot * 2u, p);
 }
 
+#ifndef EMULATED
 // One block of that, a number of them after the first one of a unit, into a place.
 void load_block_ahead(uint64_t codes, uint64_t scales_biases, uint kind, uint unit, uint units, uint blocks, uint ahead, uint place,
                       inout Parts p) {
     uint at = unit + ahead / (HIDDEN_SLOTS * blocks) * gl_NumWorkGroups.x, slot = ahead / blocks % HIDDEN_SLOTS;
-    if (at < units)
-        load_block(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at + ahead % blocks, warp() + slot * WARPS, place, p);
+    if (at < units) load_part(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at + ahead % blocks, 1u, warp() + slot * WARPS, place, p);
 }
+#endif
 
 // The result of four neighbours in a round: a pair of columns of a row.
 const uint ROUNDS_OF_PAIRS = (QKV_BLOCKS * 64u * 4u + THREADS - 1u) / THREADS;
@@ -68,12 +69,13 @@ void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scale
     if (first >= units) return;
     uint blocks = gated ? 2u : QKV_BLOCKS, kind = gated ? GATED : JOINT;
     Parts p;
+#ifndef EMULATED
     if (HALF_UNITS) [[unroll]]
         for (uint place = 0; place < HIDDEN_SLOTS; place++)
             load_block_ahead(codes, scales_biases, kind, first, units, blocks, place, place, p);
-    else [[unroll]]
-        for (uint slot = 0; slot < NORMED_AHEAD; slot++)
-            load_ahead(codes, scales_biases, kind, first, units, blocks, slot, slot, p);
+#endif
+    if (!HALF_UNITS) [[unroll]]
+        for (uint slot = 0; slot < NORMED_AHEAD; slot++) load_ahead(codes, scales_biases, kind, first, units, blocks, slot, slot, p);
     Rows r;
     Squares s;
     wait_for_rows(from, HIDDEN);
@@ -96,15 +98,16 @@ void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scale
                 bias[i] = load_bias(unit, four >> 6, four & 63u);
             }
         [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
+#ifndef EMULATED
             if (HALF_UNITS) [[unroll]]
                 for (uint block = 0; block < blocks; block++) {
                     uint at = slot * blocks + block, place = at % HIDDEN_SLOTS;
-                    [[unroll]] for (uint m = 0; m < 4u; m++)
-                        multiply_matrix(p, place, m, r, slot, block, sums);
+                    multiply_part(p, place, r, slot, block, 1u, sums);
                     load_block_ahead(codes, scales_biases, kind, unit, units, blocks, at + HIDDEN_SLOTS, place, p);
                 }
-            else {
-                multiply_part(p, slot % NORMED_AHEAD, r, slot, blocks, sums);
+#endif
+            if (!HALF_UNITS) {
+                multiply_part(p, slot % NORMED_AHEAD * 2u, r, slot, 0u, blocks, sums);
                 // Of a single step to a unit, that of the next one is there too, and wanted now.
                 if (NORMED_AHEAD > HIDDEN_SLOTS) move_part(1u, 0u, blocks, p);
                 uint to = NORMED_AHEAD > HIDDEN_SLOTS ? 1u : slot % NORMED_AHEAD;

@@ -13,7 +13,7 @@ void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, fl
         Rows r;
         [[unroll]] for (uint slot = 0; slot < ahead; slot++)
             if (slot * WARPS < steps)
-                load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, slot * WARPS + warp(), slot, p);
+                load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, slot * WARPS + warp(), slot * 2u, p);
         // The pair of columns of a row that this thread finishes; four neighbours have 8 columns.
         uint place = thread() >> 6, pair = thread() >> 5 & 1u, rows = min(place / UNIT_BLOCKS, ROW_BLOCKS - 1u),
              row = rows * 8u + lane_row();
@@ -36,9 +36,9 @@ void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, fl
                 uint at = first + slot * WARPS, next = at + ahead * WARPS;
                 if (at < steps) {
                     await_rows(from, columns, at + warp(), slot, r);
-                    multiply_part(p, slot, r, slot, UNIT_BLOCKS, sums);
+                    multiply_part(p, slot * 2u, r, slot, 0u, UNIT_BLOCKS, sums);
                     if (next < steps) {
-                        load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, next + warp(), slot, p);
+                        load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, next + warp(), slot * 2u, p);
                         read_rows(from, columns, next + warp(), slot, r);
                     }
                 }

@@ -90,7 +90,7 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     positions: Array.from({ length: 9 }, (_, i) => i * 5 % 39),
   },
   "three of a wide residual": {
-    shape: { ...shapeOf(2176, 128, 2, 1, 64), layers: 2 },
+    shape: { ...shapeOf(1152, 128, 2, 1, 64), layers: 2 },
     groupSize: 64,
     dtype: float16,
     capacity: 40,
@@ -112,7 +112,7 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     positions: [31, 62, 0],
   },
   "eight of 8 bits of a wide residual": {
-    shape: shapeOf(2176, 192, 4, 2, 32),
+    shape: shapeOf(1664, 192, 4, 2, 32),
     groupSize: 64,
     bits: 8,
     dtype: float32,
