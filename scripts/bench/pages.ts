@@ -1,8 +1,8 @@
 /**
  * Measures attention over pages: `deno run -A scripts/bench/pages.ts [--model=qwen3-8b] [--sequences=64,256] [--positions=192,830]`.
  *
- * Prints the time of a layer by the device's timestamps, with float32 sums in vector units and on matrix units, and the rate at which keys
- * and values are read. Sequences have lengths from half of the positions to one and a half times as many, and pages in any order. Layers are
+ * Prints the time of a layer by the device's timestamps, in vector units and on matrix units. Then prints the rate at which keys and
+ * values are read. Sequences have lengths from half of the positions to one and a half times as many, and pages in any order. Layers are
  * read in turns so that none stays in a cache.
  *
  * @module
@@ -18,7 +18,7 @@ import { pagedAttention } from "../../src/schedule/ops/matmul/paged_attention.ts
 import { options } from "../../src/schedule/plan/options.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
 import { tuningOf } from "../../src/schedule/tuning/choose.ts";
-import { Storage } from "../../src/schedule/plan/storage.ts";
+import type { Storage } from "../../src/schedule/plan/storage.ts";
 import { SHAPES } from "../synthetic/config.ts";
 import { Bench, HALVES } from "./plan.ts";
 

@@ -5,7 +5,7 @@
  * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model. The default is Qwen3-0.6B: layers of 4-bit
  * weights, read in turns so that none stays in a cache. Then prints the time of so many whole layers as the model runs them, with the time
  * of each kernel in them. `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that
- * lowering takes, and `--products` times nothing but them.
+ * lowering takes. `--products` times nothing else.
  *
  * @module
  */

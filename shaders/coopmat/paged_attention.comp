@@ -4,7 +4,7 @@
 //
 // A workgroup serves the GROUP query heads of a key head, at most 8, over a part of a sequence's positions. They are rows of matrices, so keys
 // and values are read and dequantized once for all of them. A warp takes every WARPS-th block of 16 positions by itself: scores, a running softmax,
-// and values, with those of its next block on their way. The warps meet at the end.
+// and values. Those of its next block are on their way meanwhile. The warps meet at the end.
 //
 // HEAD_DIM is a multiple of 32, at most 128. THREADS / 2 positions are a multiple of PAGE or a part of it. Workgroups: (KV_HEADS, parts, batch).
 

@@ -77,8 +77,8 @@ export class PromptRunner {
   }
 
   /**
-   * A step over parts, whose pipelines are made. Until those of its own shape are, it has that of a larger step of several parts which ran
-   * before: on a fresh machine pipelines take longer than a hundred steps.
+   * A step over parts, whose pipelines are made. On a fresh machine pipelines take longer than a hundred steps. Until those of its own shape are
+   * there, it has that of a larger step of several parts which ran before.
    */
   async #formOf(rows: readonly PrefillRow[]): Promise<Form> {
     const { model, pooled } = this.#context;
