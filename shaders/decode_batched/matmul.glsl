@@ -46,7 +46,7 @@ uint project_ahead(uint steps) {
     return HALF_UNITS && UNIT_BLOCKS == 1u ? 5u : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u;
 }
 const uint UNIT_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
-const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : BITS == 16u ? 1u : HIDDEN_SLOTS % 2u == 0u ? 2u : HIDDEN_SLOTS > 4u ? 1u : UNIT_AHEAD;
+const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : BITS == 16u ? 1u : HIDDEN_SLOTS % 2u == 0u ? 2u : UNIT_AHEAD;
 const uint AHEAD = UNIT_AHEAD > 4u ? UNIT_AHEAD : 4u; // at most
 
 // Of weights, up to two blocks of 16 columns of each step. Arrays of structs would end up in memory.

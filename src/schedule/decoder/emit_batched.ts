@@ -63,8 +63,8 @@ const HEAD_COLUMNS = 16;
 const BEGIN_WORKGROUPS = 16;
 /** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
-/** Most features of the residual: registers hold their share of it. */
-const MAX_HIDDEN = 5120;
+/** Most features of the residual, by the bits of a weight: registers hold their share of it beside weights. */
+const MAX_HIDDEN: Readonly<Record<number, number>> = { 4: 5120, 8: 4096, [DENSE.bits]: 4096 };
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
 /** Most rows, by the bits of a weight: registers hold both. */
@@ -142,7 +142,10 @@ export function batchedUnsupportedReason(
     [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
     [s.headDim <= MAX_HEAD_DIM, `the head size ${s.headDim} is more than ${MAX_HEAD_DIM}`],
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
-    [s.hidden <= MAX_HIDDEN, `${s.hidden} hidden features are more than ${MAX_HIDDEN}`],
+    [
+      s.hidden <= MAX_HIDDEN[bits],
+      `${s.hidden} hidden features of ${bits} bits are more than ${MAX_HIDDEN[bits]}`,
+    ],
   ]);
 }
 

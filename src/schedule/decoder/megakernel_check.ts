@@ -82,7 +82,7 @@ const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, mode: Laun
 
 /**
  * The page table and the positions of a cache of which each sequence sees the first `seen` positions. Their pages belong to one sequence each, the
- * last ones first. What else the table names is page 0, which nobody reads: a cache of its whole size would take a tenth of a second.
+ * last ones first. What else the table names is page 0, which no kernel reads. A cache of its whole size would take a tenth of a second.
  */
 export function madeUpPages(
   cache: KvPlace,

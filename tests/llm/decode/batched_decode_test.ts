@@ -177,15 +177,6 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     positions: Array.from({ length: 7 }, (_, i) => i * 331 % 598),
     large: true,
   },
-  "seven of the most features in 8 bits": {
-    shape: shapeOf(5120, 1024, 8, 2, 128),
-    groupSize: 64,
-    bits: 8,
-    dtype: float16,
-    capacity: 300,
-    positions: Array.from({ length: 7 }, (_, i) => i * 331 % 298),
-    large: true,
-  },
   "eight of many features": {
     shape: shapeOf(2048, 768, 16, 8, 128),
     groupSize: 128,
@@ -378,6 +369,8 @@ for (const device of DEVICES) {
     assertEquals(reason({ bits: 16 }), undefined);
     assertMatch(reason({ bits: 16 }, 9)!, /9 sequences of 16 bits are more than 8/);
     assertMatch(reason({ hidden: 4096 }, 9)!, /4096 hidden features/);
+    assertEquals(reason({ hidden: 5120 }), undefined);
+    assertMatch(reason({ hidden: 5120, bits: 8 })!, /5120 hidden features of 8 bits are more than 4096/);
     assertMatch(reason({ intermediate: 3040 })!, /3040/);
     assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
     assertMatch(reason({ headDim: 256 })!, /256/);

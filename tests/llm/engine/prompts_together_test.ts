@@ -83,7 +83,7 @@ Deno.test("the shape of a pass depends on few numbers of tiles where kernels com
     return [tiles, columns, last.length];
   });
   assertEquals(few, Array(4).fill([32, 16, 8]));
-  // A part alone fits into such a pass, where tiles behind it belong to page 0.
+  // A part alone fits into such a pass, where tiles after it belong to page 0.
   const shape = { tiles: 32, columns: 16, ends: 8 };
   const alone = forwardBatch([partOf(idsOf(70, 0), 0, 5)], { tile: 8, tiled: true }, shape)!;
   assertEquals([alone.tiles, alone.columns, alone.ids.length, [...alone.last]], [32, 16, 1024, Array(8).fill(69)]);

@@ -58,7 +58,7 @@ function isSupported(backend: Backend, q: Value, keys: Value, values: Value, len
 /** Most features of a head on matrix units: registers hold keys and values of 16 positions, and outputs. */
 const MAX_MATRIX_DIM = 128;
 
-/** The kernel for keys of sequences: on matrix units where keys and values have at most 16 bits, as queries then do, and heads share them. */
+/** The kernel for keys of sequences: on matrix units where queries, keys and values have at most 16 bits, and several heads share them. */
 function kernelFor(backend: Backend, q: Value, keys: Value): KernelName {
   const [batch, heads, , dim] = q.shape;
   const [, kvHeads] = keys.shape;
