@@ -15,11 +15,11 @@ import { FUSED_LAYOUT, PAGE } from "../../src/graph/kv_layout.ts";
 import { makeNode } from "../../src/graph/node.ts";
 import { entryOf } from "../../src/graph/options.ts";
 import { pagedAttention } from "../../src/schedule/ops/matmul/paged_attention.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
 import { tuningOf } from "../../src/schedule/tuning/choose.ts";
 import type { Storage } from "../../src/schedule/plan/storage.ts";
 import { SHAPES } from "../synthetic/config.ts";
+import { withOptions } from "../support/options.ts";
 import { Bench, HALVES } from "./plan.ts";
 
 const LAYERS = 4;
@@ -90,7 +90,9 @@ if (import.meta.main) {
     for (const positions of listed("positions", "192,830")) {
       for (const [units, minHeads] of [["vector units", Infinity], ["matrix units", 0]] as const) {
         const onMatrices = { minHeads, minKeyHeads: 0 };
-        options.tuning = { ...tuning, pagedAttention: { ...tuning.pagedAttention, onMatrices } };
+        using _options = withOptions({
+          tuning: { ...tuning, pagedAttention: { ...tuning.pagedAttention, onMatrices } },
+        });
         const figure = measure(backend, shape, sequences, positions);
         console.log(`${name}, ${sequences} sequences of ${positions}, ${units}: ${figure}`);
       }
