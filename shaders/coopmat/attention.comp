@@ -103,11 +103,7 @@ uvec2 row_place(uint row) {
 // Keys that a row sees.
 uint row_limit(uint row) { return CAUSAL != 0 ? uint(max(int(row_place(row).y + kv_length) - int(pc.p.q_len) + 1, 0)) : kv_length; }
 
-// Two numbers as float16: a larger one becomes the largest one, NaN stays. In words, since this runs for every key.
-uint half_pair(vec2 x) {
-    uint pair = packHalf2x16(x), other = (pair & 0x7fff7fffu) ^ 0x7c007c00u; // 0 where a half is infinite
-    return pair - (((other - 0x00010001u) & ~other & 0x80008000u) >> 15);
-}
+#include "coopmat/half_pair.glsl"
 uvec4 halves(vec4 a, vec4 b) { return uvec4(half_pair(a.xy), half_pair(a.zw), half_pair(b.xy), half_pair(b.zw)); }
 
 // ---- keys and values --------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #version 460
 // coopmat_paged_attention: paged_attention (see ops/attention/paged_attention.comp) in 16x16x16 matrices. Its buffers, parts and results are the
-// same. Queries and weights are float16, sums float32.
+// same. Queries, keys, values and weights are float16, sums float32. A bfloat16 number that is larger than float16 has becomes the largest one.
 //
 // A workgroup serves the GROUP query heads of a key head, at most 8, over a part of a sequence's positions. They are rows of matrices, so keys
 // and values are read and dequantized once for all of them. A warp takes every WARPS-th block of 16 positions by itself: scores, a running softmax,
@@ -58,7 +58,7 @@ float four_max(float x) {
 vec2 pair_value(uint w, uint dtype) {
     return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
 }
-uint half_pair(vec2 x) { return word_of(PAIR(x)); }
+#include "coopmat/half_pair.glsl"
 uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
 
 #define PAGE_TABLE pc.address[3]

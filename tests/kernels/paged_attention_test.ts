@@ -35,6 +35,8 @@ interface PagedCase {
   readonly sharing?: number;
   /** Elements between the queries of sequences, beside their own. */
   readonly gap?: number;
+  /** A position of the first sequence that its window leaves out, whose values are larger than float16 has. */
+  readonly huge?: number;
   /** Default that of vector units. */
   readonly kernel?: KernelName;
 }
@@ -73,6 +75,9 @@ function attend(backend: Backend, c: PagedCase): void {
       for (let j = length; j < columns * PAGE; j++) {
         for (let h = 0; h < kvHeads; h++) for (let d = 0; d < dim; d++) all[place(blocks[i], b, h, j, d)] = NaN;
       }
+    }
+    if (i === 1 && c.huge !== undefined) {
+      for (let d = 0; d < dim; d++) all[place(blocks[i], 0, 0, c.huge, d)] = 1e5;
     }
     return all;
   });
@@ -230,6 +235,7 @@ for (const kernel of ["coopmat_paged_attention", "coopmat_paged_attention_emulat
     attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths, columns: 12, part: 256, ...halves });
     attend(backend, { heads: 2, kvHeads: 1, dim: 128, lengths: [191, 192, 193], columns: 4, part: 64, ...halves });
     attend(backend, { heads: 4, kvHeads: 2, dim: 64, lengths: [0, 1, 63, 64, 300], columns: 6, window: 40, ...halves });
+    attend(backend, { heads: 2, kvHeads: 1, dim: 32, lengths: [60], columns: 1, window: 40, huge: 17, ...halves });
     attend(backend, {
       heads: 4,
       kvHeads: 2,
