@@ -90,10 +90,11 @@ export class PromptRunner {
     // Parts of a long prompt have one length. Its end may have any, of which few occur again where rows are not padded.
     const keeps = model.device.tiled || rows.length > 1 || !ends;
     const isReady = (): boolean => {
-      const trace = model.traces.trace(name, own.state, step);
-      return trace.ready || (!this.#ahead.busy && this.#ahead.has(trace));
+      // Tracing takes time, so it waits until the step before is prepared.
+      if (this.#ahead.busy) return model.traces.known(name, own.state)?.ready ?? false;
+      return this.#ahead.has(model.traces.trace(name, own.state, step));
     };
-    const larger = keeps && this.#shapes.size > 0 && !isReady() ? this.#largerForm(rows, name, ends) : undefined;
+    const larger = this.#shapes.size > 0 && !isReady() ? this.#largerForm(rows, name, ends) : undefined;
     if (larger) {
       mx.dispose(own.arrays);
       return larger;
@@ -110,12 +111,12 @@ export class PromptRunner {
   #largerForm(rows: readonly PrefillRow[], name: string, ends: boolean): Form | undefined {
     const { device, traces } = this.#context.model;
     const shapes = [...this.#shapes.values()].filter((known) => known.ends === ends).map(({ shape }) => shape);
-    for (const shape of shapes.sort((a, b) => a.tiles - b.tiles || a.columns - b.columns)) {
+    for (const shape of shapes.sort((a, b) => a.tiles - b.tiles || a.columns - b.columns || a.ends - b.ends)) {
       const batch = forwardBatch(rows, device, shape);
       if (!batch) continue;
       const { arrays, state } = this.#arraysOf(batch, ends);
       const traced = traces.known(name, state);
-      if (traced) return { arrays, state, traced };
+      if (traced?.ready) return { arrays, state, traced };
       mx.dispose(arrays);
     }
     return undefined;

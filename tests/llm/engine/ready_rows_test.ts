@@ -15,21 +15,35 @@ function contextOf(tiled: boolean): {
   readonly context: RowMaker;
   /** Ends the making of pipelines; returns the names of the traces that had none. */
   readonly make: () => Promise<readonly string[]>;
+  /** Lets all traces go. */
+  readonly forget: () => void;
 } {
+  const made = new Set<TracedStep<unknown>>();
   const traces = new Map<string, TracedStep<unknown>>();
   const making: { readonly name: string; readonly done: () => void }[] = [];
   const trace = (name: string): TracedStep<unknown> => {
-    const made = traces.get(name) ??
-      Object.create(TracedStep.prototype, { ready: { value: false }, name: { value: name } });
-    traces.set(name, made);
-    return made;
+    const known = traces.get(name);
+    if (known) return known;
+    const step: TracedStep<unknown> = Object.create(TracedStep.prototype, {
+      ready: { get: () => made.has(step) },
+      name: { value: name },
+    });
+    traces.set(name, step);
+    return step;
   };
   const model = {
     device: { tiled },
     traces: {
       trace,
       known: (name: string) => traces.get(name),
-      prepare: (step: { readonly name: string }) => new Promise<void>((done) => making.push({ name: step.name, done })),
+      prepare: (step: TracedStep<unknown> & { readonly name: string }) =>
+        new Promise<void>((resolve) => {
+          const done = (): void => {
+            made.add(step);
+            resolve();
+          };
+          making.push({ name: step.name, done });
+        }),
     },
   };
   const newRows = (sizes: NeededRows): DeviceRows => ({ sizes, [Symbol.dispose]: () => {} }) as unknown as DeviceRows;
@@ -41,6 +55,7 @@ function contextOf(tiled: boolean): {
       await new Promise((resolve) => setTimeout(resolve));
       return names;
     },
+    forget: () => traces.clear(),
   };
 }
 
@@ -75,6 +90,22 @@ Deno.test("new rows are larger ones that ran before, the smallest of them, while
   assertEquals(ready.sizesFor(rowsOf(128, 16)), rowsOf(128, 16)); // none is large enough
   await make();
   assertEquals(ready.sizesFor(rowsOf(8, 16)), rowsOf(8, 16));
+});
+
+Deno.test("rows whose trace has gone serve no others: they would wait too", async () => {
+  const { context, make, forget } = contextOf(true);
+  const ready = readyRows(context);
+  ready.serves(rowsOf(256, 64), rowsOf(64));
+  await make();
+  assertEquals(ready.sizesFor(rowsOf(64)), rowsOf(64));
+  assertEquals(ready.sizesFor(rowsOf(8)), rowsOf(64));
+  await make();
+  forget();
+  assertEquals(ready.sizesFor(rowsOf(16)), rowsOf(16));
+  assertEquals(await make(), ["16 x 4"]);
+  forget();
+  assertEquals(ready.serves(rowsOf(64), rowsOf(16)), true); // its pipelines are made again
+  assertEquals(await make(), ["16 x 4"]);
 });
 
 Deno.test("where each row costs, a step gets the rows that it needs", () => {

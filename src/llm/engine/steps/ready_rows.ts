@@ -14,7 +14,7 @@ import type { DeviceRows, RowSizes } from "./rows.ts";
 export type NeededRows = Omit<RowSizes, "dtype" | "isCopied" | "tables">;
 
 /** Whether rows of some sizes can run a step that needs others. */
-export function canRun({ rows, columns, kind, masked }: NeededRows, needed: NeededRows): boolean {
+function canRun({ rows, columns, kind, masked }: NeededRows, needed: NeededRows): boolean {
   const cheap = kind.penalties === needed.kind.penalties && (kind.bias > 0) === (needed.kind.bias > 0) &&
     (kind.logprobs >= 0) === (needed.kind.logprobs >= 0);
   return covers(kind, needed.kind) && cheap && masked === needed.masked && columns >= needed.columns &&
@@ -46,8 +46,6 @@ export class ReadyRows<S> {
   readonly #ahead: PipelinesAhead;
   /** Sizes that ran, by their text. */
   readonly #ran = new Map<string, NeededRows>();
-  /** The trace that was asked for last, by the text of its sizes. */
-  #asked: { readonly sizes: string; readonly trace: unknown } | undefined;
 
   /** `stepOver` gives the step over rows; undefined where it is not traced once for all. */
   constructor(context: RowMaker, stepOver: (rows: DeviceRows) => NamedStep<S> | undefined) {
@@ -78,20 +76,13 @@ export class ReadyRows<S> {
   /** Whether a step over rows of some sizes needs no pipelines that are not made. If it does, they are made from now on, one step's after another's. */
   #isReady(sizes: NeededRows): boolean {
     if (this.#ahead.busy) return false;
-    const text = JSON.stringify(sizes);
-    if (this.#asked?.sizes !== text) {
-      const { traces } = this.#context.model;
-      this.#asked = {
-        sizes: text,
-        trace: this.#over(sizes, ({ name, state, step }) => traces.trace(name, state, step)),
-      };
-    }
-    return this.#ahead.has(this.#asked.trace);
+    const { traces } = this.#context.model;
+    return this.#ahead.has(this.#over(sizes, ({ name, state, step }) => traces.trace(name, state, step)));
   }
 
-  /** Whether the trace of a step over such rows is kept. */
+  /** Whether the trace of a step over such rows is kept, and its pipelines are made. */
   #isKept(sizes: NeededRows): boolean {
-    return this.#over(sizes, ({ name, state }) => this.#context.model.traces.known(name, state)) !== undefined;
+    return this.#over(sizes, ({ name, state }) => this.#context.model.traces.known(name, state))?.ready === true;
   }
 
   /** What `take` gives for the step over rows of some sizes, which have no memory. */
