@@ -87,10 +87,10 @@ Deno.test("a device takes the record of its vendor, compute units, matrix units 
 
 Deno.test("a smaller discrete GPU is filled by fewer workgroups, in proportion to its compute units", () => {
   const tuning = tuneDiscrete(33); // a quarter of an H200
-  const { tiles, attention, reductions, decode, computeUnits, quantizedProducts } = tuning;
+  const { tiles, attention, pagedAttention, reductions, decode, computeUnits, quantizedProducts } = tuning;
   assertEquals([computeUnits, tiles.targetWorkgroups, attention.targetWorkgroups], [33, 96, 33]);
   assertEquals([reductions.targetWorkgroups, decode.headWorkgroups], [512, { short: 132, long: 66 }]);
-  assertEquals(quantizedProducts.partsBytesPerUs, 875_000);
+  assertEquals([quantizedProducts.partsBytesPerUs, pagedAttention.onMatrices.minKeyHeads], [875_000, 32]);
   // (64, 4096) x (4096, 1024) has 16 tiles of 64 x 64. On this device 6 workgroups share each, and 16, the most, on an H200.
   const splits = [33, 132].map((units) =>
     tiling(unrunBackend({ computeUnits: units }), 1, 64, 1024, 4096, true).splits

@@ -34,6 +34,10 @@ export function tuneDiscrete(computeUnits: number): Tuning {
       ...pagedAttention,
       targetWorkgroups: scale(pagedAttention.targetWorkgroups),
       minWorkgroups: scale(pagedAttention.minWorkgroups),
+      onMatrices: {
+        ...pagedAttention.onMatrices,
+        minKeyHeads: scale(pagedAttention.onMatrices.minKeyHeads),
+      },
     },
     reductions: {
       targetWorkgroups: scale(reductions.targetWorkgroups),

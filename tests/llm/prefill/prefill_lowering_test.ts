@@ -284,9 +284,15 @@ async function batchStep(model: mx.lm.LanguageModel, count: number): Promise<voi
 }
 
 /** Tokens of some sequences over pages, each with `columns` of them. */
-async function pagedStep(model: mx.lm.LanguageModel, count: number, tokens: number, columns: number): Promise<void> {
-  const { layers, kvHeads: heads, headDim } = SHAPE;
-  using pool = new KvPool({ layers, heads, headDim, dtype: mx.float16, blocks: FUSED_LAYOUT, pages: count * columns });
+async function pagedStep(
+  model: mx.lm.LanguageModel,
+  count: number,
+  tokens: number,
+  columns: number,
+  { layers, kvHeads: heads, headDim }: ModelShape = SHAPE,
+  dtype: mx.Dtype = mx.float16,
+): Promise<void> {
+  using pool = new KvPool({ layers, heads, headDim, dtype, blocks: FUSED_LAYOUT, pages: count * columns });
   const state = {
     token: mx.zeros([count, tokens], mx.int32),
     row: tokens > 1 ? mx.zeros([1], mx.uint32) : undefined,
@@ -328,6 +334,36 @@ for (const [count, tokens, attentions] of PAGED) {
       }
       assertEquals(of("append_pages"), []);
     }));
+}
+
+/** Heads, key heads and features of one, sequences, the dtype, and whether attention takes matrix units. */
+const ON_MATRICES: readonly (readonly [
+  heads: number,
+  kvHeads: number,
+  headDim: number,
+  count: number,
+  dtype: mx.Dtype,
+  matrices: boolean,
+])[] = [
+  [8, 2, 64, 64, mx.float16, true],
+  [8, 2, 128, 64, mx.bfloat16, true],
+  [8, 2, 64, 63, mx.float16, false], // 126 key heads
+  [4, 2, 64, 64, mx.float16, false],
+  [8, 2, 256, 64, mx.float16, false],
+  [8, 2, 64, 64, mx.float32, false],
+];
+
+for (const [heads, kvHeads, headDim, count, dtype, matrices] of ON_MATRICES) {
+  const shape = { ...SHAPE, heads, kvHeads, headDim };
+  const units = matrices ? "matrix" : "vector";
+  Deno.test(`${count} sequences of ${heads} ${dtype.name} heads of ${headDim} take ${units} units`, () =>
+    lowering({}, dtype, 1024, async (model) => {
+      using _options = withOptions({ launchMode: "barriers" });
+      const found = await dispatched(() => pagedStep(model, count, 1, 4, shape, dtype), "");
+      const kernels = found.map(({ kernel }) => kernel).filter((kernel) => /paged_attention/.test(kernel));
+      const expected = matrices ? "coopmat_paged_attention" : "paged_attention";
+      assertEquals(kernels, Array(shape.layers).fill(expected));
+    }, shape));
 }
 
 Deno.test("a step over a cache that lies otherwise than its kernels read says so", () =>
