@@ -30,12 +30,12 @@ bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(wh
 
 // ---- loads on their way ----------------------------------------------------------------------------------------------------
 
-// Steps that a warp has in flight. A projection has three, or all where four are all. A product after a norm has those
+// Steps that a warp has in flight. A projection has three, or all where four are all, and five with half units. A product after a norm has those
 // of a unit, or two. Loops advance by that many steps, and each step has a place of its own. To move what has not
 // arrived would be to wait for it. Of 8 and 16 bits, which take more registers, there are fewer.
 const uint FEWER_AHEAD = BITS == 8u ? 2u : WIDE ? 1u : 2u;
 // Of more than four steps a warp, the weights of a unit and their rows do not fit into registers together. Then the places are those of
-// blocks, and half of a unit is on its way.
+// blocks, and half of a unit is on its way. Emulated kernels have registers of memory, and keep whole units.
 #ifndef EMULATED
 const bool HALF_UNITS = BITS == 4u && HIDDEN_SLOTS > 4u;
 #else

@@ -1,5 +1,5 @@
 // Columns of a projection, added to the residual, and what the next norm multiplies: of attended values (o) or gated
-// values (down). A unit is a block of 16 columns, or of a wide residual two that share one reading of the values. Its
+// values (down). A unit is a block of 16 columns, or of 2,049 to 4,096 features two that share one reading of the values. Its
 // workgroup alone changes them.
 
 const uint UNITS = HIDDEN / 16u / UNIT_BLOCKS;

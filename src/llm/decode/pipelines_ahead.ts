@@ -1,5 +1,5 @@
 /**
- * Pipelines of steps that verify drafts, made beside ordinary steps before they are needed.
+ * Pipelines of steps, made beside other steps before they are needed: those that verify drafts, read prompts, or decode other numbers of rows.
  *
  * @module
  */

@@ -34,7 +34,8 @@ import { isDraftModel } from "../speculation/speculation.ts";
  * Generates for many requests at a time. Requests may be added at any time; each has options of its own. What they have in common at their
  * beginning is computed once and kept as long as there is memory for it.
  *
- * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks. With a seed the same holds on one
+ * Greedy tokens of a request do not depend on its company, but for ties that rounding breaks. Until pipelines of a new size are made, a step
+ * has a larger one, whose sums may round otherwise. With a seed the same holds on one
  * device. Memory of keys and values is taken once and stays below {@link EngineOptions.kvBytes}: where it is full, requests of low
  * priority wait and are read again. Dispose the engine when it is not needed any more: the model stays.
  *

@@ -28,7 +28,7 @@ import type { Value } from "../plan/value.ts";
 const TESTS = 4;
 const RUNS = 16;
 
-/** The latest position of a sequence: a cache with room for more is as long as this asks for where it has pages. */
+/** The latest position of a sequence. A paged cache has pages up to here only. */
 const MAX_POSITION = 300;
 
 /** Gives values of leaves. */
@@ -82,7 +82,7 @@ const RESIDUAL_PLACES: Readonly<Record<LayerKernels, (d: DecoderSpec, mode: Laun
 
 /**
  * The page table and the positions of a cache of which each sequence sees the first `seen` positions. Their pages belong to one sequence each, the
- * last ones first. What else the table names is page 0, which no kernel reads. A cache of its whole size would take a tenth of a second.
+ * last ones first. Further entries of the table are 0, and no kernel reads them. A cache of its whole size would take a tenth of a second.
  */
 export function madeUpPages(
   cache: KvPlace,
