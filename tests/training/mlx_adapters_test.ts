@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { gunzipSync } from "node:zlib";
 import * as mx from "../../mod.ts";
+import { dequantizeLayers } from "../../src/llm/tuner/layers.ts";
 import { anyDevice, testDevices } from "../support/devices/devices.ts";
 import { withExactCpu } from "../support/devices/exact.ts";
 import {
@@ -122,6 +123,34 @@ for (const { checkpoint, config, tensors, logits, gradients } of CASES) {
       })
     ));
 }
+
+Deno.test({
+  name: "adapters beside experts in mxfp4, whose scales have no derivative, have the gradients of dense experts",
+  ignore: CASES.length === 0,
+  fn: () =>
+    inFolder((folder) =>
+      withExactCpu(async () => {
+        mx.setDefaultDevice("wasm");
+        mx.random.seed(0);
+        await writeCheckpoint(folder, CHECKPOINTS.find(({ name }) => name === "Qwen3-MoE, mxfp4")!);
+        const { model } = await mx.lm.load(folder, { device: "wasm", dtype: mx.float32 });
+        using _ = model;
+        const loraParameters = { rank: 2, scale: 4, dropout: 0, keys: ["self_attn.q_proj"] };
+        tuner.prepareModel(model, { fineTuneType: "lora", numLayers: -1, loraParameters });
+        await tuner.train(model, new mx.optimizers.SGD({ learningRate: 0.1 }), [{ tokens: IDS, offset: 0 }], {
+          args: { batchSize: 1, iters: 1, adapterFile: null },
+        });
+        const found = gradientsOf(model);
+        dequantizeLayers(model);
+        const expected = gradientsOf(model); // also of what is dense now
+        assert(Object.keys(found).length > 0);
+        for (const [name, length] of Object.entries(found)) {
+          const dense = expected[name];
+          assert(dense > 0 && Math.abs(length - dense) <= BFLOAT16_LIMIT * dense, `${name} is ${length}, not ${dense}`);
+        }
+      })
+    ),
+});
 
 Deno.test("a model in training drops inputs of adapters, and one that is not answers as before", async () => {
   mx.setDefaultDevice(anyDevice());

@@ -1,10 +1,11 @@
 /**
  * Single ops as training uses them, against loops in float64. It needs gradients of tables at many indices, of
- * products that a batch shares, and of halves that are added up in float32.
+ * products that a batch shares, and of halves that are added up in float32. Experts whose codes are frozen have them too.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
+import { expertSum } from "../../src/array/quantized/experts.ts";
 import { testDevices } from "../support/devices/devices.ts";
 import { assertClose } from "../support/oracles/kernel_values.ts";
 import { generator } from "../support/oracles/oracle.ts";
@@ -87,6 +88,40 @@ for (const device of testDevices()) {
       const limit = dtype === mx.float16 ? 1e-6 : 1e-4; // one rounding
       [dx, dw, db].forEach((expected, i) => assertClose(read(found[i]), expected, limit, `${dtype.name}, input ${i}`));
     }
+  });
+
+  test("a fused op whose codes and scales are frozen has derivatives of its rows", () => {
+    const [rows, chosen, experts, outputs, inputs] = [3, 2, 4, 5, 32];
+    const dense = mx.array(random(experts * outputs * inputs)).reshape([experts, outputs, inputs]);
+    const format = { mode: "mxfp4", bits: 4, groupSize: 32 } as const;
+    const [weight, scales] = mx.quantize(dense, 32, 4, "mxfp4");
+    const numbers = mx.dequantize(weight, scales, null, 32, 4, { mode: "mxfp4", dtype: mx.float32 }).toTypedArray();
+    const numbersOf = [[2, 0], [1, 3], [3, 2]];
+    const weights = numbersOf.map((row) => row.map(() => Math.fround(next())));
+    const choice = mx.array(numbersOf.flatMap((row, r) => [...row, ...weights[r]])).reshape([rows, 2 * chosen]);
+    const [x, direction] = [0, 1].map(() => random(rows * chosen * inputs).map(Math.fround));
+    const c = random(rows * outputs).map(Math.fround);
+    const tensorOf = (values: number[]): mx.Tensor => mx.array(values).reshape([rows, chosen, inputs]);
+    const gradient = new Float64Array(rows * chosen * inputs);
+    const tangent = new Float64Array(rows * outputs);
+    for (let r = 0; r < rows; r++) {
+      for (let j = 0; j < chosen; j++) {
+        for (let h = 0; h < outputs; h++) {
+          for (let n = 0; n < inputs; n++) {
+            const at = (r * chosen + j) * inputs + n;
+            const w = weights[r][j] * Number(numbers[(numbersOf[r][j] * outputs + h) * inputs + n]);
+            gradient[at] += c[r * outputs + h] * w;
+            tangent[r * outputs + h] += direction[at] * w;
+          }
+        }
+      }
+    }
+    const of = (own: mx.Tensor): mx.Tensor => expertSum(own, choice, { weight, scales, format });
+    const loss = (own: mx.Tensor): mx.Tensor => mx.sum(mx.multiply(of(own), mx.array(c).reshape([rows, outputs])));
+    const found = mx.grad(loss)(tensorOf(x));
+    assertClose(found.flatten().tolist() as number[], gradient, 1e-11, "gradient");
+    const [, [along]] = mx.jvp(of, [tensorOf(x)], [tensorOf(direction)]);
+    assertClose(along.flatten().tolist() as number[], tangent, 1e-11, "tangent");
   });
 
   test("casts there and back are left out, and widening ones read through", () => {

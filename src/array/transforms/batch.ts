@@ -20,7 +20,7 @@ function batchOfStep(
   if (entry.custom) return entry.custom.vmap(inputs.map(wrap), batched, size).map(nodeOf);
   const rules = rulesOf(entry.op);
   if (!rules) {
-    return throughComposite(entry, (tape, own, output) => {
+    return throughComposite(entry, (i) => batched[i], (tape, own, output) => {
       const given = new Map(own.flatMap((node, i) => batched[i] ? [[node, inputs[i]]] : []));
       return [batch(tape, given, [output], size)[0] ?? output];
     }, true);

@@ -41,7 +41,11 @@ function tangentsOf(entry: Entry, tape: Tape, tangents: Tangents): Tangents {
   }
   const rules = rulesOf(entry.op);
   if (!rules) {
-    return throughComposite(entry, (inner, inputs, output) => forward(inner, inputs, tangents, [output]));
+    return throughComposite(
+      entry,
+      (i) => tangents[i] !== undefined,
+      (inner, inputs, output) => forward(inner, inputs, tangents, [output]),
+    );
   }
   if (typeof rules.jvp === "function") {
     const tangent = rules.jvp(stepOf(entry, tape), tangents);

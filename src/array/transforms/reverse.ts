@@ -26,14 +26,18 @@ export function stepOf(entry: Entry, tape: Tape): Step {
   };
 }
 
-/** Entries of a fused op's composite, its inputs on a tape of their own; `use` gets the inputs and the result there. */
+/**
+ * Entries of a fused op's composite, the inputs that `wants` names on a tape of their own: rules refuse some of the others. `use` gets all inputs
+ * and the result there.
+ */
 export function throughComposite<T>(
   entry: Entry,
+  wants: (i: number) => boolean,
   use: (tape: Tape, inputs: readonly Node[], output: Node) => T,
   whole: boolean = false,
 ): T {
   const inputs = entry.inputs.map(aliasOf);
-  using tape = new Tape(inputs, whole);
+  using tape = new Tape(inputs.filter((_, i) => wants(i)), whole);
   const output = tape.record(() => {
     const node = entry.composite!({ ...entry, inputs });
     return wrap(node);
@@ -45,10 +49,12 @@ export function throughComposite<T>(
 function backThrough(entry: Entry, tape: Tape, cotangent: AnyTensor): readonly (AnyTensor | undefined)[] {
   const rules = rulesOf(entry.op);
   if (!rules) {
-    const back = FUSED_VJP[entry.op as FusedName]?.(stepOf(entry, tape), cotangent);
+    const step = stepOf(entry, tape);
+    const back = FUSED_VJP[entry.op as FusedName]?.(step, cotangent);
     if (back) return back;
     return throughComposite(
       entry,
+      step.wants,
       (inner, inputs, output) => reverse(inner, [output], [cotangent], inputs) as readonly (AnyTensor | undefined)[],
     );
   }
