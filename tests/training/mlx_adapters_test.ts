@@ -163,11 +163,13 @@ Deno.test("a model in training drops inputs of adapters, and one that is not ans
     .map(([name, { shape }]) => [name, mx.multiply(mx.random.normal(shape), 0.1)] as [string, mx.Tensor]);
   model.update(mx.utils.treeUnflatten(drawn) as mx.nn.ModuleTree);
   const answer = (): Promise<string> => mx.lm.generate(model, tokenizer, "Once upon a time", { maxTokens: 4, temp: 0 });
+  const loaded = await answer(); // a loaded model is not in training, and layers that are put in neither
   model.train();
   const dropped = await answer(); // its steps are traced with dropout
   model.eval();
   const whole = await answer();
   assertNotEquals(dropped, whole);
+  assertEquals(loaded, whole);
   tuner.fuseLayers(model, true); // layers that cannot drop
   assertEquals(await answer(), whole);
 });

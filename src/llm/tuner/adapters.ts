@@ -172,8 +172,6 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
  */
 export function loadAdapters(model: nn.Module, folder: string): void {
   const config = readAdapterConfig(folder);
-  const { training } = model;
   prepareModel(model, config);
   loadAdapterWeights(model, join(folder, ADAPTER_FILE), config.fineTuneType);
-  model.train(training); // new layers are in training, and drop inputs then
 }

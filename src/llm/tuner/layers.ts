@@ -42,7 +42,12 @@ function isOneOf<C extends readonly (abstract new (...args: never[]) => unknown)
   return classes.some((known) => module instanceof known);
 }
 
+/** An adapted layer in the place of one: in training if that is. */
 function adapted(name: string, module: nn.Module, options: LoRAOptions, useDora: boolean): nn.Module {
+  return adapterOf(name, module, options, useDora).train(module.training);
+}
+
+function adapterOf(name: string, module: nn.Module, options: LoRAOptions, useDora: boolean): nn.Module {
   if (isOneOf(module, LINEAR)) return (useDora ? DoRALinear : LoRALinear).fromBase(module, options);
   if (isOneOf(module, EMBEDDING)) {
     return useDora ? DoRAEmbedding.fromBase(module as nn.Embedding, options) : LoRAEmbedding.fromBase(module, options);
@@ -64,6 +69,7 @@ function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.M
  * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}, and the
  * matrices of experts. As in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}, and
  * experts stay as they are. `keys` chooses layers and may name some outside of blocks. Freeze the model before: then only the new parts are trained.
+ * They are in training where the layer that they adapt is. A loaded model's are not, and drop no inputs before `model.train()`.
  *
  * @example
  * ```ts
