@@ -6,7 +6,8 @@
 
 import type { lm } from "../../mod.ts";
 import { exactJson } from "../graph/exact_json.ts";
-import { type ConversationCall, engineRequest } from "./conversation.ts";
+import { type ConversationCall, engineRequest, formatFieldOf } from "./conversation.ts";
+import { formatError } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Served } from "./served.ts";
 
@@ -72,7 +73,9 @@ export async function* answerParts(
   const maxCalls = parallelToolCalls ? Infinity : 1;
   let [calls, thoughts] = [0, 0];
   let thinking = true;
-  for await (const part of tokenParts(engineRequest(call, served, signal, i), served, metrics)) {
+  const tokens = (): AsyncGenerator<TokenPart, void, void> =>
+    tokenParts(engineRequest(call, served, signal, i), served, metrics);
+  for await (const part of namingFormat(call, tokens)) {
     const { response, token, end } = part;
     if (response.text !== "" || response.toolCalls.length > 0) thinking = false;
     if (thinking && (thoughts > 0 || response.reasoning !== "")) thoughts = response.generationTokens;
@@ -99,6 +102,18 @@ export async function* answerParts(
         },
       }),
     };
+  }
+}
+
+/** What comes of a call; an error of the answer's form names the field of the body that the form comes from. */
+export async function* namingFormat<T>(
+  call: ConversationCall,
+  parts: () => AsyncGenerator<T, void, void>,
+): AsyncGenerator<T, void, void> {
+  try {
+    yield* parts();
+  } catch (error) {
+    throw formatError(error, formatFieldOf(call));
   }
 }
 

@@ -39,10 +39,15 @@ export function offered(
   if (typeof choice !== "object" || !("names" in choice)) return { tools, toolChoice: choice };
   const unknown = choice.names.find((name) => !tools.some((tool) => tool.function.name === name));
   if (unknown !== undefined) {
-    throw fieldError("tool_choice", `tool_choice allows ${quoted(unknown)}, which tools have not`);
+    throw fieldError(
+      "tool_choice",
+      `tool_choice allows ${quoted(unknown)}, which is not among tools: list it there or leave it out`,
+    );
   }
   return { tools: tools.filter((tool) => choice.names.includes(tool.function.name)), toolChoice: choice.mode };
 }
+
+const FORMAT_FIELD = "response_format";
 
 /** A conversation with what its answer is to be like. */
 export interface ConversationCall {
@@ -53,6 +58,8 @@ export interface ConversationCall {
   /** Whether the answer may have several calls. Default true. */
   readonly parallelToolCalls?: boolean | undefined;
   readonly responseFormat?: lm.ResponseFormat | undefined;
+  /** The field of the body that it comes from. Default "response_format". */
+  readonly formatField?: string | undefined;
   /** Default true, where the model has the switch. */
   readonly enableThinking?: boolean | undefined;
   /** Further variables of the chat template. */
@@ -94,11 +101,21 @@ export function chatOptionsOf(
   };
 }
 
+/** Whether the answer has to call a function. */
+function demandsCall(choice: ToolChoice | undefined): choice is Exclude<ToolChoice, "auto" | "none"> {
+  return choice !== undefined && choice !== "auto" && choice !== "none";
+}
+
+/** The field of the body that the form of an answer comes from: that of calls is made of tools. */
+export function formatFieldOf(call: ConversationCall): string {
+  return demandsCall(call.toolChoice) ? "tools" : call.formatField ?? FORMAT_FIELD;
+}
+
 /** Functions one of which the answer has to call; undefined if it need not. */
 function demandedTools(
-  { tools = [], toolChoice = "auto" }: ConversationCall,
+  { tools = [], toolChoice }: ConversationCall,
 ): readonly FunctionTool[] | undefined {
-  if (toolChoice === "auto" || toolChoice === "none") return undefined;
+  if (!demandsCall(toolChoice)) return undefined;
   const demanded = toolChoice === "required" ? tools : tools.filter((tool) => tool.function.name === toolChoice.name);
   if (demanded.length > 0) return demanded;
   const what = toolChoice === "required" ? "tools are empty" : `tools have no ${quoted(toolChoice.name)}`;
@@ -112,6 +129,7 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     toolChoice,
     parallelToolCalls = true,
     responseFormat,
+    formatField = FORMAT_FIELD,
     maxTokens,
     logprobs,
     prediction,
@@ -122,7 +140,7 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
   }
   const demanded = demandedTools(call);
   if (demanded && (responseFormat?.type ?? "text") !== "text") {
-    throw fieldError("tool_choice", "tool_choice demands a call, and response_format an answer: give one");
+    throw fieldError("tool_choice", `tool_choice demands a call, and ${formatField} an answer: give one`);
   }
   const parallel = toolChoice === "required" && parallelToolCalls;
   const format = demanded ? lm.requireToolCalls(served.tokenizer, demanded, { parallel }) : responseFormat;

@@ -91,10 +91,6 @@ export function unavailable(message: string): ApiError {
   return new ApiError(503, message, { code: "server_unavailable", headers: { "retry-after": RETRY_AFTER } });
 }
 
-/** How messages about the form of an answer begin, and the field that it comes from. */
-const FORMAT = "responseFormat";
-const FORMAT_FIELD = "response_format";
-
 /** The reply to any error; one that is no matter of the client's says nothing of its cause. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
@@ -102,10 +98,15 @@ export function toApiError(error: unknown): ApiError {
   if (reply === undefined) {
     return new ApiError(500, "The server failed to answer this request", { code: "internal_error" });
   }
-  const { message } = error as Error;
-  const isFormat = message.startsWith(FORMAT);
-  return new ApiError(reply[0], isFormat ? `${FORMAT_FIELD}${message.slice(FORMAT.length)}` : message, {
-    ...reply[1],
-    ...(isFormat && { param: FORMAT_FIELD }),
-  });
+  return new ApiError(reply[0], (error as Error).message, reply[1]);
+}
+
+/** How messages about the form of an answer begin. */
+const FORMAT = "responseFormat";
+
+/** An error of an answer whose form comes from a field of the body: errors of the form name that field. */
+export function formatError(error: unknown, field: string): unknown {
+  if (!(error instanceof lm.LlmError && error.message.startsWith(FORMAT))) return error;
+  const { status, message, details } = toApiError(error);
+  return new ApiError(status, `${field}${message.slice(FORMAT.length)}`, { ...details, param: field });
 }

@@ -270,10 +270,17 @@ Deno.test("calls of functions have ids and arguments as JSON text, and end by to
 Deno.test("a refusal in a conversation is what the assistant said", async () => {
   const engine = new ScriptedEngine(() => [{ text: "ok" }]);
   await using server = await TestServer.start({ engines: { scripted: () => engine } });
-  const said = { role: "assistant", content: [{ type: "refusal", refusal: "No." }] };
-  await server.ask(CHAT, { messages: [{ role: "user", content: "a" }, said, { role: "user", content: "b" }] });
-  const [, { content }] = engine.requests[0].prompt as lm.ChatMessage[];
-  assertEquals(content as unknown, [{ type: "text", text: "No." }]);
+  const cases = [
+    [{ content: [{ type: "refusal", refusal: "No." }] }, [{ type: "text", text: "No." }]],
+    [{ content: null, refusal: "No." }, "No."], // as answers of OpenAI's server have it
+    [{ content: "Yes.", refusal: null }, "Yes."],
+  ] as const;
+  for (const [said, content] of cases) {
+    const messages = [{ role: "user", content: "a" }, { role: "assistant", ...said }, { role: "user", content: "b" }];
+    await server.ask(CHAT, { messages });
+    const [, read] = engine.requests.at(-1)!.prompt as lm.ChatMessage[];
+    assertEquals(read as unknown, { role: "assistant", content });
+  }
 });
 
 Deno.test("a demanded call is made, by the schema of the function", async () => {
@@ -322,7 +329,12 @@ Deno.test("a demanded call is made, by the schema of the function", async () => 
       tools: [WEATHER],
       tool_choice: { ...allowed, allowed_tools: other },
     });
-    assertEquals([unknown.status, (await unknown.json()).error.param], [400, "tool_choice"]);
+    const { error } = await unknown.json();
+    assertEquals([unknown.status, error.param], [400, "tool_choice"]);
+    assertEquals(error.message, 'tool_choice allows "x", which is not among tools: list it there or leave it out');
+    const broken = { type: "function", function: { name: "x", parameters: { type: "nothing" } } };
+    const demanded = await server.post(CHAT, { messages: SUM, tools: [broken], tool_choice: "required" });
+    assertEquals([demanded.status, (await demanded.json()).error.param], [400, "tools"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -367,6 +379,8 @@ const WRONG: readonly (readonly [fields: Record<string, unknown>, param: string 
   [{ tools: [WEATHER] }, null, /does not know tools/],
   [{ tool_choice: "always" }, "tool_choice", /"always"/],
   [{ tool_choice: "required" }, "tool_choice", /tools are empty/],
+  [{ tool_choice: { type: "allowed_tools" } }, "tool_choice.allowed_tools", /missing/],
+  [{ tool_choice: { type: "custom" } }, "tool_choice.type", /"custom", expected one of/],
   [{ response_format: { type: "xml" } }, "response_format.type", /"xml"/],
   [{ response_format: { type: "json_schema" } }, "response_format.json_schema", /missing/],
   [

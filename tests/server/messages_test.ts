@@ -73,6 +73,20 @@ Deno.test("a message is JSON of the schema that output_config or output_format h
     output_config: { format: { type: "xml" } },
   });
   assertEquals([wrong.status, /output_config.format.type/.test((await wrong.json()).error.message)], [400, true]);
+  // Errors name the field that a client sent.
+  const nothing = { type: "json_schema", schema: { type: "nothing" } };
+  const tools = [{ name: "f", input_schema: { type: "object" } }];
+  for (
+    const [fields, says] of [
+      [{ output_config: { format: nothing } }, /^output_config\.format: .*nothing/],
+      [{ output_format: nothing }, /^output_format: .*nothing/],
+      [{ output_config: { format }, tools, tool_choice: { type: "any" } }, /, and output_config\.format an answer/],
+    ] as const
+  ) {
+    const response = await server.post(MESSAGES, { messages: HI, max_tokens: 9, ...fields });
+    const { message } = (await response.json()).error;
+    assertEquals([response.status, says.test(message)], [400, true], message);
+  }
 });
 
 Deno.test("tokens are counted as a message reads them", async () => {

@@ -104,6 +104,11 @@ Deno.test("an answer has the form of a schema, and its log probabilities", async
   const body = { ...whole, messages: SUM, think: false, format: schema };
   const { message } = await server.ask("/api/chat", body);
   assert(Number.isInteger(JSON.parse(message.content).n), message.content);
+  for (const [path, fields] of [["/api/chat", body], ["/api/generate", { prompt: "Hi", raw: true }]] as const) {
+    const wrong = await server.post(path, { ...fields, format: { type: "nothing" }, stream: false });
+    const { error } = await wrong.json();
+    assertEquals([wrong.status, /^format: .*nothing/.test(error)], [400, true], error);
+  }
   const { logprobs } = await server.ask("/api/chat", {
     ...{ ...whole, messages: SUM, think: false, logprobs: true, top_logprobs: 2 },
   });

@@ -114,15 +114,29 @@ Deno.test("some of the tools are allowed, and a refusal is what the assistant sa
     { role: "user", content: "b" },
   ];
   const tool_choice = { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] };
-  await server.ask(RESPONSES, { input, tools, tool_choice });
+  const reply = await server.ask(RESPONSES, { input, tools, tool_choice });
+  assertEquals(reply.tool_choice, tool_choice); // as OpenAI's server shows it
+  const named = { type: "function", name: "f" };
+  for (const choice of [named, "none"]) {
+    const shown = await server.ask(RESPONSES, { input, tools, tool_choice: choice });
+    assertEquals(shown.tool_choice, choice);
+  }
   const [{ prompt, tools: offered }] = engine.requests;
   assertEquals((prompt as lm.ChatMessage[])[1], { role: "assistant", content: "No." });
   assertEquals(offered?.map((tool) => (tool as { function: { name: string } }).function.name), ["g"]);
   for (
-    const [choice, param] of [[{ type: "function" }, "tool_choice.name"], [
-      { ...tool_choice, tools: [] },
-      "tool_choice.tools",
-    ]] as const
+    const [choice, param] of [
+      [{ type: "function" }, "tool_choice.name"],
+      [
+        { ...tool_choice, tools: [] },
+        "tool_choice.tools",
+      ],
+      [{ type: "allowed_tools", mode: "auto" }, "tool_choice.tools"],
+      [
+        { type: "mcp", server_label: "x" },
+        "tool_choice.type",
+      ],
+    ] as const
   ) {
     const response = await server.post(RESPONSES, { input: "x", tools, tool_choice: choice });
     assertEquals([response.status, (await response.json()).error.param], [400, param]);
@@ -141,6 +155,7 @@ Deno.test("wrong fields are status 400, with the name of the field", async () =>
     [{ input: "x", background: true }, "background"],
     [{ input: "x", reasoning: { effort: 3 } }, "reasoning.effort"],
     [{ input: "x", text: { format: { type: "json_schema" } } }, "text.format.schema"],
+    [{ input: "x", text: { format: { type: "json_schema", schema: { type: "nothing" } } } }, "text.format"],
   ];
   for (const [body, param] of cases) {
     const response = await server.post(RESPONSES, body);

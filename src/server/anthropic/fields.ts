@@ -117,6 +117,7 @@ export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof 
     toolChoice: choiceOf(choice),
     parallelToolCalls: !(choice?.disable_parallel_tool_use ?? false),
     responseFormat: body.output_config?.format ?? body.output_format,
+    formatField: body.output_config?.format ? "output_config.format" : "output_format",
     enableThinking: type !== "disabled",
     maxTokens,
     sampling: { temperature, top_p, top_k, stop },

@@ -6,7 +6,7 @@
 
 import type { HttpReply } from "../../../ffi/http/server.ts";
 import type { lm } from "../../../mod.ts";
-import { type AnswerCall, type AnswerEnd, answerParts, tokenParts } from "../answer.ts";
+import { type AnswerCall, type AnswerEnd, answerParts, namingFormat, tokenParts } from "../answer.ts";
 import { type Context, jsonReply } from "../context.ts";
 import type { ConversationCall } from "../conversation.ts";
 import type { Read } from "../fields.ts";
@@ -179,7 +179,8 @@ async function* answer(
     ...(call.logprobs !== undefined && { logprobs: call.logprobs }),
     signal,
   };
-  for await (const { response, token, end } of tokenParts(request, served, metrics)) {
+  const tokens = namingFormat(call, () => tokenParts(request, served, metrics));
+  for await (const { response, token, end } of tokens) {
     yield { ...NOTHING, text: response.raw, logprobs: logprobsOf(token, response.logprobs), end };
   }
 }

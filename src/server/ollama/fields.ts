@@ -192,6 +192,7 @@ function answerOptions(body: Answer): Omit<ConversationCall, "messages" | "tools
   const effort = typeof think === "string" ? think : undefined;
   return {
     responseFormat: format,
+    formatField: "format",
     enableThinking: typeof think === "boolean" ? think : thinksWith(effort),
     templateVariables: effort === undefined ? undefined : { reasoning_effort: effort },
     maxTokens: most > 0 ? most : undefined, // none and negative ones: as many as the context has room for

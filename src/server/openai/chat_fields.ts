@@ -57,6 +57,7 @@ const PART: Kind<{ readonly type: "text"; readonly text: string }> = union({
 const MESSAGE = object({
   role: required(oneOf("system", "developer", "user", "assistant", "tool")),
   content: textOr(list(PART)),
+  refusal: text,
   name: text,
   reasoning_content: text,
   tool_calls: list(object({
@@ -85,6 +86,7 @@ export const TOOLS: Kind<readonly FunctionTool[]> = list(
 const FUNCTION = object({ name: required(text) });
 
 const TOOL_CHOICE = textOr(object({
+  type: oneOf("function", "allowed_tools"),
   function: FUNCTION,
   allowed_tools: object({
     mode: required(oneOf("auto", "required")),
@@ -167,9 +169,10 @@ export function conversationOf(body: Read<typeof CHAT>): ConversationCall {
   };
 }
 
-/** Messages as the library takes them: without what is not there. */
+/** Messages as the library takes them: without what is not there. A refusal that stands alone is what the assistant said. */
 export function messagesOf(messages: readonly Read<typeof MESSAGE>[]): readonly lm.ChatMessage[] {
-  return messages.map((message, i) => {
+  return messages.map(({ refusal, ...given }, i) => {
+    const message = given.role === "assistant" ? { ...given, content: given.content ?? refusal } : given;
     if (message.content === undefined && message.role !== "assistant") {
       throw fieldError(`messages[${i}].content`, `messages[${i}].content is missing`, "missing_required_parameter");
     }
@@ -196,10 +199,12 @@ const CHOICES = ["auto", "none", "required"] as const;
 function choiceOf(choice: Read<typeof TOOL_CHOICE> | undefined): ToolChoice | AllowedTools | undefined {
   if (choice === undefined) return undefined;
   if (typeof choice !== "string") {
-    const { function: one, allowed_tools: allowed } = choice;
-    if (allowed) return { mode: allowed.mode, names: allowed.tools.map((tool) => tool.function.name) };
-    if (one) return one;
-    throw fieldError("tool_choice.function", "tool_choice.function is missing", "missing_required_parameter");
+    const { function: one, allowed_tools: allowed, type = allowed ? "allowed_tools" : "function" } = choice;
+    if (type === "allowed_tools" && allowed) {
+      return { mode: allowed.mode, names: allowed.tools.map((tool) => tool.function.name) };
+    }
+    if (type === "function" && one) return one;
+    throw fieldError(`tool_choice.${type}`, `tool_choice.${type} is missing`, "missing_required_parameter");
   }
   const known = CHOICES.find((one) => one === choice);
   if (known !== undefined) return known;

@@ -107,6 +107,7 @@ const FIELDS = {
   max_output_tokens: whole(1),
   tools: list(TOOL, { max: 1024 }),
   tool_choice: textOr(object({
+    type: oneOf("function", "allowed_tools"),
     name: text,
     mode: oneOf("auto", "required"),
     tools: list(object({ name: required(text) }), { min: 1, max: 1024 }),
@@ -167,19 +168,23 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
     ...offered(body.tools, choiceOf(body.tool_choice)),
     parallelToolCalls: body.parallel_tool_calls,
     responseFormat: form?.format,
+    formatField: "text.format",
     ...templateOf({ reasoning_effort: reasoning?.effort }),
     maxTokens: body.max_output_tokens,
     sampling: { temperature: body.temperature, top_p: body.top_p },
   };
 }
 
-function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | AllowedTools | undefined {
+/** The choice of a body; an object without `type` is one of some tools where it has `tools`. */
+export function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | AllowedTools | undefined {
   if (choice === undefined || choice === "auto" || choice === "none" || choice === "required") return choice;
   if (typeof choice !== "string") {
-    const { name, mode = "auto", tools } = choice;
-    if (tools) return { mode, names: tools.map((tool) => tool.name) };
-    if (name !== undefined) return { name };
-    throw fieldError("tool_choice.name", "tool_choice.name is missing", "missing_required_parameter");
+    const { name, mode = "auto", tools, type = tools ? "allowed_tools" : "function" } = choice;
+    const missing = (field: string): never => {
+      throw fieldError(`tool_choice.${field}`, `tool_choice.${field} is missing`, "missing_required_parameter");
+    };
+    if (type === "function") return { name: name ?? missing("name") };
+    return { mode, names: (tools ?? missing("tools")).map((tool) => tool.name) };
   }
   throw fieldError("tool_choice", `tool_choice is ${quoted(choice)}, expected one of auto, none, required`);
 }

@@ -12,7 +12,7 @@ import { type Context, jsonReply } from "../context.ts";
 import { ApiError } from "../errors.ts";
 import type { Read } from "../fields.ts";
 import { event, eventReply } from "../sse.ts";
-import { conversationOf, inputOf, RESPONSE } from "./response_fields.ts";
+import { choiceOf, conversationOf, inputOf, RESPONSE } from "./response_fields.ts";
 import type { StoredResponse } from "./response_store.ts";
 
 type Body = Read<typeof RESPONSE>;
@@ -178,9 +178,7 @@ class Run {
       store: body.store ?? true,
       temperature: body.temperature ?? null,
       text: { format: body.text?.format ?? { type: "text" } },
-      tool_choice: typeof body.tool_choice === "object"
-        ? { type: "function", ...body.tool_choice }
-        : body.tool_choice ?? "auto",
+      tool_choice: shownChoice(body.tool_choice),
       tools: (body.tools ?? []).map(({ function: described }) => ({ type: "function", strict: null, ...described })),
       top_p: body.top_p ?? null,
       truncation: "disabled",
@@ -197,6 +195,14 @@ export function errorAfter(error: ApiError, sent: string): string {
 
 function errorFields({ message, details: { code, param } }: ApiError): Json {
   return { code: code ?? null, message, param: param ?? null };
+}
+
+/** A choice as the API shows it. */
+function shownChoice(given: Body["tool_choice"]): unknown {
+  const choice = choiceOf(given) ?? "auto";
+  if (typeof choice === "string") return choice;
+  if (!("names" in choice)) return { type: "function", ...choice };
+  return { type: "allowed_tools", mode: choice.mode, tools: choice.names.map((name) => ({ type: "function", name })) };
 }
 
 const NAMES = { reasoning: "reasoning_text", text: "output_text", call: "function_call_arguments" } as const;
