@@ -63,7 +63,7 @@ export const moe = {
 export const hybrid = {
   ORDER: { layer: ["input_layernorm", "self_attn", "mlp", "post_attention_layernorm"] },
   readArgs(given: Fields): DecoderConfig {
-    const { rope_theta = given.values.rope_theta } = given.record("rope_parameters"); // the nested one counts, as in mlx-lm
+    const rope_theta = given.record("rope_parameters").rope_theta ?? given.values.rope_theta; // the nested one counts, as in mlx-lm
     const fields = given.with({ ...given.values, rope_theta, layer_types: null }); // kinds are not those of other families
     const common = readGranite(fields, { plainPositions: true });
     const { layers, ropeTheta } = common;

@@ -344,6 +344,11 @@ Deno.test("readArgs() of Granite wants its factors, and of Ministral 3 how queri
   assertEquals([args.queryGrowth, args.ropeTheta], [{ beta: 0.1, context: 16384 }, 1e6]);
   const beside = { rope_parameters, rope_theta: 5, rope_scaling: { type: "linear", factor: 2 } };
   assertEquals(reads(ministral3, beside), args); // what stands beside "rope_parameters" does not count
+  const { rope_theta: _, ...without } = rope_parameters;
+  for (const parameters of [without, { ...without, rope_theta: null }]) {
+    assertEquals(reads(ministral3, { rope_parameters: parameters, rope_theta: 5e5 }).ropeTheta, 5e5);
+    refused(ministral3, { rope_parameters: parameters }, '"rope_parameters.rope_theta" is missing');
+  }
   refused(ministral3, {}, 'config.json: "rope_parameters.llama_4_scaling_beta" is missing');
   refused(ministral3, { rope_parameters: 5 }, '"rope_parameters" is 5, expected an object');
 });
@@ -536,6 +541,7 @@ Deno.test("readArgs() of Granite 4 takes layers of attention, with positions or 
   assertEquals(without?.map(({ rope, window }) => [rope, window]), [[undefined, undefined], [undefined, undefined]]);
   const nested = { ...least, rope_theta: 5, rope_parameters: { rope_theta: 2e4 } };
   assertEquals(reads(granite.hybrid, nested).ropeTheta, 2e4); // as in mlx-lm
+  assertEquals(reads(granite.hybrid, { ...nested, rope_parameters: { rope_theta: null } }).ropeTheta, 5);
   const untied = {
     ...least,
     num_local_experts: 4,
