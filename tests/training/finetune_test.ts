@@ -56,7 +56,7 @@ for (const device of testDevices()) {
           ...(kind === "lora" && { loraParameters: { rank: 8, scale: 10, dropout: 0 } }),
         };
         tuner.prepareModel(model, config);
-        tuner.saveAdapterConfig(folder, config);
+        tuner.saveAdapterConfig(model, folder, config);
         const before = await tuner.evaluate(model, set, 1);
         const { train } = await tuner.train(model, new mx.optimizers.Adam({ learningRate }), set, {
           args: { batchSize: 1, iters: steps, stepsPerReport: 1, adapterFile: `${folder}/adapters.safetensors` },

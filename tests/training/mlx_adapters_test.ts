@@ -152,6 +152,27 @@ Deno.test({
     ),
 });
 
+Deno.test("keys outside of blocks have mlx-lm's names in files, and are found by them and by those here", () =>
+  inFolder(async (folder) => {
+    mx.setDefaultDevice(anyDevice());
+    await writeCheckpoint(folder, CHECKPOINTS.find(({ name }) => name === "Qwen3.5, bfloat16")!);
+    const { model } = await mx.lm.load(folder);
+    using _ = model;
+    const ours = { rank: 2, scale: 1, dropout: 0, keys: ["model.embed_tokens", "self_attn.q_proj"] };
+    const config = { fineTuneType: "lora", numLayers: 1, loraParameters: ours } as const;
+    const named = (): string[] => mx.utils.treeFlatten(model.trainableParameters()).map(([name]) => name);
+    tuner.prepareModel(model, config);
+    const names = named();
+    assert(names.includes("model.embed_tokens.lora_a"), `${names}`);
+    tuner.saveAdapterConfig(model, `${folder}/adapters`, config);
+    const { lora_parameters: stored } = JSON.parse(await Deno.readTextFile(`${folder}/adapters/adapter_config.json`));
+    // linear_to_lora_layers() of mlx-lm adapts the embedding by this name, and nothing by "model.embed_tokens".
+    assertEquals(stored.keys, ["language_model.model.embed_tokens", "self_attn.q_proj"]);
+    tuner.removeLoraLayers(model);
+    tuner.prepareModel(model, tuner.readAdapterConfig(`${folder}/adapters`));
+    assertEquals(named(), names);
+  }));
+
 Deno.test("a model in training drops inputs of adapters, and one that is not answers as before", async () => {
   mx.setDefaultDevice(anyDevice());
   const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);

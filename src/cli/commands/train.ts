@@ -71,7 +71,7 @@ Ctrl-C ends it after a step and saves. After vkmx launch -n N -- the processes s
     tellTrained(model, config);
     if (isFirst) makeFolder(folder);
 
-    const noteConfig = () => tuner.saveAdapterConfig(folder, config, notesOf(values, settings));
+    const noteConfig = () => tuner.saveAdapterConfig(model, folder, config, notesOf(values, settings));
     const report = new TrainingReport(args.iters, noteConfig);
     const trained = await tuner.train(model, makeOptimizer(settings), sets.train, {
       valDataset: sets.valid,

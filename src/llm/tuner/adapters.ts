@@ -13,7 +13,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { formatShape, sameShape } from "../../graph/shape.ts";
 import type * as nn from "../../nn/mod.ts";
 import { LlmError } from "../error.ts";
-import { blocksOf, linearToLoraLayers, type LoRAConfig } from "./layers.ts";
+import { blocksOf, linearToLoraLayers, type LoRAConfig, prefixOf } from "./layers.ts";
 
 /** How a model is fine-tuned. */
 export type FineTuneType = "lora" | "dora" | "full";
@@ -33,11 +33,6 @@ export const ADAPTER_FILE = "adapters.safetensors";
 const CONFIG_FILE = "adapter_config.json";
 const MAX_CONFIG_BYTES = 2 ** 20;
 const TYPES: readonly FineTuneType[] = ["lora", "dora", "full"];
-
-/** What begins mlx-lm's names of the parameters of a model, before those that they have here. */
-function prefixOf(model: nn.Module): string {
-  return "namePrefix" in model ? String(model.namePrefix) : "";
-}
 
 /** Writes the parameters of a model that are trained, by mlx-lm's names. */
 export function saveAdapterWeights(model: nn.Module, file: string): void {
@@ -63,8 +58,18 @@ export function prepareModel(model: nn.Module, { fineTuneType, numLayers, loraPa
   } else linearToLoraLayers(model, numLayers, loraParameters!, fineTuneType === "dora");
 }
 
-/** Writes adapter_config.json; `more` is what mlx-lm notes besides. The folder is made if it is not there. */
+/** Keys as mlx-lm matches them: those outside of blocks are whole names. */
+function storedKeys(model: nn.Module, keys: readonly string[]): readonly string[] {
+  const names = new Set(model.namedModules().map(([name]) => name));
+  return keys.map((key) => names.has(key) ? prefixOf(model) + key : key);
+}
+
+/**
+ * Writes the adapter_config.json of a model, by mlx-lm's names; `more` is what mlx-lm notes besides. The folder is made if it is not
+ * there.
+ */
 export function saveAdapterConfig(
+  model: nn.Module,
   folder: string,
   { fineTuneType, numLayers, loraParameters }: AdapterConfig,
   more: Readonly<Record<string, unknown>> = {},
@@ -73,7 +78,9 @@ export function saveAdapterConfig(
     ...more,
     fine_tune_type: fineTuneType,
     num_layers: numLayers,
-    lora_parameters: loraParameters ?? null,
+    lora_parameters: loraParameters
+      ? { ...loraParameters, ...(loraParameters.keys && { keys: storedKeys(model, loraParameters.keys) }) }
+      : null,
   };
   const sorted = Object.fromEntries(Object.keys(all).sort().map((name) => [name, all[name]]));
   try {

@@ -22,7 +22,7 @@ export interface LoRAConfig {
   readonly scale: number;
   /** The part of inputs that becomes 0 while training. */
   readonly dropout: number;
-  /** Names of the adapted layers, in a block or in the model; default all that can be adapted. */
+  /** Names of the adapted layers, in a block or in the model; default all in blocks that can be adapted. */
   readonly keys?: readonly string[];
 }
 
@@ -68,7 +68,7 @@ function replaceAll(model: nn.Module, replaced: readonly (readonly [string, nn.M
 /**
  * Replaces linear layers and embeddings in the last `numLayers` blocks of a model by {@link LoRALinear} and {@link LoRAEmbedding}, and the
  * matrices of experts. As in mlx-lm, -1 and 0 mean all blocks. With `useDora` they are {@link DoRALinear} and {@link DoRAEmbedding}, and
- * experts stay as they are. `keys` chooses layers and may name some outside of blocks. Freeze the model before: then only the new parts are trained.
+ * experts stay as they are. `keys` chooses layers and may name some outside of blocks, also by the names that mlx-lm has for them. Freeze the model before: then only the new parts are trained.
  * They are in training where the layer that they adapt is. A loaded model's are not, and drop no inputs before `model.train()`.
  *
  * @example
@@ -95,8 +95,8 @@ export function linearToLoraLayers(
   const keys = new Set(
     config.keys ?? known.flatMap((layer) => named(layer).filter(([, module]) => canBe(module)).map(([name]) => name)),
   );
-  const within = (module: nn.Module): (readonly [string, nn.Module])[] =>
-    named(module).filter(([name]) => name !== "" && keys.has(name))
+  const within = (module: nn.Module, prefix: string = ""): (readonly [string, nn.Module])[] =>
+    named(module).filter(([name]) => name !== "" && (keys.has(name) || keys.has(prefix + name)))
       .map(([name, found]) => [name, adapted(name, found, { r, scale, dropout }, useDora)] as const);
   let count = 0;
   const change = (module: nn.Module, found: readonly (readonly [string, nn.Module])[]): void => {
@@ -111,10 +111,15 @@ export function linearToLoraLayers(
   // A block that is itself such a layer, as those of a list of linear layers.
   const bare = keys.has("") ? named(model).filter(([, module]) => known.indexOf(module) >= first && canBe(module)) : [];
   change(model, bare.map(([name, found]) => [name, adapted(name, found, { r, scale, dropout }, useDora)]));
-  change(model, within(model));
+  change(model, within(model, prefixOf(model)));
   if (count === 0) {
     throw new mx.ValueError(`linearToLoraLayers() found no layer named ${[...keys].map(quoted).join(", ")}`);
   }
+}
+
+/** What begins mlx-lm's names of the modules and parameters of a model, before those that they have here. */
+export function prefixOf(model: nn.Module): string {
+  return "namePrefix" in model ? String(model.namePrefix) : "";
 }
 
 /** The blocks of a model: modules in its list `layers`, or in that of its field `model`. Throws a ValueError if there are none. */

@@ -156,7 +156,7 @@ Deno.test("fusing adapters keeps the head", () =>
       using model = await loaded(dir, mx.bfloat16);
       [expected] = drafts(model);
       mx.lm.tuner.prepareModel(model, config);
-      mx.lm.tuner.saveAdapterConfig(`${folder}/adapters`, config);
+      mx.lm.tuner.saveAdapterConfig(model, `${folder}/adapters`, config);
       const trained = mx.utils.treeFlatten(model.trainableParameters(), "", null, {}) as Record<string, mx.Tensor>;
       assert(Object.keys(trained).every((name) => !name.startsWith("mtp.")));
       mx.saveSafetensors(`${folder}/adapters/adapters.safetensors`, trained);
