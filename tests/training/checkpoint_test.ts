@@ -133,6 +133,35 @@ Deno.test("a checkpoint of another training is refused by what differs", () =>
     await refused({ resume: `${folder}/none.safetensors` }, "does not exist");
   }));
 
+/** A model of two layers that can be adapted. */
+class Layers extends mx.nn.Module {
+  table = new mx.nn.Embedding(24, 24);
+  layers = [new Model()];
+
+  override forward(x: mx.Tensor): mx.Tensor {
+    return mx.add(this.layers[0].forward(x), this.table.forward(x));
+  }
+}
+
+Deno.test("a checkpoint with fewer adapters is refused, and goes on where its layers are given as keys", () =>
+  inFolder(async (folder) => {
+    mx.setDefaultDevice(anyDevice());
+    const run = (keys: string[] | undefined, iters: number, resume?: string): Promise<mx.lm.tuner.Trained> => {
+      const model = new Layers();
+      const loraParameters = { rank: 2, scale: 1, dropout: 0, ...(keys && { keys }) };
+      tuner.prepareModel(model, { fineTuneType: "lora", numLayers: 1, loraParameters });
+      return tuner.train(model, new mx.optimizers.SGD(0.1), SET, {
+        args: { batchSize: 2, iters, stepsPerReport: 1, adapterFile: `${folder}/adapters.safetensors` },
+        ...(resume !== undefined && { resume }),
+      });
+    };
+    await run(["head"], 1);
+    const resume = `${folder}/checkpoint.safetensors`;
+    const message = 'table.lora_a", which is trained: give the layers that it adapted as keys';
+    await assertRejects(() => run(undefined, 2, resume), mx.lm.LlmError, message);
+    assertEquals((await run(["head"], 2, resume)).train.map(([at]) => at), [1, 2]);
+  }));
+
 /** Saves two states in turn, over and over; tells when the first one is there. */
 const SAVER = `
 import * as mx from ${JSON.stringify(new URL("../../mod.ts", import.meta.url).href)};

@@ -41,7 +41,7 @@ export function saveAdapterWeights(model: nn.Module, file: string): void {
 }
 
 /** Names of parameters that adapters have. */
-const LEAVES = new Set(["lora_a", "lora_b", "m"]);
+export const ADAPTER_LEAVES: ReadonlySet<string> = new Set(["lora_a", "lora_b", "m"]);
 
 /**
  * Readies a model for fine-tuning as a config says: freezes it, and puts adapters in or, with "full", lets the last `numLayers` blocks be
@@ -152,7 +152,7 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
     const name = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored; // earlier files have no prefix
     const { shape } = array;
     const place = Object.hasOwn(own, name) ? own[name] : undefined;
-    const fits = fineTuneType === "full" || LEAVES.has(name.slice(name.lastIndexOf(".") + 1));
+    const fits = fineTuneType === "full" || ADAPTER_LEAVES.has(name.slice(name.lastIndexOf(".") + 1));
     if (place === undefined || !fits) {
       fail(`has ${quoted(name)}, which is no parameter that was fine-tuned of this model`);
     } else if (!sameShape(shape, place.shape)) {

@@ -12,6 +12,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { formatShape, sameShape } from "../../graph/shape.ts";
 import type * as nn from "../../nn/mod.ts";
 import { LlmError } from "../error.ts";
+import { ADAPTER_LEAVES } from "./adapters.ts";
 import type { Batches } from "./batches.ts";
 import type { NumpyRandom } from "./numpy_random.ts";
 
@@ -144,7 +145,11 @@ export function restoreCheckpoint(
   const own = flat("model", model.trainableParameters());
   for (const [name, { shape }] of Object.entries(part(own, "model"))) {
     const found = parameters[name];
-    if (found === undefined) fail(`has no ${quoted(name)}, which is trained`);
+    if (found === undefined) {
+      const isAdapter = ADAPTER_LEAVES.has(name.slice(name.lastIndexOf(".") + 1));
+      const what = isAdapter ? ": give the layers that it adapted as keys" : ""; // earlier versions adapted no experts
+      fail(`has no ${quoted(name)}, which is trained${what}`);
+    }
     if (!sameShape(found.shape, shape)) {
       fail(`has ${quoted(name)} of shape ${formatShape(found.shape)}: the model's is ${formatShape(shape)}`);
     }

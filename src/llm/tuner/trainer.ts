@@ -255,7 +255,8 @@ export function checkpointOf(file: string): string {
  * Trains the parameters of a model that are not frozen, as mlx-lm's `train` does: the same batches in the same order, compiled steps.
  * Every `stepsPerSave` iterations and at the end, these parameters go to `adapterFile`, and the state of the training to
  * "checkpoint.safetensors" beside it. A process that is killed meanwhile leaves the earlier files whole. A batch without counted
- * tokens changes nothing.
+ * tokens changes nothing. The model is in training meanwhile, and comes back in the mode that it had, also after an error. One that was loaded
+ * drops no inputs afterwards.
  *
  * In a group each process takes its rows of every batch, and all take the mean of the gradients by tokens. So the losses are those of one process,
  * but for rounding. Process 0 writes the files, and any number of processes resumes from its checkpoint.
