@@ -12,10 +12,7 @@ import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { tensorsOf } from "../../array/tensor/scope.ts";
 import { ReachedTensors } from "../../array/tensor/reached_tensors.ts";
-import { isHalf } from "../../graph/dtype.ts";
-import { DENSE, type MatrixFormat, smallFloatMode } from "../../graph/quantization.ts";
-import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
-import { QuantizedMatrix } from "../../nn/quantized.ts";
+import { Module } from "../../nn/mod.ts";
 import { checkTokens } from "../arguments.ts";
 import { attentionOf, type DecoderConfig, DRAFT_HEAD } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
@@ -23,13 +20,11 @@ import type { Cache, KvCache } from "../kv/cache.ts";
 import { attendsInPages, type CachedModel, type CacheOptions, makeCache, poolSizes } from "../kv/make_cache.ts";
 import type { DecodingModel, Draft, ModelSections } from "../models/language_model.ts";
 import type { Weights } from "../checkpoint/weights.ts";
-import { CausalConv } from "./causal_conv.ts";
 import { Decoder } from "./decoder.ts";
-import { DeltaNet } from "./delta_net.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
+import { formatsOf } from "./formats.ts";
 import { partOfConfig, type Sharder } from "./shard.ts";
 import { copyOfTable, forwardInDtype, type Layer, linear, type Table } from "./stored.ts";
-import { SwitchLinear } from "./switch_linear.ts";
 
 /** A model of any family whose layers are {@link Decoder}s' blocks. */
 export class DecoderModel extends Module implements DecodingModel {
@@ -264,41 +259,4 @@ export class DecoderModel extends Module implements DecodingModel {
     mx.dispose(this);
     this.#weights[Symbol.dispose]();
   }
-}
-
-/** Whether a module has a dense matrix, or a stack of them. */
-function isDense(part: unknown): part is Linear | Embedding | SwitchLinear {
-  return part instanceof Linear || part instanceof Embedding || part instanceof SwitchLinear;
-}
-
-/** Arrays that the config tells of. */
-const TOLD = ["sinks"];
-
-/**
- * The formats that the matrices of a model have: codes, or dense ones of 16 bits. Undefined if some have others, or if modules other than
- * norms, positions and delta nets have further arrays.
- */
-function formatsOf(model: DecoderModel): readonly MatrixFormat[] | undefined {
-  const formats: MatrixFormat[] = [];
-  let others = false;
-  const visit = (part: unknown): void => {
-    if (part instanceof QuantizedMatrix) formats.push(formatOf(part));
-    else if (isDense(part) && isHalf(part.weight.dtype)) formats.push(DENSE);
-    else if (part instanceof mx.Tensor) others = true;
-    else if (part instanceof CausalConv) return;
-    else if (part instanceof DeltaNet) Object.values(part).filter((own) => !(own instanceof mx.Tensor)).forEach(visit);
-    else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
-      Object.entries(part).forEach(([name, value]) => TOLD.includes(name) || visit(value));
-    }
-  };
-  visit(model);
-  const different = formats.filter((a, i) =>
-    formats.findIndex((b) => b.bits === a.bits && b.groupSize === a.groupSize && b.mode === a.mode) === i
-  );
-  return others ? undefined : different;
-}
-
-function formatOf({ bits, groupSize, mode }: QuantizedMatrix): MatrixFormat {
-  const small = smallFloatMode(mode);
-  return { bits, groupSize, ...(small && { mode: small }) };
 }
