@@ -6,6 +6,7 @@
 
 export { type AnyEmbedding, type AnyLinear, LoRAEmbedding, LoRALinear, type LoRAOptions } from "./lora.ts";
 export { DoRAEmbedding, DoRALinear } from "./dora.ts";
+export { type AnySwitchLinear, LoRASwitchLinear } from "./lora_switch.ts";
 export { blocksOf, fuseLayers, linearToLoraLayers, type LoRAConfig, removeLoraLayers } from "./layers.ts";
 export {
   createDataset,
