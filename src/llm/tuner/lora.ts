@@ -10,6 +10,7 @@ import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import * as nn from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
+import type { SwitchLinear } from "../layers/switch_linear.ts";
 
 /** Settings of an adapted layer. */
 export interface LoRAOptions {
@@ -34,7 +35,7 @@ export function loraSettings(op: string, { r = 8, dropout = 0, scale = 20 }: LoR
 }
 
 /** Whether the matrix of a layer is quantized. */
-function isQuantized<T extends AnyLinear | AnyEmbedding>(layer: T): layer is T & QuantizedMatrix {
+function isQuantized<T extends nn.Module>(layer: T): layer is T & QuantizedMatrix {
   return layer instanceof QuantizedMatrix;
 }
 
@@ -47,9 +48,9 @@ export function denseWeight(layer: AnyLinear | AnyEmbedding, dtype?: Dtype): Ten
   return mx.dequantize(weight, s, b, groupSize, bits);
 }
 
-/** Rows and columns of the matrix of a layer. */
-export function sizesOf(layer: AnyLinear | AnyEmbedding): readonly [rows: number, columns: number] {
-  const [rows, columns] = layer.weight.shape;
+/** Rows and columns of the matrix of a layer, or of each one of a stack. */
+export function sizesOf(layer: nn.Module & { readonly weight: Tensor }): readonly [rows: number, columns: number] {
+  const [rows, columns] = layer.weight.shape.slice(-2);
   return [rows, isQuantized(layer) ? columns * 32 / layer.bits : columns];
 }
 
@@ -60,8 +61,8 @@ export function lowRank(rows: number, r: number, columns: number): readonly [a: 
 }
 
 /** A dense layer, or its quantized form in the format of `like`: dense too in a mode that nothing quantizes to. */
-function inFormatOf<T extends nn.Linear | nn.Embedding>(
-  like: AnyLinear | AnyEmbedding,
+export function inFormatOf<T extends nn.Linear | nn.Embedding | SwitchLinear>(
+  like: nn.Module,
   dense: T,
 ): T | ReturnType<T["toQuantized"]> {
   if (!isQuantized(like) || like.mode === "symmetric") return dense;

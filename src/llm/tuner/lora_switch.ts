@@ -11,7 +11,7 @@ import type { Tensor } from "../../array/mod.ts";
 import type { RoutedRows } from "../../array/quantized/experts.ts";
 import * as nn from "../../nn/mod.ts";
 import { QuantizedSwitchLinear, SwitchLinear } from "../layers/switch_linear.ts";
-import { type LoRAOptions, loraSettings } from "./lora.ts";
+import { inFormatOf, type LoRAOptions, loraSettings, sizesOf } from "./lora.ts";
 
 /** Stacked matrices of experts that can be adapted. */
 export type AnySwitchLinear = SwitchLinear | QuantizedSwitchLinear;
@@ -43,8 +43,8 @@ export class LoRASwitchLinear extends nn.Module {
   constructor(linear: AnySwitchLinear, options: LoRAOptions = {}) {
     super();
     const { r, dropout, scale } = loraSettings("LoRASwitchLinear", options);
-    const [experts, outputs, columns] = linear.weight.shape;
-    const inputs = linear instanceof QuantizedSwitchLinear ? columns * 32 / linear.bits : columns;
+    const [experts] = linear.weight.shape;
+    const [outputs, inputs] = sizesOf(linear);
     const bound = 1 / Math.sqrt(inputs);
     this.linear = linear;
     this.dropout = new nn.Dropout(dropout);
@@ -68,7 +68,6 @@ export class LoRASwitchLinear extends nn.Module {
     const { weight, bias } = dense(linear);
     const delta = mx.matmul(mx.multiply(this.lora_b, this.scale), this.lora_a);
     const fused = new SwitchLinear({ weight: mx.add(weight, delta.astype(weight.dtype)), bias });
-    if (dequantize || !(linear instanceof QuantizedSwitchLinear) || linear.mode === "symmetric") return fused;
-    return fused.toQuantized(linear.groupSize, linear.bits, linear.mode);
+    return dequantize ? fused : inFormatOf(linear, fused);
   }
 }
