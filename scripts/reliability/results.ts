@@ -43,10 +43,11 @@ export function mergeResults(earlier: readonly Result[], later: readonly Result[
   return [...newest.values()].sort((a, b) => a.check - b.check || (a.task < b.task ? -1 : 1));
 }
 
-/** Rows of a file; none if it is not there. */
+/** Rows of a file; none if it is not there, or was written when a file held one result. */
 async function readRows(path: string | URL): Promise<Result[]> {
   try {
-    return JSON.parse(await Deno.readTextFile(path));
+    const rows = JSON.parse(await Deno.readTextFile(path));
+    return Array.isArray(rows) ? rows : [];
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return [];
     throw error;
