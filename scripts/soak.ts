@@ -190,7 +190,9 @@ if (import.meta.main) {
     }
     const vulkan = device === undefined ? devices().find((row) => row.usable && row.type !== "wasm")?.name : undefined;
     const names = device?.split(",") ?? ["wasm", ...(vulkan ? [vulkan] : [])];
-    if (names.length === 1 && device === undefined) note("soak: there is no Vulkan device: only the CPU is tried\n");
+    if (names.length === 1 && device === undefined) {
+      note("soak: there is no Vulkan device: only the CPU is tried, and no result is kept\n");
+    }
     print(
       "row     device          count   MB before    MB after  device before   device after   ms before  ms after\n",
     );
@@ -212,8 +214,8 @@ if (import.meta.main) {
       }
     };
     await Promise.all(Array.from({ length: PROCESSES }, work));
-    if (!quick && device === undefined && rows === undefined) {
-      // Rows of docs/reliability.md of which all kinds ran.
+    if (!quick && vulkan !== undefined && rows === undefined) {
+      // Rows of docs/reliability.md of which all kinds ran, on the CPU and by Vulkan.
       const whole = results.filter(({ check }) => KINDS.every((kind) => kind.check !== check || kinds.includes(kind)));
       const found = Object.entries(Object.groupBy(whole, ({ check }) => check)).map(([check, list]) => ({
         check: Number(check),
