@@ -5,7 +5,7 @@
  * @module
  */
 
-import { exists, ROOT, TOOLS } from "./tools.ts";
+import { ROOT, TOOLS } from "./tools.ts";
 
 /** A firewall that drops packets must not hold the tests up. */
 const PROBE_MS = 2000;
@@ -30,7 +30,7 @@ async function findImports(): Promise<readonly string[]> {
     if (target.startsWith("npm:")) imports[`${name}/`] = `${target.replace("npm:", "npm:/")}/`;
   }
   imports["@std/assert"] = new URL("../tests/_compat/assert.ts", import.meta.url).href;
-  if (!await exists(TOOLS)) await Deno.mkdir(TOOLS);
+  await Deno.mkdir(TOOLS, { recursive: true });
   const path = `${TOOLS}/import_map.json`;
   await Deno.writeTextFile(path, JSON.stringify({ imports }));
   return ["--no-lock", `--import-map=${path}`];

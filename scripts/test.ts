@@ -92,11 +92,18 @@ async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T)
 
 /**
  * The check of all types, the same as that of `deno task check`, which takes its result over. It has a low priority: it takes what
- * set-up and the first tests leave of the processors.
+ * set-up and the first tests leave of the processors. It ends with this program. An error is its result: nothing waits for it yet.
  */
 async function checkTypes(): Promise<Finished> {
   const nice = Deno.build.os === "windows" ? [] : ["nice", "-n", "10"];
-  return await run([...nice, Deno.execPath(), "check", ...await importArguments(), "."]);
+  const end = new AbortController();
+  addEventListener("unload", () => end.abort());
+  try {
+    const { signal } = end;
+    return await run([...nice, Deno.execPath(), "check", ...await importArguments(), "."], { signal });
+  } catch (error) {
+    return { ok: false, stdout: "", stderr: `the check of types did not start: ${error}` };
+  }
 }
 
 /** Counts the check of types; errors are shown. */

@@ -36,6 +36,8 @@ export interface Finished {
 export interface RunOptions {
   /** Working directory; the repository when left out. */
   readonly cwd?: string;
+  /** Ends the program. */
+  readonly signal?: AbortSignal;
   /** Added to the environment. */
   readonly env?: Record<string, string>;
   /** Shows the output instead of collecting it. */
@@ -44,9 +46,9 @@ export interface RunOptions {
 
 /** Runs a program to its end. A program that is not there counts as failed. */
 export async function run(command: readonly string[], options: RunOptions = {}): Promise<Finished> {
-  const { cwd = ROOT, env, show = false } = options;
+  const { cwd = ROOT, env, show = false, signal } = options;
   const output = show ? "inherit" : "piped";
-  const settings = { args: command.slice(1), cwd, env, stdin: "null", stdout: output, stderr: output } as const;
+  const settings = { args: command.slice(1), cwd, env, signal, stdin: "null", stdout: output, stderr: output } as const;
   try {
     const result = await new Deno.Command(command[0], settings).output();
     const text = (name: "stdout" | "stderr"): string => show ? "" : new TextDecoder().decode(result[name]);
