@@ -73,7 +73,7 @@ function orderOf(l: Lowering, choice: Value, { rows, chosen, experts, kernel }: 
     push: { rows },
     workgroups: [experts, 1, 1],
   });
-  return { left, tiles };
+  return { left, tiles, inPlace: true };
 }
 
 /** What the chosen experts give: products (rows, chosen, hidden), and the choice with their weights. */
@@ -110,13 +110,12 @@ export function mixtureParts(l: Lowering, node: Node, [x, ...rest]: Inputs): Mix
   const choices = kernel.findsChoices && rows <= kernel.rows && isDistinct
     ? { choice, experts: mixture.experts }
     : orderOf(l, choice, mixture);
-  const order = { choices, inPlace: true };
   const units = l.temporary([rows * chosen, size], float16);
   emitDirect(
     l,
     kernel,
     format,
-    { ...order, x, xRows: rows, depth: hidden, n: size, stacks: [gate, up], unit, divisor: chosen },
+    { x, xRows: rows, depth: hidden, n: size, stacks: [gate, up], unit, choices, divisor: chosen },
     units,
   );
   const products = l.temporary([rows, chosen, hidden], node.dtype);
@@ -124,7 +123,7 @@ export function mixtureParts(l: Lowering, node: Node, [x, ...rest]: Inputs): Mix
     l,
     kernel,
     format,
-    { ...order, x: units, xRows: rows * chosen, areUnits: true, depth: size, n: hidden, stacks: [down], divisor: 1 },
+    { x: units, xRows: rows * chosen, areUnits: true, depth: size, n: hidden, stacks: [down], choices, divisor: 1 },
     products,
   );
   return { products, choice };

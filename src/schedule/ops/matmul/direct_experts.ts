@@ -111,9 +111,14 @@ export interface Stack {
 export interface OrderedChoices {
   readonly left: Value;
   readonly tiles: Value;
+  /** Whether results go to the rows that `left` names, or follow its order. */
+  readonly inPlace: boolean;
 }
 
-/** The experts of few rows (rows, 2 * chosen), which workgroups look through. No row has an expert twice. */
+/**
+ * The experts of few rows (rows, 2 * chosen), which workgroups look through. No row has an expert twice. Results go to the rows of the
+ * choices.
+ */
 export interface FoundChoices {
   readonly choice: Value;
   readonly experts: number;
@@ -135,8 +140,6 @@ export interface DirectProducts {
   readonly choices: OrderedChoices | FoundChoices;
   /** Choice i reads row i / divisor of x. */
   readonly divisor: number;
-  /** Whether results go to the rows that `left` names, or follow its order. */
-  readonly inPlace: boolean;
 }
 
 /** Emits products into `out` (rows, n). */
@@ -144,7 +147,7 @@ export function emitDirect(
   l: Lowering,
   { direct, gated, columns, threads, findsChoices }: DirectKernel,
   { mode, groupSize, scales }: DirectFormat,
-  { x, xRows, areUnits = false, depth, n, stacks, unit, choices, divisor, inPlace }: DirectProducts,
+  { x, xRows, areUnits = false, depth, n, stacks, unit, choices, divisor }: DirectProducts,
   out: Value,
 ): void {
   const { half, powers } = halfRows(l, x, xRows, depth);
@@ -167,7 +170,7 @@ export function emitDirect(
       DTYPE_BIAS: (biases[0]?.dtype ?? float32).code,
       HAS_BIAS: biases[0] ? 1 : 0,
       UNIT: unit ? UNITS[unit] : UNITS.silu,
-      IN_PLACE: inPlace ? 1 : 0,
+      IN_PLACE: "tiles" in choices && !choices.inPlace ? 0 : 1,
       K: depth,
       ...(findsChoices && { CHOSEN: "tiles" in choices ? 0 : choices.choice.shape[1] / 2 }),
     },

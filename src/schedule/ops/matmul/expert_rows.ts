@@ -108,7 +108,7 @@ export function emitExpertRows(
       l,
       choice,
       own,
-      { x, xRows, depth: k, n, stacks, choices: { left, tiles }, divisor: 1, inPlace: false },
+      { x, xRows, depth: k, n, stacks, choices: { left, tiles, inPlace: false }, divisor: 1 },
       out,
     );
     return true;
