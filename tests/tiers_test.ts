@@ -5,7 +5,7 @@ import { importArguments } from "../scripts/imports.ts";
 import { casesOf } from "../scripts/reliability/checks.ts";
 import { longestFirst } from "../scripts/test/durations.ts";
 import { EACH_DEVICE, runsOf, TIERS, wholeRun } from "../scripts/test/tiers.ts";
-import { undrawnOf } from "../scripts/test/undrawn.ts";
+import { readUndrawn, undrawnOf } from "../scripts/test/undrawn.ts";
 import { ROOT, run, testFiles } from "../scripts/tools.ts";
 import { drawCover } from "./support/draw_cases.ts";
 
@@ -166,6 +166,22 @@ Deno.test("files are left out that have no test to run, and no others", async ()
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+});
+
+Deno.test("output of a failed or another program leaves out no file", () => {
+  const said: string[] = [];
+  const { log } = console;
+  console.log = (line: string) => said.push(line);
+  try {
+    assertEquals(readUndrawn({ ok: true, stdout: 'a\n{"b": ["c"]}\n', stderr: "" }), new Map([["b", ["c"]]]));
+    assertEquals(said, []);
+    assertEquals(readUndrawn({ ok: true, stdout: "a driver's last word", stderr: "" }), new Map());
+    assertEquals(readUndrawn({ ok: false, stdout: "{}", stderr: "error\nat the end\n" }), new Map());
+  } finally {
+    console.log = log;
+  }
+  const line = "files without a test to run were not looked up: ";
+  assertEquals(said, [`${line}no list in its output`, `${line}at the end`]);
 });
 
 Deno.test("no file beside the tests registers one, which would count for the first that imports it", () => {
