@@ -7,6 +7,7 @@ import { longestFirst } from "../scripts/test/durations.ts";
 import { EACH_DEVICE, runsOf, TIERS, wholeRun } from "../scripts/test/tiers.ts";
 import { readUndrawn, undrawnOf } from "../scripts/test/undrawn.ts";
 import { ROOT, run, testFiles } from "../scripts/tools.ts";
+import { devices } from "../src/backend/devices.ts";
 import { drawCover } from "./support/draw_cases.ts";
 
 Deno.test("every test file is in the table, and in each tier that follows its first", () => {
@@ -25,6 +26,19 @@ Deno.test("files with tests on every device run on Vulkan in the full tier", asy
     if (!runsOf(file, "full", "0").some(({ pass }) => pass === "vulkan")) missing.push(file);
   }
   assertEquals(missing, []);
+});
+
+Deno.test("the run of a file on Vulkan in the full tier has tests that are named for it", async () => {
+  // The text of most files shows it; to import all takes half a minute.
+  const shows = /\bkernelTest\(|(\bDeno\.test\(\s*|\bname: )`[^`]*(\$\{device\}|\bon \$\{name\})/;
+  const files = testFiles().filter((file) => !shows.test(Deno.readTextFileSync(ROOT + file)));
+  const runs = files.flatMap((file) => runsOf(file, "full", "0")).filter(({ filter }) => filter.length > 0);
+  const names = devices().filter(({ usable, type }) => usable && type !== "wasm").map(({ name }) => name);
+  if (names.length === 0) return;
+  const env = { VKMX_TEST_DEVICES: names.join(), VKMX_TEST_TIER: "full", VKMX_TEST_SEED: "0" };
+  const undrawn = await undrawnOf(runs, env, 0);
+  // Others have tests that need what the device lacks.
+  assertEquals([...undrawn].filter(([, ignored]) => ignored.length === 0).map(([file]) => file), []);
 });
 
 Deno.test("files that take turns on Vulkan have each had one after three days", () => {

@@ -161,10 +161,36 @@ const ENTRIES: readonly Entry[] = [
   { files: /^tests\/llm\/\w+\/(tokenizer_limits|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate", share: 3 },
   // Accuracy of the embedded model: minutes of arithmetic on software Vulkan.
   { files: /^tests\/llm\/kv\/kv_bits_test/, cpu: "gate", vulkan: "full" },
+  // Each test compiles the shaders of a whole model: one or two of a file run.
+  {
+    files: /^tests\/llm\/models\/families_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 11,
+    turns: 3,
+    unoptimized: true,
+  },
+  {
+    files: /^tests\/llm\/models\/model_shapes_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 5,
+    turns: 2,
+    unoptimized: true,
+  },
+  {
+    files: /^tests\/llm\/checkpoint\/(conversions|gguf)_test/,
+    cpu: "gate",
+    vulkan: "gate",
+    shareOnCpu: 2,
+    share: 19,
+    turns: 2,
+    unoptimized: true,
+  },
   // Long ones whose parts have quick tests of their own.
   {
     files:
-      /^tests\/llm\/\w+\/(prefill_lowering|conversions|convert|abort|gguf|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
+      /^tests\/llm\/\w+\/(prefill_lowering|convert|abort|convert_gguf|gguf_output|gguf_tokenizer|subword_tokenizers)_test/,
     cpu: "gate",
     vulkan: "gate",
     shareOnCpu: 2,

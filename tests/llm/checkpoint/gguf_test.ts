@@ -11,7 +11,6 @@ import { testDevices } from "../../support/devices/devices.ts";
 import { withExactCpu } from "../../support/devices/exact.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { GGUF_MODELS, ggufBytes, ggufLogits, type GgufModel } from "../../support/models/gguf_models.ts";
-import { drawSome } from "../../support/draw_cases.ts";
 import { HubBench, smallModel } from "../../support/models/hub_models.ts";
 import { keptLogits, PROMPTS, STEPS } from "../../support/models/mlx_lm_families.ts";
 import { text } from "../../support/processes/hub_server.ts";
@@ -49,31 +48,24 @@ async function withFile(model: GgufModel, run: (path: string) => Promise<void>):
   }
 }
 
-/** Models that run on each device: on software Vulkan a few, as each compiles for half a minute. */
-const RUN = new Map(DEVICES.map((device) => [device, drawSome(device, "gguf", GGUF_MODELS, 4)]));
-
-for (const [i, model] of GGUF_MODELS.entries()) {
-  const devices = DEVICES.filter((device) => RUN.get(device)!.includes(model));
-  if (devices.length === 0) continue;
-  Deno.test(`the GGUF file of ${model.name} gives mlx-lm's logits of its weights`, async (t) => {
-    const golden = ggufLogits(i);
-    await withFile(model, async (path) => {
-      const compare = async (device: string, most: number): Promise<void> => {
-        mx.setDefaultDevice(device);
-        const before = mx.getActiveMemory();
-        const error = nmse(await logitsOf(path, { device, dtype: mx.float32 }), golden);
-        assertEquals(mx.getActiveMemory(), before);
-        assert(error <= most, `NMSE ${error}`);
-      };
-      for (const device of devices) {
+for (const device of DEVICES) {
+  for (const [i, model] of GGUF_MODELS.entries()) {
+    Deno.test(`the GGUF file of ${model.name} gives mlx-lm's logits of its weights on ${device}`, async (t) => {
+      const golden = ggufLogits(i);
+      await withFile(model, async (path) => {
+        const compare = async (most: number): Promise<void> => {
+          mx.setDefaultDevice(device);
+          const before = mx.getActiveMemory();
+          const error = nmse(await logitsOf(path, { device, dtype: mx.float32 }), golden);
+          assertEquals(mx.getActiveMemory(), before);
+          assert(error <= most, `NMSE ${error}`);
+        };
         const rounds = device === "wasm" || hasMatrices(device);
-        await t.step(`on ${device}`, () => compare(device, rounds ? ROUNDED : LIMIT));
-      }
-      if (DEVICES.includes("wasm")) {
-        await t.step("on wasm with VKMX_EXACT=1", () => withExactCpu(() => compare("wasm", LIMIT)));
-      }
+        await t.step("as devices round", () => compare(rounds ? ROUNDED : LIMIT));
+        if (device === "wasm") await t.step("with VKMX_EXACT=1", () => withExactCpu(() => compare(LIMIT)));
+      });
     });
-  });
+  }
 }
 
 const byName = (name: string): GgufModel => GGUF_MODELS.find((model) => model.name.startsWith(name))!;

@@ -127,9 +127,9 @@ Deno.test("loadSafetensors() reads 8-bit floats as bytes, unaligned data and nam
   });
 });
 
-Deno.test("arrays that several threads read, and pieces that the device copies, are whole", () => {
-  const MIB = 1 << 20;
-  for (const device of testDevices()) {
+for (const device of testDevices()) {
+  Deno.test(`arrays that several threads read, and pieces that the device copies, are whole on ${device}`, () => {
+    const MIB = 1 << 20;
     withFolder((folder) => {
       const path = `${folder}/x.safetensors`;
       for (const bytes of [MIB - 1, MIB, 2 * MIB + 1, 3 * MIB - 1, 8 * MIB, 20 * MIB + 12_345]) {
@@ -137,11 +137,11 @@ Deno.test("arrays that several threads read, and pieces that the device copies, 
         mx.saveSafetensors(path, { x: mx.array(content) });
         const { x } = mx.loadSafetensors(path);
         const same = mx.withDevice(device, () => x.toTypedArray()).every((v: unknown, i: number) => v === content[i]);
-        assert(same, `${bytes} bytes on ${device}`);
+        assert(same, `${bytes} bytes`);
       }
     });
-  }
-});
+  });
+}
 
 Deno.test("saveSafetensors() may replace the file that its arrays come from", () => {
   withFolder((folder) => {
