@@ -9,6 +9,7 @@ import { readUndrawn, undrawnOf } from "../scripts/test/undrawn.ts";
 import { ROOT, run, testFiles } from "../scripts/tools.ts";
 import { devices } from "../src/backend/devices.ts";
 import { drawCover } from "./support/draw_cases.ts";
+import { isRowsTurn } from "./support/processes/table.ts";
 
 Deno.test("every test file is in the table, and in each tier that follows its first", () => {
   for (const file of testFiles()) {
@@ -58,6 +59,18 @@ Deno.test("the turns of a file bring each of its shares", () => {
     const onVulkan = runs.filter(({ pass }) => pass === "vulkan");
     const shares = new Set(onVulkan.map(({ seed, share }) => seed % share));
     assertEquals(shares.size, onVulkan[0]?.share ?? 0, file);
+  }
+});
+
+Deno.test("a week brings each row of a table of command lines, whatever the turn of its test", () => {
+  const days = Array.from({ length: 7 }, (_, i) => String(i));
+  for (const file of testFiles()) {
+    if (!/\btestTable\(/.test(Deno.readTextFileSync(ROOT + file))) continue;
+    const [{ share }] = runsOf(file, "gate", "0").filter(({ pass }) => pass === "cpu");
+    for (const test of Array(share).keys()) {
+      const its = days.filter((day) => Number(day) % share === test);
+      for (const row of [0, 1, 2]) assert(its.some((day) => isRowsTurn(row, day)), `row ${row} of ${file}`);
+    }
   }
 });
 

@@ -35,11 +35,11 @@ interface Entry {
   readonly validated?: true;
   /**
    * One in so many tests runs before the full tier: of those of software Vulkan devices, or of all where the file is one run.
-   * See tests/support/share_tests.ts. It has no common divisor with `turns`, or with those of isDrawn() in its tests.
-   * Else a test's days are never those of some cases.
+   * See tests/support/share_tests.ts. It has no common divisor with `turns`, or with those of isDrawn() and
+   * testTable() in its tests. Else a test's days are never those of some cases.
    */
   readonly share?: number;
-  /** One in so many tests runs on the CPU before the full tier. For files of hundreds of tests of one form. */
+  /** One in so many tests runs on the CPU before the full tier, for files of hundreds of tests of one form. Of divisors see `share`. */
   readonly shareOnCpu?: number;
   /**
    * One in so many of these files runs on software Vulkan before the full tier; the seed says which. For files of parts above the
