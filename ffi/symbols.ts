@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xee190248;
+export const ABI_HASH = 0x9f883326;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

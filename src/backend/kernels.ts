@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xee190248;
+export const ABI_HASH = 0x9f883326;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -264,13 +264,13 @@ export const KERNELS = {
     id: 31, push: "ExpertsPush", needs: "", wasm: true,
     buffers: ["x:r", "choice:r", "gate:r", "gate_scales:r?", "gate_biases:r?", "up:r", "up_scales:r?", "up_biases:r?", "gate_bias:r?", "up_bias:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS", "UNIT"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS", "UNIT", "DTYPE_OUT"],
   },
   expert_sum: {
     id: 32, push: "ExpertsPush", needs: "", wasm: true,
     buffers: ["x:r", "choice:r", "down:r", "scales:r?", "biases:r?", "bias:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_BIAS", "COLUMNS", "MODE", "HAS_BIAS", "DTYPE_OUT"],
   },
   expert_tiles: {
     id: 33, push: "ExpertTilesPush", needs: "", wasm: false,

@@ -75,7 +75,7 @@ uint32_t chunks_expert_units(const Call *call) {
 
 void k_expert_units(const Call *call, uint32_t first, uint32_t last) {
     PUSH(ExpertsPush);
-    uint32_t dtype_x = call->spec[3], dtype_bias = call->spec[5];
+    uint32_t dtype_bias = call->spec[5];
     for (uint32_t chunk = first; chunk < last; chunk++) {
         Part part = part_of(call, chunk, p->chosen);
         uint32_t expert = expert_of(p, part.choice, part.place);
@@ -90,7 +90,7 @@ void k_expert_units(const Call *call, uint32_t first, uint32_t last) {
             both[0][i] = unit_of(gate, up, call->spec[9]);
         }
         size_t at = ((size_t)part.row * p->chosen + part.place) * p->n + part.first;
-        store_floats(call->buffer[10], at, both[0], part.count, dtype_x);
+        store_floats(call->buffer[10], at, both[0], part.count, call->spec[10]);
     }
 }
 
@@ -114,6 +114,6 @@ void k_expert_sum(const Call *call, uint32_t first, uint32_t last) {
                 total[i] += weight * y;
             }
         }
-        store_floats(call->buffer[6], (size_t)part.row * p->n + part.first, total, part.count, call->spec[3]);
+        store_floats(call->buffer[6], (size_t)part.row * p->n + part.first, total, part.count, call->spec[9]);
     }
 }

@@ -11,6 +11,8 @@
 #include "include/common.glsl"
 #include "experts.glsl"
 
+layout(constant_id = 9) const uint DTYPE_OUT = DTYPE_F32;
+
 float results[COLUMNS];
 
 // Adds the sums of a place.
@@ -58,5 +60,5 @@ void main() {
         float bias = load_float(pc.address[5], expert_of(pc.address[1], row, place) * pc.p.n + column, DTYPE_BIAS);
         total = fma(weight_of(pc.address[1], row, place), bias, total);
     }
-    store_float(pc.address[6], row * pc.p.n + column, DTYPE_X, total);
+    store_float(pc.address[6], row * pc.p.n + column, DTYPE_OUT, total);
 }

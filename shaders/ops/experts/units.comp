@@ -12,6 +12,7 @@
 #include "experts.glsl"
 
 layout(constant_id = 9) const uint UNIT = EXPERT_UNIT_SILU;
+layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
 
 float unit_of(float gate, float up) {
     if (UNIT == EXPERT_UNIT_CLIPPED) return gated_value(gate, up, ACTIVATION_CLIPPED);
@@ -46,5 +47,5 @@ void main() {
         gate += load_float(pc.address[8], expert * pc.p.n + column, DTYPE_BIAS);
         up += load_float(pc.address[9], expert * pc.p.n + column, DTYPE_BIAS);
     }
-    store_float(pc.address[10], pair * pc.p.n + column, DTYPE_X, unit_of(gate, up));
+    store_float(pc.address[10], pair * pc.p.n + column, DTYPE_OUT, unit_of(gate, up));
 }

@@ -141,7 +141,7 @@ export function expertUnits(l: Lowering, node: Node, [x, choice, ...rest]: Input
   const [gateBias, upBias] = biases.map((bias) => l.contiguous(bias));
   l.emit("expert_units", [l.contiguous(x, true), l.contiguous(choice), ...buffers, gateBias, upBias, out], {
     threads,
-    spec: { ...spec, COLUMNS: columns, UNIT: UNITS[unit] },
+    spec: { ...spec, COLUMNS: columns, UNIT: UNITS[unit], DTYPE_OUT: out.dtype.code },
     push: { rows, chosen, experts: arrays[0].shape[0], m: 1, n, k: depth },
     workgroups: sizeOf(node.shape) === 0 ? 0 : places * Math.ceil(n / columns),
   });
@@ -160,7 +160,7 @@ export function expertSum(l: Lowering, node: Node, [x, choice, ...rest]: Inputs)
   const [bias] = biases.map((bias) => l.contiguous(bias));
   l.emit("expert_sum", [l.contiguous(x, true), l.contiguous(choice), ...buffers, bias, out], {
     threads,
-    spec: { ...spec, COLUMNS: columns },
+    spec: { ...spec, COLUMNS: columns, DTYPE_OUT: out.dtype.code },
     push: { rows, chosen, experts: arrays[0].shape[0], m: 1, n, k: depth },
     workgroups: sizeOf(node.shape) === 0 ? 0 : rows * Math.ceil(n / columns),
   });

@@ -45,6 +45,8 @@ interface Case {
   readonly dense?: boolean;
   /** Whether choices of so few rows are sorted by expert as if the device were faster so. */
   readonly sorts?: boolean;
+  /** Whether experts read the rows that are fused before them one by one. */
+  readonly unsorted?: boolean;
 }
 
 const QWEN3 = { ...PUBLISHED["qwen3-30b-a3b"], ...SIZES, num_experts: 8, num_experts_per_tok: 4 };
@@ -116,6 +118,16 @@ const CASES: Readonly<Record<string, Case>> = {
     norms: 0,
     mixes: 0,
   },
+  "Qwen3-MoE, so few choices that they are not sorted": {
+    config: { ...QWEN3, num_experts_per_tok: 2 },
+    sequences: 1,
+    tokens: [16, 9],
+    dtype: "float32",
+    before: 2,
+    norms: 0,
+    mixes: 0,
+    unsorted: true,
+  },
   "Qwen3.5-MoE": { config: HYBRID, sequences: 1, tokens: [20], dtype: "float32", before: 0, norms: 3, mixes: 0 },
   "LFM2-MoE": { config: LFM2, sequences: 1, tokens: [20], dtype: "float32", before: 1, norms: 0, mixes: 0 },
   "GLM-4.7": { config: GLM, sequences: 1, tokens: [20], dtype: "bfloat16", before: 0, norms: 4, mixes: 0, dense: true },
@@ -179,6 +191,7 @@ for (const device of DEVICES) {
       const openings = [...found.calls].filter(([kernel]) => kernel.startsWith("coopmat_qkv"));
       const before = openings.reduce((sum, [, n]) => sum + n, 0) / c.tokens.length;
       assertEquals([count("expert_mix"), before], [c.mixes, c.before], all);
+      if (c.unsorted) assertEquals([count("expert_units"), count("expert_sum")], [LAYERS, LAYERS], all);
       if (c.sorts) assertEquals([count("expert_units"), count("expert_order")], [0, 0], all);
       // Op by op rounds activations to bfloat16 after each op, so it is farther from float32.
       const rounded = c.dtype === "bfloat16" ? await run("off", c.dtype) : undefined;
