@@ -333,7 +333,8 @@ deviceTest("planRunPair() tells of the first Plan while the second runs", async 
     device.planNew(plan(2, ...Array.from({ length: count }, (_, i) => i % 2 ? copy(1, 0, n) : copy(0, 1, n))));
   const some = copies(16);
   const begin = performance.now();
-  while (!device.wait(device.planRun(some, slotsOf(a, b)), 1000));
+  const ticket = device.planRun(some, slotsOf(a, b));
+  while (!device.wait(ticket, 1000));
   const long = copies(16 * Math.ceil(20 / (performance.now() - begin))); // some 20 ms
   const out = new Float32Array(100), bytes = new Uint8Array(out.buffer);
   const expected = Float32Array.from({ length: 100 }, (_, i) => i);

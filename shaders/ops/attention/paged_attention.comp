@@ -17,7 +17,7 @@
 // WINDOW positions: a part begins with the page of the first of them.
 //
 // Queries begin at multiples of four elements. Pages have the layout of include/kv_address.glsl. Their PAGE positions are an even number, HEAD_DIM a multiple of 32.
-// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of 16. Workgroups: (KV_HEADS * SHARING, parts, batch).
+// THREADS is a multiple of SPREAD * PAGE / 2, and PAGE of PLACES * BESIDE. Workgroups: (KV_HEADS * SHARING, parts, batch).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7

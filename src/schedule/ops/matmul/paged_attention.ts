@@ -24,6 +24,11 @@ const MAX_DIM = 256;
 /** Threads for two positions, and places in which outputs are merged: SPREAD and PLACES of the kernel. */
 const SPREAD = 2;
 const PLACES = 4;
+/** Groups of eight features that a team's threads have at once, at most: BESIDE of the kernel. */
+const BESIDE = { few: 8, many: 16 } as const;
+
+/** Positions of a page are a multiple of these: as many threads as places share each group of eight features. */
+const pageUnit = (dim: number): number => PLACES * (dim / 8 <= BESIDE.few ? BESIDE.few : BESIDE.many);
 
 /** Bytes of shared memory that a workgroup takes for queries, weights, shares of scores and the largest of subgroups. */
 function sharedBytes(group: number, dim: number): number {
@@ -52,7 +57,7 @@ function isSupported(backend: Backend, q: Value, keys: Value, values: Value, len
   }
   const [one, other] = [keys.pages!, values.pages!];
   return one.table.slot === other.table.slot && one.table.offset === other.table.offset &&
-    THREADS % (SPREAD * one.size / 2) === 0 && one.size % 16 === 0;
+    THREADS % (SPREAD * one.size / 2) === 0 && one.size % pageUnit(dim) === 0;
 }
 
 /** Most features of a head on matrix units: registers hold keys and values of 16 positions, and outputs. */
