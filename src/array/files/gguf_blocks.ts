@@ -8,7 +8,7 @@
  * @module
  */
 
-import { add, bitwiseAnd, bitwiseOr, leftShift, less, multiply, rightShift, subtract, where } from "../ops/binary.ts";
+import { add, bitwiseAnd, bitwiseOr, leftShift, multiply, rightShift, subtract } from "../ops/binary.ts";
 import { array } from "../ops/creation.ts";
 import { take } from "../ops/gather.ts";
 import { concatenate } from "../ops/join.ts";
@@ -101,12 +101,22 @@ const IQ4_NL = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69,
 /** Twice the values of E2M1, so that they are whole. */
 const E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/** Half the power of two that a byte stands for, 2 ** (byte - 128). The two least ones are not normal numbers. */
-function halfPower(bytes: AnyTensor): AnyTensor {
+/**
+ * Two factors whose product is half the power of two that a byte stands for, 2 ** (byte - 128). The least such products are not normal
+ * numbers, for which devices may take 0; both factors are.
+ */
+function halfPower(bytes: AnyTensor): readonly [AnyTensor, AnyTensor] {
   const exponent = astype(bytes, dt.uint32);
   const word = (value: number): AnyTensor => array(value, dt.uint32);
-  const normal = leftShift(subtract(exponent, word(1)), word(23));
-  return view(where(less(exponent, word(2)), leftShift(word(0x200000), exponent), normal), dt.float32);
+  const power = (halved: AnyTensor): AnyTensor => view(leftShift(add(halved, word(63)), word(23)), dt.float32); // 2 ** (halved - 64)
+  const first = rightShift(exponent, word(1));
+  return [power(first), power(subtract(exponent, first))];
+}
+
+/** The values of codes of E2M1, by the power of two of their block. */
+function powerValues(blocks: AnyTensor): AnyTensor {
+  const [first, second] = halfPower(field(blocks, 0, 1));
+  return multiply(second, tableValues(first, field(blocks, 1, 16), E2M1));
 }
 
 /** Codes of Q3_K, 4 more than their numbers: uint8 (n, 2, 4, 32). */
@@ -167,5 +177,5 @@ export const BLOCK_VALUES = {
     return multiply(d, wide(view(contiguous(field(blocks, 4, LARGE)), dt.int8)));
   },
   IQ4_NL: (blocks) => tableValues(wide(half(blocks, 0)), field(blocks, 2, 16), IQ4_NL),
-  MXFP4: (blocks) => tableValues(halfPower(field(blocks, 0, 1)), field(blocks, 1, 16), E2M1),
+  MXFP4: powerValues,
 } as const satisfies Readonly<Record<string, (blocks: AnyTensor) => AnyTensor>>;
