@@ -90,20 +90,23 @@ int32_t memory_init(Device *d) {
     static const VkMemoryPropertyFlags DISCRETE[][2] = {{LOCAL, NEVER | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT}, {LOCAL, NEVER}};
     static const VkMemoryPropertyFlags VISIBLE[][2] = {{LOCAL | HOST, NEVER}, {HOST, NEVER | LOCAL}, {HOST, NEVER}};
     static const VkMemoryPropertyFlags STAGING[][2] = {{HOST | CACHED, NEVER | LOCAL}, {HOST | CACHED, NEVER}, {HOST, NEVER}};
+    static const VkMemoryPropertyFlags SYSTEM[][2] = {{HOST, NEVER | LOCAL | CACHED}, {HOST, NEVER | LOCAL}, {HOST, NEVER}};
     Memory *m = &d->memory;
     Pool *pools = m->pools;
     bool unified = d->facts.unified;
     if (unified) find_types(&d->facts, &pools[POOL_DEVICE], UNIFIED, 3);
     else find_types(&d->facts, &pools[POOL_DEVICE], DISCRETE, 2);
     find_types(&d->facts, &pools[POOL_HOST], VISIBLE, 3);
+    find_types(&d->facts, &pools[POOL_SYSTEM], SYSTEM, 3);
     find_types(&d->facts, &pools[POOL_STAGING], STAGING, 3);
     for (uint32_t i = 0; i < POOL_COUNT; i++)
         if (pools[i].type_count == 0) return fail(d, VKRT_ERROR_UNAVAILABLE, "%s has no suitable memory type", d->facts.core.deviceName);
-    // A second type of another kind would change how a pool is used, so pools of device memory keep to the first.
-    pools[POOL_DEVICE].type_count = 1;
+    // A second type of another kind would change how a pool is used, so pools of device memory keep to the first. One that is full of
+    // what the device's memory has no room for does not go on there.
+    pools[POOL_DEVICE].type_count = pools[POOL_SYSTEM].type_count = 1;
     VkMemoryPropertyFlags flags = d->facts.memory.memoryTypes[pools[POOL_DEVICE].types[0]].propertyFlags;
     pools[POOL_DEVICE].mapped = unified && (flags & HOST) == HOST;
-    pools[POOL_HOST].mapped = pools[POOL_STAGING].mapped = true;
+    pools[POOL_HOST].mapped = pools[POOL_SYSTEM].mapped = pools[POOL_STAGING].mapped = true;
     m->cache_limit = smaller(larger(d->facts.heap_bytes / 8, CHUNK_BYTES), (uint64_t)2 << 30);
     return VKRT_OK;
 }
@@ -112,7 +115,7 @@ static void chunk_free(Device *d, Chunk *c) {
     if (c->buffer) d->vk.DestroyBuffer(d->device, c->buffer, NULL);
     if (c->memory) { // unmaps as well
         d->vk.FreeMemory(d->device, c->memory, NULL);
-        d->memory.reserved -= c->size;
+        d->memory.reserved[c->heap] -= c->size;
     }
     free(c);
 }
@@ -130,7 +133,7 @@ static int32_t chunk_bind(Device *d, Chunk *c, uint32_t type) {
         .memoryTypeIndex = type,
     };
     TRY(VK(d, AllocateMemory, d->device, &info, NULL, &c->memory));
-    d->memory.reserved += c->size;
+    d->memory.reserved[c->heap] += c->size;
     TRY(VK(d, BindBufferMemory, d->device, c->buffer, c->memory, 0));
     if (d->memory.pools[c->pool].mapped) {
         void *mapped = NULL;
@@ -152,6 +155,7 @@ static int32_t chunk_new(Device *d, uint32_t pool, uint32_t type, uint64_t bytes
         return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     }
     c->pool = pool;
+    c->heap = d->facts.memory.memoryTypes[type].heapIndex;
     c->cached = (d->facts.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
     c->size = bytes + ALIGNMENT; // room to align the first range
     VkBufferCreateInfo info = {
@@ -210,9 +214,11 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
         TRY(queue_wait_all(d));
         trim(d, 0);
     }
+    uint32_t heap = d->facts.memory.memoryTypes[p->types[0]].heapIndex;
+    const char *where = heap == d->facts.heap ? "on" : "of the host for";
     return fail(d, status,
-                "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB. Free arrays or take a smaller model or a shorter context",
-                MIB(bytes), d->facts.core.deviceName, MIB(d->memory.reserved), MIB(d->facts.heap_bytes));
+                "no %.1f MiB of memory left %s %s: %.1f MiB in use of %.1f MiB. Free arrays or take a smaller model or a shorter context",
+                MIB(bytes), where, d->facts.core.deviceName, MIB(d->memory.reserved[heap]), MIB(d->facts.memory.memoryHeaps[heap].size));
 }
 
 // ---- ranges ---------------------------------------------------------------------------------------------------------
@@ -307,6 +313,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range
     } else {
         m->active += r->size;
         m->peak = larger(m->peak, m->active);
+        if (pool == POOL_SYSTEM) m->system += r->size;
     }
     *out = r;
     return VKRT_OK;
@@ -328,6 +335,7 @@ void range_free(Device *d, Range *r) {
     Pool *p = &m->pools[c->pool];
     if (r->internal) m->internal -= r->size;
     else m->active -= r->size;
+    if (c->pool == POOL_SYSTEM) m->system -= r->size;
     r->taken = false;
     if (!c->dedicated) {
         if (r->after && !r->after->taken) {
@@ -359,23 +367,35 @@ int32_t memory_cache_limit(Device *d, uint64_t bytes) {
     return VKRT_OK;
 }
 
+static uint64_t difference(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+// Bytes of a heap that can be allocated: those that the driver would give, and empty chunks.
+static uint64_t heap_budget(const Device *d, const VkPhysicalDeviceMemoryBudgetPropertiesEXT *live, uint32_t heap) {
+    const Memory *m = &d->memory;
+    uint64_t size = d->facts.memory.memoryHeaps[heap].size, budget = difference(size, m->reserved[heap]);
+    if (d->facts.memory_budget) budget = difference(live->heapBudget[heap], live->heapUsage[heap]);
+    for (const Chunk *c = m->empty.first; c; c = c->next)
+        if (c->heap == heap) budget += c->first->size;
+    return smaller(budget, size);
+}
+
 void memory_report(Device *d, uint64_t *out) {
     const Memory *m = &d->memory;
-    uint64_t heap = d->facts.heap_bytes, budget = heap > m->reserved ? heap - m->reserved : 0;
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT live = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     if (d->facts.memory_budget) {
-        VkPhysicalDeviceMemoryBudgetPropertiesEXT live = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
         VkPhysicalDeviceMemoryProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &live};
         runtime.vk.GetPhysicalDeviceMemoryProperties2(d->physical, &properties);
-        uint64_t granted = live.heapBudget[d->facts.heap], taken = live.heapUsage[d->facts.heap];
-        budget = granted > taken ? granted - taken : 0;
     }
+    uint32_t system = d->facts.memory.memoryTypes[m->pools[POOL_SYSTEM].types[0]].heapIndex;
     out[VKRT_MEMORY_ACTIVE] = m->active;
     out[VKRT_MEMORY_PEAK] = m->peak;
     out[VKRT_MEMORY_STAGING] = m->internal;
-    out[VKRT_MEMORY_HEAP] = heap;
+    out[VKRT_MEMORY_HEAP] = d->facts.heap_bytes;
     out[VKRT_MEMORY_CACHE] = m->cached;
     out[VKRT_MEMORY_CACHE_LIMIT] = m->cache_limit;
-    out[VKRT_MEMORY_BUDGET] = smaller(budget + m->cached, heap);
+    out[VKRT_MEMORY_BUDGET] = heap_budget(d, &live, d->facts.heap);
+    out[VKRT_MEMORY_SYSTEM] = m->system;
+    out[VKRT_MEMORY_SYSTEM_BUDGET] = system == d->facts.heap ? 0 : heap_budget(d, &live, system);
 }
 
 static void list_deinit(Device *d, ChunkList *list) {

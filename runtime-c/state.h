@@ -138,14 +138,14 @@ struct Chunk {
     uint8_t *mapped; // NULL: not host-visible
     bool cached;     // the host reads it at full speed
     uint64_t size;
-    uint32_t pool;
+    uint32_t pool, heap;
     bool dedicated; // holds one big range and is never split
     bool empty;
     Range *first;
     Chunk *next, *prev; // all chunks, or all empty ones from the oldest
 };
 
-enum { POOL_DEVICE = VKRT_BUFFER_DEVICE, POOL_HOST = VKRT_BUFFER_HOST, POOL_STAGING, POOL_COUNT };
+enum { POOL_DEVICE = VKRT_BUFFER_DEVICE, POOL_HOST = VKRT_BUFFER_HOST, POOL_SYSTEM = VKRT_BUFFER_SYSTEM, POOL_STAGING, POOL_COUNT };
 
 #define BINS 256 // four sizes to a power of two
 
@@ -163,9 +163,10 @@ typedef struct ChunkList {
 typedef struct Memory {
     Pool pools[POOL_COUNT];
     ChunkList used, empty;
-    uint64_t active, peak, internal; // bytes in taken ranges: of buffers, their most, of the runtime itself
-    uint64_t reserved;               // bytes from the driver
-    uint64_t cached, cache_limit;    // bytes in empty chunks
+    uint64_t active, peak, internal;        // bytes in taken ranges: of buffers, their most, of the runtime itself
+    uint64_t system;                        // those of buffers of the system kind
+    uint64_t reserved[VK_MAX_MEMORY_HEAPS]; // bytes from the driver
+    uint64_t cached, cache_limit;           // bytes in empty chunks
 } Memory;
 
 typedef struct Buffer {

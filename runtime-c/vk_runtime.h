@@ -35,6 +35,7 @@ enum {
 enum {
     VKRT_BUFFER_DEVICE = 0, // device-local; writes and reads go through staging
     VKRT_BUFFER_HOST = 1,   // host-visible and coherent, device-local too where the device has such memory
+    VKRT_BUFFER_SYSTEM = 2, // memory of the host, which kernels read over the bus; the device's own where it has no other
 };
 
 // Slots of vkrt_memory's array.
@@ -46,6 +47,8 @@ enum {
     VKRT_MEMORY_BUDGET,
     VKRT_MEMORY_CACHE,
     VKRT_MEMORY_CACHE_LIMIT,
+    VKRT_MEMORY_SYSTEM,
+    VKRT_MEMORY_SYSTEM_BUDGET,
     VKRT_MEMORY_COUNT
 };
 
@@ -100,7 +103,8 @@ VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity)
 
 // VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
 // of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
-// reports them plus those cached for reuse. The cached bytes and their maximum are the last two.
+// reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last two are the bytes in
+// buffers of VKRT_BUFFER_SYSTEM, and those that can be allocated for more; 0 where that is the device's own memory.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
 

@@ -91,9 +91,15 @@ export interface PlanRun {
   readonly slots: SlotWords;
 }
 
+/**
+ * Where a buffer is: in memory of the device, where the host can look in at any time, or in memory of the host, which kernels read over
+ * the bus. Where host and device have one memory, all are there.
+ */
+export type BufferKind = "device" | "visible" | "host";
+
 /** Byte counters of a device. */
 export interface MemoryInfo {
-  /** Bytes in live buffers. */
+  /** Bytes in live buffers, those in host memory among them. */
   readonly active: number;
   /** Highest `active` since the last reset. */
   readonly peak: number;
@@ -104,6 +110,10 @@ export interface MemoryInfo {
   readonly total: number;
   /** Bytes free for allocation now, as far as the device tells. */
   readonly available: number;
+  /** Bytes in live buffers of kind "host". */
+  readonly hostActive: number;
+  /** Bytes free for more of them; 0 if these are those of `available`. */
+  readonly hostAvailable: number;
 }
 
 /** Limits and facts by which lowering chooses kernels. */
@@ -174,10 +184,10 @@ export interface Backend extends Disposable {
   /** Whether the kernel exists here; if it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
   /**
-   * Allocates `bytes` > 0, if the host can {@link Backend.readMapped} if `hostVisible`. Throws a RuntimeError with code
+   * Allocates `bytes` > 0; the host can {@link Backend.readMapped} kind "visible". Default "device". Throws a RuntimeError with code
    * "out-of-memory" and numbers.
    */
-  alloc(bytes: number, hostVisible?: boolean): BufferHandle;
+  alloc(bytes: number, kind?: BufferKind): BufferHandle;
   /** Frees once the work submitted so far is done. */
   free(buffer: BufferHandle): void;
   /** Copies host bytes in; ordered before later runs. */

@@ -9,18 +9,22 @@ import { RuntimeError } from "../../ffi/error.ts";
 import {
   VKRT_BUFFER_DEVICE,
   VKRT_BUFFER_HOST,
+  VKRT_BUFFER_SYSTEM,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
   VKRT_MEMORY_CACHE,
   VKRT_MEMORY_CACHE_LIMIT,
   VKRT_MEMORY_HEAP,
   VKRT_MEMORY_PEAK,
+  VKRT_MEMORY_SYSTEM,
+  VKRT_MEMORY_SYSTEM_BUDGET,
 } from "../../ffi/symbols.ts";
 import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import {
   type Backend,
   type BackendLimits,
   type BufferHandle,
+  type BufferKind,
   deviceStream,
   type MemoryInfo,
   type PlanHandle,
@@ -45,6 +49,15 @@ const LOOK_MS = { later: 2, soon: 20 } as const;
 const MAX_SUBMITTED = 256;
 /** Looks between two turns of the event loop: some microseconds. */
 const LOOKS = 8;
+/** The kinds of buffers of the native library. */
+const KINDS = {
+  device: VKRT_BUFFER_DEVICE,
+  visible: VKRT_BUFFER_HOST,
+  host: VKRT_BUFFER_SYSTEM,
+} as const satisfies Record<
+  BufferKind,
+  number
+>;
 /** Vendor id. */
 const NVIDIA = 0x10de;
 /** Grids are kept within what every device allows along every axis. */
@@ -129,8 +142,8 @@ class VulkanBackend implements Backend {
     return !(kernel in this.#missing);
   }
 
-  alloc(bytes: number, hostVisible: boolean = false): BufferHandle {
-    const buffer = this.#device.bufferNew(bytes, hostVisible ? VKRT_BUFFER_HOST : VKRT_BUFFER_DEVICE);
+  alloc(bytes: number, kind: BufferKind = "device"): BufferHandle {
+    const buffer = this.#device.bufferNew(bytes, KINDS[kind]);
     this.#buffers++;
     return buffer;
   }
@@ -259,6 +272,8 @@ class VulkanBackend implements Backend {
       cacheLimit: bytes[VKRT_MEMORY_CACHE_LIMIT],
       total: bytes[VKRT_MEMORY_HEAP],
       available: bytes[VKRT_MEMORY_BUDGET],
+      hostActive: bytes[VKRT_MEMORY_SYSTEM],
+      hostAvailable: bytes[VKRT_MEMORY_SYSTEM_BUDGET],
     };
   }
 

@@ -358,6 +358,8 @@ class WasmBackend implements Backend {
       cacheLimit: this.#cacheLimit,
       total: this.#most.total,
       available: Math.max(0, this.#most.available - active),
+      hostActive: 0,
+      hostAvailable: 0,
     };
   }
 

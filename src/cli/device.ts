@@ -104,6 +104,7 @@ function jsonOf(device: DescribedDevice): Record<string, unknown> {
     vulkan: vulkan ?? null,
     memory_total_bytes: memory?.total ?? null,
     memory_free_bytes: memory?.available ?? null,
+    host_memory_free_bytes: memory?.hostAvailable ?? null,
     features: features ?? [],
     missing: missing ?? [],
   };
@@ -122,7 +123,10 @@ export function describeDevices(names: readonly string[] = [], verbose = false):
     lines.push(`${mark} ${name.padEnd(width)}  ${description}${reason ? `: ${reason}` : ""}`);
     if (memory) {
       const kind = KINDS[type] === undefined ? "" : `${KINDS[type]}, `;
-      lines.push(`    ${kind}${describeBytes(memory.available)} of ${describeBytes(memory.total)} free`);
+      const beside = memory.hostAvailable > 0
+        ? `, ${describeBytes(memory.hostAvailable)} of host memory for experts`
+        : "";
+      lines.push(`    ${kind}${describeBytes(memory.available)} of ${describeBytes(memory.total)} free${beside}`);
     }
     if (features) lines.push(`    features: ${features.join(", ") || "none of the optional ones"}`);
     for (const { reason, kernels } of missing) {

@@ -5,12 +5,13 @@
  */
 
 import type { lm } from "../../mod.ts";
+import type { ModelPlace } from "./model_flags.ts";
 import { note } from "./output.ts";
 import { BYTES, Progress } from "./progress.ts";
 
-/** Options of loading: the device or the devices, the display of progress, the signal. */
+/** Options of loading: where the weights go, the display of progress, the signal. */
 export function loadOptions(
-  where: string | undefined | Pick<lm.LoadOptions, "device" | "devices" | "split">,
+  where: string | undefined | ModelPlace,
   signal?: AbortSignal,
 ): lm.LoadOptions {
   const download = new Progress("Downloading", { unit: BYTES });

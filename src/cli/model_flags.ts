@@ -36,6 +36,27 @@ export const DEVICE_FLAG = {
   },
 } as const satisfies Flags;
 
+/** The flag of how much of a model a device takes. */
+export const WEIGHT_BYTES_FLAG = {
+  "weight-bytes": {
+    value: "N",
+    help: "most bytes of weights on a GPU; experts beyond stay in host memory (as many as fit)",
+    range: [0, Number.MAX_SAFE_INTEGER],
+    whole: true,
+    meant: ["n-cpu-moe", "ncmoe", "cpu-moe", "cmoe", "override-tensor", "ot", "cpu-offload-gb"],
+  },
+} as const satisfies Flags;
+
+/** What {@link WEIGHT_BYTES_FLAG} says. */
+export function weightBytesOf(
+  { "weight-bytes": weightBytes }: Values<typeof WEIGHT_BYTES_FLAG>,
+): Pick<lm.LoadOptions, "weightBytes"> {
+  return weightBytes === undefined ? {} : { weightBytes };
+}
+
+/** Where the weights of a model go. */
+export type ModelPlace = Pick<lm.LoadOptions, "device" | "devices" | "split" | "weightBytes">;
+
 /** The flags of commands whose models several devices may share. */
 export const DEVICES_FLAGS = {
   "device": {
@@ -48,6 +69,7 @@ export const DEVICES_FLAGS = {
     help: "layers (by free memory), or how many layers each device has, as 20,16 (layers)",
     meant: ["sm", "split-mode", "ts", "tensor-split", "pipeline-parallel-size", "pp"],
   },
+  ...WEIGHT_BYTES_FLAG,
 } as const satisfies Flags;
 
 /** Flags of what a model on several devices does not have. */
@@ -58,16 +80,19 @@ interface OneDeviceValues {
 
 /** Where the model of {@link DEVICES_FLAGS} is loaded to. Throws a {@link UsageError} for flags that do not fit the devices. */
 export function placeOf(
-  { device, split = "layers", speculate, "adapter-path": adapters }: Values<typeof DEVICES_FLAGS> & OneDeviceValues,
-): Pick<lm.LoadOptions, "device" | "devices" | "split"> {
+  { device, split = "layers", speculate, "adapter-path": adapters, ...rest }:
+    & Values<typeof DEVICES_FLAGS>
+    & OneDeviceValues,
+): ModelPlace {
+  const limit = weightBytesOf(rest);
   const devices = device?.split(",") ?? [];
   if (devices.length < 2) {
     if (split !== "layers") throw new UsageError(`--split ${quoted(split)} needs several devices: --device A,B`);
-    return device === undefined ? {} : { device };
+    return { ...(device !== undefined && { device }), ...limit };
   }
   const refused = speculate === "mtp" ? "--speculate mtp" : adapters === undefined ? undefined : "--adapter-path";
   if (refused) throw new UsageError(`${refused} needs one device, and --device names ${devices.length}`);
-  if (split === "layers") return { devices };
+  if (split === "layers") return { devices, ...limit };
   const twice = devices.find((name, i) => devices.indexOf(name) < i);
   if (twice !== undefined) {
     throw new UsageError(`--split needs devices that differ: --device names ${quoted(twice)} twice`);
@@ -78,7 +103,7 @@ export function placeOf(
       `--split is ${quoted(split)}, expected layers or ${devices.length} positive numbers, one for each device`,
     );
   }
-  return { devices, split: shares };
+  return { devices, split: shares, ...limit };
 }
 
 /** The flag of the bits of keys and values. */

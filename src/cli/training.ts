@@ -8,7 +8,7 @@ import { join } from "node:path";
 import * as mx from "../../mod.ts";
 import { STEPS } from "../notebook/figures.ts";
 import { checkOneOf, type Flags, UsageError, type Values } from "./flags.ts";
-import { DEVICE_FLAG, MODEL_FLAG } from "./model_flags.ts";
+import { DEVICE_FLAG, MODEL_FLAG, WEIGHT_BYTES_FLAG } from "./model_flags.ts";
 import { canRedraw, note } from "./output.ts";
 import { JSON_FLAG } from "./program.ts";
 import { describeSeconds, Progress } from "./progress.ts";
@@ -82,6 +82,7 @@ export const TRAIN_FLAGS = {
   "seed": { ...count("what adapters and the order of batches are drawn from (0)", 0) },
   "train": { help: "nothing: it trains anyway" },
   ...DEVICE_FLAG,
+  ...WEIGHT_BYTES_FLAG,
   ...JSON_FLAG,
 } as const satisfies Flags;
 

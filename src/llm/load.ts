@@ -10,7 +10,7 @@ import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/quantized/packed.ts";
 import { host, interruptible } from "./host.ts";
 import { checkSignal } from "./abort.ts";
-import { checkOptions, type OptionKind } from "./arguments.ts";
+import { checkNumber, checkOptions, type OptionKind } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
 import type { GenerationConfig, ModelConfig } from "./config/model.ts";
 import { activationDtype, wishedDtype } from "./checkpoint/activation_dtype.ts";
@@ -24,9 +24,12 @@ import {
   checkDeviceNames,
   checkDevices,
   deviceOfTensors,
+  hostBytesOf,
+  inHostMemory,
   type ModelPart,
   partsOf,
   placeModel,
+  placeWeights,
 } from "./placement/place.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { loadAdapters } from "./tuner/adapters.ts";
@@ -55,7 +58,10 @@ export interface LoadOptions {
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
-  /** Called with a line about weights of a GGUF file that have no products as they are stored: what became of them, and the error. */
+  /**
+   * Called with a line about weights of a GGUF file that have no products as they are stored: what became of them, and the error. Another
+   * one says which weights stay in host memory for want of room.
+   */
   readonly onNote?: (line: string) => void;
   /** A folder with adapters, or with fully fine-tuned weights, which are put into the model: see `mx.lm.tuner.loadAdapters`. */
   readonly adapterPath?: string;
@@ -76,6 +82,20 @@ export interface LoadOptions {
   readonly draftHead?: boolean;
   /** Most bytes of the device for the weights and a short context, where other models are to fit too. Default what is free. */
   readonly memoryBytes?: number;
+  /**
+   * Most bytes of weights in the memory of each device. Experts of a mixture are beyond them: those of the last layers stay in host memory, as many as
+   * needed, from where a GPU reads the few that a token needs. Answers are the same. Default: all on the device if they fit; else three
+   * quarters of what is free there, if the device is a GPU with memory of its own. `Infinity` keeps all on the device. On the CPU it has no
+   * effect: all memory is the host's.
+   *
+   * @example
+   * ```ts ignore
+   * import * as mx from "@vkmx/vkmx";
+   *
+   * const { model, hostBytes } = await mx.lm.load("mlx-community/Qwen3-30B-A3B-4bit", { weightBytes: 6e9 });
+   * ```
+   */
+  readonly weightBytes?: number;
   /** Ends loading. */
   readonly signal?: AbortSignal;
 }
@@ -94,15 +114,24 @@ const LOAD_OPTIONS = {
   signal: true,
   split: true,
   verify: true,
+  weightBytes: "number",
 } as const satisfies Record<keyof LoadOptions, OptionKind>;
 
-/** Options of {@link shardedLoad}. Adapters and draft heads are of whole models. */
-export interface ShardedLoadOptions extends Omit<LoadOptions, "adapterPath" | "devices" | "draftHead" | "split"> {
+/** Options of {@link shardedLoad}. Adapters and draft heads are of whole models, and experts too. */
+export interface ShardedLoadOptions
+  extends Omit<LoadOptions, "adapterPath" | "devices" | "draftHead" | "split" | "weightBytes"> {
   /** The processes that each have a part. Default all processes. */
   readonly tensorGroup?: mx.distributed.Group;
 }
 
-const { adapterPath: _adapter, devices: _devices, draftHead: _head, split: _split, ...SHARED_OPTIONS } = LOAD_OPTIONS;
+const {
+  adapterPath: _adapter,
+  devices: _devices,
+  draftHead: _head,
+  split: _split,
+  weightBytes: _bytes,
+  ...SHARED_OPTIONS
+} = LOAD_OPTIONS;
 const SHARDED_LOAD_OPTIONS = { ...SHARED_OPTIONS, tensorGroup: true } as const satisfies Record<
   keyof ShardedLoadOptions,
   OptionKind
@@ -122,6 +151,8 @@ export interface Loaded {
   readonly device: string;
   /** The layers of each device, where they are on several; else empty. */
   readonly parts: readonly ModelPart[];
+  /** Bytes of its weights that are in host memory: see {@link LoadOptions.weightBytes}. */
+  readonly hostBytes: number;
   /** Dtype of its activations. */
   readonly dtype: Dtype;
 }
@@ -213,8 +244,9 @@ async function loadModel(model: string | URL, options: LoadOptions, group?: mx.d
   }
 }
 
-/** Throws an {@link LlmError} for options that exclude `devices`, or that need some. */
-function checkPlacement({ device, devices, split, adapterPath, draftHead }: LoadOptions): void {
+/** Throws an {@link LlmError} for options that exclude `devices`, or that need some, and for a limit that is none. */
+function checkPlacement({ device, devices, split, weightBytes = 0, adapterPath, draftHead }: LoadOptions): void {
+  checkNumber("weightBytes", weightBytes, weightBytes >= 0, "a number of bytes, or Infinity");
   const refuse = (what: string): never => {
     throw new LlmError("option", `load() takes ${what}`);
   };
@@ -270,13 +302,18 @@ async function loadFrom(
     const model = architecture.build(weights, options.draftHead);
     weights.finish();
     if (group) model.shard(group);
-    const { memoryBytes, split } = options;
-    if (devices && devices.length > 1) {
-      placeModel(checkpoint.path, model, devices, { split, memoryBytes, context: MIN_CONTEXT });
-    } else mx.withDevice(device, () => checkMemory(checkpoint.path, model, weights, options));
-    const note = checkpoint.note(exact);
-    if (note !== undefined) options.onNote?.(note);
-    for (const part of readingParts(model, weights, device)) await read(part, weights.byteLength, options);
+    const { memoryBytes, weightBytes, split } = options;
+    const limits = { split, memoryBytes, weightBytes, context: MIN_CONTEXT };
+    const inHost = devices && devices.length > 1
+      ? placeModel(checkpoint.path, model, devices, limits)
+      : mx.withDevice(device, () => {
+        const cacheBytes = shortContextBytes(model, options);
+        return placeWeights(checkpoint.path, model, { all: weights.tensors, cacheBytes }, limits);
+      });
+    for (const note of [checkpoint.note(exact), inHost.note]) if (note !== undefined) options.onNote?.(note);
+    for (const part of readingParts(model, weights, device)) {
+      await read(part, inHost.tensors, weights.byteLength, options);
+    }
     checkpoint.finish();
     options.signal?.throwIfAborted();
     model.eval(); // as mlx-lm loads it: the dropout of adapters is for training
@@ -290,6 +327,7 @@ async function loadFrom(
       generationConfig,
       device: mx.withDevice(device, mx.defaultDevice),
       parts: partsOf(model),
+      hostBytes: hostBytesOf(weights.tensors),
       dtype: weights.dtype,
     };
   } catch (cause) {
@@ -328,6 +366,7 @@ function readingParts(model: LanguageModel, { matrices, tensors }: Weights, devi
 
 async function read(
   { device, done: before, matrices, tensors }: ReadingPart,
+  inHost: ReadonlySet<Tensor>,
   total: number,
   { onProgress, signal }: LoadOptions,
 ): Promise<void> {
@@ -337,9 +376,11 @@ async function read(
     signal?.throwIfAborted();
     await mx.withDevice(device, () => packQuantized(weight, scales, biases, groupSize, bits));
   }
-  for (const batch of batches(tensors)) {
+  const [onDevice, onHost] = [false, true].map((isHost) => tensors.filter((tensor) => inHost.has(tensor) === isHost));
+  for (const batch of [...batches(onDevice), ...batches(onHost)]) {
     signal?.throwIfAborted();
-    await mx.withDevice(device, () => mx.asyncEval(batch));
+    const evaluate = (): Promise<void> => mx.asyncEval(batch);
+    await mx.withDevice(device, () => inHost.has(batch[0]) ? inHostMemory(evaluate) : evaluate());
     await yieldToEventLoop();
     done += batch.reduce((sum, tensor) => sum + tensor.nbytes, 0);
     onProgress?.(done, total);
@@ -360,27 +401,8 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** Refuses what cannot fit on the default device, or in `most` bytes of it, before the first byte is read. */
-function checkMemory(
-  dir: string,
-  model: LanguageModel,
-  weights: Weights,
-  { memoryBytes: most = Infinity, draftHead }: LoadOptions,
-): void {
+/** Bytes of the caches of a short context. */
+function shortContextBytes(model: LanguageModel, { draftHead }: LoadOptions): number {
   const caches = [model.makeCache(), ...(draftHead ? [model.makeDraftCache()] : [])];
-  const cache = caches.reduce((sum, cache) => sum + cache.byteLength(MIN_CONTEXT), 0);
-  const need = weights.byteLength + cache;
-  const { name, ...memory } = mx.deviceMemory();
-  const available = Math.max(0, Math.min(memory.available, most));
-  if (need <= available) return;
-  const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
-  throw new LlmError(
-    "memory",
-    `${dir} needs ${gigabytes(need)} (${gigabytes(weights.byteLength)} of weights, ${
-      gigabytes(cache)
-    } for ${MIN_CONTEXT} ` +
-      `tokens of context). ${name} has only ${
-        gigabytes(available)
-      } free: take a smaller or more strongly quantized model, or another device`,
-  );
+  return caches.reduce((sum, cache) => sum + cache.byteLength(MIN_CONTEXT), 0);
 }

@@ -24,7 +24,7 @@ export {
 export interface DeviceMemory {
   /** Name of the device. */
   readonly name: string;
-  /** Bytes in arrays and intermediates. */
+  /** Bytes in arrays and intermediates, those in host memory among them. */
   readonly active: number;
   /** Highest `active` since the last `resetPeakMemory()`. */
   readonly peak: number;
@@ -32,6 +32,10 @@ export interface DeviceMemory {
   readonly total: number;
   /** Bytes free now, as far as the device tells. */
   readonly available: number;
+  /** Bytes in arrays that are in host memory for want of room, such as experts of a large model. */
+  readonly hostActive: number;
+  /** Bytes free for more of them; 0 if the device has no memory besides that of the host. */
+  readonly hostAvailable: number;
 }
 
 /** Memory of a device, the default one unless named; opens it. */

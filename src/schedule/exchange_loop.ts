@@ -153,7 +153,8 @@ function settleOn(node: Node, backend: Backend): void {
   if (storage.device === backend.name) return;
   explainFallback(`${describeArray(node)} of a loop's state is moved from ${storage.device} to ${backend.name}`);
   const bytes = readNode(node);
-  const own = new Storage(backend, bytes.length, (storage as Storage).hostVisible && bytes.length <= MAX_VISIBLE);
+  const isVisible = (storage as Storage).hostVisible && bytes.length <= MAX_VISIBLE;
+  const own = new Storage(backend, bytes.length, isVisible ? "visible" : undefined);
   if (bytes.length > 0) backend.write(own.buffer, 0, bytes);
   node.stored = { storage: own, offset: 0, strides: contiguousStrides(node.shape) };
   storage.release();

@@ -47,7 +47,7 @@ function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   if (node.op === "data") {
     const { bytes: content, hostVisible } = attrsOf(node, "data");
-    const storage = new Storage(backend, bytes, hostVisible);
+    const storage = new Storage(backend, bytes, hostVisible ? "visible" : undefined);
     // Batches of a training loop count as results. Keys and values of a cache have no content and are disposed by their owner: looking for
     // forgotten ones would take milliseconds of every prompt.
     if (content) storage.countAsResult();

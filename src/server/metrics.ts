@@ -113,6 +113,10 @@ export class Metrics {
         lines.push(`vkmx_${name}{model="${escaped(id)}"} ${value}`);
       }
     }
+    lines.push(
+      ...head("host_weight_bytes", "gauge", "Bytes of weights that are in host memory."),
+      ...loaded.map(({ id, hostBytes }) => `vkmx_host_weight_bytes{model="${escaped(id)}"} ${hostBytes}`),
+    );
     for (const [measure, histogram] of Object.entries(this.#histograms)) {
       const name = `${measure}_seconds`;
       lines.push(...head(name, "histogram", MEASURES[measure as Measure]), ...histogram.lines(`vkmx_${name}`));

@@ -18,6 +18,8 @@ export interface Room {
   readonly bytes: number;
   /** Models that may come to share them: those that are not loaded, this one among them. */
   readonly models: number;
+  /** Whether no other model is loaded, so that there will never be more room. */
+  readonly isAll: boolean;
 }
 
 /** How models are loaded and kept. */
@@ -149,7 +151,11 @@ export class Models extends ModelNames implements AsyncDisposable {
     const { memoryBytes = Infinity } = this.#options;
     const { loaded } = this;
     const used = loaded.reduce((sum, { bytes }) => sum + bytes, 0);
-    return { bytes: Math.max(0, memoryBytes - used), models: this.#entries.size - loaded.length };
+    return {
+      bytes: Math.max(0, memoryBytes - used),
+      models: this.#entries.size - loaded.length,
+      isAll: loaded.length === 0,
+    };
   }
 
   /** The error of a model that does not fit beside those in use. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { lm, utils } from "../../mod.ts";
+import { deviceMemory, lm, utils } from "../../mod.ts";
 import type { Tensor } from "../../mod.ts";
 import type { Room } from "./models.ts";
 import type { Served } from "./served.ts";
@@ -28,7 +28,8 @@ export interface Opened extends Served, Pick<lm.Loaded, "device" | "parts"> {}
 
 /**
  * Loads a model and makes its engine. Throws what `lm.load` throws: an LlmError with code "memory" if weights and pages need more
- * than there is room.
+ * than there is room. Experts stay in host memory only if there will never be more room, or as
+ * `load.weightBytes` says.
  */
 export async function openModel(
   id: string,
@@ -37,15 +38,17 @@ export async function openModel(
   { load, engine, draft: draftSource, speculation, kvBytes }: OpenOptions = {},
 ): Promise<Opened> {
   const memoryBytes = Math.max(0, room.bytes - (kvBytes ?? 0));
-  const loaded = await lm.load(source, { ...load, ...(memoryBytes < Infinity && { memoryBytes }) });
+  const whole = room.isAll || load?.weightBytes !== undefined ? {} : { weightBytes: Infinity };
+  const loaded = await lm.load(source, { ...load, ...whole, ...(memoryBytes < Infinity && { memoryBytes }) });
   const { model, tokenizer } = loaded;
   let draft: lm.Loaded | undefined;
   try {
     if (draftSource !== undefined) {
-      const rest = Math.max(0, memoryBytes - weightsOf(model));
+      const rest = Math.max(0, memoryBytes - weightsOf(loaded).device);
       draft = await lm.load(draftSource, { ...draftOptions(load), ...(rest < Infinity && { memoryBytes: rest }) });
     }
-    const weights = weightsOf(model) + (draft ? weightsOf(draft.model) : 0);
+    const all = [loaded, ...(draft ? [draft] : [])].map(weightsOf);
+    const weights = all.reduce((sum, { device }) => sum + device, 0);
     const free = Math.max(0, Math.floor((room.bytes - weights) / room.models));
     const made = new lm.Engine(model, tokenizer, {
       ...engine,
@@ -54,7 +57,8 @@ export async function openModel(
       ...(free < Infinity && { memoryBytes: free }),
     });
     const bytes = weights + made.metrics.kvBytes;
-    return { ...loaded, id, engine: made, bytes, ...(draft && { draft: draft.model }) };
+    const hostBytes = all.reduce((sum, { host }) => sum + host, 0);
+    return { ...loaded, hostBytes, id, engine: made, bytes, ...(draft && { draft: draft.model }) };
   } catch (error) {
     draft?.model[Symbol.dispose]();
     model[Symbol.dispose](); // its engine cannot be had
@@ -62,12 +66,17 @@ export async function openModel(
   }
 }
 
-/** Options of `load` for a draft model, which is on one device: where layers are on several, the one that chooses tokens. */
-export function draftOptions({ devices, split: _, ...load }: lm.LoadOptions = {}): lm.LoadOptions {
+/**
+ * Options of `load` for a draft model, which is on one device: where layers are on several, the one that chooses tokens. The limit of the
+ * weights is of the other model.
+ */
+export function draftOptions({ devices, split: _, weightBytes: __, ...load }: lm.LoadOptions = {}): lm.LoadOptions {
   return { ...load, ...(devices && { device: devices.at(-1)! }) };
 }
 
-/** Bytes of the weights of a model. */
-function weightsOf(model: lm.LanguageModel): number {
-  return utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, model.parameters(), 0);
+/** Bytes of the weights of a model: those in the memory of its devices, and those in other memory of the host. */
+function weightsOf({ model, hostBytes, device }: lm.Loaded): { readonly device: number; readonly host: number } {
+  const all = utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, model.parameters(), 0);
+  const host = deviceMemory(device).hostAvailable > 0 ? hostBytes : 0;
+  return { device: all - host, host };
 }

@@ -31,6 +31,8 @@ export interface Served extends Pick<lm.Loaded, "config" | "model" | "tokenizer"
   readonly id: string;
   /** Bytes of the device that its weights and pages take. */
   readonly bytes: number;
+  /** Bytes of its weights beside them, which are in host memory. */
+  readonly hostBytes: number;
   /** The model that drafts for it, which goes with it. */
   readonly draft?: lm.LanguageModel;
   /** Computes its answers. */

@@ -123,11 +123,11 @@ Deno.test("models are loaded one after the other, each into the room that the ot
   leases[1][Symbol.dispose]();
   leases.push(await models.lease("c"));
   assertEquals(rooms, [
-    ["a", { bytes: 100, models: 3 }],
-    ["b", { bytes: 60, models: 2 }],
-    ["c", { bytes: 20, models: 1 }],
-    ["c", { bytes: 20, models: 1 }],
-    ["c", { bytes: 60, models: 2 }],
+    ["a", { bytes: 100, models: 3, isAll: true }],
+    ["b", { bytes: 60, models: 2, isAll: false }],
+    ["c", { bytes: 20, models: 1, isAll: false }],
+    ["c", { bytes: 20, models: 1, isAll: false }],
+    ["c", { bytes: 60, models: 2, isAll: false }],
   ]);
   for (const lease of leases) lease[Symbol.dispose]();
   await models[Symbol.asyncDispose]();
@@ -145,7 +145,7 @@ Deno.test("an opened model takes the bytes of the device that it says", async ()
   const used = (): number => deviceMemory(DEVICE).active;
   collect(); // what earlier tests forgot
   const before = used();
-  const { bytes, model, engine } = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  const { bytes, model, engine } = await openTiny("tiny", { bytes: Infinity, models: 1, isAll: true });
   const weights = await whenReleased(used, before + bytes - KV_BYTES) - before; // pages are taken by the first request
   assertEquals(bytes, weights + KV_BYTES);
   for await (const _ of engine.add({ prompt: "Once", maxTokens: 1 }));
@@ -156,12 +156,16 @@ Deno.test("an opened model takes the bytes of the device that it says", async ()
 });
 
 Deno.test("without a number of bytes, models that may come share what the weights leave", async () => {
-  const whole = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  const whole = await openTiny("tiny", { bytes: Infinity, models: 1, isAll: true });
   const weights = whole.bytes - KV_BYTES;
   await whole.engine[Symbol.asyncDispose]();
   whole.model[Symbol.dispose]();
   const free = 2 * 8 * 5 * tinyPage(DEVICE); // for two models; an eighth of each half is five pages
-  const { bytes, model, engine } = await openModel("tiny", lm.EMBEDDED_MODEL, { bytes: weights + free, models: 2 }, {
+  const { bytes, model, engine } = await openModel("tiny", lm.EMBEDDED_MODEL, {
+    bytes: weights + free,
+    models: 2,
+    isAll: true,
+  }, {
     load: { device: DEVICE },
   });
   assertEquals(bytes, weights + 5 * tinyPage(DEVICE));
@@ -170,7 +174,7 @@ Deno.test("without a number of bytes, models that may come share what the weight
 });
 
 Deno.test("two models in the memory of one take turns; one in use stays, and the request for the other is told so", async () => {
-  const { bytes, engine, model } = await openTiny("tiny", { bytes: Infinity, models: 1 });
+  const { bytes, engine, model } = await openTiny("tiny", { bytes: Infinity, models: 1, isAll: true });
   await engine[Symbol.asyncDispose]();
   model[Symbol.dispose]();
   const engines = { one: () => engine, two: () => engine };

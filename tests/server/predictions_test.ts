@@ -112,7 +112,7 @@ Deno.test("a prediction is encoded once for all choices, without the tokens that
 });
 
 Deno.test("a model is opened with the model that drafts for it, whose memory counts", async () => {
-  const room = { bytes: 2 ** 31, models: 1 };
+  const room = { bytes: 2 ** 31, models: 1, isAll: true };
   const kvBytes = KV_BYTES / 8;
   const load = { device: "cpu" } as const;
   const source = lm.EMBEDDED_MODEL;
@@ -141,7 +141,7 @@ Deno.test("a model is opened with its head, which drafts for all requests", asyn
     await writeWithHead(dir, DRAFT_CASES[0]);
     const load = { device: "cpu", draftHead: true } as const;
     const speculation = (): lm.EngineOptions => ({ speculation: { drafter: "mtp", adaptive: false } });
-    const room = { bytes: 2 ** 30, models: 1 };
+    const room = { bytes: 2 ** 30, models: 1, isAll: true };
     const { engine, model } = await openModel("headed", dir, room, { load, engine: { contextSize: 128 }, speculation });
     const request = { prompt: [5, 6, 7], maxTokens: 12 };
     const plain = await Array.fromAsync(engine.add({ ...request, speculation: false }));

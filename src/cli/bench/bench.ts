@@ -8,7 +8,7 @@ import * as mx from "../../../mod.ts";
 import { shownPath } from "../../graph/error.ts";
 import { checkOneOf, type Flags, type Values } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { DEVICES_FLAGS, MODEL_FLAG, placeOf } from "../model_flags.ts";
+import { DEVICES_FLAGS, MODEL_FLAG, placeOf, WEIGHT_BYTES_FLAG, weightBytesOf } from "../model_flags.ts";
 import { print, printJson } from "../output.ts";
 import { JSON_FLAG } from "../program.ts";
 import { describeBytes, describeCount, table } from "../table.ts";
@@ -26,6 +26,7 @@ export const BENCH_FLAGS = {
   "runs": { value: "R", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "device": { value: "A[,B…]", help: "devices (all but software drivers), one after another or with --split together" },
   "split": { ...DEVICES_FLAGS.split, help: "all devices share the layers: layers (by free memory), or as 20,16" },
+  ...WEIGHT_BYTES_FLAG,
   "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (that of mx.lm.load)` },
   "all": { help: "software drivers too" },
   "profile": { help: "time of every kernel, in one more run" },
@@ -48,8 +49,8 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
   const name = typeof model === "string" ? model : model.pathname.split("/").at(-2)!;
   const results: Figures[] = [];
   const places = values.split === undefined
-    ? devices.map((device) => ({ device }))
-    : [placeOf({ device: devices.join(), split: values.split })];
+    ? devices.map((device) => ({ device, ...weightBytesOf(values) }))
+    : [placeOf({ ...values, device: devices.join() })];
   for (const place of places) results.push(await measure(path, place, work));
   if (values.json) {
     const { parameters, weightBytes } = info;
@@ -88,10 +89,12 @@ function describe(name: string, { weightBytes, parameters }: mx.lm.ModelInfo, re
       spread === null ? "-" : `± ${spread.toFixed(1)}`,
     ])
   );
-  const devices = results.map(({ device, description, dtype, load_s, peak_memory_bytes, profile = [] }) =>
+  const devices = results.map((
+    { device, description, dtype, load_s, peak_memory_bytes, host_weight_bytes: host, profile = [] },
+  ) =>
     `${device}: ${description}; activations of ${dtype}, loaded in ${load_s.toFixed(2)} s, ${
       describeBytes(peak_memory_bytes)
-    } of memory at most\n` +
+    } of memory at most${host > 0 ? `, ${describeBytes(host)} of experts in host memory` : ""}\n` +
     profile.map(describePhase).join("")
   );
   return `${table([head, ...rows], [1, 2, 5, 6])}\n${devices.join("")}`;

@@ -9,6 +9,7 @@
 import * as mx from "../../../mod.ts";
 import { UsageError } from "../flags.ts";
 import { describeDevice } from "../loading.ts";
+import type { ModelPlace } from "../model_flags.ts";
 import { status } from "../output.ts";
 import { deviation, median } from "./figures.ts";
 import { promptOf, timeTokens } from "./tokens.ts";
@@ -47,8 +48,10 @@ export interface Figures {
   /** Dtype of activations and the cache. */
   readonly dtype: string;
   readonly load_s: number;
-  /** Highest use of device memory: weights, cache and intermediates. */
+  /** Highest use of memory: weights, cache and intermediates. */
   readonly peak_memory_bytes: number;
+  /** Bytes of weights that are in host memory. */
+  readonly host_weight_bytes: number;
   readonly tests: readonly Test[];
   readonly profile?: readonly Phase[];
 }
@@ -64,7 +67,7 @@ export interface Phase {
 /** Measures a model on a device. Throws a {@link UsageError} if the model's context has no room for it. */
 export async function measure(
   path: string | URL,
-  place: Pick<mx.lm.LoadOptions, "device" | "devices" | "split">,
+  place: ModelPlace,
   work: Work,
 ): Promise<Figures> {
   const names = place.devices ?? [place.device!];
@@ -104,6 +107,7 @@ export async function measure(
     dtype: loaded.dtype.name,
     load_s,
     peak_memory_bytes: names.reduce((sum, name) => sum + mx.deviceMemory(name).peak, 0),
+    host_weight_bytes: loaded.hostBytes,
     tests: [...tests, ...[...decodes].map((entry) => testOf("decode", ...entry))],
     ...(work.profile ? { profile: await profile(model, promptOf(model, first), work.tokens[0]) } : {}),
   };

@@ -7,6 +7,7 @@
 import * as mx from "../../../mod.ts";
 import { describeDevice, loadOptions } from "../loading.ts";
 import { shownPath } from "../../graph/error.ts";
+import type { ModelPlace } from "../model_flags.ts";
 import { note } from "../output.ts";
 import { describeBytes, describeCount } from "../table.ts";
 import { expanded } from "./completion.ts";
@@ -27,7 +28,7 @@ export interface LoadedModel extends mx.lm.Loaded {
 /** How a model is loaded. */
 export interface LoadModelOptions {
   /** The device, or several and how they share the layers. */
-  readonly place: Pick<mx.lm.LoadOptions, "device" | "devices" | "split">;
+  readonly place: ModelPlace;
   readonly signal: AbortSignal;
   /** The folder of its adapters. */
   readonly adapterPath?: string | undefined;

@@ -14,6 +14,7 @@ import { mute, note, print, printJson } from "../output.ts";
 import { type Command, command } from "../program.ts";
 import { Progress } from "../progress.ts";
 import { STEPS } from "../../notebook/figures.ts";
+import { weightBytesOf } from "../model_flags.ts";
 import { makeOptimizer, notesOf, plotLosses, readSettings, TRAIN_FLAGS, TrainingReport } from "../training.ts";
 
 /** Default number of trained layers; a smaller model trains all of its layers. */
@@ -50,7 +51,10 @@ Ctrl-C ends it after a step and saves. After vkmx launch -n N -- the processes s
     const signal = onInterrupt();
     const start = performance.now();
     const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, {
-      ...loadOptions(values.device, signal),
+      ...loadOptions(
+        { ...(values.device !== undefined && { device: values.device }), ...weightBytesOf(values) },
+        signal,
+      ),
       dtype: mx.float32, // small gradients need its digits
     });
     using model = loaded.model;

@@ -22,6 +22,7 @@ import type { DecodingModel, Draft, ModelSections } from "../models/language_mod
 import type { Weights } from "../checkpoint/weights.ts";
 import { Decoder } from "./decoder.ts";
 import { draftConfig, DraftHead } from "./draft_head.ts";
+import { SwitchGlu } from "./experts.ts";
 import { formatsOf } from "./formats.ts";
 import { partOfConfig, type Sharder } from "./shard.ts";
 import { copyOfTable, forwardInDtype, type Layer, linear, type Table } from "./stored.ts";
@@ -113,6 +114,7 @@ export class DecoderModel extends Module implements DecodingModel {
     return {
       first: tensorsOf(embedding),
       layers: layers.map((block) => tensorsOf(block)),
+      experts: layers.map((block) => tensorsOf(block.modules().filter((part) => part instanceof SwitchGlu))),
       last: tensorsOf([norm, embedding_norm, head]),
       sharesWith: layers.map((_, layer) => attentionOf(this.#config, layer).sharesWith),
     };

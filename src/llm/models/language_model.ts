@@ -122,6 +122,8 @@ export interface ModelSections {
   /** The embedding. */
   readonly first: readonly Tensor[];
   readonly layers: readonly (readonly Tensor[])[];
+  /** Of each layer, those of the experts from which a router chooses. */
+  readonly experts: readonly (readonly Tensor[])[];
   /** The last norm and the head. */
   readonly last: readonly Tensor[];
   /** Of each layer, the earlier one whose keys and values it reads. */

@@ -1,14 +1,17 @@
 /**
- * Puts the layers of a model that is being loaded on several devices.
+ * Puts the weights of a model that is being loaded on its device or devices, and experts that have no room there into host memory.
  *
  * @module
  */
 
 import * as mx from "../../array/mod.ts";
-import { explain } from "../../array/devices/on_device.ts";
+import { explain, hostBytesOf, inHostMemory } from "../../array/devices/on_device.ts";
 import { LlmError, optionError } from "../error.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
-import { fits, type PlannedPart, planParts } from "./plan.ts";
+import { type Fit, type FitBytes, type FitRoom, fitWeights, layersText } from "./fit.ts";
+import { type PlannedPart, planParts } from "./plan.ts";
+
+export { hostBytesOf, inHostMemory };
 
 /** The layers of a device, of a model that is loaded. */
 export interface ModelPart {
@@ -20,16 +23,68 @@ export interface ModelPart {
   readonly to: number;
   /** Bytes of its weights. */
   readonly bytes: number;
+  /** Those of them that are in host memory. */
+  readonly hostBytes: number;
 }
 
-/** Options of {@link placeModel}. */
+/** Options of placing. */
 export interface PlaceOptions {
   /** Layers or a share for each device. */
   readonly split?: readonly number[] | undefined;
   /** Most bytes of each device. */
   readonly memoryBytes?: number | undefined;
+  /** Most bytes of weights on each device, if someone says so. */
+  readonly weightBytes?: number | undefined;
   /** Tokens of context for which there must be room. */
   readonly context: number;
+}
+
+/** Weights that stay in host memory. */
+export interface HostWeights {
+  readonly tensors: ReadonlySet<mx.Tensor>;
+  /** Says which they are, if there are any. */
+  readonly note: string | undefined;
+}
+
+/**
+ * Which weights of a model on the default device stay in host memory. Throws an {@link LlmError} with what it needs, if it has no room even
+ * so. `cacheBytes` are those of so many tokens.
+ */
+export function placeWeights(
+  path: string,
+  model: LanguageModel,
+  { all, cacheBytes }: { readonly all: readonly mx.Tensor[]; readonly cacheBytes: number },
+  options: PlaceOptions,
+): HostWeights {
+  const { name, room } = roomOf(undefined, options);
+  const experts = decodingModel(model).sections.experts.map(bytesOf);
+  const others = bytesOf(all) - experts.reduce((sum, bytes) => sum + bytes, 0);
+  const bytes: FitBytes = { experts, others, cache: cacheBytes };
+  const fit = fitWeights(bytes, room);
+  if (fit.lacks === "limit") throw overLimit(path, name, bytes, room);
+  if (fit.lacks) throw noRoom(path, name, bytes, room, options.context);
+  return hostWeights(path, model, [fit], bytesOf(all));
+}
+
+/** What a device has room for. On the CPU, whose memory is that of the host, there is nothing to limit. */
+function roomOf(
+  device: string | undefined,
+  { memoryBytes = Infinity, weightBytes }: PlaceOptions,
+): { readonly name: string; readonly room: FitRoom } {
+  const { name, available, hostAvailable: host } = mx.deviceMemory(device);
+  const limit = mx.deviceInfo(name).type === "wasm" ? undefined : weightBytes;
+  return { name, room: { device: Math.max(0, Math.min(available, memoryBytes)), host, weightBytes: limit } };
+}
+
+function hostWeights(path: string, model: LanguageModel, fits: readonly Fit[], all: number): HostWeights {
+  const { experts } = decodingModel(model).sections;
+  const layers = fits.flatMap(({ hostLayers }) => hostLayers);
+  const bytes = fits.reduce((sum, { hostBytes }) => sum + hostBytes, 0);
+  const tensors = new Set(layers.flatMap((layer) => experts[layer]));
+  if (layers.length === 0) return { tensors, note: undefined };
+  const what = `the experts of ${layersText(layers)} stay in host memory, ${gigabytes(bytes)} of ${gigabytes(all)}`;
+  explain(`${path}: ${what}`);
+  return { tensors, note: `${path}: ${what}; tokens take longer for that` };
 }
 
 /** Throws an {@link LlmError} unless there are names. */
@@ -53,22 +108,21 @@ export function checkDevices(names: readonly string[], split: readonly number[] 
 }
 
 /**
- * Divides the layers among devices, before the weights are read. Throws an {@link LlmError} that names what each device needs and has free,
- * if a part does not fit.
+ * Divides the layers among devices, before the weights are read, and says which weights stay in host memory. Throws an {@link LlmError} that
+ * names what each device needs and has free, if a part does not fit.
  */
 export function placeModel(
   path: string,
   model: LanguageModel,
   devices: readonly string[],
-  { split, memoryBytes = Infinity, context }: PlaceOptions,
-): void {
+  options: PlaceOptions,
+): HostWeights {
+  const { split, context } = options;
   const decoding = decodingModel(model);
-  const { first, layers, last, sharesWith } = decoding.sections;
+  const { first, layers, experts, last, sharesWith } = decoding.sections;
   const caches = mx.withDevice(devices.at(-1), () => model.makeCache()).byteLengths(context);
-  const free = devices.map((name) => ({
-    name,
-    free: Math.max(0, Math.min(mx.deviceMemory(name).available, memoryBytes)),
-  }));
+  const rooms = devices.map((name) => roomOf(name, options));
+  const free = rooms.map(({ name, room }) => ({ name, free: room.device }));
   const sizes = {
     first: bytesOf(first),
     layers: layers.map((tensors, layer) => bytesOf(tensors) + (caches[layer] ?? 0)),
@@ -76,9 +130,21 @@ export function placeModel(
     sharesWith,
   };
   const parts = planParts(sizes, free, split);
-  if (!parts.every(fits)) throw tooLarge(path, parts, context);
+  const fits = parts.map(({ name, from, to, bytes }, i) => {
+    const isOwn = (layer: number): boolean => layer >= from && layer < to;
+    const own = experts.map((tensors, layer) => isOwn(layer) ? bytesOf(tensors) : 0);
+    const cache = caches.reduce((sum, bytes, layer) => isOwn(layer) ? sum + bytes : sum, 0);
+    const others = own.reduce((left, bytes) => left - bytes, bytes - cache);
+    const room = { ...rooms[i].room, host: rooms[i].room.host / devices.length }; // they share it
+    const fit = fitWeights({ experts: own, others, cache }, room);
+    if (fit.lacks === "limit") throw overLimit(path, name, { experts: own, others, cache }, room);
+    return fit;
+  });
+  if (fits.some(({ lacks }) => lacks)) throw tooLarge(path, parts, context);
   for (const part of parts) explain(`${path}: ${describe(part)}`);
+  const weights = hostWeights(path, model, fits, bytesOf([...new Set([first, layers.flat(), last].flat())]));
   decoding.place(parts.flatMap(({ name, from, to }) => Array<string>(to - from).fill(name)));
+  return weights;
 }
 
 /** The device of each array of a model; undefined if all are on one. */
@@ -99,7 +165,8 @@ export function partsOf(model: LanguageModel): readonly ModelPart[] {
     const [from, to] = [placement.indexOf(device), placement.lastIndexOf(device) + 1];
     const tensors = new Set(layers.slice(from, to).flat());
     const ends = [...(from === 0 ? first : []), ...(to === layers.length ? last : [])];
-    return { device, from, to, bytes: bytesOf([...tensors, ...ends]) };
+    const own = [...tensors, ...ends];
+    return { device, from, to, bytes: bytesOf(own), hostBytes: hostBytesOf(own) };
   });
 }
 
@@ -123,5 +190,36 @@ function tooLarge(path: string, parts: readonly PlannedPart[], context: number):
     `${path} needs ${gigabytes(all)} with ${context} tokens of context. Its parts do not fit: ${
       parts.map(describe).join(", ")
     }: take a smaller or more strongly quantized model, another split, or more devices`,
+  );
+}
+
+/** The error of weights that are no experts, which are more than the caller wants on the device. */
+function overLimit(path: string, name: string, { others }: FitBytes, { weightBytes = 0 }: FitRoom): LlmError {
+  return new LlmError(
+    "option",
+    `${path} has ${gigabytes(others)} of weights for ${name} that are no experts, and weightBytes allows ${
+      gigabytes(weightBytes)
+    }: only experts may stay in host memory. Allow as much, or take a smaller model`,
+  );
+}
+
+/** The error of a model that has no room on a device. */
+function noRoom(
+  path: string,
+  name: string,
+  { experts, others, cache }: FitBytes,
+  { device, host }: FitRoom,
+  context: number,
+): LlmError {
+  const ofExperts = experts.reduce((sum, bytes) => sum + bytes, 0);
+  const weights = others + ofExperts;
+  const beside = host > 0 && ofExperts > 0 ? ` and ${gigabytes(host)} of host memory for its experts` : "";
+  return new LlmError(
+    "memory",
+    `${path} needs ${gigabytes(weights + cache)} (${gigabytes(weights)} of weights, ${
+      beside && `${gigabytes(ofExperts)} of them of experts, `
+    }${gigabytes(cache)} for ${context} tokens of context). ${name} has only ${
+      gigabytes(device)
+    } free${beside}: take a smaller or more strongly quantized model, or another device`,
   );
 }

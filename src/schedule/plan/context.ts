@@ -201,7 +201,7 @@ export class Lowering {
 
   /** Memory that keeps its content from run to run, by default zero at first; the host can read it if `hostVisible`. */
   keep(bytes: number, hostVisible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
-    const storage = new Storage(this.backend, bytes, hostVisible);
+    const storage = new Storage(this.backend, bytes, hostVisible ? "visible" : undefined);
     this.kept.push(storage);
     this.backend.write(storage.buffer, 0, content);
     const shape = [bytes / 4];

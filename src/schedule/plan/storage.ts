@@ -4,17 +4,34 @@
  * @module
  */
 
-import type { Backend, BufferHandle } from "../../backend/backend.ts";
+import type { Backend, BufferHandle, BufferKind } from "../../backend/backend.ts";
 import { limits, RuntimeError } from "../../backend/devices.ts";
 import type { StorageRef } from "../../graph/node.ts";
 import { collect, count, uncount } from "./garbage.ts";
+
+/** Where memory is that says nothing else. */
+let defaultKind: BufferKind = "device";
+
+/**
+ * Runs `fn`: what it allocates is in host memory, where devices have memory of their own. That holds until it returns, also if it gives a
+ * promise.
+ */
+export function inHostMemory<T>(fn: () => T): T {
+  const before = defaultKind;
+  defaultKind = "host";
+  try {
+    return fn();
+  } finally {
+    defaultKind = before;
+  }
+}
 
 /** A buffer of a backend that goes back when the last node lets go of it. */
 export class Storage implements StorageRef {
   readonly backend: Backend;
   readonly bytes: number;
-  /** Whether the host can look in at any time. */
-  readonly hostVisible: boolean;
+  /** Where it is. */
+  readonly kind: BufferKind;
   #buffer: BufferHandle;
   #refs = 1;
   /** Ticket of the last submission that wrote it, if that was a Plan; 0 for none. */
@@ -23,12 +40,20 @@ export class Storage implements StorageRef {
   #counted: number | undefined;
   #watchers: (() => void)[] | undefined;
 
-  /** Allocates `bytes` with one reference, where the host can look in at any time if `hostVisible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
-  constructor(backend: Backend, bytes: number, hostVisible: boolean = false) {
+  /**
+   * Allocates `bytes` with one reference. The default kind is "device", and "host" within {@link inHostMemory}. Zero-sized arrays get a small
+   * buffer too, so that every array has an address.
+   */
+  constructor(backend: Backend, bytes: number, kind: BufferKind = defaultKind) {
     this.backend = backend;
     this.bytes = bytes;
-    this.hostVisible = hostVisible;
-    this.#buffer = allocate(backend, Math.max(bytes, 4), hostVisible);
+    this.kind = kind;
+    this.#buffer = allocate(backend, Math.max(bytes, 4), kind);
+  }
+
+  /** Whether the host can look in at any time. */
+  get hostVisible(): boolean {
+    return this.kind === "visible";
   }
 
   /** Counts the memory as what a program may forget: see garbage.ts. */
@@ -92,13 +117,13 @@ function makeRoom(backend: Backend): void {
 }
 
 /** A buffer; where memory is out, what a program has forgotten is looked for first. */
-function allocate(backend: Backend, bytes: number, hostVisible: boolean): BufferHandle {
+function allocate(backend: Backend, bytes: number, kind: BufferKind): BufferHandle {
   if (limits.memory !== undefined && backend.memory().active + bytes > limits.memory) makeRoom(backend);
   try {
-    return backend.alloc(bytes, hostVisible);
+    return backend.alloc(bytes, kind);
   } catch (error) {
     if (!(error instanceof RuntimeError && error.code === "out-of-memory") || !collect()) throw error;
-    return backend.alloc(bytes, hostVisible);
+    return backend.alloc(bytes, kind);
   }
 }
 

@@ -60,7 +60,7 @@ export function prepare(
   known.set(storages[0], table);
   let found = table.get(key);
   if (!found || !found.sources.every((s, i) => s === storages[i])) {
-    if (!fits(l, layout, allBytes)) return undefined;
+    if (!fits(l, layout, allBytes, kindOf(storages))) return undefined;
     table.set(key, found = make(l, sources, storages, layout));
     const forget = drop(table, key, found);
     for (const storage of storages) storage.onChange(forget);
@@ -83,16 +83,27 @@ export function bytesOf({ shape, dtype }: Layout["results"][number]): number {
   return sizeOf(shape) * dtype.bytes;
 }
 
-/** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
-const room = new WeakMap<Lowering, number>();
+/** Where the layout of arrays is: in host memory if they are all there. */
+function kindOf(sources: readonly Storage[]): "host" | "device" {
+  return sources.every(({ kind }) => kind === "host") ? "host" : "device";
+}
 
-function fits(l: Lowering, { results }: Layout, allBytes: number): boolean {
+/** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
+const room = new WeakMap<Lowering, { device: number; host: number }>();
+
+function roomOf({ backend }: Lowering): { device: number; host: number } {
+  const { available, hostAvailable } = backend.memory();
+  return { device: available, host: hostAvailable || available };
+}
+
+function fits(l: Lowering, { results }: Layout, allBytes: number, kind: "host" | "device"): boolean {
   const bytes = results.map(bytesOf);
   const total = bytes.reduce((sum, b) => sum + b, 0);
-  const free = room.get(l) ?? l.backend.memory().available;
+  const free = room.get(l) ?? roomOf(l);
+  room.set(l, free);
   const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) &&
-    2 * Math.max(total, allBytes) <= free;
-  room.set(l, does ? free - total : free);
+    2 * Math.max(total, allBytes) <= free[kind];
+  if (does) free[kind] -= total;
   return does;
 }
 
@@ -121,7 +132,7 @@ function make(l: Lowering, sources: readonly Value[], storages: readonly Storage
   const inputs = sources.map((s, i) => ({ ...s, slot: own.storageSlot(storages[i]) }));
   const results: Storage[] = [];
   try {
-    for (const result of layout.results) results.push(new Storage(backend, bytesOf(result)));
+    for (const result of layout.results) results.push(new Storage(backend, bytesOf(result), kindOf(storages)));
   } catch (error) {
     for (const storage of results) storage.release();
     throw error;

@@ -27,11 +27,11 @@ export async function listTags(context: FrontContext): Promise<HttpReply> {
 
 /** GET /api/ps: the models in memory. */
 export async function listRunning(context: Context): Promise<HttpReply> {
-  const models = context.models.loaded.map(async ({ id, bytes, config }) => {
+  const models = context.models.loaded.map(async ({ id, bytes, hostBytes, config }) => {
     const expires = context.models.expiresAt(id);
     return {
       ...await tagOf(context, id),
-      size: bytes,
+      size: bytes + hostBytes,
       size_vram: bytes,
       expires_at: expires === Infinity ? NEVER : new Date(expires).toISOString(),
       context_length: config.maxPositionEmbeddings,

@@ -11,6 +11,7 @@
 import {
   type Backend,
   type BufferHandle,
+  type BufferKind,
   setSlot,
   slotBuffer,
   slotCount,
@@ -64,7 +65,7 @@ export class Guards implements Disposable {
     const plain = this.#plain;
     const place = (buffer: BufferHandle, at: number): number => this.#live.has(buffer) ? at + FRONT : at;
     const guarded: Pick<Backend, GuardedCall> = {
-      alloc: (bytes, hostVisible) => this.#alloc(bytes, hostVisible),
+      alloc: (bytes, kind) => this.#alloc(bytes, kind),
       free: (buffer) => this.#live.has(buffer) ? void this.#freed.push(buffer) : plain.free(buffer),
       write: (buffer, at, data) => plain.write(buffer, place(buffer, at), data),
       read: (buffer, at, out) => plain.read(buffer, place(buffer, at), out),
@@ -82,8 +83,8 @@ export class Guards implements Disposable {
     Object.assign(backend, guarded);
   }
 
-  #alloc(bytes: number, hostVisible?: boolean): BufferHandle {
-    const buffer = this.#plain.alloc(FRONT + bytes + BACK, hostVisible);
+  #alloc(bytes: number, kind?: BufferKind): BufferHandle {
+    const buffer = this.#plain.alloc(FRONT + bytes + BACK, kind);
     this.#plain.write(buffer, 0, pattern(FRONT));
     this.#plain.write(buffer, FRONT, pattern(bytes));
     this.#plain.write(buffer, FRONT + bytes, pattern(BACK));

@@ -124,7 +124,16 @@ export function unrunBackend(
     profileRead: (plan) => Float64Array.from(dispatchesOf(plans.get(plan)!), (d) => 1000 * timeOf(d)),
     wait: never,
     synchronize: never,
-    memory: () => ({ active: 0, peak: 0, cached: 0, cacheLimit: 0, total: 2 ** 37, available: 2 ** 37 }),
+    memory: () => ({
+      active: 0,
+      peak: 0,
+      cached: 0,
+      cacheLimit: 0,
+      total: 2 ** 37,
+      available: 2 ** 37,
+      hostActive: 0,
+      hostAvailable: 0,
+    }),
   };
   return backend as Backend;
 }
