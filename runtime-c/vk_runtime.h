@@ -104,7 +104,7 @@ VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity)
 // VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
 // of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
 // reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last two are the bytes in
-// buffers of VKRT_BUFFER_SYSTEM, and those that can be allocated for more; 0 where that is the device's own memory.
+// buffers of VKRT_BUFFER_SYSTEM, and those that can be allocated for more of them. The latter are 0 where that is the device's own memory.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
 

@@ -92,8 +92,8 @@ export interface PlanRun {
 }
 
 /**
- * Where a buffer is: in memory of the device, where the host can look in at any time, or in memory of the host, which kernels read over
- * the bus. Where host and device have one memory, all are there.
+ * Where a buffer is: in memory of the device, where the host can look in at any time, or in memory of the host. Kernels read the last kind
+ * over the bus. Where host and device have one memory, all are there.
  */
 export type BufferKind = "device" | "visible" | "host";
 

@@ -83,10 +83,10 @@ export interface LoadOptions {
   /** Most bytes of the device for the weights and a short context, where other models are to fit too. Default what is free. */
   readonly memoryBytes?: number;
   /**
-   * Most bytes of weights in the memory of each device. Experts of a mixture are beyond them: those of the last layers stay in host memory, as many as
-   * needed, from where a GPU reads the few that a token needs. Answers are the same. Default: all on the device if they fit; else three
-   * quarters of what is free there, if the device is a GPU with memory of its own. `Infinity` keeps all on the device. On the CPU it has no
-   * effect: all memory is the host's.
+   * Most bytes of weights in the memory of each device. Experts of the last layers are beyond them, as many whole layers as needed. They stay in
+   * host memory, where a GPU reads the few that a token needs. Answers are the same. By default all weights are on the device if they fit.
+   * Else they get three quarters of what is free, if the device is a GPU with memory of its own. `Infinity` keeps all on the device. On the
+   * CPU it has no effect: all memory is the host's.
    *
    * @example
    * ```ts ignore

@@ -5,12 +5,14 @@
 import { assert, assertEquals } from "@std/assert";
 import {
   VKRT_BUFFER_HOST,
+  VKRT_BUFFER_SYSTEM,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
   VKRT_MEMORY_CACHE,
   VKRT_MEMORY_HEAP,
   VKRT_MEMORY_PEAK,
   VKRT_MEMORY_STAGING,
+  VKRT_MEMORY_SYSTEM,
 } from "../../ffi/symbols.ts";
 import { VulkanDevice } from "../../ffi/vulkan.ts";
 import { KERNELS } from "../../src/backend/kernels.ts";
@@ -19,6 +21,7 @@ import {
   assertFails,
   bufferOf,
   bytesOf,
+  copy,
   deviceTest,
   floatsOf,
   INDICES,
@@ -88,6 +91,25 @@ deviceTest("bufferNew() makes buffers that the host sees", (device) => {
   assertEquals(floatsOf(device, buffer, 3), Float32Array.of(0, 1, 2));
   device.bufferWrite(buffer, 0, new Uint8Array(12));
   assertEquals(floatsOf(device, buffer, 4), Float32Array.of(0, 0, 0, 3));
+});
+
+deviceTest("bufferNew() makes buffers in memory of the host, which kernels read and write", (device) => {
+  const data = pattern(17 * MIB); // a chunk of its own
+  const large = device.bufferNew(data.length, VKRT_BUFFER_SYSTEM), small = device.bufferNew(4096, VKRT_BUFFER_SYSTEM);
+  const system = device.memory()[VKRT_MEMORY_SYSTEM];
+  assert(system >= data.length + 4096 && system <= device.memory()[VKRT_MEMORY_ACTIVE], String(system));
+  device.bufferWrite(large, 0, data);
+  const copied = device.bufferNew(4 * MIB);
+  const p = device.planNew(plan(3, arange(1, 1024, 0, 1), copy(0, 2, MIB)));
+  device.planRun(p, slotsOf(large, small, copied));
+  assertEquals(floatsOf(device, small, 3), Float32Array.of(0, 1, 2));
+  assert(bytesOf(device, copied, 4 * MIB).every((byte, i) => byte === data[i]));
+  assert(bytesOf(device, large, data.length).every((byte, i) => byte === data[i]));
+  device.bufferLoad(small, 0, import.meta.filename!, 0, 100);
+  assertEquals(bytesOf(device, small, 100), Deno.readFileSync(import.meta.filename!).slice(0, 100));
+  assertFails("argument", () => device.bufferReadMapped(small, 0, new Uint8Array(4)), "only buffers of the host kind");
+  for (const buffer of [large, small, copied]) device.bufferFree(buffer);
+  assertEquals([device.memory()[VKRT_MEMORY_SYSTEM], device.memory()[VKRT_MEMORY_ACTIVE]], [0, 0]);
 });
 
 deviceTest(

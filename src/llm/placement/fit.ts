@@ -36,8 +36,8 @@ export interface Fit {
 }
 
 /**
- * The share of the free memory that weights take where not all fit. The rest is for keys and values, for intermediates, and for scales in
- * the order of the decoding kernels, which are a ninth of the weights with groups of 64.
+ * The share of the free memory that weights take where not all fit. The rest is for keys and values, and for intermediates. Scales
+ * in the order of the decoding kernels are there too: a ninth of the weights with groups of 64.
  */
 const SHARE = 0.75;
 

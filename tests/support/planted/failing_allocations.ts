@@ -9,7 +9,7 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { VKRT_BUFFER_HOST } from "../../../ffi/symbols.ts";
+import { VKRT_BUFFER_HOST, VKRT_BUFFER_SYSTEM } from "../../../ffi/symbols.ts";
 import { RuntimeError } from "../../../ffi/error.ts";
 import { openLibrary } from "../../../ffi/library.ts";
 import { liveObjects } from "../../../ffi/vulkan.ts";
@@ -39,10 +39,11 @@ const { symbols: test } = Deno.dlopen(openLibrary().path, {
 async function work(index: number, cache: string, staging: boolean): Promise<void> {
   using device = openWith(staging ? { VKMX_STAGING: "1" } : {}, index, cache);
   const data = pattern(4096);
-  const [a, b, host, big] = [
+  const [a, b, host, system, big] = [
     bufferOf(device, data),
     device.bufferNew(4096),
     device.bufferNew(256, VKRT_BUFFER_HOST),
+    device.bufferNew(256, VKRT_BUFFER_SYSTEM),
     device.bufferNew(17 * MIB),
   ];
   const words = plan(3, copy(0, 1, 1024), arange(2, 16, 0, 1), copy(1, 2, 16));
@@ -60,7 +61,7 @@ async function work(index: number, cache: string, staging: boolean): Promise<voi
   device.bufferLoad(big, 5, import.meta.filename!, 0, 100);
   for (let i = 0; i < 100; i++) device.bufferFree(device.bufferNew(1000 + i));
   device.planFree(sound);
-  device.bufferFree(big);
+  for (const buffer of [big, system]) device.bufferFree(buffer);
   device.savePipelines();
 }
 
