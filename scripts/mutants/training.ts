@@ -46,6 +46,13 @@ export const TRAINING = [
     tests: ["tests/llm/placement/plan_test.ts"],
   },
   {
+    name: "experts in host memory take no room where host and device have one memory",
+    file: "src/llm/placement/fit.ts",
+    find: "if ((host === 0 ? all : left) + cache > device)",
+    replace: "if (left + cache > device)",
+    tests: ["tests/llm/placement/fit_test.ts"],
+  },
+  {
     name: "the loss leaves out the token that follows an example",
     file: "src/llm/tuner/loss.ts",
     find: "mx.lessEqual(steps, last)",

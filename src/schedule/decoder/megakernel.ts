@@ -16,6 +16,7 @@ import { explain } from "../../backend/explain.ts";
 import { MegakernelFailure } from "../../graph/error.ts";
 import type { Better, Lowering, Probe } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
+import type { Storage } from "../plan/storage.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
@@ -62,6 +63,16 @@ function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): bo
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MAX_WORKGROUPS;
 }
 
+/**
+ * Whether a layer has experts in host memory. The bus decides how long a workgroup waits for them: on a slow one longer than waits may
+ * be. Barriers cost little beside that.
+ */
+function isInHostMemory(decoder: DecoderSpec): boolean {
+  return orderedLayers(decoder).some(({ layer: { gate } }) =>
+    (gate.codes.stored?.storage as Storage | undefined)?.kind === "host"
+  );
+}
+
 /** The launch mode of a decoder in certain kernels; undefined if only a probe can tell. */
 export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): LaunchMode | undefined {
   const { backend } = l;
@@ -70,7 +81,7 @@ export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: Laye
     loops: l.repeats,
     fits: fits(backend, decoder, kernels),
     // Each workgroup would wait for a whole row before each norm. On an H200 a Gemma 3 of 4B decodes 395 tokens a second so, else 647.
-    slower: decoder.features.postNorm,
+    slower: decoder.features.postNorm || isInHostMemory(decoder),
     mode: options.launchMode,
     concurrent,
   };

@@ -8,8 +8,13 @@ import * as mx from "../../../mod.ts";
 import { type ModelFormat, type ModelShape, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
+import { int32, uint32 } from "../../../src/graph/dtype.ts";
+import { makeNode } from "../../../src/graph/node.ts";
 import { gemvUnsupportedReason } from "../../../src/schedule/decoder/emit_gemv.ts";
-import type { DecoderSizes, ExpertFeatures } from "../../../src/schedule/decoder/spec.ts";
+import { knownLaunchMode } from "../../../src/schedule/decoder/megakernel.ts";
+import type { DecoderSizes, DecoderSpec, ExpertFeatures } from "../../../src/schedule/decoder/spec.ts";
+import { Lowering } from "../../../src/schedule/plan/context.ts";
+import { Storage } from "../../../src/schedule/plan/storage.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { PLAIN_NORMS, uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { unrunBackend } from "../../support/devices/unrun_device.ts";
@@ -98,6 +103,23 @@ for (const [name, [sizes, experts, count, reason]] of Object.entries(PUBLISHED))
     }
   });
 }
+
+Deno.test("layers with experts in host memory are not tried in one dispatch", () => {
+  const [sizes, experts] = PUBLISHED["Qwen3-30B-A3B"];
+  const backend = unrunBackend();
+  const modes = (["device", "host"] as const).map((kind) => {
+    const codes = makeNode("stored", [], [1], uint32, {});
+    codes.stored = { storage: new Storage(backend, 4, kind), offset: 0, strides: [1] };
+    const layer = { formats: uniformFormats(4, 64).formats, gate: { codes }, keys: codes };
+    const layers = [layer, layer] as unknown as DecoderSpec["layers"];
+    const position = makeNode("stored", [], [1], int32, {});
+    const features = { ...PLAIN_NORMS, experts };
+    const cache = { kind: "contiguous", capacity: 256 };
+    const decoder = { sizes, features, layers, position, cache } as unknown as DecoderSpec;
+    return knownLaunchMode(new Lowering(backend, () => true, true), decoder, "gemv");
+  });
+  assertEquals(modes, [undefined, "barriers"]); // undefined: a probe is to tell
+});
 
 for (const device of DEVICES) {
   for (const [name, experts, format, context, dtype = "float32"] of CASES) {
