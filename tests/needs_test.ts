@@ -25,20 +25,55 @@ Deno.test("a test of what is missing is skipped, and its name says why", async (
 /** Parts that a machine may lack, as tests ask for them. */
 const NEEDED = /\bfindZig\(|\bprovideNbclient\(|\bprovidePythonClients\(|\bqwen3Source\b|\bvulkanKernel\(/;
 
+/** All files of tests. */
+async function testFiles(folder: string): Promise<string[]> {
+  const files: string[] = [];
+  for await (const { name, isDirectory } of Deno.readDir(ROOT + folder)) {
+    const path = `${folder}/${name}`;
+    if (isDirectory) files.push(...await testFiles(path));
+    else if (name.endsWith("_test.ts")) files.push(path);
+  }
+  return files;
+}
+
 Deno.test("tests that need what a machine may lack ask tests/support/needs.ts", async () => {
   const found: string[] = [];
   const asking: string[] = [];
-  const look = async (folder: string): Promise<void> => {
-    for await (const { name, isDirectory } of Deno.readDir(ROOT + folder)) {
-      const path = `${folder}/${name}`;
-      if (isDirectory) await look(path);
-      if (!name.endsWith("_test.ts") || path === "tests/needs_test.ts") continue;
-      const text = await Deno.readTextFile(ROOT + path);
-      if (!NEEDED.test(text)) continue;
-      (/\b(needing|lack)\(/.test(text) ? asking : found).push(path);
-    }
-  };
-  await look("tests");
+  for (const path of await testFiles("tests")) {
+    if (path === "tests/needs_test.ts") continue;
+    const text = await Deno.readTextFile(ROOT + path);
+    if (NEEDED.test(text)) (/\b(needing|lack)\(/.test(text) ? asking : found).push(path);
+  }
   assertEquals(found, []);
   assert(asking.length > 5, "tests that ask were not found");
+});
+
+/** Packages of npm, also by their names in deno.json. */
+const PACKAGE = /^(npm:|@modelcontextprotocol\/)/;
+
+/** What a file imports whenever it is loaded. Types are left out, since nothing is loaded for them. */
+function staticImports(text: string): string[] {
+  const lines = text.matchAll(/^(?:import|export) (?!type\b)(?:[\w$\s{},*]+ from )?"([^"]+)"/gm);
+  return Array.from(lines, ([, specifier]) => specifier);
+}
+
+/** Adds the files that a file loads, itself among them, with the packages of npm that each imports. */
+async function addLoaded(path: string, known: Map<string, readonly string[]>): Promise<void> {
+  if (known.has(path)) return;
+  const found = staticImports(await Deno.readTextFile(ROOT + path));
+  known.set(path, found.filter((specifier) => PACKAGE.test(specifier)));
+  for (const specifier of found.filter((one) => one.startsWith("."))) {
+    await addLoaded(new URL(specifier, `file:///${path}`).pathname.slice(1), known);
+  }
+}
+
+Deno.test("a file of tests loads no package of npm before a test needs it", async () => {
+  const packages = async (paths: readonly string[]): Promise<string[]> => {
+    const known = new Map<string, readonly string[]>();
+    for (const path of paths) await addLoaded(path, known);
+    return [...known].flatMap(([file, names]) => names.map((name) => `${file} imports ${name}`));
+  };
+  const program = await packages(["tests/support/processes/mcp_program.ts"]);
+  assertEquals(program.length, 2, "a program that imports a package twice");
+  assertEquals(await packages(await testFiles("tests")), []);
 });

@@ -11,6 +11,7 @@ import { freeModel, loadModel } from "../../src/cli/chat/session.ts";
 import { describeCall, openMcp } from "../../src/cli/mcp.ts";
 import { ROOT } from "../../scripts/tools.ts";
 import { TINY_DIR } from "../support/models/models.ts";
+import { needing } from "../support/needs.ts";
 import { isRunning, mcpProgram } from "../support/processes/mcp_server.ts";
 import { Pty } from "../support/processes/pty.ts";
 
@@ -81,7 +82,10 @@ async function written(work: () => Promise<void>): Promise<string> {
 }
 
 Deno.test({
-  name: "a call of the model is asked about, made, shown in a line, and kept with the conversation",
+  ...await needing(
+    "a call of the model is asked about, made, shown in a line, and kept with the conversation",
+    "mcp sdk",
+  ),
   sanitizeOps: false, // the SDK leaves timers of two seconds after each end, which keep no program
   sanitizeResources: false,
   fn: async () => {
@@ -207,9 +211,11 @@ function childrenOf(pid: number): number[] {
 }
 
 for (const signals of [["SIGTERM"], ["SIGINT", "SIGINT"]] as const) {
+  const name = `vkmx serve starts servers, tells of them, and leaves none after ${signals.join(" and ")}`;
+  const need = await needing(name, "mcp sdk");
   Deno.test({
-    ignore: Deno.build.os !== "linux",
-    name: `vkmx serve starts servers, tells of them, and leaves none after ${signals.join(" and ")}`,
+    ...need,
+    ignore: need.ignore || Deno.build.os !== "linux",
     fn: async () => {
       const config = `${folder}/stubborn.json`;
       const mcpServers = { stubborn: mcpProgram("stubborn"), broken: mcpProgram("broken") };

@@ -7,6 +7,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";
 import { writeNpmPackage } from "../../scripts/release/npm_package.ts";
 import { ROOT } from "../../scripts/tools.ts";
+import { needing } from "../support/needs.ts";
 
 /** Runs a program in a folder; gives its code and what it wrote. */
 async function runIn(cwd: string, program: string, ...args: string[]): Promise<[number, string, string]> {
@@ -15,10 +16,7 @@ async function runIn(cwd: string, program: string, ...args: string[]): Promise<[
   return [code, new TextDecoder().decode(stdout), new TextDecoder().decode(stderr)];
 }
 
-const hasNode = Deno.build.os !== "windows" &&
-  await new Deno.Command("node", { args: ["--version"] }).output().then(() => true, () => false);
-
-Deno.test("the package for npm runs in Deno, with its types, and says elsewhere that it needs Deno", async () => {
+Deno.test("the package for npm runs in Deno, with its types, and says elsewhere that it needs Deno", async (t) => {
   const project = await Deno.makeTempDir();
   const folder = `${project}/node_modules/@vkmx/vkmx`;
   await Deno.mkdir(`${project}/node_modules/@vkmx`, { recursive: true });
@@ -39,23 +37,30 @@ Deno.test("the package for npm runs in Deno, with its types, and says elsewhere 
     await Deno.writeTextFile(`${project}/main.ts`, program);
     const [code, stdout, stderr] = await runIn(project, Deno.execPath(), "run", "-A", "--check", "main.ts");
     assertEquals([code, stdout], [0, "1,1 , there was\n"], stderr);
-    if (!hasNode) return;
-    await Deno.writeTextFile(`${project}/main.mjs`, 'import { lm } from "@vkmx/vkmx"; console.log(lm);');
-    const [failed, , told] = await runIn(project, "node", "main.mjs");
-    assertEquals(failed, 1);
-    assertStringIncludes(told, "Error: @vkmx/vkmx runs in Deno 2.9 or newer");
-    const node = new TextDecoder().decode((await new Deno.Command("which", { args: ["node"] }).output()).stdout).trim();
-    const start = async (PATH: string) =>
-      await new Deno.Command(node, {
-        args: [`${folder}/vkmx.js`, "--version"],
-        env: { PATH, NO_COLOR: "1" },
-        clearEnv: true,
-      }).output();
-    const missing = await start(project);
-    assertEquals(missing.code, 1);
-    assertStringIncludes(new TextDecoder().decode(missing.stderr), "error: vkmx needs Deno 2.9 or newer");
-    await Deno.symlink(Deno.execPath(), `${project}/deno`);
-    assertEquals(new TextDecoder().decode((await start(project)).stdout), `vkmx ${VERSION}\n`);
+    const need = await needing("in Node", "node");
+    await t.step({
+      ...need,
+      ignore: need.ignore || Deno.build.os === "windows",
+      fn: async () => {
+        await Deno.writeTextFile(`${project}/main.mjs`, 'import { lm } from "@vkmx/vkmx"; console.log(lm);');
+        const [failed, , told] = await runIn(project, "node", "main.mjs");
+        assertEquals(failed, 1);
+        assertStringIncludes(told, "Error: @vkmx/vkmx runs in Deno 2.9 or newer");
+        const node = new TextDecoder().decode((await new Deno.Command("which", { args: ["node"] }).output()).stdout)
+          .trim();
+        const start = async (PATH: string) =>
+          await new Deno.Command(node, {
+            args: [`${folder}/vkmx.js`, "--version"],
+            env: { PATH, NO_COLOR: "1" },
+            clearEnv: true,
+          }).output();
+        const missing = await start(project);
+        assertEquals(missing.code, 1);
+        assertStringIncludes(new TextDecoder().decode(missing.stderr), "error: vkmx needs Deno 2.9 or newer");
+        await Deno.symlink(Deno.execPath(), `${project}/deno`);
+        assertEquals(new TextDecoder().decode((await start(project)).stdout), `vkmx ${VERSION}\n`);
+      },
+    });
   } finally {
     await Deno.remove(project, { recursive: true });
   }

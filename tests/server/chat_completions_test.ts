@@ -6,7 +6,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { lm } from "../../mod.ts";
 import { GOLDEN } from "../support/models/models.ts";
-import { judgeOf } from "../support/oracles/ajv.ts";
+import { needing } from "../support/needs.ts";
 import { ScriptedEngine, type ScriptedToken } from "../support/server/scripted_engine.ts";
 import { TestServer, TINY } from "../support/server/served.ts";
 
@@ -157,7 +157,8 @@ Deno.test("log probabilities are those of the library, with the bytes of tokens"
   assertEquals(streamed, expected);
 });
 
-Deno.test("a bias forbids a token, and a format shapes the answer", async () => {
+Deno.test(await needing("a bias forbids a token, and a format shapes the answer", "ajv"), async () => {
+  const { judgeOf } = await import("../support/oracles/ajv.ts");
   await using server = await TestServer.start();
   const { tokens: [the] } = await server.ask("/tokenize", { content: "The" });
   const biased = await server.ask(CHAT, {
@@ -283,7 +284,8 @@ Deno.test("a refusal in a conversation is what the assistant said", async () => 
   }
 });
 
-Deno.test("a demanded call is made, by the schema of the function", async () => {
+Deno.test(await needing("a demanded call is made, by the schema of the function", "ajv"), async () => {
+  const { judgeOf } = await import("../support/oracles/ajv.ts");
   const folder = await Deno.makeTempDir();
   for (const { name } of Deno.readDirSync(lm.EMBEDDED_MODEL)) {
     await Deno.copyFile(new URL(name, lm.EMBEDDED_MODEL), `${folder}/${name}`);

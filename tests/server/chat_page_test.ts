@@ -344,7 +344,7 @@ async function toolPageTest(
   body: (page: BrowserPage, engine: ScriptedEngine) => Promise<void>,
 ): Promise<void> {
   Deno.test({
-    ...await needing(name, "chromium"),
+    ...await needing(name, "chromium", "mcp sdk"),
     sanitizeOps: false, // the SDK of the tools' server leaves timers that keep no program
     sanitizeResources: false,
     fn: async () => {

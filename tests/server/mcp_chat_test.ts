@@ -8,6 +8,7 @@ import type * as mx from "../../mod.ts";
 import { Consent } from "../../src/mcp/consent.ts";
 import { McpTools } from "../../src/mcp/tools.ts";
 import { ScriptedEngine, type ScriptedToken } from "../support/server/scripted_engine.ts";
+import { needing } from "../support/needs.ts";
 import { mcpProgram } from "../support/processes/mcp_server.ts";
 import { eventsOf, TestServer } from "../support/server/served.ts";
 
@@ -78,10 +79,10 @@ async function chat(server: TestServer, replies: readonly boolean[] = [], body: 
 }
 
 /** The SDK leaves timers of two seconds after each end; mcp_tools_test.ts looks for processes. */
-const test = (name: string, fn: () => Promise<void>): void =>
-  Deno.test({ name, fn, sanitizeOps: false, sanitizeResources: false });
+const test = async (name: string, fn: () => Promise<void>): Promise<void> =>
+  Deno.test({ ...await needing(name, "mcp sdk"), fn, sanitizeOps: false, sanitizeResources: false });
 
-test("calls are made when the page allows them, and the model goes on with their results", async () => {
+await test("calls are made when the page allows them, and the model goes on with their results", async () => {
   await using started = await start([
     [{ reasoning: "Hm. " }, { text: "Let me see." }, call("s__echo", { text: "one" }), call("s__fail")],
     [call("s__echo", { text: 2 }), call("s__none"), call("s__echo", { text: "no" })],
@@ -122,7 +123,7 @@ test("calls are made when the page allows them, and the model goes on with their
   ]);
 });
 
-test("--mcp-allow needs no question; rounds have a limit; the list says what is allowed", async () => {
+await test("--mcp-allow needs no question; rounds have a limit; the list says what is allowed", async () => {
   const again = new Array(9).fill([call("s__echo", { text: "a" })]);
   await using started = await start(again, { allowed: ["s.echo"], maxRounds: 3 });
   const { server, engine } = started;
@@ -137,7 +138,7 @@ test("--mcp-allow needs no question; rounds have a limit; the list says what is 
   ]);
 });
 
-test("tools of API clients stay theirs: no server's tool is offered or called there", async () => {
+await test("tools of API clients stay theirs: no server's tool is offered or called there", async () => {
   await using started = await start([[call("s__echo", { text: "a" })]], { allowed: ["all"] });
   const { server, engine } = started;
   const tools = [{ type: "function", function: { name: "mine" } }];
@@ -152,7 +153,7 @@ test("tools of API clients stay theirs: no server's tool is offered or called th
   await page.body?.cancel();
 });
 
-test("a server without --mcp has no tools; a client that goes refuses its question, and so does the end of the server", async () => {
+await test("a server without --mcp has no tools; a client that goes refuses its question, and so does the end of the server", async () => {
   await using without = await TestServer.start({ engines: { scripted: () => new ScriptedEngine(() => []) } });
   assertEquals(await (await fetch(`${without.url}/mcp`)).json(), { servers: [] });
   const none = await without.post("/mcp/chat", ASK);

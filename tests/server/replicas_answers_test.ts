@@ -11,6 +11,7 @@ import { McpTools } from "../../src/mcp/tools.ts";
 import { Front } from "../../src/server/replicas/front.ts";
 import { ROUTES } from "../../src/server/routes.ts";
 import { askAlone, askTogether } from "../../scripts/soak/clients.ts";
+import { needing } from "../support/needs.ts";
 import { mcpProgram } from "../support/processes/mcp_server.ts";
 import { until } from "../support/server/fake_replicas.ts";
 import { ScriptedEngine } from "../support/server/scripted_engine.ts";
@@ -200,9 +201,13 @@ Deno.test("ollama's requests without a prompt load and unload the model of each 
 const SIZED = { first: () => new ScriptedEngine(() => []), other: () => new ScriptedEngine(() => []) };
 
 /** The SDK leaves timers of two seconds after each end. */
-const loose = { sanitizeOps: false, sanitizeResources: false };
+const consent = {
+  ...await needing("consent reaches the replica that asks, whichever it is", "mcp sdk"),
+  sanitizeOps: false,
+  sanitizeResources: false,
+};
 
-Deno.test("consent reaches the replica that asks, whichever it is", loose, async () => {
+Deno.test(consent, async () => {
   await using tools = await McpTools.open([{ name: "s", ...mcpProgram(), env: {} }], { timeoutMs: 2000 });
   const call = { toolCalls: [{ function: { name: tools.tools[0].name, arguments: {} } }] };
   const engines = {

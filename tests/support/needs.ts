@@ -9,6 +9,7 @@
 import { FILES as QWEN3_FILES } from "../../scripts/synthetic/qwen3_tokenizer.ts";
 import { findChromium } from "./browser/chromium.ts";
 import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
+import { SDK as CLIENT_SDK } from "../../src/mcp/sdk.ts";
 import { provideNbclient } from "../../scripts/setup/nbclient.ts";
 import { providePythonClients } from "../../scripts/setup/python_clients.ts";
 
@@ -41,9 +42,16 @@ const NEEDS = {
     isThere: async () => await provideNbclient() !== undefined,
   },
   "chromium": { reason: "Chromium was not found", isThere: async () => await findChromium() !== undefined },
-  "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
+  "ajv": {
+    reason: "npm:ajv and npm:ajv-formats cannot be had",
+    isThere: () => all(["npm:ajv@8.20.0", "npm:ajv-formats@3.0.1"].map(loads)),
+  },
+  "mcp sdk": {
+    reason: "npm:@modelcontextprotocol/client and /server cannot be had",
+    isThere: () => all([CLIENT_SDK, "npm:@modelcontextprotocol/server@2.4.0"].map(loads)),
+  },
   "npm clients": { reason: "npm:openai and others cannot be had", isThere: () => all(CLIENTS.map(loads)) },
-  "node": { reason: "Node.js was not found", isThere: () => starts("node") },
+  "node": { reason: "Node.js was not found", isThere: isNode },
   "python clients": {
     reason: "openai, anthropic and ollama cannot be had from PyPI",
     isThere: async () => await providePythonClients() !== undefined,
@@ -61,6 +69,11 @@ export type Need = keyof typeof NEEDS;
 /** Whether a program runs. */
 async function starts(program: string): Promise<boolean> {
   return (await run([program, "--version"])).ok;
+}
+
+/** Whether `node` is Node.js. On some machines it is another name of Deno. */
+async function isNode(): Promise<boolean> {
+  return (await run(["node", "--eval", "process.exit(typeof Deno === 'undefined' ? 0 : 1)"])).ok;
 }
 
 /** Whether Deno has the package of a specifier, or can get it. */

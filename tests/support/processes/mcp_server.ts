@@ -1,90 +1,28 @@
 /**
- * MCP servers for tests, made with the SDK's server side: a program over stdio, and one over HTTP in the test's process.
- *
- * As a program: `deno run -A mcp_server.ts [stubborn|silent|broken|old]`. "stubborn" ignores the end of its input and SIGTERM, "silent"
- * never answers, "broken" ends at once with an error.
+ * MCP servers for tests: a program over stdio, and one over HTTP in the test's process. Their tests need "mcp sdk" of needs.ts.
  *
  * @module
  */
 
-import { Server, WebStandardStreamableHTTPServerTransport } from "npm:@modelcontextprotocol/server@2.4.0";
-import { StdioServerTransport } from "npm:@modelcontextprotocol/server@2.4.0/stdio";
+import { fileURLToPath } from "node:url";
 
-/** A tool that a test's server lists. */
-interface Listed {
-  readonly name: string;
-  readonly description: string;
-  readonly inputSchema: { readonly type: "object"; readonly [field: string]: unknown };
+/** The program; it loads the SDK from npm. */
+const PROGRAM = fileURLToPath(new URL("mcp_program.ts", import.meta.url));
+
+/** A session of a client over HTTP. */
+interface Session {
+  handleRequest(request: Request): Promise<Response>;
+  close(): Promise<void>;
 }
 
-const tool = (name: string, properties: Record<string, unknown> = {}, required: readonly string[] = []): Listed => ({
-  name,
-  description: `Does ${name}`,
-  inputSchema: { $schema: "https://json-schema.org/draft/2020-12/schema", type: "object", properties, required },
-});
+/** Begins a session; the callback gets it with its id once the client has that. */
+type OpenSession = (onOpen: (id: string, session: Session) => void) => Promise<Session>;
 
-const text = (value: string) => ({ content: [{ type: "text" as const, text: value }] });
-
-/** What calls give. Some never come to that. */
-const RESULTS: Readonly<Record<string, (given: Record<string, unknown>, server: Server) => unknown>> = {
-  echo: ({ text: said }) => text(String(said)),
-  where: () =>
-    text(`${Deno.cwd()} ${Deno.env.get("MCP_WORD") ?? "no word"} ${Deno.env.get("MCP_SECRET") ?? "no secret"}`),
-  pid: () => text(String(Deno.pid)),
-  fail: () => ({ ...text("the disk is full"), isError: true }),
-  error: () => {
-    throw new Error("no such thing");
-  },
-  hang: () => new Promise(() => {}),
-  die: () => {
-    console.error("a last word");
-    Deno.exit(3);
-  },
-  parts: () => ({
-    content: [
-      { type: "text", text: "seen" },
-      { type: "image", data: btoa("12345"), mimeType: "image/png" },
-      { type: "audio", data: btoa("1234"), mimeType: "audio/wav" },
-      { type: "resource_link", uri: "file:///a.txt", name: "a.txt" },
-      { type: "resource", resource: { uri: "file:///b.txt", mimeType: "text/plain", text: "inner" } },
-      { type: "resource", resource: { uri: "file:///c.bin", mimeType: "application/zip", blob: btoa("123") } },
-    ],
-  }),
-  structured: () => ({ content: [], structuredContent: { degrees: 21 } }),
-  long: () => text("é".repeat(50_000)),
-  grow: async (_, server) => {
-    grown = true;
-    await server.sendToolListChanged();
-    return text("grown");
-  },
-  grown: () => text("new"),
-};
-
-let grown = false;
-
-/** A server with these tools, three to a page. */
-function makeServer(): Server {
-  const server = new Server({ name: "test", version: "1.0.0" }, { capabilities: { tools: { listChanged: true } } });
-  server.setRequestHandler("tools/list", ({ params }) => {
-    const names = Object.keys(RESULTS).filter((name) => name !== "grown" || grown);
-    const from = Number(params?.cursor ?? 0);
-    const tools = names.slice(from, from + 3).map((name) =>
-      name === "echo" ? tool(name, { text: { type: "string" } }, ["text"]) : tool(name)
-    );
-    return { tools, ...(from + 3 < names.length && { nextCursor: String(from + 3) }) };
-  });
-  server.setRequestHandler("tools/call", async ({ params }) => {
-    // deno-lint-ignore no-explicit-any -- results of all kinds
-    return await RESULTS[params.name](params.arguments ?? {}, server) as any;
-  });
-  return server;
-}
-
-/** The arguments of `deno` that run this file as a program. */
+/** The arguments of `deno` that run the program. */
 export function mcpProgram(
   ...modes: readonly string[]
 ): { readonly command: string; readonly args: readonly string[] } {
-  const args = ["run", "-A", "--quiet", "--no-check", "--no-lock", "--no-config", import.meta.filename!, ...modes];
+  const args = ["run", "-A", "--quiet", "--no-check", "--no-lock", "--no-config", PROGRAM, ...modes];
   return { command: Deno.execPath(), args };
 }
 
@@ -99,14 +37,21 @@ export function isRunning(pid: number): boolean {
 
 /** A server over HTTP, whose requests need the header `authorization: Bearer word`. */
 export class HttpMcpServer implements AsyncDisposable {
-  readonly #sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
+  readonly #openSession: OpenSession;
+  readonly #sessions = new Map<string, Session>();
   readonly #http: Deno.HttpServer<Deno.NetAddr>;
   /** Requests without the right header. */
   refused = 0;
 
-  /** Listens; port 0 takes a free one. */
-  constructor(port = 0) {
+  private constructor(openSession: OpenSession, port: number) {
+    this.#openSession = openSession;
     this.#http = Deno.serve({ hostname: "127.0.0.1", port, onListen: () => {} }, (request) => this.#reply(request));
+  }
+
+  /** Loads the SDK and listens; port 0 takes a free one. */
+  static async start(port = 0): Promise<HttpMcpServer> {
+    const { openSession } = await import("./mcp_program.ts");
+    return new HttpMcpServer(openSession, port);
   }
 
   /** Its port. */
@@ -128,17 +73,13 @@ export class HttpMcpServer implements AsyncDisposable {
     const found = id === null ? undefined : this.#sessions.get(id);
     if (found) return await found.handleRequest(request);
     if (id !== null) return new Response("no such session", { status: 404 });
-    const transport = new WebStandardStreamableHTTPServerTransport({
-      sessionIdGenerator: () => crypto.randomUUID(),
-      onsessioninitialized: (session) => void this.#sessions.set(session, transport),
-    });
-    await makeServer().connect(transport);
-    return await transport.handleRequest(request);
+    const session = await this.#openSession((id, opened) => void this.#sessions.set(id, opened));
+    return await session.handleRequest(request);
   }
 
   /** Forgets all sessions, as a server does that was started again. */
   async forget(): Promise<void> {
-    for (const transport of this.#sessions.values()) await transport.close();
+    for (const session of this.#sessions.values()) await session.close();
     this.#sessions.clear();
   }
 
@@ -146,19 +87,4 @@ export class HttpMcpServer implements AsyncDisposable {
     await this.forget();
     await this.#http.shutdown();
   }
-}
-
-if (import.meta.main) {
-  const [mode] = Deno.args;
-  if (mode === "broken") {
-    console.error("starting\nconfiguration missing: TOKEN");
-    Deno.exit(1);
-  }
-  if (mode === "stubborn") {
-    Deno.addSignalListener("SIGTERM", () => {});
-    Deno.addSignalListener("SIGINT", () => {});
-    setInterval(() => {}, 1000);
-  }
-  if (mode === "silent") setInterval(() => {}, 1000);
-  else await makeServer().connect(new StdioServerTransport());
 }
