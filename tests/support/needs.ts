@@ -73,7 +73,7 @@ async function starts(program: string): Promise<boolean> {
 
 /** Whether `node` is Node.js. On some machines it is another name of Deno. */
 async function isNode(): Promise<boolean> {
-  return (await run(["node", "--eval", "process.exit(typeof Deno === 'undefined' ? 0 : 1)"])).ok;
+  return (await run(["node", "--eval", "console.log(typeof Deno)"])).stdout.trim() === "undefined";
 }
 
 /** Whether Deno has the package of a specifier, or can get it. */

@@ -38,6 +38,8 @@ export interface Effort {
   readonly sequences: readonly number[];
   /** Tokens of prompts. */
   readonly prompts: readonly number[];
+  /** The same of a model that two devices share: they read the parts of a long prompt at the same time. */
+  readonly sharedPrompts: readonly number[];
   /** Tokens of one sequence at once, after others. */
   readonly columns: readonly number[];
   /** Tokens that are decoded. */
@@ -53,6 +55,7 @@ export const FULL: Effort = {
   positions: [128, 1024, 3500],
   sequences: [2, 4, 8, 16, 32, 64],
   prompts: [64, 512, 2048],
+  sharedPrompts: [64, 512, 2048, 8192],
   columns: [1, 2, 4, 8],
   tokens: 128,
   variants: false,

@@ -17,8 +17,6 @@ import type { Figure } from "./table.ts";
 const STEPS = 200;
 /** Elements of the hidden state there: 8 KB. */
 const HIDDEN = 2048;
-/** A prompt of many parts, which two devices read at the same time. */
-const LONG_PROMPT = 8192;
 /** Runs before those that are measured: in the first pipelines are made, and afterwards faster steps are looked for. */
 const WARM_UPS = 2;
 
@@ -32,10 +30,9 @@ export function secondDevice(first: string): string {
 export async function* measureSplit(
   dir: string,
   devices: readonly [first: string, second: string],
-  { positions: [position], prompts: usual, tokens, repeats }: Effort,
+  { positions: [position], sharedPrompts: prompts, tokens, repeats }: Effort,
   dtype: mx.Dtype | undefined,
 ): AsyncGenerator<Omit<Figure, "shape">, void, void> {
-  const prompts = [...usual, LONG_PROMPT];
   const one = await timesOf(dir, { device: devices[0], dtype }, [position, ...prompts], tokens, repeats);
   const two = await timesOf(dir, { devices, dtype }, [position, ...prompts], tokens, repeats);
   const both = `${devices.join(" and ")}, ${two.layers.join(" and ")} layers`;

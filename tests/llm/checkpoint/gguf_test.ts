@@ -5,6 +5,7 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { nodeOf } from "../../../src/array/tensor/tensor.ts";
 import { namedLeaves } from "../../../src/nn/tree.ts";
@@ -80,6 +81,7 @@ const golden = JSON.parse(
 );
 
 Deno.test("types with codes keep their values in 16 bits, and a line says what became of each", async () => {
+  using _options = withOptions({ env: { VKMX_DTYPE: undefined } }); // the CPU's own default
   await withFile(byName("Llama, Q8_0"), async (path) => {
     const notes: string[] = [];
     const error = nmse(
@@ -123,6 +125,7 @@ Deno.test("types with codes keep their values in 16 bits, and a line says what b
 });
 
 Deno.test("a line says which types have no codes and become values", async () => {
+  using _options = withOptions({ env: { VKMX_DTYPE: undefined } });
   await withFile(byName("Qwen3 of all types"), async (path) => {
     for (const [dtype, floats] of [[undefined, "float16"], [mx.float32, "float32"]] as const) {
       const notes: string[] = [];
