@@ -4,6 +4,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { namedLeaves } from "../../../src/nn/tree.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
+import { onceMade } from "../../support/models/idle_after.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 import { wrapped } from "../../support/models/wrapped_model.ts";
 
@@ -18,6 +19,7 @@ const draft = await load(TINY_DIR, { device });
   const factors = mx.array(Array.from({ length: norm.size }, (_, i) => i % 3 === 0 ? 0.2 : 1));
   draft.model.update({ model: { norm: { weight: mx.multiply(norm, factors) } } });
 }
+const MODELS = [target.model, draft.model];
 const PROMPT = GOLDEN[0].prompt;
 
 const SETTINGS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
@@ -51,8 +53,7 @@ for (const [name, options] of Object.entries(SETTINGS)) {
   Deno.test(`a model that drafts for itself is always right: ${name}`, async () => {
     const plain = await answer(options);
     for (const count of [1, 3, 7]) {
-      await answer(options, target, count); // traces its steps
-      const found = await answer(options, target, count);
+      const found = await onceMade([target.model], () => answer(options, target, count));
       assertEquals(found.tokens, plain.tokens);
       assert(found.drafted > 8 && found.accepted === found.drafted, `${found.accepted} of ${found.drafted}`);
     }
@@ -60,8 +61,7 @@ for (const [name, options] of Object.entries(SETTINGS)) {
 
   Deno.test(`tokens are those that come without a draft model: ${name}`, async () => {
     const plain = await answer(options);
-    await answer(options, draft); // traces its steps
-    const { tokens, drafted, accepted } = await answer(options, draft);
+    const { tokens, drafted, accepted } = await onceMade(MODELS, () => answer(options, draft));
     assertEquals(tokens, plain.tokens);
     assert(accepted > 5 && accepted < drafted, `${accepted} of ${drafted}`);
   });
@@ -86,9 +86,7 @@ Deno.test("a draft model of another vocabulary is refused", async () => {
 
 Deno.test("a draft model leaves no memory, and drafts nothing after its context", async () => {
   const run = (): Promise<unknown> => answer({ maxTokens: 12 }, draft);
-  await run();
-  await target.model.traces.idle();
-  await draft.model.traces.idle();
+  await onceMade(MODELS, run);
   const before = mx.getActiveMemory();
   await run();
   assertEquals(mx.getActiveMemory(), before);
@@ -97,7 +95,7 @@ Deno.test("a draft model leaves no memory, and drafts nothing after its context"
     return new mx.lm.KvCache({ layers, heads: kvHeads, headDim, batch: 1, dtype: mx.float32, limit: 16 });
   };
   const short = { ...draft, model: wrapped(draft.model, { makeCache }) };
-  const found = await answer({}, short);
+  const found = await onceMade(MODELS, () => answer({}, short));
   assertEquals(found.tokens, (await answer({})).tokens);
   assert(found.drafted > 0 && found.drafted < 16, `${found.drafted}`);
 });
