@@ -13,6 +13,7 @@ import { anyDevice } from "../../support/devices/devices.ts";
 import { DRAFT_CASES, HeadOracle, loadWithHead, writeWithHead } from "../../support/models/draft_heads.ts";
 import { ALWAYS } from "./drafters.ts";
 import { assertAlike, errorOf, take, takeAlone } from "../../support/models/engine_requests.ts";
+import { onceMade } from "../../support/models/idle_after.ts";
 
 const { Engine } = mx.lm;
 const device = anyDevice();
@@ -27,21 +28,13 @@ const idsOf = (count: number, seed: number): number[] =>
   Array.from({ length: count }, (_, i) => (i * 271 + seed * 97 + 13) % 500);
 const speculation = { drafter: "mtp", ...ALWAYS } as const;
 
-/** What requests get together, after some rounds: pipelines are made beside those, of long drafts and then of short ones. */
-async function serve(
+/** What requests get together once all of their steps are made. */
+function serve(
   engine: mx.lm.Engine,
   requests: readonly mx.lm.EngineRequest[],
   { model }: mx.lm.Loaded,
 ): Promise<readonly mx.lm.EngineResponse[][]> {
-  let drafted = -1;
-  for (;;) {
-    const { draftedTokens: before } = engine.metrics;
-    const served = await Promise.all(requests.map((request) => take(engine.add(request))));
-    await model.traces.idle();
-    const own = engine.metrics.draftedTokens - before;
-    if (own === drafted && own > 0) return served;
-    drafted = own;
-  }
+  return onceMade([model], () => Promise.all(requests.map((request) => take(engine.add(request)))));
 }
 
 const SETTINGS: Readonly<Record<string, mx.lm.EngineOptions>> = {
@@ -152,12 +145,12 @@ Deno.test("a batch drafts by the head of its model, and the account of an engine
   const { model, tokenizer } = exact;
   const prompts = [0, 1, 2].map((i) => idsOf(14 + i, i));
   const plain = await mx.lm.batchGenerate(model, tokenizer, prompts, { maxTokens: 20 });
-  for (const round of [0, 1]) {
-    const drafted = await mx.lm.batchGenerate(model, tokenizer, prompts, { maxTokens: 20, speculation });
-    assertEquals(drafted.tokens, plain.tokens);
-    await model.traces.idle();
-    if (round === 1) assert(drafted.acceptedTokens! > 20, `${drafted.acceptedTokens} of ${drafted.draftedTokens}`);
-  }
+  const drafted = await onceMade([model], async () => {
+    const batch = await mx.lm.batchGenerate(model, tokenizer, prompts, { maxTokens: 20, speculation });
+    assertEquals(batch.tokens, plain.tokens);
+    return batch;
+  });
+  assert(drafted.acceptedTokens! > 20, `${drafted.acceptedTokens} of ${drafted.draftedTokens}`);
   await using engine = new Engine(model, tokenizer, { contextSize: 128, speculation: { drafter: "mtp" } });
   const responses = await take(engine.add({ prompt: prompts[0], maxTokens: 20 }));
   assertEquals(responses.map(({ token }) => token), plain.tokens[0]);

@@ -18,6 +18,7 @@ import {
   STEPS,
   writeCheckpoint,
 } from "../../support/models/mlx_lm_families.ts";
+import { onceMade } from "../../support/models/idle_after.ts";
 import { replay } from "../../support/models/engine_requests.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 
@@ -257,8 +258,8 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
         numDraftTokens: 3,
         adaptive: false,
       });
-      await tokensOf(mx.lm.streamGenerate(model, tokenizer, prompt, { ...options, speculation: speculation() }));
-      await model.traces.idle(); // pipelines are made meanwhile
+      const run = () => mx.lm.streamGenerate(model, tokenizer, prompt, { ...options, speculation: speculation() });
+      await onceMade([model], () => tokensOf(run()));
       using cache = model.makeCache();
       const stream = mx.lm.streamGenerate(model, tokenizer, prompt, { ...options, cache, speculation: speculation() });
       const responses = await Array.fromAsync(stream);
@@ -278,9 +279,7 @@ for (const [checkpoint, device] of NAMES.flatMap((name) => DEVICES.map((device) 
         Array.fromAsync(mx.lm.streamGenerate(model, tokenizer, idsOf(12, 9), { ...options, speculation }));
       const plain = await run();
       const speculation = { drafter: loaded, numDraftTokens: 3, adaptive: false };
-      await run(speculation);
-      await model.traces.idle();
-      const drafted = await run(speculation);
+      const drafted = await onceMade([model], () => run(speculation));
       assertEquals(drafted.map(({ token }) => token), plain.map(({ token }) => token));
       const { acceptedTokens, draftedTokens } = drafted.at(-1)!;
       assert(draftedTokens! > 6 && acceptedTokens === draftedTokens, `${acceptedTokens} of ${draftedTokens}`);

@@ -8,6 +8,7 @@ import { kernelsOf } from "../../support/devices/harness.ts";
 import { hasMatrices } from "../../support/devices/matrices.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
 import { assertAlike, replay, TOLERANCE } from "../../support/models/engine_requests.ts";
+import { onceMade } from "../../support/models/idle_after.ts";
 import { GOLDEN, TINY_DIR } from "../../support/models/models.ts";
 
 const { load, streamGenerate, LlmError } = mx.lm;
@@ -102,14 +103,13 @@ for (const device of testDevices()) {
 // The rest is about the loop and not the device.
 const loaded = await load(TINY_DIR, { device: anyDevice() });
 const { model, tokenizer } = loaded;
-await collect(loaded, { maxTokens: 24, speculation: replayed(GREEDY, 7, 7) }); // traces the steps that verify
-await model.traces.idle();
+// Makes the steps that verify.
+await onceMade([model], () => collect(loaded, { maxTokens: 24, speculation: replayed(GREEDY, 7, 7) }));
 
 Deno.test("an answer that repeats itself is drafted by n-grams", async () => {
   const options = { maxTokens: 60, logitBias: { 300: 100 } };
   const plain = await collect(loaded, options);
-  await collect(loaded, { ...options, speculation: { adaptive: false } }); // has the step traced
-  const drafted = await collect(loaded, { ...options, speculation: { adaptive: false } });
+  const drafted = await onceMade([model], () => collect(loaded, { ...options, speculation: { adaptive: false } }));
   assertEquals(tokensOf(drafted), tokensOf(plain));
   const { draftedTokens, acceptedTokens } = drafted.at(-1)!;
   assert(acceptedTokens! > 10, `${acceptedTokens} of ${draftedTokens}`);
@@ -173,8 +173,10 @@ Deno.test("what a draft has room for is yielded before the error at the end of a
 Deno.test("a cache grows under drafts, which see all of it afterwards", async () => {
   const prompt = Array.from({ length: 240 }, (_, i) => IDS[i % IDS.length]);
   const plain = await collect(loaded, { maxTokens: 290, logitBias: eosBias() }, prompt);
-  const speculation = replayed(tokensOf(plain), 6, 7);
-  const drafted = await collect(loaded, { maxTokens: 290, logitBias: eosBias(), speculation }, prompt);
+  const drafted = await onceMade([model], () => {
+    const speculation = replayed(tokensOf(plain), 6, 7);
+    return collect(loaded, { maxTokens: 290, logitBias: eosBias(), speculation }, prompt);
+  });
   assertEquals(tokensOf(drafted), tokensOf(plain));
   assert(drafted.at(-1)!.acceptedTokens! > 120);
   await model.traces.idle();
@@ -212,8 +214,7 @@ Deno.test("drafts of an answer with a grammar are those that it allows, and it h
       const plain = await collect(loaded, options);
       const answer = tokensOf(plain);
       for (const right of [7, 1, 0]) {
-        await collect(loaded, { ...options, speculation: replayed(answer, right, 3) });
-        await model.traces.idle();
+        await onceMade([model], () => collect(loaded, { ...options, speculation: replayed(answer, right, 3) }));
         const drafter = replay(answer, right, true);
         const drafted = await collect(loaded, { ...options, speculation: { ...replayed(answer, right, 3), drafter } });
         assertAlike(drafted, plain, `${JSON.stringify(options)}, ${right} right`);
@@ -233,9 +234,7 @@ Deno.test("a grammar drafts the tokens that it demands", async () => {
     drafter: { extend: () => {}, draft: () => [] },
     adaptive: false,
   });
-  await collect(loaded, { ...options, speculation: nothing() });
-  await model.traces.idle();
-  const drafted = await collect(loaded, { ...options, speculation: nothing() });
+  const drafted = await onceMade([model], () => collect(loaded, { ...options, speculation: nothing() }));
   assertEquals(drafted.map(({ text }) => text).join(""), text);
   assertEquals(tokensOf(drafted), tokensOf(plain));
   const { acceptedTokens, draftedTokens } = drafted.at(-1)!;
