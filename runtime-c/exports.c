@@ -181,7 +181,7 @@ int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t
     TRY(need(d, buffer, "buffer"));
     *buffer = 0;
     if (bytes == 0) return fail(d, VKRT_ERROR_ARGUMENT, "a buffer cannot have 0 bytes");
-    if (kind > VKRT_BUFFER_SYSTEM) return fail(d, VKRT_ERROR_ARGUMENT, "there is no kind of buffer %u", kind);
+    if (kind > VKRT_BUFFER_READBACK) return fail(d, VKRT_ERROR_ARGUMENT, "there is no kind of buffer %u", kind);
     Buffer *b = calloc(1, sizeof *b);
     if (!b) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     b->bytes = bytes;

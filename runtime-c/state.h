@@ -145,7 +145,14 @@ struct Chunk {
     Chunk *next, *prev; // all chunks, or all empty ones from the oldest
 };
 
-enum { POOL_DEVICE = VKRT_BUFFER_DEVICE, POOL_HOST = VKRT_BUFFER_HOST, POOL_SYSTEM = VKRT_BUFFER_SYSTEM, POOL_STAGING, POOL_COUNT };
+// Staging segments are in the memory of buffers for reading back.
+enum {
+    POOL_DEVICE = VKRT_BUFFER_DEVICE,
+    POOL_HOST = VKRT_BUFFER_HOST,
+    POOL_SYSTEM = VKRT_BUFFER_SYSTEM,
+    POOL_STAGING = VKRT_BUFFER_READBACK,
+    POOL_COUNT
+};
 
 #define BINS 256 // four sizes to a power of two
 

@@ -92,10 +92,10 @@ export interface PlanRun {
 }
 
 /**
- * Where a buffer is: in memory of the device, where the host can look in at any time, or in memory of the host. Kernels read the last kind
- * over the bus. Where host and device have one memory, all are there.
+ * Where a buffer is: in memory of the device, where the host can look in at any time, or in memory of the host. Kernels read "host" over
+ * the bus, and write over it into "readback", which the host reads fast. Where host and device have one memory, all are there.
  */
-export type BufferKind = "device" | "visible" | "host";
+export type BufferKind = "device" | "visible" | "host" | "readback";
 
 /** Byte counters of a device. */
 export interface MemoryInfo {

@@ -9,6 +9,7 @@ import { RuntimeError } from "../../ffi/error.ts";
 import {
   VKRT_BUFFER_DEVICE,
   VKRT_BUFFER_HOST,
+  VKRT_BUFFER_READBACK,
   VKRT_BUFFER_SYSTEM,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
@@ -54,6 +55,7 @@ const KINDS = {
   device: VKRT_BUFFER_DEVICE,
   visible: VKRT_BUFFER_HOST,
   host: VKRT_BUFFER_SYSTEM,
+  readback: VKRT_BUFFER_READBACK,
 } as const satisfies Record<
   BufferKind,
   number

@@ -47,7 +47,7 @@ interface LoweredPart {
   readonly arrays: readonly number[];
 }
 
-/** Bytes up to which a buffer that the host reads or fills is memory that it sees: then no copy on the device is needed. */
+/** Bytes up to which state that comes from another device is in memory that the host sees. */
 const MAX_VISIBLE = 64 << 10;
 
 /** A step in parts. */
@@ -55,8 +55,8 @@ class ExchangeStep implements LoopStep {
   readonly #parts: readonly LoweredPart[];
   readonly #exchanges: readonly (readonly Exchange[])[];
   readonly #buffers: readonly CarryBuffer[];
-  /** Buffers that the host reads or fills. */
-  readonly #seen: ReadonlySet<number>;
+  /** Buffers that the host reads, and those that it fills. It sees their memory: then no copy on the device is needed. */
+  readonly #kinds: ReadonlyMap<number, "readback" | "visible">;
   readonly #state: readonly StateSpec[];
   readonly #homes: readonly Backend[];
   #ended = false;
@@ -75,9 +75,12 @@ class ExchangeStep implements LoopStep {
     this.#parts = parts.map(({ arrays }, i) => ({ step: made[i], arrays }));
     this.#exchanges = parts.map(({ exchanges }) => exchanges);
     this.#buffers = buffers;
-    this.#seen = new Set(
-      this.#exchanges.flat().flatMap(({ from, to }) => [from, to]).map((i) => i - graph.state.length),
-    );
+    const exchanges = this.#exchanges.flat(), { length } = graph.state;
+    // What the host reads decides: it would read memory of the device at some 32 MB a second.
+    this.#kinds = new Map([
+      ...exchanges.map(({ to }) => [to - length, "visible"] as const),
+      ...exchanges.map(({ from }) => [from - length, "readback"] as const),
+    ]);
     this.#state = graph.state;
     this.#homes = numbers.homes;
   }
@@ -96,25 +99,32 @@ class ExchangeStep implements LoopStep {
 
   bind(state: readonly Node[]): Loop {
     state.forEach((node, i) => settleOn(node, this.#homes[i]));
-    const buffers = this.#buffers.map((buffer, i) => this.#newBuffer(buffer, i));
-    for (const node of buffers) node.retain();
-    const arrays = [...state, ...buffers];
+    const buffers: Node[] = [];
     const loops: Loop[] = [];
     try {
-      this.#buffers.forEach(({ backend }, i) => realize([buffers[i]], backend));
-      for (const part of this.#parts) loops.push(part.step.bind(part.arrays.map((array) => arrays[array])));
+      for (const [i, buffer] of this.#buffers.entries()) {
+        const node = this.#newBuffer(buffer, i);
+        node.retain();
+        buffers.push(node);
+      }
+      for (const part of this.#parts) {
+        loops.push(part.step.bind(part.arrays.map((at) => state[at] ?? buffers[at - state.length])));
+      }
     } catch (error) {
       for (const loop of loops) loop[Symbol.dispose]();
       for (const node of buffers) node.release();
       throw error;
     }
+    const arrays = [...state, ...buffers];
     const exchanges = this.#exchanges.map((list) => list.map((exchange) => new BoundExchange(exchange, arrays)));
     return new ExchangeLoop(loops, exchanges, buffers);
   }
 
-  #newBuffer({ shape, dtype }: CarryBuffer, i: number): Node {
-    const hostVisible = this.#seen.has(i) && sizeOf(shape) * dtype.bytes <= MAX_VISIBLE;
-    return makeNode("data", [], shape, dtype, { hostVisible });
+  #newBuffer({ shape, dtype, backend }: CarryBuffer, i: number): Node {
+    const node = makeNode("data", [], shape, dtype, {});
+    const storage = new Storage(backend, sizeOf(shape) * dtype.bytes, this.#kinds.get(i));
+    node.settle({ storage, offset: 0, strides: contiguousStrides(shape) });
+    return node;
   }
 
   get ready(): boolean {
