@@ -13,8 +13,9 @@ import { checkSignal } from "./abort.ts";
 import { checkNumber, checkOptions, type OptionKind } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
 import type { GenerationConfig, ModelConfig } from "./config/model.ts";
-import { activationDtype, wishedDtype } from "./checkpoint/activation_dtype.ts";
+import { activationDtype, maxBufferBytes, wishedDtype } from "./checkpoint/activation_dtype.ts";
 import { checkDraftHead } from "./checkpoint/draft_file.ts";
+import { arrayLimits } from "./checkpoint/row_parts.ts";
 import { openCheckpoint } from "./checkpoint/open.ts";
 import { isEmbedded, provideEmbedded } from "./checkpoint/embedded.ts";
 import { LlmError } from "./error.ts";
@@ -296,7 +297,9 @@ async function loadFrom(
   const wished = wishedDtype(options.dtype);
   const exact = wished === mx.float32;
   const dtypeOf = (stored: Dtype): Dtype => wished ?? mx.withDevice(device, () => activationDtype(stored, devices));
-  const weights = openWeights(checkpoint.path, checkpoint.tensors(exact), architecture, dtypeOf, checkpoint.terms);
+  const most = arrayLimits(mx.withDevice(device, () => maxBufferBytes(devices)));
+  const tensors = checkpoint.tensors(exact, most);
+  const weights = openWeights(checkpoint.path, tensors, architecture, dtypeOf, checkpoint.terms);
   try {
     if (options.draftHead) checkDraftHead(checkpoint.path, weights, architecture);
     const model = architecture.build(weights, options.draftHead);
@@ -310,6 +313,7 @@ async function loadFrom(
         const cacheBytes = shortContextBytes(model, options);
         return placeWeights(checkpoint.path, model, { all: weights.tensors, cacheBytes }, limits);
       });
+    checkSizes(checkpoint.path, weights, most.bytes);
     for (const note of [checkpoint.note(exact), inHost.note]) if (note !== undefined) options.onNote?.(note);
     for (const part of readingParts(model, weights, device)) {
       await read(part, inHost.tensors, weights.byteLength, options);
@@ -405,4 +409,16 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
 function shortContextBytes(model: LanguageModel, { draftHead }: LoadOptions): number {
   const caches = [model.makeCache(), ...(draftHead ? [model.makeDraftCache()] : [])];
   return caches.reduce((sum, cache) => sum + cache.byteLength(MIN_CONTEXT), 0);
+}
+
+/** Refuses arrays that are made of stored ones and are larger than the device takes. */
+function checkSizes(dir: string, { tensors }: Weights, most: number): void {
+  const large = tensors.find(({ nbytes }) => nbytes > most);
+  if (large === undefined) return;
+  throw new LlmError(
+    "memory",
+    `${dir} has an array of shape (${large.shape.join(", ")}) that takes ${
+      gigabytes(large.nbytes)
+    }. The device has at most ${gigabytes(most)} in one array: take a more strongly quantized model, or another device`,
+  );
 }

@@ -37,10 +37,11 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: CodeForma
   const [rows, words] = codes.shape;
   const columns = words * 32 / bits;
   const fits = (bits === 4 || bits === 8) && rows % TILE === 0 && groupSize % STEP === 0 && columns <= MAX_COLUMNS;
-  if (!fits || !backend.has("pack_quantized")) return undefined;
-
   const bytes = (node: Node): number => sizeOf(node.shape) * node.dtype.bytes;
-  const storage = new Storage(backend, leaves.reduce((sum, node) => sum + bytes(node), 0));
+  const all = leaves.reduce((sum, node) => sum + bytes(node), 0); // of one buffer
+  if (!fits || all > backend.limits.maxBufferBytes || !backend.has("pack_quantized")) return undefined;
+
+  const storage = new Storage(backend, all);
   try {
     // Kernels pack from the end of the matrix to its beginning's place.
     const end = storage.bytes - bytes(codes);

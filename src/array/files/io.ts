@@ -15,8 +15,8 @@ import { loadNpy, loadNpz, saveNpy, savez } from "./npz.ts";
 import { tensorPieces } from "./pieces.ts";
 import { MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
 import { writeSafetensors } from "./safetensors_file.ts";
-import { storedTensors } from "./stored.ts";
-import { make, Tensor } from "../tensor/tensor.ts";
+import { storedTensors, storedWhole } from "./stored.ts";
+import { Tensor } from "../tensor/tensor.ts";
 
 export { type GgufMetadata, loadGguf, type SavedMetadata, saveGguf } from "./gguf_file.ts";
 export type { NamedTensors, TensorTree } from "./named.ts";
@@ -41,7 +41,7 @@ export { loadNpy, loadNpz, savez, savezCompressed } from "./npz.ts";
  */
 export function loadSafetensors(path: string): NamedTensors {
   return byName(
-    storedTensors(path).map(({ name, shape, dtype, place }) => [name, make("file", [], [...shape], dtype, place)]),
+    storedTensors(path).map((stored) => [stored.name, storedWhole(stored)]),
   );
 }
 

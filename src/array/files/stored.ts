@@ -33,6 +33,11 @@ export function storedTensors(path: string): StoredTensor[] {
   }));
 }
 
+/** A stored tensor, read when something needs it. */
+export function storedWhole({ dtype, shape, place }: StoredTensor): Tensor {
+  return make("file", [], [...shape], dtype, place);
+}
+
 /** `count` rows of a stored tensor from `first` on, read when something needs them. */
 export function storedRows({ dtype, shape, place }: StoredTensor, first: number, count: number): Tensor {
   const bytes = sizeOf(shape.slice(1)) * dtype.bytes;

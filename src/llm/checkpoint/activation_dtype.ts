@@ -1,5 +1,5 @@
 /**
- * The dtype that a model computes in where the caller names none.
+ * What devices say of a model: the dtype that it computes in where the caller names none, and the largest array.
  *
  * @module
  */
@@ -23,4 +23,9 @@ export function wishedDtype(option: Dtype | undefined): Dtype | undefined {
  */
 export function activationDtype(stored: Dtype, devices?: readonly string[]): Dtype {
   return (devices ? devicesOf(devices) : deviceOf([])).activationDtype(stored);
+}
+
+/** Most bytes of an array on some devices, default the default one. */
+export function maxBufferBytes(devices?: readonly string[]): number {
+  return (devices ? devicesOf(devices) : deviceOf([])).maxBufferBytes;
 }

@@ -7,6 +7,7 @@
 import type { Tensor } from "../../array/mod.ts";
 import type { Fields } from "../config/fields.ts";
 import type { GenerationConfig } from "../config/model.ts";
+import type { ArrayLimits } from "./row_parts.ts";
 import type { ReadTokenizerSource, TokenizerSource } from "../tokenizer/tokenizer.ts";
 
 /** What `Tokenizer.load` takes beside what the model says. */
@@ -41,9 +42,9 @@ export interface Checkpoint {
   readTokenizer(embeddings: number): TokenizerTexts;
   /**
    * The tensors by the names of Hugging Face or mlx-lm, none of them read. They belong to the caller. `exact` asks for all digits where
-   * weights change their form.
+   * weights change their form. Tensors above `most` are in parts of rows, see row_parts.ts.
    */
-  tensors(exact: boolean): Map<string, Tensor>;
+  tensors(exact: boolean, most?: ArrayLimits): Map<string, Tensor>;
   /** Says what became of weights that change their form; undefined if none do. */
   note(exact: boolean): string | undefined;
   /** Throws if a file changed since it was compared with its checksum. */

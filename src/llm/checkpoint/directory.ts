@@ -8,6 +8,7 @@ import { join } from "node:path";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { MAX_TENSORS } from "../../array/files/safetensors.ts";
+import { storedRows, type StoredTensor, storedTensors, storedWhole } from "../../array/files/stored.ts";
 import { untrack } from "../../array/tensor/tracking.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { TOOL_TEMPLATE } from "../chat/template.ts";
@@ -17,6 +18,7 @@ import { LlmError } from "../error.ts";
 import { findTokenizer } from "../tokenizer/formats.ts";
 import { type Checkpoint, FOLDER_TERMS, type TokenizerTexts } from "./checkpoint.ts";
 import { filesWithDraft } from "./draft_file.ts";
+import { type ArrayLimits, partPath, partRows, partsOfRows, splitName } from "./row_parts.ts";
 import { weightFiles } from "./shards.ts";
 import { Checksums, type Verify } from "./verify.ts";
 import { checkShards, filesRead, type ModelFile, readModelBytes, readModelFile } from "./model_files.ts";
@@ -71,8 +73,8 @@ export class DirectoryCheckpoint implements Checkpoint {
     };
   }
 
-  tensors(): Map<string, Tensor> {
-    return readTensors(this.path, this.#files);
+  tensors(_exact: boolean, most?: ArrayLimits): Map<string, Tensor> {
+    return readTensors(this.path, this.#files, most);
   }
 
   note(): undefined {
@@ -84,37 +86,53 @@ export class DirectoryCheckpoint implements Checkpoint {
   }
 }
 
-/** The tensors of files in a folder by name, none of them read. */
-export function readTensors(dir: string, files: readonly string[]): Map<string, Tensor> {
-  const stored = new Map<string, Tensor>();
+/** The tensors of files in a folder by name, none of them read; those that are too large in parts of rows, see row_parts.ts. */
+export function readTensors(dir: string, files: readonly string[], most?: ArrayLimits): Map<string, Tensor> {
+  const found = new Map<string, StoredTensor>();
   const from = new Map<string, string>();
-  try {
-    for (const file of files) {
-      for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
-        const other = from.get(name);
-        if (other !== undefined) {
-          const both = [other, file].map(shownPath).join(" and ");
-          throw new LlmError("weights", `${shownPath(dir)}: ${quoted(name)} is in both ${both}`);
-        }
-        untrack(tensor);
-        from.set(name, file);
-        stored.set(name, tensor);
+  for (const file of files) {
+    for (const stored of storedOf(join(dir, file))) {
+      const other = from.get(stored.name);
+      if (other !== undefined) {
+        const both = [other, file].map(shownPath).join(" and ");
+        throw new LlmError("weights", `${shownPath(dir)}: ${quoted(stored.name)} is in both ${both}`);
       }
-      if (stored.size > MAX_TENSORS) {
-        throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
-      }
+      from.set(stored.name, file);
+      found.set(stored.name, stored);
     }
-  } catch (error) {
-    mx.dispose([...stored.values()]);
-    throw error;
+    if (found.size > MAX_TENSORS) {
+      throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
+    }
   }
-  return stored;
+  const made = new Map<string, Tensor>();
+  for (const [name, stored] of found) {
+    for (const [own, tensor] of arraysOf(name, stored, found, most)) {
+      untrack(tensor);
+      made.set(own, tensor);
+    }
+  }
+  return made;
 }
 
-/** The tensors of a file by name. */
-function readNames(path: string): Readonly<Record<string, Tensor>> {
+/** A stored tensor, or its parts by their names. Scales and biases have the parts of their codes. */
+function arraysOf(
+  name: string,
+  stored: StoredTensor,
+  all: ReadonlyMap<string, StoredTensor>,
+  most: ArrayLimits | undefined,
+): (readonly [name: string, tensor: Tensor])[] {
+  const { path, end } = splitName(name);
+  const { shape, dtype } = all.get(`${path}.weight`) ?? stored;
+  const rows = partRows({ shape, elementBytes: dtype.bytes }, most);
+  if (rows === undefined) return [[name, storedWhole(stored)]];
+  const parts = partsOfRows(stored.shape[0], rows);
+  return parts.map((part, i) => [`${partPath(path, i)}${end}`, storedRows(stored, part.first, part.rows)]);
+}
+
+/** The tensors of a file. */
+export function storedOf(path: string): StoredTensor[] {
   try {
-    return mx.loadSafetensors(path);
+    return storedTensors(path);
   } catch (cause) {
     if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
     throw cause;

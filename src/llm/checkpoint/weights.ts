@@ -11,6 +11,7 @@ import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
 import { type CheckpointTerms, FOLDER_TERMS } from "./checkpoint.ts";
 import type { Stack } from "./expert_stacks.ts";
+import { partPath, splitName } from "./row_parts.ts";
 import type { ModelConfig, Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
@@ -56,6 +57,7 @@ export class Weights implements Disposable {
   readonly #owned: Tensor[] = [];
   readonly #wrong: string[] = [];
   readonly #missing: string[] = [];
+  readonly #large: string[] = [];
 
   /** Wraps tensors by name; they belong to this object from now on. The dtype may follow from that of the stored floats. */
   constructor(
@@ -76,11 +78,11 @@ export class Weights implements Disposable {
     this.headless = headless;
   }
 
-  /** How a matrix of so many columns is quantized: as config.json says of it by name, or as it is stored. */
-  quantization(path: string, columns: number): Quantization<CodeMode> | undefined {
+  /** How a matrix of so many columns is quantized: as config.json says of it by `named`, or as it is stored. */
+  quantization(path: string, columns: number, named: string = path): Quantization<CodeMode> | undefined {
     const { quantization } = this.#config;
     if (quantization !== undefined) {
-      const override = this.#prefix + path;
+      const override = this.#prefix + named;
       const found = quantizationOf(path, columns, quantization, (name) => this.#stored.get(name), override);
       if (found === undefined || columns % found.groupSize === 0) return found;
       const name = this.#terms.nameOf(`${path}.weight`);
@@ -96,6 +98,21 @@ export class Weights implements Disposable {
   /** The shape of a tensor that is stored and was not taken yet. */
   shapeOf(name: string): readonly number[] | undefined {
     return this.#stored.get(name)?.shape;
+  }
+
+  /**
+   * The rows of each part of a matrix with `count` rows that is too large for one array; undefined where it is whole.
+   * {@link Weights.finish} reports another number of rows.
+   */
+  rowsOfParts(path: string, count: number): readonly number[] | undefined {
+    const rows: number[] = [];
+    for (let shape; (shape = this.shapeOf(`${partPath(path, rows.length)}.weight`));) rows.push(shape[0]);
+    if (rows.length === 0) return undefined;
+    const stored = rows.reduce((sum, own) => sum + own, 0);
+    if (stored !== count) {
+      this.#wrong.push(`"${this.#terms.nameOf(`${path}.weight`)}" has ${stored} rows, expected ${count}`);
+    }
+    return rows;
   }
 
   /** Whether a tensor is stored and was not taken yet. */
@@ -166,11 +183,24 @@ export class Weights implements Disposable {
   #take(name: string, shape: readonly number[], dtype: Dtype = mx.float32): Tensor {
     const tensor = this.#stored.get(name);
     if (tensor === undefined) {
-      this.#missing.push(name);
+      if (!this.#refuseParts(name)) this.#missing.push(name);
       return mx.zeros([...shape], dtype); // stands in until finish() throws; lazy, so it takes no memory
     }
     this.#stored.delete(name);
     return tensor;
+  }
+
+  /** Notes that a tensor which must be whole is larger than an array may be; false if it is not. */
+  #refuseParts(name: string): boolean {
+    const { path, end } = splitName(name);
+    const part = (i: number): string => `${partPath(path, i)}${end}`;
+    const isParted = this.has(part(0));
+    for (let i = 0; this.has(part(i)); i++) {
+      this.#stored.get(part(i))![Symbol.dispose]();
+      this.#stored.delete(part(i));
+    }
+    if (isParted) this.#large.push(this.#terms.nameOf(name));
+    return isParted;
   }
 
   #find(name: string, shape: readonly number[], kind: StoredKind): Tensor {
@@ -220,6 +250,11 @@ export class Weights implements Disposable {
     const groups = [
       [this.#wrong, `does not fit ${config}`, `do not fit ${config}`],
       [this.#missing.map(nameOf), "is missing", "are missing"],
+      [
+        this.#large.map(quoted),
+        `is larger than an array may be on the device, ${SMALLER}`,
+        `are larger than an array may be on the device, ${SMALLER}`,
+      ],
       [
         Array.from(this.#stored.keys(), (name) => quoted(nameOf(name))),
         "is not part of the model",
@@ -297,12 +332,15 @@ function renamed(stored: Map<string, Tensor>, nameOf: CheckpointNames["nameOf"])
   return named;
 }
 
+const SMALLER = "take a more strongly quantized model or another device";
 const PREFIX = "model.";
 const HEAD = "lm_head.";
+/** Names of the embedding, whole or in parts, in a model without a head. */
+const TABLES = ["embed_tokens", partPath("embed_tokens", 0)].map((path) => `${path}.weight`);
 
 /** Tensors by the names of a model with a head; those of embedding models, saved without one, lack the prefix. */
 export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
-  const bare = stored.has("embed_tokens.weight") && !stored.keys().some((name) => name.startsWith(PREFIX));
+  const bare = TABLES.some((name) => stored.has(name)) && !stored.keys().some((name) => name.startsWith(PREFIX));
   return bare
     ? new Map(Array.from(stored, ([name, tensor]) => [name.startsWith(HEAD) ? name : PREFIX + name, tensor]))
     : stored;

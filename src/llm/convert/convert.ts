@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { FileError } from "../../../ffi/file.ts";
 import { checkFree } from "../../../ffi/output_folder.ts";
-import { type StoredTensor, storedTensors } from "../../array/files/stored.ts";
+import type { StoredTensor } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import { interruptible } from "../host.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
@@ -33,7 +33,7 @@ import { describeFolder } from "../load.ts";
 import type { Architecture } from "../models/mod.ts";
 import { filesWithDraft, storesDraftHead } from "../checkpoint/draft_file.ts";
 import { weightFiles } from "../checkpoint/shards.ts";
-import { readTensors } from "../checkpoint/directory.ts";
+import { readTensors, storedOf } from "../checkpoint/directory.ts";
 import { openCheckpoint } from "../checkpoint/open.ts";
 import { GgufCheckpoint } from "../checkpoint/gguf/checkpoint.ts";
 import { convertGguf } from "./from_gguf.ts";
@@ -175,16 +175,6 @@ async function convertFolder(
   const tokenizer = tokenizerFiles(path);
   const made = { outputs, prefix, modules: counted, config, tokenizer, repo, tableBytes, maxShardBytes, signal };
   return await writeModelFolder(out, made, (shardFiles) => runJobs(jobs, shardFiles, options));
-}
-
-/** The tensors of a file. */
-function storedOf(file: string): ReturnType<typeof storedTensors> {
-  try {
-    return storedTensors(file);
-  } catch (cause) {
-    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
-    throw cause;
-  }
 }
 
 /** The tensors of a model by mlx-lm's names, stacked where they are stored in parts. */

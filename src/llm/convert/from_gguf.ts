@@ -9,7 +9,9 @@ import { storedBytes } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
 import { shownPath } from "../../graph/error.ts";
+import { MAX_SIZE } from "../../graph/node.ts";
 import { type CodeMode, QUANTIZATION_MODES } from "../../graph/quantization.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { openWeights } from "../checkpoint/weights.ts";
 import type { Quantization } from "../config/model.ts";
@@ -66,6 +68,7 @@ export async function convertGguf(
     // Codes of a mode that mlx-lm does not have are written as values.
     const formats = new Map([...all].filter(([, { mode }]) => !dequantize && (mode ?? "affine") in QUANTIZATION_MODES));
     const valued = new Map([...all].filter(([path]) => !formats.has(path)));
+    checkSizes(path, modules.filter((module) => !formats.has(module.path)));
     const made = dense(stored, valued, exact ? mx.float32 : mx.float16);
     const named = new Map(Array.from(made, ([name, tensor]) => [`${architecture.prefix}${name}`, tensor] as const));
     const outputs = Array.from(named, ([name, { shape, dtype }]): Output => ({ name, shape, dtype }));
@@ -87,6 +90,17 @@ export async function convertGguf(
   } finally {
     mx.dispose([...stored.values()]);
   }
+}
+
+/** Refuses matrices whose values are too many for one array. */
+function checkSizes(file: string, modules: readonly WeightModule[]): void {
+  const large = modules.find(({ shape }) => sizeOf(shape) > MAX_SIZE);
+  if (large === undefined) return;
+  throw new LlmError(
+    "option",
+    `${file}: "${large.path}.weight" has ${sizeOf(large.shape)} values, at most 2^31 - 1 are written as one array. ` +
+      "Convert a file that has codes for it, such as Q8_0, without dequantize",
+  );
 }
 
 /** The formats of matrices with codes. */

@@ -7,21 +7,19 @@
 
 import { duplicated } from "../../array/devices/duplicate.ts";
 import * as mx from "../../array/mod.ts";
-import type { Dtype, Tensor } from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
 import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
 import { CODE_MODES } from "../../graph/quantization.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
+import { partPath } from "../checkpoint/row_parts.ts";
 import type { Weights } from "../checkpoint/weights.ts";
+import { PartedTable, type Table } from "./parted_table.ts";
+
+export type { Table };
 
 /** A layer from arrays to arrays, such as a linear map or a norm; others may be put in its place. */
 export type Layer = Module & { forward(x: Tensor): Tensor };
-
-/** A table of vectors, which may also be a head. */
-export type Table = Module & {
-  forward(ids: Tensor, dtype?: Dtype): Tensor;
-  asLinear(x: Tensor): Tensor;
-};
 
 /** Applies a layer to x in the dtype of x: weights may have another one. */
 export function forwardInDtype(layer: Layer, x: Tensor): Tensor {
@@ -35,14 +33,23 @@ export function linear(weights: Weights, path: string, inputs: number, outputs: 
   return "scales" in arrays ? new QuantizedLinear(arrays) : new Linear(arrays);
 }
 
-/** Takes `<path>.weight` (count, size), or its codes, scales and biases. */
+/** Takes `<path>.weight` (count, size), or its codes, scales and biases; those of its parts, if it is too large for one array. */
 export function embedding(weights: Weights, path: string, count: number, size: number): Table {
-  const matrix = takeMatrix(weights, path, [count], size);
+  const rows = weights.rowsOfParts(path, count);
+  if (rows === undefined) return tableOf(takeMatrix(weights, path, [count], size));
+  return new PartedTable(
+    rows.map((own, i) => tableOf(takeMatrix(weights, partPath(path, i), [own], size, path))),
+    rows,
+  );
+}
+
+function tableOf(matrix: ReturnType<typeof takeMatrix>): Table {
   return "scales" in matrix ? new QuantizedEmbedding(matrix) : new Embedding(matrix);
 }
 
 /** A table of the same vectors, none of which is evaluated, for another device. */
 export function copyOfTable(weights: Weights, table: Table): Table {
+  if (table instanceof PartedTable) return table.map((part) => copyOfTable(weights, part));
   const copy = (array: Tensor): Tensor => weights.adopt(duplicated(array));
   if (!(table instanceof QuantizedEmbedding)) return new Embedding({ weight: copy((table as Embedding).weight) });
   const { weight, scales, biases, groupSize, bits, mode } = table;
@@ -77,14 +84,17 @@ class OffsetNorm extends RMSNorm {
   }
 }
 
-/** Takes `<path>.weight` (…rows, cols), or its codes, scales and, if the mode has them, biases. */
+/**
+ * Takes `<path>.weight` (…rows, cols), or its codes, scales and, if the mode has them, biases. config.json may have another `name` for it.
+ */
 export function takeMatrix(
   weights: Weights,
   path: string,
   rows: readonly number[],
   cols: number,
+  name: string = path,
 ): { readonly weight: Tensor } | QuantizedArrays {
-  const quantization = weights.quantization(path, cols);
+  const quantization = weights.quantization(path, cols, name);
   if (quantization === undefined) return { weight: weights.takeDense(`${path}.weight`, [...rows, cols]) };
   const { bits, groupSize, mode = "affine" } = quantization;
   const weight = weights.take(`${path}.weight`, [...rows, cols * bits / 32], "codes");

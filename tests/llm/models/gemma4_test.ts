@@ -5,6 +5,7 @@
 
 import { assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
 import {
   changeTensors,
@@ -13,11 +14,14 @@ import {
   logitsOf,
   take,
 } from "../../support/models/changed_checkpoints.ts";
+import { smallPublished } from "../../../scripts/synthetic/small_published.ts";
 import { writeCheckpoint } from "../../support/models/mlx_lm_families.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
 const SHARED = checkpointOf("Gemma 4 with keys and values that layers share, bfloat16");
+/** With a walk of all paths through the last ones, a step would take years. */
+const LAYERS = 20;
 const EXPERTS = checkpointOf("Gemma 4 with experts, bfloat16");
 
 Deno.test("tensors that no layer of Gemma 4 reads are left out", async () => {
@@ -37,6 +41,19 @@ Deno.test("tensors that no layer of Gemma 4 reads are left out", async () => {
     (tensors) => ({ ...tensors, "model.layers.3.self_attn.o_norm.weight": mx.ones([64], mx.bfloat16) }),
   );
   await assertRejects(() => logitsOf(dir), mx.lm.LlmError, "1 tensor is not part of the model");
+  await Deno.remove(dir, { recursive: true });
+});
+
+Deno.test("a step of many layers that share keys and values is found in time linear in them", async () => {
+  const dir = await Deno.makeTempDir();
+  const kinds = Array.from({ length: LAYERS }, (_, layer) => layer % 2 ? "full_attention" : "sliding_attention");
+  const sizes = { num_hidden_layers: LAYERS, num_kv_shared_layers: LAYERS - 2, layer_types: kinds };
+  await writePublished(`${dir}/model`, { ...smallPublished("gemma-4-e2b"), ...sizes }, { groupSize: 32 });
+  const { model, tokenizer } = await mx.lm.load(`${dir}/model`, { device: DEVICE });
+  using _ = model;
+  let tokens = 0;
+  for await (const _token of mx.lm.streamGenerate(model, tokenizer, [1, 2, 3], { temp: 0, maxTokens: 3 })) tokens++;
+  assertEquals(tokens, 3);
   await Deno.remove(dir, { recursive: true });
 });
 

@@ -4,12 +4,13 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
-import { PUBLISHED, type PublishedConfig } from "../../../scripts/synthetic/published.ts";
+import { PUBLISHED } from "../../../scripts/synthetic/published.ts";
 import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { Fields } from "../../../src/llm/config/fields.ts";
 import { countParameters } from "../../../src/llm/layers/modules.ts";
 import { describeModel } from "../../../src/llm/models/mod.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
+import { smallPublished } from "../../../scripts/synthetic/small_published.ts";
 
 const DEVICE = anyDevice();
 mx.deviceMemory(DEVICE); // opens it outside of the tests, which count resources
@@ -24,54 +25,10 @@ const PARAMETERS: Readonly<Record<string, number | readonly [billions: number, d
   "glm-4.7-flash": [30, 0],
   "qwen3.5-4b": [4.2, 1], // 4.5 with a vision part of 0.3
   "gemma-3-4b": [3.9, 1], // 0.67 of the embedding and 3.21 others, by its report
+  "gemma-4-e2b": [4.6, 1], // 5.1 with parts for images and audio
   "gemma-4-e4b": [7.5, 1], // 8 with parts for images and audio
   "ministral-3-8b": [8, 0],
 };
-
-/** Sizes of a small model, as far as a family has these fields. */
-const SMALL: Readonly<Record<string, number>> = {
-  hidden_size: 128,
-  hidden_size_per_layer_input: 64,
-  vocab_size_per_layer_input: 4096,
-  global_head_dim: 128,
-  num_kv_shared_layers: 2,
-  intermediate_size: 128,
-  moe_intermediate_size: 64,
-  shared_expert_intermediate_size: 64,
-  num_hidden_layers: 4,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  linear_num_key_heads: 2,
-  linear_num_value_heads: 4,
-  linear_key_head_dim: 32,
-  linear_value_head_dim: 32,
-  head_dim: 64,
-  num_experts: 8,
-  num_local_experts: 8,
-  n_routed_experts: 8,
-  num_experts_per_tok: 3,
-  q_lora_rank: 64,
-  kv_lora_rank: 64,
-  qk_nope_head_dim: 32,
-  qk_rope_head_dim: 32,
-  v_head_dim: 64,
-  vocab_size: 4096,
-};
-/** Others of families whose sizes depend on each other. */
-const OTHERS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
-  "phi-4-mini": { rope_scaling: null, num_attention_heads: 2 },
-  "glm-4.7-flash": { num_key_value_heads: 4 },
-  "gemma-4-e4b": {
-    layer_types: ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-  },
-  "lfm2-8b-a1b": { layer_types: ["conv", "full_attention", "conv", "full_attention"] },
-};
-
-function small(name: string): PublishedConfig {
-  const fields = PUBLISHED[name];
-  const own = Object.entries(SMALL).filter(([field]) => field in fields);
-  return { ...fields, ...Object.fromEntries(own), ...OTHERS[name] } as PublishedConfig;
-}
 
 for (const [name, fields] of Object.entries(PUBLISHED)) {
   Deno.test(`${name} has the published number of parameters`, () => {
@@ -85,7 +42,7 @@ for (const [name, fields] of Object.entries(PUBLISHED)) {
 
   Deno.test(`a small model of the family of ${name} is written, loads and gives logits`, async () => {
     const folder = await Deno.makeTempDir();
-    await writePublished(`${folder}/model`, small(name), { groupSize: 32 });
+    await writePublished(`${folder}/model`, smallPublished(name), { groupSize: 32 });
     const { model } = await mx.lm.load(`${folder}/model`, { device: DEVICE });
     using _ = model;
     const logits = mx.withDevice(DEVICE, () =>

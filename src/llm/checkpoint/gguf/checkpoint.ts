@@ -17,6 +17,7 @@ import { Fields } from "../../config/fields.ts";
 import { type GenerationConfig, readGenerationConfig } from "../../config/model.ts";
 import { LlmError } from "../../error.ts";
 import type { Checkpoint, CheckpointTerms, TokenizerTexts } from "../checkpoint.ts";
+import type { ArrayLimits } from "../row_parts.ts";
 import { partsOf } from "../shards.ts";
 import { Checksums, type Verify } from "../verify.ts";
 import { type Facts, factsOf, HEAD } from "./config.ts";
@@ -110,10 +111,10 @@ export class GgufCheckpoint implements Checkpoint {
     return readTokenizer(this.#facts.metadata, embeddings);
   }
 
-  tensors(exact: boolean): Map<string, Tensor> {
+  tensors(exact: boolean, most?: ArrayLimits): Map<string, Tensor> {
     return mx.tidy(() => {
       const stored = new Map<string, Tensor>();
-      for (const [name, tensor] of tensorsOf(this.#placed, this.#family, this.#facts, exact)) {
+      for (const [name, tensor] of tensorsOf(this.#placed, this.#family, this.#facts, exact, most)) {
         if (stored.has(name)) this.#facts.metadata.fail(`two tensors are ${quoted(name)}`, "weights");
         stored.set(name, tensor);
       }

@@ -9,6 +9,7 @@ import * as mx from "../../../array/mod.ts";
 import type { Dtype, Tensor } from "../../../array/mod.ts";
 import type { GgufHeader, GgufTensor } from "../../../array/files/gguf.ts";
 import { codeArrays, storedArray, valueArray } from "../../../array/files/gguf_arrays.ts";
+import { type ArrayLimits, partPath, partRows, partsOfRows } from "../row_parts.ts";
 import { type Facts, headsOf } from "./config.ts";
 import type { GgufFamily, TensorForm } from "./family.ts";
 import { layerOf, nameOf } from "./names.ts";
@@ -62,27 +63,49 @@ export function loaded(placed: readonly Placed[], { names = {} }: Pick<GgufFamil
   return placed.filter(({ tensor: { name } }) => nameOf(name, names) !== undefined && (layerOf(name) ?? 0) < layers);
 }
 
+/** A tensor, or its parts if what it becomes is too large for an array. */
+function partsOf({ header, tensor }: Placed, floats: Dtype, most: ArrayLimits | undefined): Placed[] {
+  const { type, shape, byteOffset, bytes } = tensor;
+  const columns = shape.at(-1)!;
+  const stored = type.codes
+    ? { shape: shape.with(-1, columns * type.codes.bits / 32), elementBytes: 4 }
+    : { shape, elementBytes: (type.dtype ?? floats).bytes };
+  const step = shape.length === 2 ? partRows(stored, most) : undefined;
+  if (step === undefined) return [{ header, tensor }];
+  const rowBytes = bytes / shape[0]; // rows are whole blocks
+  return partsOfRows(shape[0], step).map(({ first, rows }) => ({
+    header,
+    tensor: { ...tensor, shape: [rows, columns], byteOffset: byteOffset + first * rowBytes, bytes: rows * rowBytes },
+  }));
+}
+
 /**
  * The tensors of a model by mlx-lm's names, none of them read. If `exact`, scales and values have all their digits in float32, and vectors
- * their own dtype; else they have 16 bits.
+ * their own dtype; else they have 16 bits. Those above `most` are in parts of rows.
  */
 export function tensorsOf(
   placed: readonly Placed[],
   { names = {}, paired = false, normOffset = 0, forms: formsOf }: GgufFamily,
   facts: Facts,
   exact: boolean,
+  most?: ArrayLimits,
 ): [name: string, tensor: Tensor][] {
   const vector = exact ? undefined : vectorDtype(placed);
   const floats = exact ? mx.float32 : mx.float16;
   const forms = [GATE_UP, ...formsOf?.(facts) ?? []];
-  return loaded(placed, { names }, facts).flatMap((one): [string, Tensor][] => {
+  const named = loaded(placed, { names }, facts).flatMap((one) => {
+    const parts = partsOf(one, floats, most);
+    return parts.map((part, i) => ({ one: part, part: parts.length > 1 ? i : undefined }));
+  });
+  return named.flatMap(({ one, part: number }): [string, Tensor][] => {
     const { name: stored, shape, type } = one.tensor;
     const name = nameOf(stored, names)!;
     const pairs = paired ? pairsOf(name, shape[0], facts) : undefined;
     const isSmall = shape.length === 1 || name.endsWith(".bias") || CONVOLUTION.test(name);
     const isVector = type.dtype === mx.float32 && isSmall && !EXACT.test(name);
     const [end = ""] = /\.(weight|bias)$/.exec(name) ?? [];
-    const path = name.slice(0, name.length - end.length);
+    const whole = name.slice(0, name.length - end.length);
+    const path = number === undefined ? whole : partPath(whole, number);
     const form = forms.find(({ of }) => of.test(path));
     const inOrder = (x: Tensor): Tensor => {
       if (pairs !== undefined) return unpaired(x, pairs);

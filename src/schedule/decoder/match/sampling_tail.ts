@@ -148,8 +148,13 @@ function isClosed(walk: Walk, end: SamplingTail, inside: ReadonlySet<Node>, late
   const updates = updatesOf(end);
   const values = new Set(updates.map((u) => u.value));
   const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
-  const readHere = (node: Node): boolean =>
-    walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
+  const known = new Map<Node, boolean>(); // paths through layers join in each: without it their number doubles with every layer
+  const readHere = (node: Node): boolean => {
+    const found = known.get(node) ??
+      walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
+    known.set(node, found);
+    return found;
+  };
   return [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
     updates.every((u) => (late && u === end.position) || readHere(u.parameter)) &&
     updates.every(({ value }) => walk.readers(value).every((reader) => value === end.position.value && own(reader)));
