@@ -40,6 +40,8 @@ export interface HttpRequest {
   readonly method: string;
   /** The path as it was sent, without the query. */
   readonly path: string;
+  /** The query as it was sent, with its "?"; empty where there is none. */
+  readonly query: string;
   /** Is aborted when the client goes before it has the whole reply. */
   readonly signal: AbortSignal;
   /** The value of a header by its name in lower case. */
@@ -182,6 +184,7 @@ function requestOf(request: IncomingMessage, signal: AbortSignal): HttpRequest {
   return {
     method: request.method ?? "GET",
     path: (request.url ?? "/").replace(/[?#].*$/s, ""),
+    query: /\?[^#]*/s.exec(request.url ?? "")?.[0] ?? "",
     signal,
     header: (name) => {
       const value = request.headers[name];

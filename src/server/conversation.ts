@@ -52,6 +52,8 @@ const FORMAT_FIELD = "response_format";
 /** A conversation with what its answer is to be like. */
 export interface ConversationCall {
   readonly messages: readonly lm.ChatMessage[];
+  /** The text that the answer goes on from, in the turn of the assistant. Such an answer is text alone. Default none. */
+  readonly begun?: string | undefined;
   readonly tools?: readonly FunctionTool[] | undefined;
   /** Default "auto". */
   readonly toolChoice?: ToolChoice | undefined;
@@ -101,6 +103,18 @@ export function chatOptionsOf(
   };
 }
 
+/** The prompt of a conversation: its messages, or tokens where the answer has begun. */
+function promptOf(call: ConversationCall, tokenizer: lm.Tokenizer): lm.Prompt {
+  return call.begun === undefined ? call.messages : promptIds(call, tokenizer);
+}
+
+/** The tokens of a conversation's prompt. */
+export function promptIds(call: ConversationCall, tokenizer: lm.Tokenizer): number[] {
+  const ids = tokenizer.encodeChat(call.messages, chatOptionsOf(call));
+  if (call.begun === undefined) return ids;
+  return [...ids, ...tokenizer.encode(call.begun, { addSpecialTokens: false, controlTokens: false })];
+}
+
 /** Whether the answer has to call a function. */
 function demandsCall(choice: ToolChoice | undefined): choice is Exclude<ToolChoice, "auto" | "none"> {
   return choice !== undefined && choice !== "auto" && choice !== "none";
@@ -125,7 +139,6 @@ function demandedTools(
 /** The request for choice `i` of an answer. */
 export function engineRequest(call: ConversationCall, served: Served, signal: AbortSignal, i = 0): lm.EngineRequest {
   const {
-    messages,
     toolChoice,
     parallelToolCalls = true,
     responseFormat,
@@ -145,7 +158,7 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
   const parallel = toolChoice === "required" && parallelToolCalls;
   const format = demanded ? lm.requireToolCalls(served.tokenizer, demanded, { parallel }) : responseFormat;
   return {
-    prompt: messages,
+    prompt: promptOf(call, served.tokenizer),
     maxTokens: maxTokens ?? Number.MAX_SAFE_INTEGER, // the context ends it
     ...samplingOptions(sampling, served.generationConfig, i),
     ...chatOptionsOf(call),

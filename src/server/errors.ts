@@ -32,6 +32,11 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 /** The form of errors of an API. */
 export type ErrorForm = "openai" | "anthropic" | "ollama";
 
+/** The form of replies to a client on paths that several APIs have: Anthropic's clients say the version of theirs. */
+export function formOf(request: { header(name: string): string | undefined }): ErrorForm {
+  return request.header("anthropic-version") === undefined ? "openai" : "anthropic";
+}
+
 /** An error that becomes a reply. */
 export class ApiError extends Error {
   /** The status code of the reply. */

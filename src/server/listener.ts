@@ -13,7 +13,7 @@ import {
 } from "../../ffi/http/server.ts";
 import { checkKey, corsHeaders } from "./access.ts";
 import { jsonReply } from "./context.ts";
-import { ApiError, toApiError } from "./errors.ts";
+import { ApiError, formOf, toApiError } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 import { findRoute, type Found } from "./routes.ts";
 
@@ -114,7 +114,7 @@ export class Listener {
       this.report(error, request);
       const api = toApiError(error);
       const form = "route" in found ? found.route.errors : undefined;
-      reply = jsonReply(api.status, api.bodyOf(form ?? "openai"), api.details.headers);
+      reply = jsonReply(api.status, api.bodyOf(form ?? formOf(request)), api.details.headers);
     }
     const whole = { ...reply, headers: { ...headers, ...reply.headers } };
     if (typeof whole.body === "object") return { ...whole, body: ended(whole.body, () => finish(reply)) };

@@ -16,16 +16,23 @@ import { chatCompletions } from "./openai/chat_completions.ts";
 import { completions } from "./openai/completions.ts";
 import { embeddings } from "./openai/embeddings.ts";
 import { listModels, showModel } from "./openai/models_list.ts";
-import { createResponse, deleteResponse, errorAfter, showResponse } from "./openai/responses.ts";
+import {
+  countInputTokens,
+  createResponse,
+  deleteResponse,
+  errorAfter,
+  listInputItems,
+  showResponse,
+} from "./openai/responses.ts";
 import { makeChatPage } from "./page/chat_page.ts";
 import { applyTemplate, detokenize, health, metrics, tokenize } from "./tools.ts";
 
 /** What each endpoint has. */
 interface RouteBase {
   readonly method: "GET" | "POST" | "DELETE";
-  /** Its path; a `*` at the end stands for any text. */
+  /** Its path; a `*` stands for any text. The first row that fits is taken. */
   readonly path: string;
-  /** The form of its errors. Default OpenAI's. */
+  /** The form of its errors. Default that of the client's API. */
   readonly errors?: ErrorForm;
   /** Whether it needs no key. */
   readonly isOpen?: true;
@@ -76,6 +83,8 @@ export const ROUTES: readonly Route[] = [
     errorAfter,
     answer: createResponse,
   },
+  { method: "POST", path: "/v1/responses/input_tokens", answer: countInputTokens },
+  { method: "GET", path: "/v1/responses/*/input_items", by: "holder", answer: listInputItems },
   { method: "GET", path: "/v1/responses/*", by: "holder", answer: showResponse },
   { method: "DELETE", path: "/v1/responses/*", by: "holder", answer: deleteResponse },
   {
@@ -125,12 +134,12 @@ export interface Found {
 
 /** The route of a request, or the methods that its path takes; none if there is no such path. */
 export function findRoute(method: string, path: string): Found | { readonly methods: readonly string[] } {
-  const matching = ROUTES.filter((route) =>
-    route.path.endsWith("*")
-      ? path.startsWith(route.path.slice(0, -1)) && path.length >= route.path.length
-      : path === route.path
-  );
-  const route = matching.find((one) => one.method === method || one.method === "GET" && method === "HEAD");
-  if (route === undefined) return { methods: matching.map((one) => one.method) };
-  return { route, rest: route.path.endsWith("*") ? path.slice(route.path.length - 1) : "" };
+  const matching = ROUTES.flatMap((route) => {
+    const [start, end] = route.path.split("*");
+    const rest = path.slice(start.length, path.length - (end ?? "").length);
+    const fits = end === undefined ? path === start : rest !== "" && path === `${start}${rest}${end}`;
+    return fits ? [{ route, rest: end === undefined ? "" : rest }] : [];
+  });
+  const found = matching.find(({ route }) => route.method === method || route.method === "GET" && method === "HEAD");
+  return found ?? { methods: [...new Set(matching.map(({ route }) => route.method))] };
 }

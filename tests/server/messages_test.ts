@@ -58,6 +58,123 @@ Deno.test("without a wish for thoughts the model does not think; stops and limit
   assertEquals(await ask({ max_tokens: 2 }), ["The answer", "max_tokens", null]);
 });
 
+Deno.test("documents and results of searches are texts that stand by themselves; files and citations are refused", async () => {
+  const engine = new ScriptedEngine(() => [{ text: "done" }]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const text = (said: string): Record<string, unknown> => ({ type: "text", text: said });
+  const plain = { type: "text", media_type: "text/plain", data: "All of it." };
+  const document = {
+    type: "document",
+    source: plain,
+    title: "A title",
+    context: "Of 2025",
+    citations: { enabled: false },
+  };
+  const parts = { type: "document", source: { type: "content", content: [text("Be"), text("gin")] } };
+  const result = { type: "search_result", source: "https://a", title: "Found", content: [text("This")] };
+  const body = (content: unknown): Record<string, unknown> => ({ messages: [{ role: "user", content }], ...greedy });
+  await server.ask(MESSAGES, body([text("Read "), text("both:"), document, parts, text("Why?")]));
+  const use = { type: "tool_use", id: "toolu_1", name: "f", input: {} };
+  const given = { type: "tool_result", tool_use_id: "toolu_1", content: [text("One:"), result] };
+  await server.ask(MESSAGES, {
+    messages: [{ role: "user", content: "x" }, { role: "assistant", content: [use] }, {
+      role: "user",
+      content: [given],
+    }],
+    ...greedy,
+  });
+  const [read, found] = engine.requests.map(({ prompt }) => (prompt as lm.ChatMessage[]).at(-1));
+  assertEquals(read, { role: "user", content: "Read both:\n\nA title\n\nOf 2025\n\nAll of it.\n\nBegin\n\nWhy?" });
+  assertEquals(found, { role: "tool", tool_call_id: "toolu_1", content: "One:\n\nFound\n\nhttps://a\n\nThis" });
+  for (
+    const [wrong, at] of [
+      [{ type: "document", source: { type: "base64", media_type: "application/pdf", data: "" } }, "source"],
+      [{ type: "document", source: { type: "url", url: "https://a" } }, "source"],
+      [{ type: "document", source: { ...plain, media_type: "text/html" } }, "source.media_type"],
+      [{ type: "document" }, "source"],
+      [{ ...document, citations: { enabled: true } }, "citations"],
+    ] as const
+  ) {
+    const response = await server.post(MESSAGES, body([wrong]));
+    const { error } = await response.json();
+    assertEquals([response.status, error.type], [400, "invalid_request_error"]);
+    assert(error.message.startsWith(`messages[0].content[0].${at} `), error.message);
+  }
+});
+
+Deno.test("an answer goes on from a last message of the assistant", async () => {
+  await using server = await TestServer.start();
+  const [question] = [{ role: "user", content: "What is 17 + 25?" }];
+  const begun = (content: unknown, fields: Record<string, unknown> = {}): Record<string, unknown> => ({
+    messages: [question, { role: "assistant", content }],
+    ...greedy,
+    ...fields,
+  });
+  const { content: [{ text }], usage } = await server.ask(MESSAGES, begun([{ type: "text", text: "The answer" }]));
+  assertEquals(text, " is 42.");
+  const { input_tokens: counted } = await server.ask(`${MESSAGES}/count_tokens`, begun("The answer"));
+  assertEquals(counted, usage.input_tokens + usage.cache_read_input_tokens);
+  assertEquals((await server.ask(MESSAGES, begun(""))).content[0].text, "The answer is 42.");
+  for (
+    const [content, fields, says] of [
+      ["The answer ", {}, "white space"],
+      ["The", { tools: [{ name: "f", input_schema: { type: "object" } }] }, "tools"],
+      ["The", { thinking: { type: "enabled", budget_tokens: 1024 } }, "thinking"],
+      ["The", { output_config: { format: { type: "json_schema", schema: {} } } }, "output_config.format"],
+    ] as const
+  ) {
+    const response = await server.post(MESSAGES, begun(content, fields));
+    const { error } = await response.json();
+    assertEquals([response.status, error.message.startsWith("messages[1]"), error.message.includes(says)], [
+      400,
+      true,
+      true,
+    ]);
+  }
+});
+
+Deno.test("models and errors have Anthropic's form for its clients", async () => {
+  await using server = await TestServer.start();
+  const headers = { "anthropic-version": "2023-06-01" };
+  const ask = async (path: string): Promise<unknown> => await (await fetch(`${server.url}${path}`, { headers })).json();
+  const { created } = await (await fetch(`${server.url}/v1/models/${TINY}`)).json();
+  const model = {
+    type: "model",
+    id: TINY,
+    display_name: TINY,
+    created_at: new Date(created * 1000).toISOString(),
+  };
+  assertEquals(await ask("/v1/models"), { data: [model], has_more: false, first_id: TINY, last_id: TINY });
+  assertEquals(await ask(`/v1/models/${TINY}`), model);
+  for (const path of ["/v1/models/none", "/v1/messages/batches"]) {
+    const { type, error } = await ask(path) as { type: string; error: { type: string } };
+    assertEquals([type, error.type], ["error", "not_found_error"]);
+  }
+});
+
+Deno.test("no tokens have a prompt read, which the next message finds", async () => {
+  await using server = await TestServer.start();
+  const body = { messages: HI, ...greedy };
+  const { content, stop_reason: reason, usage } = await server.ask(MESSAGES, { ...body, max_tokens: 0 });
+  assertEquals([content, reason, usage.output_tokens, usage.cache_read_input_tokens], [[], "max_tokens", 0, 0]);
+  const next = await server.ask(MESSAGES, { ...body, max_tokens: 1 });
+  assertEquals(next.usage.cache_read_input_tokens, usage.input_tokens - 1);
+  const format = { type: "json_schema", schema: { type: "object" } };
+  const tools = [{ name: "f", input_schema: { type: "object" } }];
+  for (
+    const [fields, name] of [
+      [{ stream: true }, "stream"],
+      [{ thinking: { type: "enabled", budget_tokens: 1024 } }, "thinking"],
+      [{ output_config: { format } }, "output_config.format"],
+      [{ tools, tool_choice: { type: "any" } }, "tool_choice"],
+    ] as const
+  ) {
+    const response = await server.post(MESSAGES, { ...body, max_tokens: 0, ...fields });
+    const { error } = await response.json();
+    assertEquals([response.status, error.type, error.message.includes(name)], [400, "invalid_request_error", true]);
+  }
+});
+
 Deno.test("a message is JSON of the schema that output_config or output_format has", async () => {
   await using server = await TestServer.start();
   const schema = { type: "object", properties: { sum: { const: 42 } }, required: ["sum"] };

@@ -62,7 +62,10 @@ say(client.responses.create(**answer).output_text)
 with client.responses.stream(**answer) as stream:
     for event in stream:
         pass
-    say(stream.get_final_response().output_text)
+    response = stream.get_final_response()
+say(response.output_text)
+say([item.content[0].text for item in client.responses.input_items.list(response.id)])
+say(client.responses.input_tokens.count(model="${TINY}", input=answer["input"], reasoning=answer["reasoning"]).input_tokens == response.usage.input_tokens)
 say([model.id for model in client.models.list()])
 for body in [{**sum, "model": "gpt-9"}, {**sum, "temperature": "hot"}]:
     try:
@@ -80,6 +83,8 @@ for body in [{**sum, "model": "gpt-9"}, {**sum, "temperature": "hot"}]:
       ", there was",
       "The answer is 42.",
       "The answer is 42.",
+      ["What is 17 + 25?"],
+      true,
       [TINY, "caller"],
       ["NotFoundError", 404, "model_not_found", "model"],
       ["BadRequestError", 400, "invalid_type", "temperature"],
@@ -102,6 +107,10 @@ with client.messages.stream(**sum, max_tokens=99) as stream:
     say("".join(stream.text_stream))
 with client.messages.stream(**sum, max_tokens=400, thinking={"type": "enabled", "budget_tokens": 1024}) as stream:
     say([block.type for block in stream.get_final_message().content])
+document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "What is 17 + 25?"}}
+say(client.messages.create(**{**sum, "messages": [{"role": "user", "content": [document]}]}, max_tokens=99).content[0].text)
+say(client.messages.create(**sum, max_tokens=0).content)
+say([model.display_name for model in client.models.list()])
 say(client.messages.count_tokens(model=sum["model"], messages=sum["messages"]).input_tokens > 5)
 tools = [{"name": "weather", "input_schema": {"type": "object"}}]
 messages = [{"role": "user", "content": "Weather?"}]
@@ -124,6 +133,9 @@ except anthropic.APIStatusError as error:
     assertEquals(output.trimEnd().split("\n").map((line) => JSON.parse(line)), [
       "The answer is 42.",
       ["thinking", "text"],
+      "The answer is 42.",
+      [],
+      [TINY, "caller"],
       true,
       ["tool_use", "weather", { city: "Paris" }],
       "It is rain.",

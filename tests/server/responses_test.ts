@@ -11,6 +11,15 @@ import { TestServer, TINY } from "../support/server/served.ts";
 
 const RESPONSES = "/v1/responses";
 const [, THOUGHT, ANSWER] = /^<think>\n([^]*)\n<\/think>\n\n([^]*)<\|im_end\|>$/.exec(GOLDEN[3].text)!;
+/** A page of items. */
+interface Page {
+  readonly object: string;
+  readonly data: readonly (Readonly<Record<string, unknown>> & { readonly id: string })[];
+  readonly first_id: string;
+  readonly last_id: string;
+  readonly has_more: boolean;
+}
+
 const HI = { input: "Hi what is your name", temperature: 0 };
 
 Deno.test("a response has items of thoughts and text, and its events are numbered", async () => {
@@ -104,6 +113,80 @@ Deno.test("a response goes on from one that was kept, and not from others", asyn
   assertEquals(await gone(first.id), missing);
 });
 
+Deno.test("a kept response lists the items that it was made from, in pages", async () => {
+  const engine = new ScriptedEngine(({ tools }) =>
+    tools ? [{ toolCalls: [{ function: { name: "f", arguments: { a: 1 } } }] }] : [{ text: "done" }]
+  );
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const tools = [{ type: "function", name: "f", parameters: { type: "object" } }];
+  const first = await server.ask(RESPONSES, { input: "Call f", tools });
+  const [call] = first.output;
+  const second = await server.ask(RESPONSES, {
+    previous_response_id: first.id,
+    input: [
+      { type: "function_call_output", call_id: call.call_id, output: "7" },
+      { role: "developer", content: "Be brief" },
+      { type: "reasoning", content: [{ text: "hm" }] },
+      { role: "assistant", content: [{ type: "output_text", text: "Yes?" }] },
+      { type: "function_call", call_id: "call_x", name: "g", arguments: "{}" },
+    ],
+  });
+  const list = async (query: string, id = second.id): Promise<{ readonly status: number; readonly body: Page }> => {
+    const response = await fetch(`${server.url}${RESPONSES}/${id}/input_items${query}`);
+    return { status: response.status, body: await response.json() };
+  };
+  const { body } = await list("?order=asc");
+  const status = "completed";
+  const output = { type: "output_text", text: "Yes?", annotations: [], logprobs: [] };
+  assertEquals(body.data.map(({ id: _, ...item }) => item), [
+    { type: "message", role: "user", content: [{ type: "input_text", text: "Call f" }], status },
+    { type: "function_call", call_id: call.call_id, name: "f", arguments: '{"a":1}', status },
+    { type: "function_call_output", call_id: call.call_id, output: "7", status },
+    { type: "message", role: "developer", content: [{ type: "input_text", text: "Be brief" }], status },
+    { type: "reasoning", summary: [], content: [{ type: "reasoning_text", text: "hm" }], status },
+    { type: "message", role: "assistant", content: [output], status },
+    { type: "function_call", call_id: "call_x", name: "g", arguments: "{}", status },
+  ]);
+  assertEquals(body.data[1], call);
+  const ids = body.data.map(({ id }) => id);
+  assertEquals(new Set(ids).size, ids.length);
+  assertEquals([body.object, body.first_id, body.last_id, body.has_more], ["list", ids[0], ids[6], false]);
+  const page = async (query: string): Promise<unknown[]> => {
+    const { data, has_more: more } = (await list(query)).body;
+    return [data.map(({ id }) => ids.indexOf(id)), more];
+  };
+  assertEquals(await page(""), [[6, 5, 4, 3, 2, 1, 0], false]); // the last one first
+  assertEquals(await page("?limit=3"), [[6, 5, 4], true]);
+  assertEquals(await page(`?limit=3&after=${ids[4]}`), [[3, 2, 1], true]);
+  assertEquals(await page(`?limit=2&after=${ids[4]}&order=asc`), [[5, 6], false]);
+  for (const query of ["?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=msg_none"]) {
+    assertEquals((await list(query)).status, 400, query);
+  }
+  assertEquals((await list("", "resp_none")).status, 404);
+  const replayed = await fetch(`${server.url}${RESPONSES}/${second.id}?stream=true`);
+  assertEquals([replayed.status, (await replayed.json()).error.param], [400, "stream"]);
+});
+
+Deno.test("the tokens of a response's input are counted as they are read", async () => {
+  await using server = await TestServer.start();
+  const { input } = HI;
+  const count = async (body: Record<string, unknown>): Promise<number> => {
+    const { object, input_tokens: tokens } = await server.ask(`${RESPONSES}/input_tokens`, body);
+    assertEquals(object, "response.input_tokens");
+    return tokens;
+  };
+  assertEquals(await count({ input }), GOLDEN[3].ids.length);
+  const first = await server.ask(RESPONSES, { ...HI, max_output_tokens: 3 });
+  const next = { previous_response_id: first.id, input: "And now?", instructions: "Be brief" };
+  const second = await server.ask(RESPONSES, { ...next, temperature: 0, max_output_tokens: 1 });
+  assertEquals(await count(next), second.usage.input_tokens);
+  assert(await count({ previous_response_id: first.id }) > GOLDEN[3].ids.length);
+  const none = await server.post(`${RESPONSES}/input_tokens`, {});
+  assertEquals([none.status, (await none.json()).error.param], [400, "input"]);
+  const gone = await server.post(`${RESPONSES}/input_tokens`, { input, previous_response_id: "resp_none" });
+  assertEquals([gone.status, (await gone.json()).error.param], [404, "previous_response_id"]);
+});
+
 Deno.test("some of the tools are allowed, and a refusal is what the assistant said", async () => {
   const engine = new ScriptedEngine(() => [{ text: "done" }]);
   await using server = await TestServer.start({ engines: { scripted: () => engine } });
@@ -165,7 +248,7 @@ Deno.test("wrong fields are status 400, with the name of the field", async () =>
 
 Deno.test("the store drops the oldest responses when it is full", () => {
   const store = new ResponseStore(250);
-  const stored = (text: string) => ({ response: { text }, messages: [] });
+  const stored = (text: string) => ({ response: { text }, messages: [], items: [] });
   for (const id of ["a", "b", "c"]) store.set(id, stored("x".repeat(80)));
   assertEquals(["a", "b", "c"].map((id) => store.get(id) !== undefined), [false, true, true]);
   store.set("huge", stored("x".repeat(300)));

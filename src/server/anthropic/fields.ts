@@ -6,6 +6,7 @@
 
 import type { lm } from "../../../mod.ts";
 import { type ConversationCall, type FunctionTool, schemaFormat, type ToolChoice } from "../conversation.ts";
+import { fieldError } from "../errors.ts";
 import {
   anyObject,
   boolean,
@@ -27,17 +28,75 @@ import {
 
 const TEXT = mapped(object({ text: required(text) }), (block) => ({ type: "text" as const, ...block }));
 const IMAGE = refused("an image, and models read text only");
-const DOCUMENT = refused("a document, and models read text only");
+const PDF = refused("a file that is no text, and models read text only");
+
+/** A text that stands by itself: a document or a result of a search. */
+interface Paper {
+  readonly type: "paper";
+  readonly text: string;
+}
 
 /** A text, or blocks of text, as one text. */
 const TEXTS = mapped(
-  textOr(list(union({ text: TEXT, image: IMAGE, document: DOCUMENT }))),
+  textOr(list(union({ text: TEXT, image: IMAGE, document: refused("texts have none here") }))),
   (content) => typeof content === "string" ? content : content.map((block) => block.text).join(""),
+);
+
+/** Answers that quote a document have none of the marks that this asks for. */
+const CITATIONS = mapped(object({ enabled: boolean }), ({ enabled = false }, at) => {
+  if (enabled) throw fieldError(at, `${at} are not supported: answers cite nothing`, "unsupported_parameter");
+});
+
+/** The text of a document. */
+const SOURCE = union<string>({
+  text: mapped(object({ media_type: oneOf("text/plain"), data: required(text) }), ({ data }) => data),
+  content: mapped(object({ content: required(TEXTS) }), ({ content }) => content),
+  base64: PDF,
+  url: PDF,
+  file: PDF,
+});
+
+const paper = (...parts: readonly (string | undefined)[]): Paper => ({
+  type: "paper",
+  text: parts.filter((part) => part !== undefined && part !== "").join("\n\n"),
+});
+
+/** A document: its title, what is said about it, and its text. */
+const DOCUMENT = mapped(
+  object({ source: required(SOURCE), title: text, context: text, citations: CITATIONS }),
+  ({ source, title, context }) => paper(title, context, source),
+);
+
+const SEARCH_RESULT = mapped(
+  object({ source: required(text), title: required(text), content: required(TEXTS), citations: CITATIONS }),
+  ({ source, title, content }) => paper(title, source, content),
+);
+
+/** Texts as one; a document has an empty line before and after it. */
+function joined(blocks: readonly (Paper | { readonly type: "text"; readonly text: string })[]): string {
+  return blocks.reduce((all, { type, text }, i) => {
+    const apart = i > 0 && (type === "paper" || blocks[i - 1].type === "paper");
+    return `${all}${apart ? "\n\n" : ""}${text}`;
+  }, "");
+}
+
+/** What a tool gave, as one text. */
+const RESULT = mapped(
+  textOr(
+    list(union<Paper | { readonly type: "text"; readonly text: string }>({
+      text: TEXT,
+      image: IMAGE,
+      document: DOCUMENT,
+      search_result: SEARCH_RESULT,
+    })),
+  ),
+  (content) => typeof content === "string" ? content : joined(content),
 );
 
 /** A block of a message. */
 type ContentBlock =
   | { readonly type: "text"; readonly text: string }
+  | Paper
   | { readonly type: "thinking"; readonly thinking: string }
   | { readonly type: "tool_use"; readonly id: string; readonly name: string; readonly input: unknown }
   | { readonly type: "tool_result"; readonly tool_use_id: string; readonly content: string };
@@ -51,11 +110,12 @@ const BLOCK: Kind<ContentBlock> = union<ContentBlock>({
     (block) => ({ type: "tool_use" as const, ...block }),
   ),
   tool_result: mapped(
-    object({ tool_use_id: required(text), content: TEXTS }),
+    object({ tool_use_id: required(text), content: RESULT }),
     ({ tool_use_id, content = "" }) => ({ type: "tool_result" as const, tool_use_id, content }),
   ),
   image: IMAGE,
   document: DOCUMENT,
+  search_result: SEARCH_RESULT,
 });
 
 const TOOL = mapped(
@@ -91,7 +151,7 @@ const FIELDS = {
   ...PROMPT_FIELDS,
   output_config: object({ format: FORMAT }),
   output_format: FORMAT, // its name in a beta of the API
-  max_tokens: required(whole(1)),
+  max_tokens: required(whole(0)),
   temperature: number(0, 1),
   top_p: number(0, 1),
   top_k: whole(0),
@@ -104,15 +164,38 @@ export const COUNTED: Kind<ReadFields<typeof PROMPT_FIELDS>> = object(PROMPT_FIE
 /** The body of a message. */
 export const MESSAGES: Kind<ReadFields<typeof FIELDS>> = object(FIELDS);
 
+/** What a body must not ask for beside `max_tokens: 0`, which has the prompt read and no more. */
+export function checkWarming(
+  { max_tokens, stream, thinking, output_config, output_format, tool_choice }: Read<typeof MESSAGES>,
+): void {
+  if (max_tokens !== 0) return;
+  const asked = [
+    ["stream", stream],
+    ["thinking", thinking !== undefined && thinking.type !== "disabled"],
+    ["output_config.format", output_config?.format],
+    ["output_format", output_format],
+    ["tool_choice", tool_choice?.type === "any" || tool_choice?.type === "tool"],
+  ] as const;
+  const [field] = asked.find(([, wanted]) => wanted) ?? [];
+  if (field) {
+    throw fieldError("max_tokens", `max_tokens is 0, which ${field} does not go with: there is no answer then`);
+  }
+}
+
 /** The conversation of a body. Models think only where it asks for that. */
 export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof MESSAGES>>): ConversationCall {
   const { system, tool_choice: choice, max_tokens: maxTokens, temperature, top_p, top_k, stop_sequences: stop } = body;
   const type = body.thinking?.type ?? "disabled";
+  const said = body.messages.flatMap(({ role, content }) => messagesOf(role, content));
+  const last = said.at(-1)!;
+  const isBegun = last.role === "assistant" && last.tool_calls === undefined;
+  const begun = isBegun && last.content ? checkBegun(last.content as string, body) : undefined;
   return {
     messages: [
       ...(system === undefined || system === "" ? [] : [{ role: "system" as const, content: system }]),
-      ...body.messages.flatMap(({ role, content }) => messagesOf(role, content)),
+      ...(isBegun ? said.slice(0, -1) : said),
     ],
+    begun,
     tools: body.tools,
     toolChoice: choiceOf(choice),
     parallelToolCalls: !(choice?.disable_parallel_tool_use ?? false),
@@ -122,6 +205,23 @@ export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof 
     maxTokens,
     sampling: { temperature, top_p, top_k, stop },
   };
+}
+
+/** The text of a last message that is the assistant's: the answer goes on from it. Throws where there is no such answer. */
+function checkBegun(begun: string, body: Read<typeof COUNTED> & Partial<Read<typeof MESSAGES>>): string {
+  const at = `messages[${body.messages.length - 1}]`;
+  if (/\s$/.test(begun)) {
+    throw fieldError(at, `${at}, the assistant's last message, ends with white space: leave it out`);
+  }
+  const asked = [
+    ["tools", body.tools !== undefined && body.tools.length > 0],
+    ["thinking", body.thinking !== undefined && body.thinking.type !== "disabled"],
+    ["output_config.format", body.output_config?.format],
+    ["output_format", body.output_format],
+  ] as const;
+  const [field] = asked.find(([, wanted]) => wanted) ?? [];
+  if (field === undefined) return begun;
+  throw fieldError(at, `${at} is the assistant's, and ${field} does not go with an answer that has begun`);
 }
 
 function choiceOf(choice: Read<typeof COUNTED>["tool_choice"]): ToolChoice | undefined {
@@ -135,7 +235,7 @@ function messagesOf(role: "user" | "assistant", content: string | readonly Conte
   if (typeof content === "string") return [{ role, content }];
   const of = <T extends ContentBlock["type"]>(type: T): Extract<ContentBlock, { type: T }>[] =>
     content.filter((block): block is Extract<ContentBlock, { type: T }> => block.type === type);
-  const said = of("text").map((block) => block.text).join("");
+  const said = joined(content.filter((block) => block.type === "text" || block.type === "paper"));
   const thought = of("thinking").map(({ thinking }) => thinking).join("");
   const calls = of("tool_use").map(({ id, name, input }) => ({
     id,

@@ -8,24 +8,30 @@ import type { HttpReply } from "../../../ffi/http/server.ts";
 import { type AnswerEnd, answerParts, newId } from "../answer.ts";
 import { type Block, type BlockEvent, blockEvents } from "../blocks.ts";
 import { type Context, jsonReply } from "../context.ts";
-import { chatOptionsOf } from "../conversation.ts";
+import { promptIds } from "../conversation.ts";
 import type { Read } from "../fields.ts";
 import type { Served } from "../served.ts";
 import { ERROR_PIECES, event, eventReply } from "../sse.ts";
-import { conversationOf, COUNTED, MESSAGES } from "./fields.ts";
+import { checkWarming, conversationOf, COUNTED, MESSAGES } from "./fields.ts";
 
 type Body = Read<typeof MESSAGES>;
 
 /** Answers a conversation, whole or as events. */
 export async function messages(context: Context): Promise<HttpReply> {
   const body = await context.read(MESSAGES);
+  checkWarming(body);
   if (body.stream) {
     context.models.resolve(body.model);
     return await eventReply(events(context, body), ERROR_PIECES.anthropic, context.report);
   }
   using lease = await context.models.lease(body.model);
-  for await (const one of blocksOf(context, body, lease.served)) {
-    if (one.type === "end") return jsonReply(200, messageOf(lease.served, one.blocks.map(contentOf), one.end));
+  const warms = body.max_tokens === 0; // a prompt is read, and kept, for the sake of a token, which is dropped
+  for await (const one of blocksOf(context, warms ? { ...body, max_tokens: 1 } : body, lease.served)) {
+    if (one.type !== "end") continue;
+    return jsonReply(
+      200,
+      warms ? warmedOf(lease.served, one.end) : messageOf(lease.served, one.blocks.map(contentOf), one.end),
+    );
   }
   throw new Error("An answer had no end");
 }
@@ -34,9 +40,7 @@ export async function messages(context: Context): Promise<HttpReply> {
 export async function countTokens(context: Context): Promise<HttpReply> {
   const body = await context.read(COUNTED);
   using lease = await context.models.lease(body.model);
-  const call = conversationOf(body);
-  const ids = lease.served.tokenizer.encodeChat(call.messages, chatOptionsOf(call));
-  return jsonReply(200, { input_tokens: ids.length });
+  return jsonReply(200, { input_tokens: promptIds(conversationOf(body), lease.served.tokenizer).length });
 }
 
 function blocksOf({ metrics, request }: Context, body: Body, served: Served): AsyncGenerator<BlockEvent, void, void> {
@@ -90,6 +94,12 @@ function deltaOf({ kind }: Block, text: string): unknown {
   return kind === "reasoning"
     ? { type: "thinking_delta", thinking: text }
     : { type: "input_json_delta", partial_json: text };
+}
+
+/** The message of a prompt that was read and not answered. */
+function warmedOf(served: Served, end: AnswerEnd): Record<string, unknown> {
+  const usage = { ...end.usage, completionTokens: 0 };
+  return messageOf(served, [], { ...end, reason: "length", stopString: undefined, usage });
 }
 
 const REASONS = { stop: "end_turn", length: "max_tokens", tool_calls: "tool_use" } as const;

@@ -95,16 +95,14 @@ const TOOL = union<FunctionTool>({
   ),
 });
 
-const FIELDS = {
+const INPUT = textOr(list(ITEM, { min: 1 }));
+
+/** Fields that the prompt is made of. */
+const PROMPT_FIELDS = {
   model: text,
-  input: required(textOr(list(ITEM, { min: 1 }))),
+  input: INPUT,
   instructions: text,
   previous_response_id: text,
-  store: boolean,
-  stream: boolean,
-  temperature: SAMPLING.temperature,
-  top_p: SAMPLING.top_p,
-  max_output_tokens: whole(1),
   tools: list(TOOL, { max: 1024 }),
   tool_choice: textOr(object({
     type: oneOf("function", "allowed_tools"),
@@ -124,22 +122,39 @@ const FIELDS = {
     }),
   }),
   reasoning: object({ effort: oneOf(...EFFORTS) }),
+  conversation: refused("use previous_response_id"),
+} as const;
+
+const FIELDS = {
+  ...PROMPT_FIELDS,
+  input: required(INPUT),
+  store: boolean,
+  stream: boolean,
+  temperature: SAMPLING.temperature,
+  top_p: SAMPLING.top_p,
+  max_output_tokens: whole(1),
   metadata: record(text),
   background: mapped(boolean, (background, at) => {
     if (background) throw fieldError(at, "background is not supported: stream the response", "unsupported_parameter");
     return background;
   }),
-  conversation: refused("use previous_response_id"),
 } as const;
+
+/** The body of a count of tokens. */
+export const COUNTED: Kind<ReadFields<typeof PROMPT_FIELDS>> = object(PROMPT_FIELDS);
 
 /** The body of a response. */
 export const RESPONSE: Kind<ReadFields<typeof FIELDS>> = object(FIELDS);
 
+/** The messages of a body's input, one of each item. */
+export function itemsOf({ input = [] }: Read<typeof COUNTED>): readonly lm.ChatMessage[] {
+  return typeof input === "string" ? [{ role: "user", content: input }] : input;
+}
+
 /** The messages of a body's input, without those before. */
-export function inputOf({ input }: Read<typeof RESPONSE>): readonly lm.ChatMessage[] {
-  if (typeof input === "string") return [{ role: "user", content: input }];
+export function inputOf(body: Read<typeof COUNTED>): readonly lm.ChatMessage[] {
   const messages: lm.ChatMessage[] = [];
-  for (const message of input) {
+  for (const message of itemsOf(body)) {
     const before = messages.at(-1);
     // What an assistant thought, said and called in one turn are items of their own.
     if (before?.role === "assistant" && message.role === "assistant") {
@@ -161,7 +176,10 @@ function joined(a: lm.ChatMessage, b: lm.ChatMessage): lm.ChatMessage {
 }
 
 /** The conversation of a body that goes on from earlier messages. */
-export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly lm.ChatMessage[]): ConversationCall {
+export function conversationOf(
+  body: Read<typeof COUNTED> & Partial<Read<typeof RESPONSE>>,
+  messages: readonly lm.ChatMessage[],
+): ConversationCall {
   const { instructions, reasoning, text: form } = body;
   return {
     messages: instructions === undefined ? messages : [{ role: "system", content: instructions }, ...messages],
@@ -176,7 +194,7 @@ export function conversationOf(body: Read<typeof RESPONSE>, messages: readonly l
 }
 
 /** The choice of a body; an object without `type` is one of some tools where it has `tools`. */
-export function choiceOf(choice: Read<typeof RESPONSE>["tool_choice"]): ToolChoice | AllowedTools | undefined {
+export function choiceOf(choice: Read<typeof COUNTED>["tool_choice"]): ToolChoice | AllowedTools | undefined {
   if (choice === undefined || choice === "auto" || choice === "none" || choice === "required") return choice;
   if (typeof choice !== "string") {
     const { name, mode = "auto", tools, type = tools ? "allowed_tools" : "function" } = choice;

@@ -5,6 +5,7 @@
  */
 
 import type { lm } from "../../../mod.ts";
+import type { Item } from "./response_items.ts";
 
 /** A response that is kept. */
 export interface StoredResponse {
@@ -12,6 +13,8 @@ export interface StoredResponse {
   readonly response: Readonly<Record<string, unknown>>;
   /** The conversation with the answer, but without instructions, which hold for one response. */
   readonly messages: readonly lm.ChatMessage[];
+  /** The items of its conversation before the answer, those of earlier responses among them. */
+  readonly items: readonly Item[];
 }
 
 /** Most characters of what is held; the oldest responses go first. */
@@ -35,7 +38,7 @@ export class ResponseStore {
 
   /** Keeps a response; drops the oldest ones if there is no room. */
   set(id: string, stored: StoredResponse): void {
-    const size = JSON.stringify([stored.response, stored.messages]).length;
+    const size = JSON.stringify([stored.response, stored.messages, stored.items]).length;
     if (size > this.#limit) return;
     this.#stored.set(id, { ...stored, size });
     this.#size += size;

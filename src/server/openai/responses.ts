@@ -1,5 +1,6 @@
 /**
- * POST /v1/responses, and GET and DELETE /v1/responses/ID: answers as lists of items, which the server may keep.
+ * POST /v1/responses, and GET and DELETE /v1/responses/ID: answers as lists of items, which the server may keep. A count of the tokens that
+ * a response would read.
  *
  * @module
  */
@@ -9,10 +10,12 @@ import type { lm } from "../../../mod.ts";
 import { type AnswerEnd, answerParts, newId, nowInSeconds } from "../answer.ts";
 import { type Block, type BlockEvent, blockEvents } from "../blocks.ts";
 import { type Context, jsonReply } from "../context.ts";
-import { ApiError } from "../errors.ts";
+import { promptIds } from "../conversation.ts";
+import { ApiError, fieldError } from "../errors.ts";
 import type { Read } from "../fields.ts";
 import { event, eventReply } from "../sse.ts";
-import { choiceOf, conversationOf, inputOf, RESPONSE } from "./response_fields.ts";
+import { choiceOf, conversationOf, COUNTED, inputOf, itemsOf, RESPONSE } from "./response_fields.ts";
+import { inputItems, type Item, pageOf } from "./response_items.ts";
 import type { StoredResponse } from "./response_store.ts";
 
 type Body = Read<typeof RESPONSE>;
@@ -23,15 +26,39 @@ export async function createResponse(context: Context): Promise<HttpReply> {
   const body = await context.read(RESPONSE);
   const id = context.models.resolve(body.model);
   const { previous_response_id: previous } = body;
-  const before = previous === undefined ? [] : find(context, previous, "previous_response_id").messages;
-  const run = new Run(context, { ...body, model: id }, [...before, ...inputOf(body)]);
+  const before = previous === undefined ? undefined : find(context, previous, "previous_response_id");
+  const items = [...before?.items ?? [], ...before?.response.output as Item[] ?? [], ...inputItems(itemsOf(body))];
+  const run = new Run(context, { ...body, model: id }, [...before?.messages ?? [], ...inputOf(body)], items);
   if (body.stream) return await eventReply(run.events(), (error) => run.errorEvent(error), context.report);
   for await (const one of run.blocks()) if (one.type === "end") return jsonReply(200, run.finish(one.blocks, one.end));
   throw new Error("An answer had no end");
 }
 
+/** Counts the tokens of a conversation that goes on from a kept one. */
+export async function countInputTokens(context: Context): Promise<HttpReply> {
+  const body = await context.read(COUNTED);
+  const { previous_response_id: previous } = body;
+  if (body.input === undefined && previous === undefined) {
+    throw fieldError("input", "input is missing", "missing_required_parameter");
+  }
+  const before = previous === undefined ? [] : find(context, previous, "previous_response_id").messages;
+  using lease = await context.models.lease(body.model);
+  const call = conversationOf(body, [...before, ...inputOf(body)]);
+  const { length } = promptIds(call, lease.served.tokenizer);
+  return jsonReply(200, { object: "response.input_tokens", input_tokens: length });
+}
+
+/** The items that a kept response was made from. */
+export function listInputItems(context: Context): Promise<HttpReply> {
+  const { items } = find(context, context.rest);
+  return Promise.resolve(jsonReply(200, pageOf(items, new URLSearchParams(context.request.query))));
+}
+
 /** A kept response. */
 export function showResponse(context: Context): Promise<HttpReply> {
+  if (new URLSearchParams(context.request.query).get("stream") === "true") {
+    throw fieldError("stream", "stream is not supported of a kept response: it is whole", "unsupported_parameter");
+  }
   return Promise.resolve(jsonReply(200, find(context, context.rest).response));
 }
 
@@ -58,16 +85,18 @@ class Run {
   readonly #context: Context;
   readonly #body: Body;
   readonly #messages: readonly lm.ChatMessage[];
+  readonly #input: readonly Item[];
   readonly #id: string = newId("resp_");
   readonly #created: number = nowInSeconds();
   /** Ids of items, by their place in the output. */
   readonly #items: string[] = [];
   #sequence = 0;
 
-  constructor(context: Context, body: Body, messages: readonly lm.ChatMessage[]) {
+  constructor(context: Context, body: Body, messages: readonly lm.ChatMessage[], input: readonly Item[]) {
     this.#context = context;
     this.#body = body;
     this.#messages = messages;
+    this.#input = input;
   }
 
   /** The blocks of the answer; the model is in use until their end. */
@@ -83,7 +112,7 @@ class Run {
     const response = this.#response(status, blocks.map((block, i) => this.#item(block, i, "completed")), end);
     if (this.#body.store ?? true) {
       const messages = [...this.#messages, messageOf(blocks)];
-      this.#context.responses.set(this.#id, { response, messages });
+      this.#context.responses.set(this.#id, { response, messages, items: this.#input });
     }
     return response;
   }

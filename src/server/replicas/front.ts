@@ -90,7 +90,7 @@ export class Front {
 
   async #answer({ route, rest }: Found, request: HttpRequest): Promise<Answer> {
     if (route.by === "front") return await route.answer(this.#contextOf(request, rest));
-    const { method, path, signal } = request;
+    const { method, path, query, signal } = request;
     if (new URL(path, "http://replica").pathname !== path) throw notFound(request); // of another form, it may be another path
     const body = route.method === "POST" ? await bodyText(request) : undefined;
     const asked = { route, method, path, body, signal };
@@ -98,7 +98,7 @@ export class Front {
       const ask = (): Promise<readonly ReplicaReply[]> => this.#askAll(asked);
       return await MERGED[route.path]({ ask, replicas: this.#fleet!.all, metrics: this.#metrics });
     }
-    if (route.by === "holder") return firstFound(await this.#askAll(asked));
+    if (route.by === "holder") return firstFound(await this.#askAll({ ...asked, path: path + query }));
     const fields = fieldsOf(body);
     if (route.loads !== undefined && lacks(fields, route.loads)) return firstFound(await this.#askAll(asked, Infinity));
     const previous = fields.previous_response_id;
@@ -147,9 +147,10 @@ export class Front {
   }
 }
 
-/** The reply of the replica that has what was asked about, or of any if none has. Throws if none answered. */
+/** The reply of the replica that has what was asked about, be it an error, or of any if none has. Throws if none answered. */
 function firstFound(replies: readonly ReplicaReply[]): Answer {
-  const found = replies.find(({ reply }) => reply.status < 400) ?? replies[0];
+  const found = replies.find(({ reply }) => reply.status < 400) ?? replies.find(({ reply }) => reply.status !== 404) ??
+    replies[0];
   if (found === undefined) throw unavailable("No replica is ready: try again");
   return found.reply;
 }
