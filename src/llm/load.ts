@@ -25,6 +25,7 @@ import {
   checkDeviceNames,
   checkDevices,
   deviceOfTensors,
+  gigabytes,
   hostBytesOf,
   inHostMemory,
   type ModelPart,

@@ -174,6 +174,7 @@ function bytesOf(tensors: readonly mx.Tensor[]): number {
   return tensors.reduce((sum, { nbytes }) => sum + nbytes, 0);
 }
 
+/** Bytes in words. */
 export function gigabytes(bytes: number): string {
   return `${(bytes / 1e9).toFixed(2)} GB`;
 }
