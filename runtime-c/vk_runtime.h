@@ -33,9 +33,9 @@ enum {
 
 // Kinds of buffers.
 enum {
-    VKRT_BUFFER_DEVICE = 0, // device-local; writes and reads go through staging
-    VKRT_BUFFER_HOST = 1,   // host-visible and coherent, device-local too where the device has such memory
-    VKRT_BUFFER_SYSTEM = 2, // memory of the host, which kernels read over the bus; the device's own where it has no other
+    VKRT_BUFFER_DEVICE = 0,   // device-local; writes and reads go through staging
+    VKRT_BUFFER_HOST = 1,     // host-visible and coherent, device-local too where the device has such memory
+    VKRT_BUFFER_SYSTEM = 2,   // memory of the host, which kernels read over the bus; the device's own where it has no other
     VKRT_BUFFER_READBACK = 3, // memory of the host that its processor caches: the device writes over the bus what the host reads
 };
 

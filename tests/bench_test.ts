@@ -184,7 +184,10 @@ Deno.test("every kernel of a layer that there is counts as one", () => {
   for (const name of ["decode_qkv", "decode_attention", "decode_mlp", "decode_layers", "decode_gemv", "batch_layers"]) {
     assert(layers.some((kernel) => kernel.startsWith(name)), name);
   }
-  assert(others.every((name) => /begin|hidden|greedy|draw|head|logits|logprobs|finish|tail/.test(name)), String(others));
+  assert(
+    others.every((name) => /begin|hidden|greedy|draw|head|logits|logprobs|finish|tail/.test(name)),
+    String(others),
+  );
 });
 
 for (const device of testDevices()) {
