@@ -98,8 +98,10 @@ for (const row of DRAFTERS) {
     const { preemptions, cachedTokens, acceptedTokens } = engine.metrics;
     assert(preemptions > 0 && cachedTokens > 0 && acceptedTokens > 0, JSON.stringify(engine.metrics));
     // What was drafted wrong is no part of a kept prefix: an answer goes on after the answer before.
-    const longer = requests.map((request, i) => ({
+    // Where products round, what is drawn in the middle of two close tokens depends on the rows that are read together.
+    const longer = requests.map(({ temp, ...request }, i) => ({
       ...request,
+      ...(!hasMatrices(device) && temp !== undefined && { temp }),
       prompt: [...request.prompt as number[], ...tokensOf(answers[i]).slice(0, 20)],
       maxTokens: 6,
     }));
