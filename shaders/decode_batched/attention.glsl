@@ -8,8 +8,9 @@
 #include "include/kv_codes.glsl"
 
 const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
-// Where there are few units, two share the values of one and both make its scores.
-const uint SHARES = VALUE_PARTS % 2u != 0u ? 1u : KV_HEADS * SEQUENCES <= 64u ? 2u : 1u;
+// Where there are few units, two share the values of one and both make its scores. Heads of more than 128 features have four: keys take most
+// registers then.
+const uint SHARES = HEAD_DIM > 128u ? VALUE_PARTS : VALUE_PARTS % 2u != 0u ? 1u : KV_HEADS *SEQUENCES <= 64u ? 2u : 1u;
 const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u;
 const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
 
@@ -63,8 +64,8 @@ bool is_seen(uint four) { return four < ALL_RAW && token_of(four) <= own_token()
 
 uint fresh_at(uint four) { // in columns
     uint type = four / FOURS, feature = four % FOURS * 4u;
-    uint head = type < HEADS ? attention_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS) / TOKENS) + attention_head;
-    return head * HEAD_DIM + feature;
+    if (type < HEADS) return (attention_head * HEADS + type) * (1u + GATES) * HEAD_DIM + feature;
+    return Q_COLUMNS * (1u + GATES) + (KV_HEADS * ((type - HEADS) / TOKENS) + attention_head) * HEAD_DIM + feature;
 }
 
 struct Rotation {
@@ -103,7 +104,7 @@ void take_fresh() {
         uvec4 words;
         do {
             words = Shared4(in_state(AT_FRESH + (row_of(four) * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
-        } while (keep_spinning(is_fresh(words), spins));
+        } while (keep_spinning(has_tag(words, OWN_TAG), spins));
         vec4 x = uintBitsToFloat(words);
         float square = HEAD_NORM != 0u ? four_sum(dot(x, x)) : 0.0;
         if (four < RAW) {
@@ -175,6 +176,15 @@ vec4 scores(inout Keys k) {
 const uint MERGED_VALUES = VALUE_STEPS * 8u, MERGED_ROOM = POOL / (WARPS * MERGED_VALUES), MERGED_THREADS = THREADS / MERGED_VALUES;
 const uint MERGED = MERGED_ROOM < MERGED_THREADS ? MERGED_ROOM : MERGED_THREADS;
 
+// The sigmoids of the gates of two neighbouring features of a head, which are after those of the head.
+vec2 gates_of(uint head, uint feature) {
+    uint64_t at = in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + (2u * head + 1u) * HEAD_DIM + feature) * 4u);
+    uint spins = 0u;
+    uvec2 words;
+    do { words = Shared2(at).v[0]; } while (keep_spinning(has_tag(words.xyxy, OWN_TAG), spins));
+    return 1.0 / (1.0 + exp(-uintBitsToFloat(words)));
+}
+
 // The heads' values, merged over the warps.
 void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
     uint head = min(lane_row(), HEADS - 1u);
@@ -205,10 +215,12 @@ void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
             sum += pool[(i * MERGED + h) * MERGED_VALUES + at];
             total += warp_mass[(first + h) * WARPS + i];
         }
-        uint column = (attention_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u,
-             a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
+        vec2 value = sum / total;
+        uint feature = eight * 8u + at / 8u % 4u * 2u, head_of_all = attention_head * HEADS + first + h,
+             column = head_of_all * HEAD_DIM + feature, a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
+        if (GATES != 0u) value *= gates_of(head_of_all, feature);
         Shared1(in_state(AT_ATTENTION + word_at(Q_COLUMNS, attention_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
-            tagged(half_pair(sum / total), tag_of_layer());
+            tagged(half_pair(value), tag_of_layer());
     }
 }
 

@@ -46,6 +46,10 @@ layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
 layout(constant_id = 9) const uint SEQUENCES = 8; // rows; those of a chunk count as sequences where it makes no difference
 layout(constant_id = 10) const uint BITS = 4;     // of a weight: 4, 8, or 16 where weights are dense, in DTYPE_W
 
+#ifndef HYBRID_STATE
+const uint GATES = 0u, NET_COLUMNS = 0u; // see hybrid.comp
+#endif
+
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };

@@ -6,6 +6,9 @@
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 10
 #define PUSH DecodeBeginPush
+#define HYBRID_STATE
+layout(constant_id = 18) const uint GATES = 0u; // what hybrid.comp has of them
+layout(constant_id = 19) const uint NET_COLUMNS = 0u;
 #include "batch.glsl"
 #include "include/math/angle.h"
 

@@ -69,7 +69,7 @@ void main() {
     uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x;
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((PHASES & 1u) != 0u)
-            normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, QKV_UNITS, false);
+            normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, joint_units(), false);
         if ((PHASES & 2u) != 0u) {
             [[dont_unroll]] for (uint unit = last; unit < ATTEND_UNITS; unit += gl_NumWorkGroups.x) {
                 barrier(); // shared memory was read

@@ -41,11 +41,18 @@ import {
   headTokensOf,
   MAX_SEQUENCES,
   OTHER_EXPERTS,
-  OTHER_GATES,
   OTHER_NORMS,
   tokensOf,
 } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
+import {
+  emitBatchedHybrid,
+  firstNorms,
+  hybridRequirements,
+  hybridSizes,
+  type LeftValues,
+  needsHybrid,
+} from "./emit_batched_hybrid.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -74,18 +81,27 @@ const PHASE_COUNT = 5;
 /** Depth of a step of the products. */
 const STEP = 64;
 const MAX_HEAD_DIM = 128;
+/** The same where kernels know recurrent layers and gates, four units of which share the values of a head. */
+const MAX_HYBRID_DIM = 256;
 /** Query heads to a key head. */
 const MAX_HEADS = 8;
 
 /** The kernels that serve a device: on matrix units, or emulated ones that do the same sums slowly and are there for tests. */
 interface BatchKernels {
   readonly layers: KernelName;
+  /** Of layers some of which are recurrent, or whose heads have gates. */
+  readonly hybrid: KernelName;
   readonly head: KernelName;
   readonly threads: number;
 }
 
-const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512 };
-const EMULATED: BatchKernels = { layers: "batch_layers_emulated", head: "batch_head_emulated", threads: 256 };
+const MATRICES: BatchKernels = { layers: "batch_layers", hybrid: "batch_hybrid", head: "batch_head", threads: 512 };
+const EMULATED: BatchKernels = {
+  layers: "batch_layers_emulated",
+  hybrid: "batch_hybrid_emulated",
+  head: "batch_head_emulated",
+  threads: 256,
+};
 
 function kernelsOf(backend: Backend): BatchKernels {
   return matrixMap(backend).pairs ? MATRICES : EMULATED;
@@ -107,7 +123,8 @@ export function batchedUnsupportedReason(
 ): string | undefined {
   const { sizes: s } = d;
   const { bits = 0 } = commonFormat(d) ?? {};
-  const { layers, head, threads } = kernelsOf(backend);
+  const { layers, hybrid, head, threads } = kernelsOf(backend);
+  const isHybrid = needsHybrid(d);
   const rows = tokensOf(d);
   const what = `${rows} ${d.chunk ? "tokens of a sequence" : "sequences"}`;
   const forced = options.batched === "on";
@@ -115,9 +132,12 @@ export function batchedUnsupportedReason(
     [options.batched !== "off", "they are switched off"],
     [hasPlainNorms(d.features), `there are ${OTHER_NORMS}`],
     [!d.features.experts, `there are ${OTHER_EXPERTS}`],
-    [!d.features.gated, `there are ${OTHER_GATES}`],
     [rows <= MAX_SEQUENCES, `${what} are more than ${MAX_SEQUENCES}`],
-    [forced || d.chunk !== undefined || rows >= minSequences(backend, d, mode), `${what} are faster that way`],
+    [
+      forced || isHybrid || d.chunk !== undefined || rows >= minSequences(backend, d, mode),
+      `${what} are faster that way`,
+    ],
+    ...hybridRequirements(d),
     [
       forced || !isDenseDecoder(d) || activationsOf(d).bytes === 2,
       "dense weights keep the digits of float32 activations",
@@ -127,7 +147,7 @@ export function batchedUnsupportedReason(
       `${what} are faster that way after ${capacityOf(d.cache)} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
-    [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
+    [backend.has(isHybrid ? hybrid : layers) && backend.has(head), `${backend.name} has no kernels for several`],
     [!hasSmallFloatProducts(d), "there are no kernels for small floats"],
     [commonFormat(d) !== undefined, "the matrices have several formats"],
     [bits in MAX_ROWS, `weights have ${bits} bits, not 4, 8 or 16`],
@@ -140,7 +160,10 @@ export function batchedUnsupportedReason(
     [s.hidden % STEP === 0, `the hidden size ${s.hidden} is no multiple of ${STEP}`],
     [s.intermediate % STEP === 0, `the intermediate size ${s.intermediate} is no multiple of ${STEP}`],
     [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
-    [s.headDim <= MAX_HEAD_DIM, `the head size ${s.headDim} is more than ${MAX_HEAD_DIM}`],
+    [
+      s.headDim <= (isHybrid ? MAX_HYBRID_DIM : MAX_HEAD_DIM),
+      `the head size ${s.headDim} is more than ${isHybrid ? MAX_HYBRID_DIM : MAX_HEAD_DIM}`,
+    ],
     [s.heads / s.kvHeads <= MAX_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MAX_HEADS}`],
     [
       s.hidden <= MAX_HIDDEN[bits],
@@ -166,8 +189,11 @@ function isWide(backend: Backend, { hidden }: DecoderSizes): boolean {
 }
 
 /** Where the state of so many rows has its parts, and its bytes. */
-export function batchStateOf(sizes: DecoderSizes, rows: number): ReturnType<typeof batchState> {
-  return batchState({ ...sizeConstants(sizes), SEQUENCES: rows });
+export function batchStateOf(
+  { sizes, features, recurrent }: Pick<DecoderSpec, "sizes" | "features" | "recurrent">,
+  rows: number,
+): ReturnType<typeof batchState> {
+  return batchState({ ...sizeConstants(sizes), SEQUENCES: rows, ...hybridSizes({ features, recurrent }) });
 }
 
 /** Emits the dispatches of a decoder of several rows; {@link emitBatch} puts them together. */
@@ -197,20 +223,26 @@ export class BatchEmitter {
       ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => node && this.#plain(node))
       : [undefined, undefined, undefined, undefined];
     const vector = "table" in x ? undefined : this.#plain(x);
-    const { norms, decoder } = this.#e.ready;
-    const norm = normsOf(norms, decoder, 0);
+    const { decoder } = this.#e.ready;
+    const norm = firstNorms(this.#e.ready);
     const freqs = ropeFreqs(decoder, (node) => this.#plain(node));
     this.#e.l.emit("batch_begin", [this.#e.state, position, norm, vector, ...table, ...freqs], {
       threads: BEGIN_THREADS,
-      spec: { ...this.#spec, DTYPE_X: x.dtype.code },
+      spec: { ...this.#spec, ...hybridSizes(decoder), DTYPE_X: x.dtype.code },
       push: { ...this.#push, ...beginPush(decoder) },
       workgroups: [BEGIN_WORKGROUPS, tokensOf(decoder), 1],
     });
   }
 
-  /** All layers over their caches. */
-  layers(caches: Caches): void {
+  /** All layers over their caches. Gives the values of nodes that they leave to others. */
+  layers(caches: Caches): LeftValues {
     const { decoder: d, layers, norms } = this.#e.ready;
+    const { layers: kernel, hybrid, threads } = kernelsOf(this.#e.l.backend);
+    const rounds = { ROUNDS: Number(isOneRound(this.#e.l.backend, capacityOf(d.cache))) };
+    if (needsHybrid(d)) {
+      const common = { kernel: hybrid, threads, spec: { ...this.#spec, ...rounds }, push: this.#push };
+      return emitBatchedHybrid(this.#e, caches, common);
+    }
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
       // Dense matrices stand where others have scales and biases: k beside q, then v, up beside gate. Unused places get an address that no
@@ -218,12 +250,11 @@ export class BatchEmitter {
       const weights = [qkv[0], qkv[1], o[0], o[1], gateUp[0], gateUp[1], down[0], down[1], qkv[2]];
       return [normsOf(norms, d, i), keys, values, ...weights.map((value = norms) => value)];
     });
-    const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
     const pages = tableOfPages(this.#e);
     const run = (layer: number, count: number, phases: number): void =>
       this.#e.l.emit(kernel, [this.#e.state, this.#e.status, pages], {
         threads,
-        spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, capacityOf(d.cache))) },
+        spec: { ...this.#spec, ...rounds, PHASES: phases },
         push: {
           ...this.#push,
           ...layerPush(d, layer),
@@ -234,10 +265,14 @@ export class BatchEmitter {
         table: table.slice(layer, layer + count),
         workgroups: tuningOf(this.#e.l.backend).decode.batchWorkgroups,
       });
-    if (this.#e.mode === "persistent") return run(0, table.length, (1 << PHASE_COUNT) - 1);
+    if (this.#e.mode === "persistent") {
+      run(0, table.length, (1 << PHASE_COUNT) - 1);
+      return [];
+    }
     for (let layer = 0; layer < table.length; layer++) {
       for (let phase = 0; phase < PHASE_COUNT; phase++) run(layer, 1, 1 << phase);
     }
+    return [];
   }
 
   /** The residual after the last layer. */
@@ -288,11 +323,11 @@ export function emitBatch(
 ): void {
   const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([batchStateOf(d.sizes, tokensOf(d)).bytes / 4], uint32);
+  const state = l.temporary([batchStateOf(d, tokensOf(d)).bytes / 4], uint32);
   const status = mode === "barriers" ? undefined : l.keepStatus();
   const emitter = new BatchEmitter({ l, ready, mode, value, state, status });
   emitter.begin(d.x, plain(d.position));
-  emitter.layers(caches);
+  for (const [node, left] of emitter.layers(caches)) done(node, left);
   const { out } = d;
   if (!("head" in out)) return done(out.hidden, emitter.hidden(out));
   const results = emitter.head(out);

@@ -81,7 +81,7 @@ function runsOfLayers(layers: readonly OrderedLayer[]): readonly Run[] {
 }
 
 /** Bits of layers, 32 to a word. */
-function bitsOf(bits: readonly number[]): readonly number[] {
+export function bitsOf(bits: readonly number[]): readonly number[] {
   const words = [0, 0];
   bits.forEach((bit, i) => words[i >> 5] |= bit << (i & 31));
   return words.map((word) => word >>> 0);

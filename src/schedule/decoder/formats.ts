@@ -169,11 +169,13 @@ export function hasSmallFloatProducts({ layers }: { readonly layers: DecoderForm
 /** A decoder as far as formats go. */
 interface FormattedDecoder extends DecoderEnds {
   readonly layers: DecoderFormats;
+  readonly recurrent?: { readonly layers: DecoderFormats } | undefined;
 }
 
 /** The format of all products of a decoder and of its embedding, if they have the same; else undefined. */
 export function commonFormat(decoder: FormattedDecoder): ProductFormat | undefined {
-  const products = decoder.layers.flatMap(({ formats }) => Object.values(formats));
+  const layers = [...decoder.layers, ...decoder.recurrent?.layers ?? []];
+  const products = layers.flatMap(({ formats }) => Object.values(formats));
   const [first, ...others] = [...products, ...endMatrices(decoder).map((matrix) => productFormat([matrix]))];
   return others.every((format) => isSameFormat(format, first)) ? first : undefined;
 }

@@ -170,7 +170,7 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const nets = recurrent
     ? ` nets ${Object.values(recurrent.net)} ${recurrent.dtype.name} ${[
       ...new Set(recurrent.layers.map(({ formats }) => Object.values(formats.rates).join())),
-    ]} ${recurrent.layers[0].slot ? "in slots " : ""}${order}`
+    ]} ${recurrent.layers[0].slot ? "in slots " : ""}${recurrent.layers[0].kept ? "that stay " : ""}${order}`
     : "";
   return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice}${nets} ${layers.length} ${
     layers[0].keys.dtype.name

@@ -154,7 +154,9 @@ export function readyDecoder(
     const why = unsupported.batched(d);
     const batch = why === undefined ? ready("batched", prepareBatched(l, d, leaf)) : undefined;
     if (batch) return batch;
-    if (d.chunk || isDenseDecoder(d) || (hasSmallFloatProducts(d) && !d.features.experts)) return why ?? NO_ROOM;
+    if (d.chunk || d.recurrent || isDenseDecoder(d) || (hasSmallFloatProducts(d) && !d.features.experts)) {
+      return why ?? NO_ROOM;
+    }
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences use the prefill GEMMs`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
@@ -298,16 +300,26 @@ function prepareBatched(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value
   const [q, kv] = [heads * headDim, kvHeads * headDim];
   const layers: LayerWeights[] = [];
   for (const layer of d.layers) {
-    const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden);
+    const qkv = packed([layer.q, layer.k, layer.v], [d.features.gated ? 2 * q : q, kv, kv], hidden);
     const o = packed([layer.o], [hidden], q);
     const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, true);
     const down = packed([layer.down], [hidden], intermediate);
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
+  const recurrent: NetWeights[] = [];
+  for (const layer of d.recurrent?.layers ?? []) {
+    const first = [layer.mixed, layer.z, layer.b, layer.a];
+    const qkv = packed(first, first.map(rowCount), hidden);
+    const o = packed([layer.o], [hidden], q);
+    const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, true);
+    const down = packed([layer.down], [hidden], intermediate);
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    recurrent.push({ qkv, o, gateUp, down, rates: [] });
+  }
   const found = headOf(d);
   const head = found ? packed([found.head], [found.vocabulary], hidden) : [];
-  return head && { layers, head };
+  return head && { layers, ...(d.recurrent && { recurrent }), head };
 }
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";

@@ -69,17 +69,34 @@ export interface RecurrentLayer extends NetMatrices {
   /** The last inputs of the convolution (n, window - 1, features), and the state of the heads (n, heads, valueDim, keyDim). */
   readonly past: StateUpdate;
   readonly matrix: StateUpdate;
-  /** Which of the n is the sequence's; undefined where it has the only one. */
+  /** Which of the n are those of the sequences; undefined where these have all, in their order. */
   readonly slot: StateSlot | undefined;
+  /** What the states will follow from, if others replace them; undefined where the layer does. */
+  readonly kept: KeptInputs | undefined;
   readonly formats: NetFormats;
 }
 
-/** Where a sequence has its state among those of others. */
+/** Where sequences have their states among those of others. */
 export interface StateSlot {
-  /** int32 (1,). */
+  /** int32 (sequences,). */
   readonly index: Node;
-  /** int32 (1,): at position 0 the state counts as zeros. */
+  /** int32 (sequences,): at position 0 a state counts as zeros. */
   readonly position: Node;
+}
+
+/** What recurrent ops read where drafted tokens are verified: states are replaced once it is known how many of the tokens count. */
+export interface KeptInputs {
+  /** (B, T, features): the inputs of the convolution. */
+  readonly x: Node;
+  /** Of these q, k and v, as the delta rule reads them. */
+  readonly q: Node;
+  readonly k: Node;
+  readonly v: Node;
+  /** (B, T, heads) */
+  readonly rate: Node;
+  readonly step: Node;
+  /** The ops themselves. Nothing reads what they give, but others must come after them. */
+  readonly ops: readonly Node[];
 }
 
 /** The recurrent layers of a decoder, with what all of them share. */
@@ -96,6 +113,18 @@ export interface RecurrentPart {
 /** Features that the convolution of a net has. */
 export function mixedFeatures({ keyHeads, valueHeads, keyDim, valueDim }: NetSizes): number {
   return 2 * keyHeads * keyDim + valueHeads * valueDim;
+}
+
+/** Nodes that a layer gives its values: its new states, or what they will follow from. */
+export function resultsOfNet({ past, matrix, kept }: RecurrentLayer): readonly Node[] {
+  if (!kept) return [past.value, matrix.value];
+  const { x, q, k, v, rate, step, ops } = kept;
+  return [x, q, k, v, rate, step, ...ops];
+}
+
+/** Columns of the joint product of a layer in the batched kernels: x, z, b and a. */
+export function netColumns(net: NetSizes): number {
+  return mixedFeatures(net) + net.valueHeads * (net.valueDim + 2);
 }
 
 /** The matrices of each product of a layer. */

@@ -88,16 +88,16 @@ export function gemvState(
 
 /** What is kept of one token of each of several sequences, or of several tokens of one. */
 export function batchState(
-  sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,
+  sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES" | "GATES" | "NET_COLUMNS", number>>,
 ): Readonly<Record<
-  "ROPES" | "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "ropeAnglesBytes" | "x" | "xBytes" | "before" | "beforeSquares" | "after" | "afterSquares" | "fresh" | "attention" | "gated" | "bytes",
+  "ROPES" | "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "ropeAnglesBytes" | "x" | "xBytes" | "before" | "beforeSquares" | "after" | "afterSquares" | "fresh" | "attention" | "gated" | "net" | "bytes",
   number
 >> {
-  const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM, SEQUENCES } = sizes;
+  const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM, SEQUENCES, GATES, NET_COLUMNS } = sizes;
   const ROPES = 2;
   const ROW_BLOCKS = Math.floor((SEQUENCES + 7) / 8);
   const Q_COLUMNS = KV_HEADS * HEADS * HEAD_DIM;
-  const QKV_COLUMNS = Q_COLUMNS + 2 * KV_HEADS * HEAD_DIM;
+  const QKV_COLUMNS = Q_COLUMNS * (1 + GATES) + 2 * KV_HEADS * HEAD_DIM;
   const positions = 0;
   const ropeAngles = aligned(positions + SEQUENCES * 4, 256);
   const ropeAnglesBytes = SEQUENCES * HEAD_DIM * 4;
@@ -110,8 +110,9 @@ export function batchState(
   const fresh = afterSquares + SEQUENCES * HIDDEN / 8 * 4;
   const attention = fresh + SEQUENCES * QKV_COLUMNS * 4;
   const gated = attention + ROW_BLOCKS * Q_COLUMNS * 16;
-  const bytes = aligned(gated + ROW_BLOCKS * INTERMEDIATE * 16, 256);
+  const net = gated + ROW_BLOCKS * INTERMEDIATE * 16;
+  const bytes = aligned(net + SEQUENCES * NET_COLUMNS * 4, 256);
   return {
-    ROPES, ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, ropeAnglesBytes, x, xBytes, before, beforeSquares, after, afterSquares, fresh, attention, gated, bytes,
+    ROPES, ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, ropeAnglesBytes, x, xBytes, before, beforeSquares, after, afterSquares, fresh, attention, gated, net, bytes,
   };
 }

@@ -33,7 +33,7 @@ import { isAttention, unscaled } from "./layer.ts";
 import { findStoredNorms } from "./stored_norms.ts";
 import { isDense, productsOfLayer, productUnsupportedReason } from "../formats.ts";
 import { capacityOf, placeKey } from "../kv_place.ts";
-import { productsOfNet, type RecurrentPart } from "../recurrent_layer.ts";
+import { productsOfNet, type RecurrentPart, resultsOfNet } from "../recurrent_layer.ts";
 import {
   expect,
   type GraphView,
@@ -96,10 +96,26 @@ export function findDecoder(
   // The head is the last product of those rows.
   const head = (op: Node["op"]): Node | undefined => graph.order.findLast((n) => n.op === op && isOfAll(n));
   const logits = head("quantizedMatmul") ?? head("matmul");
-  try {
+  const found = attempt(() => {
     const part = hidden && findPart(walk, hidden, state, chunks);
     if (part || logits) return part ?? findWhole(new Walk(graph, wanted), logits!, state, chunks);
     return "there is no head";
+  });
+  if (typeof found !== "string" || !graph.order.some(({ op }) => op === "gatedDelta")) return found;
+  // A head that drafts reads what the model's own head reads: then the layers are a part that ends before the last norm.
+  for (const node of graph.order.toReversed()) {
+    if (node.op !== "rmsNorm" || !isOfAll(node) || walk.readers(node).length < 2) continue;
+    const last = new Walk(graph, wanted).peek(node.inputs[0]);
+    const part = attempt(() => isFn(last, "add") ? findPart(new Walk(graph, wanted), last, state, chunks) : undefined);
+    if (typeof part === "object") return part;
+  }
+  return found;
+}
+
+/** What `find` gives, or why there is nothing. */
+function attempt<T>(find: () => T): T | string {
+  try {
+    return find();
   } catch (error) {
     if (error instanceof Mismatch) return error.message;
     throw error;
@@ -261,7 +277,9 @@ function recurrentPart(
     residualScale === 1 && !clips && !features.postNorm,
     "layers with attention add otherwise than recurrent ones",
   );
-  expect(rows === 1 && !selected && !cached, "recurrent layers are fused for one token");
+  const [{ position }] = layers;
+  const isOfRows = found.every((net) => net.rows[0] === sizeOf(position.shape) && net.rows[1] === rows);
+  expect(isOfRows && !selected && !cached, "recurrent layers have other rows than those with attention");
   const before = (after: number): number => layers.length - after;
   return {
     net,
@@ -322,7 +340,7 @@ function takeResults(
   layers: readonly Layer[],
   updates: readonly StateUpdate[],
 ): void {
-  const states = decoder.recurrent?.layers.flatMap(({ past, matrix }) => [past.value, matrix.value]) ?? [];
+  const states = decoder.recurrent?.layers.flatMap(resultsOfNet) ?? [];
   const token = headOf(decoder)?.token;
   const results = new Set<Node>([
     resultOf(decoder),

@@ -1,6 +1,7 @@
 /**
- * A layer with a gated delta net in the place of attention, in the step of one token of a loop. The layer is that of
- * src/llm/layers/delta_net.ts with a feed-forward part, and its states are the loop's.
+ * A layer with a gated delta net in the place of attention, in a step of a loop. The layer is that of src/llm/layers/delta_net.ts with a
+ * feed-forward part, and its states are the loop's. Where drafted tokens are verified, other ops replace the states later, and the layer leaves
+ * what they read.
  *
  * @module
  */
@@ -12,6 +13,7 @@ import { slotRead, startOf } from "../../ops/slot_states.ts";
 import type { StateUpdate } from "../../plan/fusion.ts";
 import { columnSlice, expect, isFn, type Product, rowCount, type Walk } from "../../plan/pattern.ts";
 import {
+  type KeptInputs,
   mixedFeatures,
   netFormats,
   type NetSizes,
@@ -30,6 +32,8 @@ export interface FoundRecurrent extends Omit<RecurrentPart, "layers"> {
   readonly x: Node;
   readonly eps: number;
   readonly feedForward: FeedForward;
+  /** Sequences, and tokens of each. */
+  readonly rows: readonly [sequences: number, tokens: number];
 }
 
 /** What the delta rule reads and leaves. */
@@ -37,6 +41,8 @@ interface Rule {
   readonly past: StateUpdate;
   readonly matrix: StateUpdate;
   readonly slot: StateSlot | undefined;
+  readonly kept: KeptInputs | undefined;
+  readonly rows: readonly [sequences: number, tokens: number];
   readonly net: NetSizes;
   readonly unitEps: number;
   readonly mixed: Product;
@@ -59,7 +65,6 @@ export function findRecurrentLayer(
     isFn(x, "multiply") && x.inputs.some((side) => ruleOf(walk, side) !== undefined);
   const sum = residual(walk, feedForward.x, isGated, "a delta net");
   if (!sum) return undefined;
-  expect(sizeOf(sum.x.shape) === sum.x.shape.at(-1), "recurrent layers are fused for one token of one sequence");
   const isPlain = sum.scale === 1 && feedForward.scale === 1 && ![sum, feedForward].some((s) => s.postNorm || s.clips);
   expect(isPlain, "a delta net is added with a factor or a norm");
   const o = unbiased(walk, sum.product, "the output projection of a delta net");
@@ -94,7 +99,7 @@ export function findRecurrentLayer(
   checkSizes(matrices, rule.net);
   const formats = netFormats(matrices);
   expect(typeof formats === "object", `of a delta net: ${formats}`);
-  const { conv, dtBias, logRate, past, matrix, slot } = rule;
+  const { conv, dtBias, logRate, past, matrix, slot, kept } = rule;
   return {
     layer: {
       ...matrices,
@@ -107,11 +112,13 @@ export function findRecurrentLayer(
       past,
       matrix,
       slot,
+      kept,
       formats,
     },
     x: sum.x,
     eps,
     feedForward,
+    rows: rule.rows,
     net: rule.net,
     dtype: past.parameter.dtype,
     unitEps: rule.unitEps,
@@ -145,7 +152,7 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
   const isPlain = decays && normEps > 0 && gated && !hasMask;
   expect(isPlain, "a delta net has a mask, other gates, or does not normalise queries and keys");
   const [q, k, v, step, rate, before, dtBias, logRate] = node.inputs;
-  const [[, , keyHeads, keyDim], [, , valueHeads, valueDim]] = [q.shape, v.shape];
+  const [[sequences, tokens, keyHeads, keyDim], [, , valueHeads, valueDim]] = [q.shape, v.shape];
   const parts = [q, k, v].map((part) => columnSlice(walk.stripViews(part)));
   const [source] = parts.map((part) => part?.source);
   let first = 0;
@@ -167,13 +174,20 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
   const window = weight.shape[1];
   const net = { keyHeads, valueHeads, keyDim, valueDim, window };
   expect(
-    first === mixedFeatures(net) && sizeOf(x.shape) === first,
+    first === mixedFeatures(net) && sizeOf(x.shape) === sequences * tokens * first,
     "the convolution of a delta net has other features",
   );
   expect(before.dtype === float32, "the state of a delta net is no float32");
-  const [inputs, matrix] = [[past, conv, first], [before, node, sizeOf(v.shape)]] as const;
-  const own = updateOf(walk, state, ...inputs);
-  const { update, slot } = updateOf(walk, state, ...matrix);
+  const [inputs, matrix] = [[past, conv, sizeOf(x.shape)], [before, node, sizeOf(v.shape)]] as const;
+  const own = updateOf(walk, state, sequences, ...inputs);
+  const { update, slot, stays } = updateOf(walk, state, sequences, ...matrix);
+  expect(own.stays === stays, "one state of a delta net alone is replaced by its layer");
+  const kept = stays ? { x, q, k, v, rate, step, ops: [conv, node] } : undefined;
+  if (kept) {
+    const alike = [x, q, k, v, rate, step].every(({ dtype }) => dtype === own.update.parameter.dtype);
+    expect(alike, "what states follow from has another dtype than the inputs of a convolution");
+    for (const input of [x, q, k, v, rate, step]) walk.inside.add(input);
+  }
   expect(
     own.slot?.index === slot?.index && own.slot?.position === slot?.position,
     "the states of a delta net are of different sequences",
@@ -182,6 +196,8 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
     past: own.update,
     matrix: update,
     slot,
+    kept,
+    rows: [sequences, tokens],
     net,
     unitEps: normEps,
     mixed: unbiased(walk, x, "the projection to q, k and v of a delta net"),
@@ -197,14 +213,28 @@ function findRule(walk: Walk, outputs: Node, state: readonly StateUpdate[]): Rul
 interface OwnUpdate {
   readonly update: StateUpdate;
   readonly slot: StateSlot | undefined;
+  /** Whether another op replaces it. */
+  readonly stays: boolean;
 }
 
 /** The update of a loop's state that an op reads as `before`, and leaves from its element `start` on. */
-function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: Node, start: number): OwnUpdate {
+function updateOf(
+  walk: Walk,
+  state: readonly StateUpdate[],
+  sequences: number,
+  before: Node,
+  op: Node,
+  start: number,
+): OwnUpdate {
   const read = slotRead(walk, before);
-  expect(!read || sizeOf(read.index.shape) === 1, "recurrent layers are fused for one sequence");
+  expect(!read || sizeOf(read.index.shape) === sequences, "the states of a delta net are of other sequences");
   const states = read?.states ?? before;
   const update = state.find(({ parameter }) => parameter === states);
+  const slot = read && { index: read.index, position: read.position };
+  // What verifies drafts reads the outputs alone, and leaves the states to an op like it.
+  const stays = update !== undefined && walk.readers(op).every((reader) => startOf(reader) === 0) &&
+    walk.readers(before).some((reader) => reader !== op && reader.op === op.op);
+  if (stays) return { update, slot, stays };
   const written = update && walk.peek(update.value);
   const isWritten = read === undefined || written?.op === "scatter" && written.inputs[0] === states &&
       walk.peekIndex(written.inputs[1]) === read.index && attrsOf(written, "scatter").fn === "assign";
@@ -218,5 +248,5 @@ function updateOf(walk: Walk, state: readonly StateUpdate[], before: Node, op: N
   expect(isOwn, "more than its layer reads a recurrent state");
   if (read) walk.inside.add(before).add(read.rows);
   for (let at = update!.value; at !== op; at = at.op === "scatter" ? at.inputs[2] : at.inputs[0]) walk.inside.add(at);
-  return { update: update!, slot: read && { index: read.index, position: read.position } };
+  return { update: update!, slot, stays: false };
 }

@@ -1,0 +1,199 @@
+/**
+ * Steps of several rows of models with gated attention and gated delta nets, in the batched kernels (shaders/decode_batched/hybrid.comp), against the same
+ * steps op by op. Rows are a token of each of several sequences, or drafted tokens of one or of several. Logits, keys, values and recurrent
+ * states must agree, where as many of the tokens count as a step says.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../../mod.ts";
+import { type ModelFormat, writePublished } from "../../../scripts/synthetic/synthetic.ts";
+import { withOptions } from "../../../scripts/support/options.ts";
+import { DeviceLoop } from "../../../src/array/compile/loop.ts";
+import { getBackend } from "../../../src/backend/devices.ts";
+import { bufferShape, FUSED_LAYOUT, PAGE } from "../../../src/graph/kv_layout.ts";
+import { PagedCache } from "../../../src/llm/kv/paged.ts";
+import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { testDevices } from "../../support/devices/devices.ts";
+import { kernelsOf } from "../../support/devices/harness.ts";
+import { nmse } from "../../support/oracles/oracle.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+/** Sizes of a small Qwen3.5. */
+const SMALL = {
+  hidden: 128,
+  intermediate: 128,
+  layers: 3,
+  /** Layers from one with attention to the next one. */
+  interval: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 64,
+  keyHeads: 8,
+  valueHeads: 16,
+  keyDim: 64,
+  valueDim: 16,
+  window: 4,
+};
+type Sizes = typeof SMALL;
+
+/** Rows of a step, and the steps. */
+interface Rows {
+  /** Of each sequence before the first step; at 0 its slot has the state of another one. */
+  readonly positions: readonly number[];
+  /** Tokens of each sequence in a step, 1 by default, and how many of them count. */
+  readonly tokens?: number;
+  readonly counted?: readonly number[];
+}
+
+const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, Rows, "bfloat16"?])[] = [
+  ["two sequences, the first layer and the last one recurrent", {}, { groupSize: 64 }, { positions: [5, 0] }],
+  [
+    "eight sequences, three recurrent layers in a row, heads of keys of their own",
+    { layers: 4, interval: 4, keyHeads: 16 },
+    { groupSize: 32 },
+    { positions: [0, 1, 63, 64, 17, 100, 3, 0] },
+  ],
+  ["four drafted tokens, of which two count", {}, { groupSize: 64 }, { positions: [70], tokens: 4, counted: [2] }],
+  [
+    "two of four sequences' tokens, bfloat16",
+    { layers: 2 },
+    { groupSize: 64 },
+    { positions: [0, 9, 64, 33], tokens: 2, counted: [2, 1, 2, 1] },
+    "bfloat16",
+  ],
+  [
+    "three sequences of 8 bits, heads of 256 features, a window of 3",
+    { layers: 2, heads: 2, kvHeads: 1, headDim: 256, keyHeads: 16, keyDim: 128, valueDim: 32, window: 3 },
+    { bits: 8, groupSize: 32 },
+    { positions: [31, 2, 0] },
+  ],
+  ["gates of heads alone", { layers: 2, interval: 1 }, { groupSize: 128 }, { positions: [65, 0, 8] }],
+];
+
+/** Most NMSE: kernels multiply numbers of 16 bits. */
+const BOUND = { float32: 1e-5, bfloat16: 2e-4 };
+const COLUMNS = 3;
+const STEPS = 2;
+const VOCAB = 4099;
+
+async function write(path: string, s: Sizes, format: ModelFormat): Promise<void> {
+  await writePublished(path, {
+    model_type: "qwen3_5_text",
+    hidden_size: s.hidden,
+    intermediate_size: s.intermediate,
+    num_hidden_layers: s.layers,
+    num_attention_heads: s.heads,
+    num_key_value_heads: s.kvHeads,
+    head_dim: s.headDim,
+    full_attention_interval: s.interval,
+    linear_num_key_heads: s.keyHeads,
+    linear_num_value_heads: s.valueHeads,
+    linear_key_head_dim: s.keyDim,
+    linear_value_head_dim: s.valueDim,
+    linear_conv_kernel_dim: s.window,
+    max_position_embeddings: 4096,
+    rms_norm_eps: 1e-6,
+    rope_parameters: { rope_type: "default", rope_theta: 10000, partial_rotary_factor: 0.25 },
+    tie_word_embeddings: true,
+    vocab_size: VOCAB,
+  }, format);
+}
+
+type Found = Readonly<Record<"logits" | "cache" | "states", readonly number[]>>;
+
+/** Numbers of arrays, one after the other. */
+function numbersOf(arrays: readonly mx.Tensor[]): number[] {
+  return arrays.flatMap((array) => mx.tidy(() => Array.from(array.astype(mx.float32).toTypedArray() as Float32Array)));
+}
+
+/** Steps over random pages and slots, each after the tokens that counted in the one before. */
+async function run(
+  model: LanguageModel,
+  dtype: mx.Dtype,
+  s: Sizes,
+  { positions, tokens = 1, counted }: Rows,
+): Promise<Found> {
+  const sequences = positions.length;
+  const attended = Math.floor(s.layers / s.interval);
+  const random = (shape: readonly number[], type: mx.Dtype, size: number, seed: number): mx.Tensor =>
+    mx.random.normal([...shape], mx.float32, 0, size, mx.random.key(seed)).astype(type);
+  const pool = (seed: number, block: number): mx.Tensor => {
+    const shape = bufferShape({
+      batch: 1 + sequences * COLUMNS,
+      heads: s.kvHeads,
+      positions: PAGE,
+      headDim: s.headDim,
+      block,
+    });
+    return random(shape, dtype, 1, seed);
+  };
+  const shapes = model.makeCache().buffers.states ?? [];
+  const state = {
+    token: mx.array(positions.map((_, i) => Array.from({ length: tokens }, (_, t) => 100 * i + 311 * t + 5)), mx.int32),
+    position: mx.array([...positions], mx.int32),
+    counted: mx.array([...counted ?? positions.map(() => 1)], mx.int32),
+    tables: mx.array(
+      positions.map((_, i) => Array.from({ length: COLUMNS }, (_, c) => 1 + c * sequences + i)),
+      mx.int32,
+    ),
+    slots: mx.array(positions.map((_, i) => sequences - i), mx.int32),
+    logits: mx.zeros([sequences * tokens, VOCAB]),
+    keys: Array.from({ length: attended }, (_, i) => pool(2 * i, FUSED_LAYOUT.keys)),
+    values: Array.from({ length: attended }, (_, i) => pool(2 * i + 1, FUSED_LAYOUT.values)),
+    states: shapes.map(({ shape, dtype: own }, i) => random([sequences + 1, ...shape.slice(1)], own, 0.1, 1000 + i)),
+  };
+  mx.eval(...state.keys, ...state.values, ...state.states);
+  using loop = new DeviceLoop(state, (now) => {
+    const { token, position, tables, slots } = now;
+    const cache = new PagedCache(now, position, tables, { slots, drafts: tokens > 1 });
+    const logits = model.forward(token, cache).reshape([sequences * tokens, -1]).astype(mx.float32);
+    // As a step that verifies knows it after its choice.
+    const choice = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, tokens]);
+    const known = mx.add(now.counted, mx.minimum(mx.max(choice, 1), 0).astype(mx.int32));
+    cache.settle(known);
+    const { keys, values, states } = cache;
+    return { ...now, token: mx.add(token, 7), position: mx.add(position, now.counted), logits, keys, values, states };
+  });
+  const logits: number[] = [];
+  for (let i = 0; i < STEPS; i++) {
+    loop.run();
+    await loop.done();
+    logits.push(...numbersOf([state.logits]));
+  }
+  return { logits, cache: numbersOf([...state.keys, ...state.values]), states: numbersOf(state.states) };
+}
+
+for (const device of DEVICES) {
+  for (const [name, sizes, format, rows, dtype = "float32"] of CASES) {
+    Deno.test(`a fused step of several rows equals op by op: ${name} on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      const s = { ...SMALL, ...sizes };
+      await write(`${folder}/model`, s, format);
+      mx.setDefaultDevice(device);
+      const found = async (regions: "on" | "off", dtype: "float32" | "bfloat16"): Promise<Found> => {
+        using _options = withOptions({ regions, launchMode: "barriers", batched: "on" });
+        const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
+        using _model = model;
+        return await run(model, mx[dtype], s, rows);
+      };
+      const expected = await found("off", "float32");
+      let fused = expected;
+      const kernels = await kernelsOf(device, async () => {
+        fused = await found("on", dtype);
+      });
+      const own = [...kernels].filter((kernel) => kernel.startsWith("batch_hybrid"));
+      assertEquals(own.length, 1, [...kernels].join());
+      // The states of drafted tokens are replaced once it is known how many count.
+      assertEquals(kernels.has("gated_delta"), (rows.tokens ?? 1) > 1, [...kernels].join());
+      for (const what of ["logits", "cache", "states"] as const) {
+        if (what === "states" && s.interval === 1) continue;
+        const error = nmse(fused[what], expected[what]);
+        console.log(what, error);
+        assert(error <= BOUND[dtype], `${what}: NMSE ${error}`);
+      }
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+}
