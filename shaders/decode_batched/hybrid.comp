@@ -1,6 +1,6 @@
 #version 460
-// The phases of layers of several sequences where some layers are recurrent, or heads have gates. It is layers.comp with two kinds of layers: a
-// recurrent one has other columns in its first product, and in the place of attention what net.glsl has.
+// The phases of layers of several sequences where some layers are recurrent, or heads have gates. It is layers.comp with two kinds of layers. A
+// recurrent one has other columns in its first product. In the place of attention it has what net.glsl says.
 //
 // Words that layers of one kind alone write have tags of the layers of that kind, as in decode_gemv/hybrid.comp. So a reader never takes a word of
 // the layer of that kind before, however many others stand between.

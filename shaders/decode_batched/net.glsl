@@ -5,7 +5,7 @@
 //   output  S q / the root of KEY_DIM, over a head divided by its root mean square, times w silu(z)
 //
 // A unit is a head of keys of a sequence, with the heads of values that share it. So one workgroup alone reads and replaces the last inputs of
-// its features and its states, and the tokens of a sequence follow each other in registers. Four neighbouring threads have a row of S.
+// its features and its states. The tokens of a sequence follow each other in registers. Four neighbouring threads have a row of S.
 //
 // With KEEPS nothing is replaced, since only some of the tokens may count. Then x before and after the convolution, b and a are kept for those
 // who know how many do.

@@ -43,8 +43,14 @@ import {
   OTHER_NORMS,
   sequencesOf,
 } from "./spec.ts";
-import { emitHybridLayers, hybridCanPersist, isHybrid, orderedLayers } from "./emit_hybrid.ts";
-import { emitRecurrent, normsOfRecurrent } from "./emit_recurrent.ts";
+import {
+  emitHybridLayers,
+  emitRecurrent,
+  hybridCanPersist,
+  isHybrid,
+  normsOfRecurrent,
+  orderedLayers,
+} from "./emit_hybrid.ts";
 import {
   type GemvShape,
   MULTIPLE,

@@ -18,8 +18,8 @@ const LAYERS = 3;
 const writeQwen3 = (path: string): Promise<unknown> =>
   writeModel(path, { ...shapeOf(1024, 1024, 16, 8, 128), layers: LAYERS }, { groupSize: 64 });
 
-/** Writes a small Qwen3.5, whose layers but the last have recurrent states. */
-const writeQwen35 = (path: string): Promise<unknown> =>
+/** Writes a small Qwen3.5, whose layers but the last have recurrent states. Kernels of several rows want 16 heads of them. */
+const writeQwen35 = (path: string, heads: 4 | 16 = 4): Promise<unknown> =>
   writePublished(path, {
     model_type: "qwen3_5_text",
     hidden_size: 256,
@@ -30,9 +30,9 @@ const writeQwen35 = (path: string): Promise<unknown> =>
     head_dim: 128,
     full_attention_interval: LAYERS,
     linear_num_key_heads: 2,
-    linear_num_value_heads: 4,
+    linear_num_value_heads: heads,
     linear_key_head_dim: 128,
-    linear_value_head_dim: 128,
+    linear_value_head_dim: heads === 16 ? 16 : 128,
     linear_conv_kernel_dim: 4,
     max_position_embeddings: 4096,
     rms_norm_eps: 1e-6,
@@ -99,6 +99,23 @@ Deno.test("steps of several requests read and replace recurrent states in their 
     assert(states.every(({ buffers }) => buffers.has("slots")));
     const copies = steps.flatMap((plan) => plan.filter(({ kernel }) => kernel === "scatter"));
     assertEquals(copies, []);
+  }
+});
+
+Deno.test("steps of several requests of a hybrid are one dispatch of all layers, also those that verify drafts", async () => {
+  const cases = [[3, {}, 4, 1], [1, DRAFTED, 4, 4], [2, DRAFTED, 8, 4]] as const;
+  for (const [requests, options, rows, tokens] of cases) {
+    const plans = await plansOf(requests, options, {}, (path) => writeQwen35(path, 16));
+    const layersOf = (plan: readonly Dispatched[]): readonly Dispatched[] =>
+      plan.filter(({ kernel }) => kernel === "batch_hybrid");
+    const step = plans.findLast((plan) => layersOf(plan).some(({ spec }) => spec.TOKENS === tokens));
+    const keeps = Number(tokens > 1);
+    const about = layersOf(step ?? []).map(({ spec, rows }) => [spec.SEQUENCES, spec.TOKENS, spec.KEEPS, rows]);
+    assertEquals(about, [[rows, tokens, keeps, LAYERS]]);
+    // The states of drafted tokens are replaced once it is known how many count.
+    const later = step!.filter(({ kernel }) => /^(gated_delta|causal_conv)$/.test(kernel));
+    assertEquals(later.length, 2 * keeps * (LAYERS - 1));
+    assert(later.every(({ buffers }) => buffers.has("slots")));
   }
 });
 
