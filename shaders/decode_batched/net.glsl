@@ -8,11 +8,12 @@
 // its features and its states. The tokens of a sequence follow each other in registers. Four neighbouring threads have a row of S.
 //
 // With KEEPS nothing is replaced, since only some of the tokens may count. Then x before and after the convolution, b and a are kept for those
-// who know how many do.
+// who know how many do. Units are heads of values then, and those that share a head of keys leave the same.
 
-const uint SHARING = VALUE_HEADS / KEY_HEADS, UNIT_VALUES = SHARING * VALUE_DIM; // heads of values of a unit, and their features
-const uint UNIT_FEATURES = 2u * KEY_DIM + UNIT_VALUES;                           // q, k and v
-const uint UPDATE_UNITS = SEQUENCES / TOKENS * KEY_HEADS;
+const uint SHARING = VALUE_HEADS / KEY_HEADS;      // heads of values of a head of keys
+const uint OWN_HEADS = KEEPS != 0u ? 1u : SHARING; // of values of a unit
+const uint UNITS_OF_SEQUENCE = VALUE_HEADS / OWN_HEADS, UPDATE_UNITS = SEQUENCES / TOKENS * UNITS_OF_SEQUENCE;
+const uint UNIT_VALUES = OWN_HEADS * VALUE_DIM, UNIT_FEATURES = 2u * KEY_DIM + UNIT_VALUES;      // q, k and v
 const uint KEY_FOURS = KEY_DIM / 16u;                                                            // of a row that a thread has
 const uint STATE_ROWS = THREADS / 4u, STATE_ROUNDS = (VALUE_DIM + STATE_ROWS - 1u) / STATE_ROWS; // at once
 const uint STATE_FOURS = STATE_ROUNDS * KEY_FOURS;                                               // of a head that a thread has
@@ -37,22 +38,23 @@ float feature_at(uint i) { return pool[i / 2u][i & 1u]; }
 vec4 features_at(uint four) { return vec4(pool[2u * four], pool[2u * four + 1u]); }
 
 // Where a feature of a unit is among those of all.
-uint mixed_feature(uint key_head, uint i) {
+uint mixed_feature(uint first_head, uint i) {
+    uint key_head = first_head / SHARING;
     if (i < KEY_DIM) return key_head * KEY_DIM + i;
     if (i < 2u * KEY_DIM) return ALL_KEYS + key_head * KEY_DIM + i - KEY_DIM;
-    return 2u * ALL_KEYS + key_head * UNIT_VALUES + i - 2u * KEY_DIM;
+    return 2u * ALL_KEYS + first_head * VALUE_DIM + i - 2u * KEY_DIM;
 }
 
 // Places of what is kept of a layer, in elements: x, x after the convolution, b and a, of all rows each.
 uint kept_convolved() { return SEQUENCES * MIXED; }
 uint kept_rates() { return 2u * SEQUENCES * MIXED; }
 
-void convolve(uint key_head, uint first_row, uint slot, bool begun) {
+void convolve(uint first_head, uint first_row, uint slot, bool begun) {
     const uint rounds = (UNIT_FEATURES + THREADS - 1u) / THREADS;
     [[dont_unroll]] for (uint n = 0; n < rounds; n++) {
         uint at = thread() + n * THREADS, i = min(at, UNIT_FEATURES - 1u); // the last one once more is not stored
         bool owns = at < UNIT_FEATURES;
-        uint feature = mixed_feature(key_head, i), past = slot * (WINDOW - 1u) * MIXED + feature;
+        uint feature = mixed_feature(first_head, i), past = slot * (WINDOW - 1u) * MIXED + feature;
         float inputs[WINDOW], factors[WINDOW];
         [[unroll]] for (uint n = 0; n + 1u < WINDOW; n++)
             inputs[n] = begun ? load_float(ADDRESS(PAST), past + n * MIXED, DTYPE_X) : 0.0;
@@ -136,12 +138,12 @@ void load_state(uint64_t matrix, bool begun, out vec4 s[STATE_FOURS]) {
 }
 
 // What the output projection multiplies: pairs of values of a unit, normalised over their heads, and gated.
-void leave_outputs(uint key_head, uint first_row) {
+void leave_outputs(uint first_head, uint first_row) {
     const uint PAIRS_OF_UNIT = UNIT_VALUES / 2u, FOURS_OF_HEAD = VALUE_DIM / 4u;
     const uint all = TOKENS * PAIRS_OF_UNIT, rounds = (all + THREADS - 1u) / THREADS;
     [[dont_unroll]] for (uint n = 0; n < rounds; n++) {
         uint i = min(thread() + n * THREADS, all - 1u);
-        uint token = i / PAIRS_OF_UNIT, value = i % PAIRS_OF_UNIT * 2u, row = first_row + token, column = key_head * UNIT_VALUES + value;
+        uint token = i / PAIRS_OF_UNIT, value = i % PAIRS_OF_UNIT * 2u, row = first_row + token, column = first_head * VALUE_DIM + value;
         uint head = (token * UNIT_FEATURES + 2u * KEY_DIM + value / VALUE_DIM * VALUE_DIM) / 4u;
         vec2 z = vec2(net_value(row, MIXED + column), net_value(row, MIXED + column + 1u));
         float squares = 0.0;
@@ -159,19 +161,19 @@ void leave_outputs(uint key_head, uint first_row) {
 }
 
 void update(uint unit) {
-    uint sequence = unit / KEY_HEADS, key_head = unit % KEY_HEADS, first_row = sequence * TOKENS;
+    uint sequence = unit / UNITS_OF_SEQUENCE, first_head = unit % UNITS_OF_SEQUENCE * OWN_HEADS, first_row = sequence * TOKENS;
     uint slot = pc.address[SLOTS] == 0ul ? sequence : U32s(pc.address[SLOTS]).v[sequence];
     // Before the first token of a sequence another one's state is there.
     bool begun = pc.address[SLOT_POSITIONS] == 0ul || I32s(pc.address[SLOT_POSITIONS]).v[sequence] > 0;
     vec4 s[STATE_FOURS];
-    load_state(state_of(slot, key_head * SHARING), begun, s);
-    convolve(key_head, first_row, slot, begun);
+    load_state(state_of(slot, first_head), begun, s);
+    convolve(first_head, first_row, slot, begun);
     barrier();
-    [[dont_unroll]] for (uint n = 0; n < SHARING; n++) {
-        uint head = key_head * SHARING + n;
+    [[dont_unroll]] for (uint n = 0; n < OWN_HEADS; n++) {
+        uint head = first_head + n;
         if (n > 0u) load_state(state_of(slot, head), begun, s);
         apply_rule(head, 2u * KEY_DIM + n * VALUE_DIM, first_row, state_of(slot, head), s);
     }
     barrier();
-    leave_outputs(key_head, first_row);
+    leave_outputs(first_head, first_row);
 }

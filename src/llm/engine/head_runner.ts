@@ -11,6 +11,7 @@ import { RowLoops } from "./row_loops.ts";
 import type { RunnerContext } from "./runner_context.ts";
 import type { NeededRows } from "./steps/ready_rows.ts";
 import type { Sequence } from "./sequence.ts";
+import type { HiddenFeatures } from "./verify_rows.ts";
 
 /** The choice of a drafted token, which is of all that a request says its temperature and what that draws from. */
 const WITHOUT = {
@@ -22,20 +23,27 @@ const WITHOUT = {
   logprobs: undefined,
 } as const satisfies Partial<ChoiceSettings>;
 
+/** What the head hands from token to token: states of the pool have the same features. */
+function hiddenOf({ pool, pooled: { head } }: RunnerContext): HiddenFeatures | undefined {
+  if (!head) return undefined;
+  const { shape, dtype } = pool.sizes.states![head.state];
+  return { size: shape[shape.length - 1], dtype };
+}
+
 /** Runs steps that draft. */
 export class HeadRunner implements Disposable {
   readonly #context: RunnerContext;
-  /** By the number of drafted tokens. */
+  /** Each step drafts a token of each sequence. */
   readonly #loops: RowLoops;
 
   /** `ended` takes rows whose results may still be read. */
   constructor(context: RunnerContext, ended: (rows: Disposable) => void) {
     this.#context = context;
     this.#loops = new RowLoops(context, {
-      nameOf: (count) => `engine draft ${count}`,
-      columnsOf: () => 1,
+      name: "engine draft",
+      hidden: hiddenOf(context),
       neededFor: (sequences) => this.#neededFor(sequences),
-      step: (count, kind, now) => ({ ...now, ...draftStep(context.pooled, kind, count, now) }),
+      step: (kind, now) => draftStep(context.pooled, kind, now),
       keeps: true,
     }, ended);
   }
@@ -55,13 +63,13 @@ export class HeadRunner implements Disposable {
     count: number,
     forget: () => void,
   ): Promise<readonly Int32Array[] | undefined> {
-    const one = this.#loops.ready(sequences, count);
+    const one = this.#loops.ready(sequences, 1);
     if (!one) return undefined;
     const { rows, loop } = one;
     const froms = sequences.map(({ tokens }) => tokens.length - 1);
     const all = sequences.map((sequence, i) => ({ sequence, from: froms[i], count: 1, drafted: [] }));
     rows.place(all, this.#context.of);
-    const ticket = this.#loops.run(one);
+    const ticket = this.#loops.run(one, count);
     if (!await succeeded({ count: 0, submitted: 0, done: () => loop.done(ticket, true) })) {
       forget();
       return undefined;

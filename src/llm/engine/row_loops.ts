@@ -1,6 +1,5 @@
 /**
- * Loops over rows of sequences that draft or are verified. Each size has rows, a loop and a trace of its own: a size is a number of columns,
- * or of drafted tokens. Pipelines are made beside other steps before a loop is needed.
+ * Loops over rows of sequences that draft or are verified. Each size, a number of columns, has rows, a loop and a trace of its own. Pipelines are made beside other steps before a loop is needed.
  *
  * @module
  */
@@ -14,20 +13,20 @@ import type { VerifyState } from "./steps/rows.ts";
 import { columnsFor, type RunnerContext } from "./runner_context.ts";
 import { type NeededRows, serves } from "./steps/ready_rows.ts";
 import type { Sequence } from "./sequence.ts";
-import { VerifyRows } from "./verify_rows.ts";
+import { type HiddenFeatures, VerifyRows } from "./verify_rows.ts";
 
 /** What steps over rows read and write. */
 export type RowLoopState = VerifyState & Buffers;
 
 /** What loops are of. */
 export interface RowLoopKind {
-  /** Names the steps of a size, but for the choice of tokens. */
-  readonly nameOf: (size: number) => string;
-  /** Columns of each sequence. */
-  readonly columnsOf: (size: number) => number;
+  /** Names the steps, but for the choice of tokens. */
+  readonly name: string;
+  /** The hidden states that steps hand on, if they do. */
+  readonly hidden?: HiddenFeatures | undefined;
   /** The least rows that serve sequences. */
   readonly neededFor: (sequences: readonly Sequence[]) => NeededRows;
-  readonly step: (size: number, kind: ChoiceKind, now: RowLoopState) => RowLoopState;
+  readonly step: (kind: ChoiceKind, now: RowLoopState) => RowLoopState;
   /** Whether their steps can be traced once for all. */
   readonly keeps: boolean;
 }
@@ -102,10 +101,12 @@ export class RowLoops implements Disposable {
     return undefined;
   }
 
-  /** Submits a step of a loop, and returns its ticket. */
-  run(one: RowLoop): number {
-    const ticket = one.loop.run(1);
-    if (++one.steps === IMPROVE_AFTER) this.#context.model.traces.improve(one.loop);
+  /** Submits steps of a loop, and returns the ticket of the last one. */
+  run(one: RowLoop, count: number = 1): number {
+    const ticket = one.loop.run(count);
+    const before = one.steps;
+    one.steps += count;
+    if (before < IMPROVE_AFTER && one.steps >= IMPROVE_AFTER) this.#context.model.traces.improve(one.loop);
     return ticket;
   }
 
@@ -118,13 +119,12 @@ export class RowLoops implements Disposable {
     const { model, pool } = this.#context;
     const { rows: sequences, columns: pages, kind, masked } = needed;
     const tables = pool.sizes.groups?.tables.length ?? 1;
-    const columns = this.#kind.columnsOf(size);
     const rows = mx.withDevice(model.device.name, () => {
-      const own = this.#context.newRows({ rows: sequences * columns, columns: 1, kind, masked }, { begin: false });
-      return new VerifyRows(own, columns, pages, tables);
+      const own = this.#context.newRows({ rows: sequences * size, columns: 1, kind, masked }, { begin: false });
+      return new VerifyRows(own, size, pages, tables, this.#kind.hidden);
     });
-    const name = `${this.#kind.nameOf(size)} ${this.#context.nameOf(kind)}`;
-    const step = (now: RowLoopState): RowLoopState => this.#kind.step(size, kind, now);
+    const name = `${this.#kind.name} ${this.#context.nameOf(kind)}`;
+    const step = (now: RowLoopState): RowLoopState => this.#kind.step(kind, now);
     const trace = (): MadeStep => {
       if (!this.#kind.keeps) return step;
       return model.traces.trace(name, { ...rows.state, ...pool.buffers }, step) as TracedStep<unknown>;

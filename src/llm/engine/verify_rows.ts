@@ -19,6 +19,12 @@ import type { RunnerSequence } from "./runner_context.ts";
 import type { Sequence } from "./sequence.ts";
 import type { VerifyRow } from "./step.ts";
 
+/** Features of a hidden state. */
+export interface HiddenFeatures {
+  readonly size: number;
+  readonly dtype: mx.Dtype;
+}
+
 /** Rows of sequences whose drafts are verified. */
 export class VerifyRows implements Disposable {
   /** Columns of each sequence. */
@@ -31,8 +37,11 @@ export class VerifyRows implements Disposable {
   /** The sequence whose settings rows have. */
   readonly #held: (Sequence | undefined)[];
 
-  /** Takes over `rows`, which have no tables and did not begin. Each of `tables` names so many `pages` of each sequence. */
-  constructor(rows: DeviceRows, columns: number, pages: number, tables: number) {
+  /**
+   * Takes over `rows`, which have no tables and did not begin. Each of `tables` names so many `pages` of each sequence. A head that drafts has
+   * a hidden state of each, of so many features.
+   */
+  constructor(rows: DeviceRows, columns: number, pages: number, tables: number, hidden?: HiddenFeatures) {
     const sequences = rows.sizes.rows / columns;
     const ints = (shape: number[]): Tensor => detach(mx.zeros(shape, mx.int32));
     this.columns = columns;
@@ -45,6 +54,7 @@ export class VerifyRows implements Disposable {
       drafted: ints([sequences]),
       slots: ints([sequences]),
       tables: Array.from({ length: tables }, () => ints([sequences, pages])),
+      ...(hidden && { hidden: detach(mx.zeros([sequences, 1, hidden.size], hidden.dtype)) }),
     };
   }
 
@@ -111,8 +121,8 @@ export class VerifyRows implements Disposable {
 
   /** Frees the arrays. */
   [Symbol.dispose](): void {
-    const { starts, drafted, slots, tables } = this.state;
-    mx.dispose({ starts, drafted, slots, tables });
+    const { starts, drafted, slots, tables, hidden } = this.state;
+    mx.dispose({ starts, drafted, slots, tables, ...(hidden && { hidden }) });
     this.rows[Symbol.dispose]();
   }
 }

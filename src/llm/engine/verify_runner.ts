@@ -24,10 +24,9 @@ export class VerifyRunner implements Disposable {
   constructor(context: RunnerContext, ended: (rows: Disposable) => void) {
     this.#context = context;
     this.#loops = new RowLoops(context, {
-      nameOf: () => "engine verify",
-      columnsOf: (columns) => columns,
+      name: "engine verify",
       neededFor: (sequences) => context.neededFor(sequences),
-      step: (_, kind, now) => verifyStep(context.pooled, kind, now, context.processors),
+      step: (kind, now) => verifyStep(context.pooled, kind, now, context.processors),
       keeps: context.keepsChoices,
     }, ended);
   }

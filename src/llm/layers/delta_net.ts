@@ -30,6 +30,18 @@ interface Projected {
   readonly step: Tensor;
 }
 
+/** Masks by the numbers of tokens that count: the nets of a pass share one. */
+const MASKS = new WeakMap<Tensor, Tensor>();
+
+/** bool (B, T): the first tokens of each sequence, as many as `counted` says. */
+function maskOf(counted: Tensor, B: number, T: number): Tensor {
+  const known = MASKS.get(counted);
+  if (known?.shape.join() === [B, T].join()) return known;
+  const mask = mx.broadcastTo(mx.less(mx.arange(0, T, 1, mx.int32), counted.reshape([-1, 1])), [B, T]);
+  MASKS.set(counted, mask);
+  return mask;
+}
+
 /** A net of H heads of values. */
 export class DeltaNet extends Module {
   /** Over queries, keys and values. */
@@ -101,8 +113,7 @@ export class DeltaNet extends Module {
       state: cache?.readState(this.#state + 1) ?? mx.zeros([B, valueHeads, valueDim, keyDim], mx.float32),
     };
     const update = (counted: Tensor | undefined): [Tensor, Tensor] => {
-      const tokens = mx.arange(0, T, 1, mx.int32);
-      const mask = counted && mx.broadcastTo(mx.less(tokens, counted.reshape([-1, 1])), [B, T]);
+      const mask = counted && maskOf(counted, B, T);
       return normalizedDeltaUpdate({ ...given, ...(mask && { mask }) }, EPS);
     };
     const [outputs, state] = update(cache?.counted);

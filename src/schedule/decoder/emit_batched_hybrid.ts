@@ -7,6 +7,7 @@
  * @module
  */
 
+import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import type { Node } from "../../graph/node.ts";
 import { contiguousStrides } from "../../graph/shape.ts";
@@ -95,6 +96,17 @@ export interface BatchedHybrid {
   readonly push: DecoderPush;
 }
 
+/**
+ * Workgroups: as many as layers of one kind take, or a few more where the first product of a recurrent layer takes a round less so. There is one
+ * for each multiprocessor at most.
+ */
+function workgroupsFor(backend: Backend, { recurrent }: DecoderSpec): number {
+  const least = tuningOf(backend).decode.batchWorkgroups;
+  const blocks = recurrent ? netColumns(recurrent.net) / BLOCK : 0;
+  const rounds = Math.ceil(blocks / Math.max(least, backend.limits.computeUnits));
+  return Math.max(least, rounds < Math.ceil(blocks / least) ? Math.ceil(blocks / rounds) : 0);
+}
+
 /** Values of nodes that layers leave. */
 export type LeftValues = readonly (readonly [Node, Value])[];
 
@@ -133,6 +145,7 @@ export function emitBatchedHybrid(
     GATES: Number(d.features.gated ?? false),
     KEEPS: Number(kept.some((one) => one !== undefined)),
   };
+  const workgroups = workgroupsFor(l.backend, d);
   const kindsOfLayers = bitsOf(ordered.map(({ kind }) => Number(kind === "net")));
   const run = (layer: number, count: number, phases: number): void =>
     l.emit(kernel, [state, status, tableOfPages(emission), ...slots], {
@@ -149,7 +162,7 @@ export function emitBatchedHybrid(
         net_eps: d.recurrent?.outputEps ?? 0,
       },
       table: table.slice(layer, layer + count),
-      workgroups: tuningOf(l.backend).decode.batchWorkgroups,
+      workgroups,
     });
   if (mode === "persistent") run(0, ordered.length, (1 << PHASE_COUNT) - 1);
   else {

@@ -24,7 +24,7 @@ import type { LayerPlace } from "../../kv/page_groups.ts";
 import { type HeadPlace, PagedCache } from "../../kv/paged.ts";
 import type { DecodingModel } from "../../models/mod.ts";
 import { type ChoiceKind, chooseRows } from "./choice.ts";
-import type { RowState } from "./rows.ts";
+import type { VerifyState } from "./rows.ts";
 
 /** A model and its places in a pool. */
 export interface PooledModel {
@@ -94,25 +94,19 @@ export function writePairsOf(
 }
 
 /**
- * Drafts the `count` tokens after the last one of each row, into the log. Each is chosen with the settings of its row and the random key of its
- * place. So a head that gives the probabilities of the model drafts the tokens that the model will choose.
+ * Drafts the next token of each row, into the log. The first one follows from the hidden state in the slot of the sequence, each other one from what the
+ * head made before. It is chosen with the settings of its row and the random key of its place. So a head that gives the probabilities of the
+ * model drafts the tokens that the model will choose.
  */
-export function draftStep(
-  pooled: PooledModel,
-  kind: ChoiceKind,
-  count: number,
-  now: RowState & Buffers,
-): RowState & Buffers {
+export function draftStep<S extends VerifyState & Buffers>(pooled: PooledModel, kind: ChoiceKind, now: S): S {
   const { model, head } = pooled;
-  const { tables, slots } = now;
-  let hidden = new PagedCache(now, now.position, tables, { slots }).readState(head!.state);
-  let rows = now;
-  for (let i = 0; i < count; i++) {
-    const cache = headCache(pooled, rows, { position: pairPosition(rows.position), tables });
-    const made = model.draft(hidden, rows.token, cache);
-    hidden = made.hidden;
-    const logits = made.logits.reshape([rows.token.shape[0], -1]);
-    rows = { ...rows, ...cache.buffers, ...chooseRows(kind, rows, logits) };
-  }
-  return rows;
+  const { tables, slots, token, position, starts } = now;
+  const first = new PagedCache(now, position, tables, { slots }).readState(head!.state);
+  const begins = mx.equal(position, starts).reshape([-1, 1, 1]);
+  const hidden = mx.where(begins, first, now.hidden!);
+  const cache = headCache(pooled, now, { position: pairPosition(position), tables });
+  const made = model.draft(hidden, token, cache);
+  const logits = made.logits.reshape([token.shape[0], -1]);
+  const left = made.hidden.astype(hidden.dtype);
+  return { ...now, ...cache.buffers, ...chooseRows(kind, now, logits), hidden: left };
 }

@@ -68,6 +68,8 @@ export interface VerifyState extends RowState {
   readonly starts: Tensor;
   /** int32 (B,): how many tokens of each are drafted; further columns are filled. */
   readonly drafted: Tensor;
+  /** (B, 1, H): what the head made of the token before, in a loop of a head that drafts. */
+  readonly hidden?: Tensor;
 }
 
 /** Rows on the device. */

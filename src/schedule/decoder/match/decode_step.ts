@@ -101,10 +101,11 @@ export function findDecoder(
     if (part || logits) return part ?? findWhole(new Walk(graph, wanted), logits!, state, chunks);
     return "there is no head";
   });
-  if (typeof found !== "string" || !graph.order.some(({ op }) => op === "gatedDelta")) return found;
-  // A head that drafts reads what the model's own head reads: then the layers are a part that ends before the last norm.
+  if (typeof found !== "string") return found;
+  // Others read what the head reads, as where a head drafts: then the layers are a part that ends before the last norm.
   for (const node of graph.order.toReversed()) {
-    if (node.op !== "rmsNorm" || !isOfAll(node) || walk.readers(node).length < 2) continue;
+    if (node.op !== "rmsNorm" || !isOfAll(node)) continue;
+    if (walk.readers(node).length < 2 && !wanted.has(node)) continue;
     const last = new Walk(graph, wanted).peek(node.inputs[0]);
     const part = attempt(() => isFn(last, "add") ? findPart(new Walk(graph, wanted), last, state, chunks) : undefined);
     if (typeof part === "object") return part;
