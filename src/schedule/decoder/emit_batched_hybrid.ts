@@ -97,8 +97,8 @@ export interface BatchedHybrid {
 }
 
 /**
- * Workgroups: as many as layers of one kind take, or a few more where the first product of a recurrent layer takes a round less so. There is one
- * for each multiprocessor at most.
+ * Workgroups: as many as layers with attention take. There are a few more where the first product of a recurrent layer takes a round less so, and
+ * one for each multiprocessor at most.
  */
 function workgroupsFor(backend: Backend, { recurrent }: DecoderSpec): number {
   const least = tuningOf(backend).decode.batchWorkgroups;

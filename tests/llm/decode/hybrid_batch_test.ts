@@ -79,6 +79,15 @@ const COLUMNS = 3;
 const STEPS = 2;
 const VOCAB = 4099;
 
+/** Between log probabilities of the two most probable tokens, from which on the first one is sure. */
+const SURE = 0.02;
+
+/** Tokens of an answer, and how much more probable than the next one each is, if that was asked for. */
+interface Answer {
+  readonly tokens: number[];
+  readonly gaps: number[];
+}
+
 async function write(path: string, s: Sizes, format: ModelFormat): Promise<void> {
   await writePublished(path, {
     model_type: "qwen3_5_text",
@@ -204,4 +213,57 @@ for (const device of DEVICES) {
       await Deno.remove(folder, { recursive: true });
     });
   }
+
+  Deno.test(`an engine gives the tokens of its requests alone, together and with drafts, on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await write(`${folder}/model`, SMALL, { groupSize: 64, seed: 4 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+    using _model = model;
+    const prompts = [[3, 14, 159, 26, 5, 35, 89], [79, 32, 38, 46, 26]];
+    const answers = async (
+      requests: readonly mx.lm.EngineRequest[],
+      options: Parameters<typeof withOptions>[0],
+    ): Promise<Answer[]> => {
+      using _options = withOptions({ launchMode: "barriers", ...options });
+      await using engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 22, contextSize: 256, maxSequences: 4 });
+      return await Promise.all(requests.map(async (request) => {
+        const answer: Answer = { tokens: [], gaps: [] };
+        for await (const { token, logprobs } of engine.add({ maxTokens: 10, temp: 0, ...request })) {
+          answer.tokens.push(token);
+          const [first, second] = logprobs?.top ?? [];
+          if (second) answer.gaps.push(first.logprob - second.logprob);
+        }
+        return answer;
+      }));
+    };
+    const plain = prompts.map((prompt) => ({ prompt }));
+    const expected: Answer[] = [];
+    for (const one of plain) expected.push(...await answers([{ ...one, logprobs: 2 }], { regions: "off" }));
+    // A token that another one is as probable as may be either, and all that follows it.
+    const sure = expected.map(({ gaps }) => [...gaps, 0].findIndex((gap) => gap < SURE));
+    assert(sure.every((count) => count >= 8), `${sure}`);
+    const assertTokens = (found: readonly Answer[], requests: readonly number[]): void => {
+      const cut = (all: readonly Answer[], at: (i: number) => number): number[][] =>
+        all.map(({ tokens }, i) => tokens.slice(0, sure[at(i)]));
+      assertEquals(cut(found, (i) => requests[i]), cut(requests.map((i) => expected[i]), (i) => requests[i]));
+    };
+    const fused = { regions: "on", batched: "on" } as const;
+    // Drafts of an answer, of which each third token is wrong.
+    const drafted = prompts.map((prompt, i) => {
+      let at = -1;
+      const drafter: mx.lm.Drafter = {
+        extend: (more) => void (at = at < 0 ? 0 : at + more.length),
+        draft: (count) => expected[i].tokens.slice(at, at + count).map((id, n) => (at + n) % 3 === 2 ? id ^ 1 : id),
+      };
+      return { prompt, speculation: { drafter, numDraftTokens: 3, adaptive: false } };
+    });
+    const kernels = await kernelsOf(device, async () => {
+      assertTokens(await answers(plain, fused), [0, 1]);
+    });
+    assert([...kernels].some((kernel) => kernel.startsWith("batch_hybrid")), [...kernels].join());
+    assertTokens(await answers(drafted, fused), [0, 1]);
+    assertTokens(await answers([drafted[1]], fused), [1]);
+    await model.traces.idle();
+    await Deno.remove(folder, { recursive: true });
+  });
 }

@@ -100,11 +100,11 @@ export function writePairsOf(
  */
 export function draftStep<S extends VerifyState & Buffers>(pooled: PooledModel, kind: ChoiceKind, now: S): S {
   const { model, head } = pooled;
-  const { tables, slots, token, position, starts } = now;
-  const first = new PagedCache(now, position, tables, { slots }).readState(head!.state);
-  const begins = mx.equal(position, starts).reshape([-1, 1, 1]);
+  const { tables, slots, token, starts } = now;
+  const first = new PagedCache(now, now.position, tables, { slots }).readState(head!.state);
+  const begins = mx.equal(now.position, starts).reshape([-1, 1, 1]);
   const hidden = mx.where(begins, first, now.hidden!);
-  const cache = headCache(pooled, now, { position: pairPosition(position), tables });
+  const cache = headCache(pooled, now, { position: pairPosition(now.position), tables });
   const made = model.draft(hidden, token, cache);
   const logits = made.logits.reshape([token.shape[0], -1]);
   const left = made.hidden.astype(hidden.dtype);
