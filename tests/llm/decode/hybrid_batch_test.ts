@@ -249,20 +249,30 @@ for (const device of DEVICES) {
     };
     const fused = { regions: "on", batched: "on" } as const;
     // Drafts of an answer, of which each third token is wrong.
-    const drafted = prompts.map((prompt, i) => {
+    const draftedOf = (
+      i: number,
+    ): { prompt: number[]; speculation: mx.lm.RequestSpeculation & { drafter: mx.lm.Drafter } } => {
       let at = -1;
       const drafter: mx.lm.Drafter = {
         extend: (more) => void (at = at < 0 ? 0 : at + more.length),
         draft: (count) => expected[i].tokens.slice(at, at + count).map((id, n) => (at + n) % 3 === 2 ? id ^ 1 : id),
       };
-      return { prompt, speculation: { drafter, numDraftTokens: 3, adaptive: false } };
-    });
+      return { prompt: prompts[i], speculation: { drafter, numDraftTokens: 3, adaptive: false } };
+    };
     const kernels = await kernelsOf(device, async () => {
       assertTokens(await answers(plain, fused), [0, 1]);
     });
     assert([...kernels].some((kernel) => kernel.startsWith("batch_hybrid")), [...kernels].join());
-    assertTokens(await answers(drafted, fused), [0, 1]);
-    assertTokens(await answers([drafted[1]], fused), [1]);
+    assertTokens(await answers([draftedOf(0), draftedOf(1)], fused), [0, 1]);
+    assertTokens(await answers([draftedOf(1)], fused), [1]);
+    { // one sequence by itself has its states in arrays of their own
+      using _options = withOptions({ launchMode: "barriers", ...fused });
+      const { prompt, speculation } = draftedOf(0);
+      const tokens: number[] = [];
+      const stream = mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 10, temp: 0, speculation });
+      for await (const { token } of stream) tokens.push(token);
+      assertTokens([{ tokens, gaps: [] }], [0]);
+    }
     await model.traces.idle();
     await Deno.remove(folder, { recursive: true });
   });
