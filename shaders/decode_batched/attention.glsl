@@ -104,7 +104,7 @@ void take_fresh() {
         uvec4 words;
         do {
             words = Shared4(in_state(AT_FRESH + (row_of(four) * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
-        } while (keep_spinning(has_tag(words, OWN_TAG), spins));
+        } while (keep_spinning(is_fresh(words), spins));
         vec4 x = uintBitsToFloat(words);
         float square = HEAD_NORM != 0u ? four_sum(dot(x, x)) : 0.0;
         if (four < RAW) {
@@ -176,13 +176,10 @@ vec4 scores(inout Keys k) {
 const uint MERGED_VALUES = VALUE_STEPS * 8u, MERGED_ROOM = POOL / (WARPS * MERGED_VALUES), MERGED_THREADS = THREADS / MERGED_VALUES;
 const uint MERGED = MERGED_ROOM < MERGED_THREADS ? MERGED_ROOM : MERGED_THREADS;
 
-// The sigmoids of the gates of two neighbouring features of a head, which are after those of the head.
+// The sigmoids of the gates of two neighbouring features of a head, which are after those of the head. Kernels with gates wait for nothing.
 vec2 gates_of(uint head, uint feature) {
     uint64_t at = in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + (2u * head + 1u) * HEAD_DIM + feature) * 4u);
-    uint spins = 0u;
-    uvec2 words;
-    do { words = Shared2(at).v[0]; } while (keep_spinning(has_tag(words.xyxy, OWN_TAG), spins));
-    return 1.0 / (1.0 + exp(-uintBitsToFloat(words)));
+    return 1.0 / (1.0 + exp(-uintBitsToFloat(Shared2(at).v[0])));
 }
 
 // The heads' values, merged over the warps.

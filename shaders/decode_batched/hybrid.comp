@@ -1,9 +1,8 @@
 #version 460
-// The phases of layers of several sequences where some layers are recurrent, or heads have gates. It is layers.comp with two kinds of layers. A
-// recurrent one has other columns in its first product. In the place of attention it has what net.glsl says.
+// A phase of a layer of several sequences, after a barrier, where some layers are recurrent or heads have gates. It is layers.comp with two kinds
+// of layers. A recurrent one has other columns in its first product. In the place of attention it has what net.glsl says.
 //
-// Words that layers of one kind alone write have tags of the layers of that kind, as in decode_gemv/hybrid.comp. So a reader never takes a word of
-// the layer of that kind before, however many others stand between.
+// One dispatch for all layers was tried. It was no faster, and once a workgroup waited for too long.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 6
@@ -27,7 +26,7 @@ const uint NET_COLUMNS = MIXED + ALL_VALUES + 2u * VALUE_HEADS; // x, z, b and a
 #include "batch.glsl"
 
 const uint ONE = 0x3f800000u;
-layout(constant_id = 11) const uint PHASES = 31u;
+layout(constant_id = 11) const uint PHASES = 1u;
 layout(constant_id = 12) const uint ROUNDS = 0u;          // 1: a warp has no more than one block of 16 positions
 layout(constant_id = 13) const uint HEAD_NORM = 1u;       // whether heads of q and k are normalised
 layout(constant_id = 14) const uint QKV_BIAS = 0u;        // whether q, k and v have biases
@@ -38,8 +37,7 @@ layout(constant_id = 18) const uint PAGE = 0u;            // positions of a page
 #define PAGE_TABLE pc.address[PAGES]
 #define KINDS_ID 19
 
-const uint ALL_PHASES = 31u;
-const bool WAITS = PHASES == ALL_PHASES;
+const bool WAITS = false;
 
 const uint STATE = 0u, STATUS = 1u, PAGES = 2u, SLOTS = 3u, SLOT_POSITIONS = 4u, TABLE = 5u;
 
@@ -52,9 +50,7 @@ const uint PAST = KEYS, MATRIX = VALUES;
 const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
 
 uint layer;
-const uint MAX_LAYERS = 64u;
-shared uvec2 addresses[WAITS ? MAX_LAYERS * COLUMNS : 1u]; // a dispatch of one phase is one of one layer, and reads its own
-#define ADDRESS(which) (pack64(WAITS ? addresses[(layer - pc.p.layer) * COLUMNS + (which)] : Weights2(pc.address[TABLE]).v[(which)]))
+#define ADDRESS(which) (pack64(Weights2(pc.address[TABLE]).v[(which)]))
 
 const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
 uint64_t mlp_norm() { return ADDRESS(NORMS) + HIDDEN * WEIGHT_BYTES; }
@@ -65,11 +61,9 @@ uint64_t output_norm() { return ADDRESS(NORMS) + 2u * HIDDEN * WEIGHT_BYTES; } /
 uint64_t next_norm() { return ADDRESS(NEXT_NORM); }                            // of the layer after this one, or of the head
 
 bool is_net; // whether the layer at hand is recurrent
-uint own_tag;
 #define MOST_COLUMNS (NET_COLUMNS > QKV_COLUMNS ? NET_COLUMNS : QKV_COLUMNS)
 #define JOINT_COLUMNS (is_net ? NET_COLUMNS : QKV_COLUMNS)
 #define JOINT_AT (is_net ? AT_NET : AT_FRESH)
-#define OWN_TAG own_tag
 
 #include "include/activation.glsl"
 #include "decode/ropes.glsl"
@@ -80,42 +74,28 @@ uint own_tag;
 #include "net.glsl"
 #include "project.glsl"
 
-// What follows from the kind of the layer at hand. Its tag is that of its place among the layers of that kind.
-void find_kind() {
-    is_net = (pc.p.nets[layer / 32u] >> layer % 32u & 1u) != 0u;
-    uint low = layer < 32u ? (1u << layer) - 1u : ~0u, high = layer < 32u ? 0u : (1u << layer % 32u) - 1u;
-    uint nets = uint(bitCount(pc.p.nets[0] & low) + bitCount(pc.p.nets[1] & high));
-    own_tag = ~(is_net ? nets : layer - nets) & 1u;
-}
-
 void main() {
-    if (WAITS && Shared1(pc.address[STATUS]).v[0] != 0u) return;
     find_bases((pc.p.capacity + thread()) >> 31);
     turn = 0u;
-    if (WAITS) {
-        for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
-        barrier();
-    }
+    layer = pc.p.layer;
+    is_net = (pc.p.nets[layer / 32u] >> layer % 32u & 1u) != 0u;
     uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x; // as in layers.comp
-    for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
-        find_kind();
-        if ((PHASES & 1u) != 0u)
-            normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, joint_units(), false);
-        if ((PHASES & 2u) != 0u) {
-            uint units = is_net ? UPDATE_UNITS : ATTEND_UNITS;
-            [[dont_unroll]] for (uint unit = last; unit < units; unit += gl_NumWorkGroups.x) {
-                barrier(); // shared memory was read
-                if (is_net) update(unit);
-                else attention(unit);
-            }
+    if ((PHASES & 1u) != 0u)
+        normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, joint_units(), false);
+    if ((PHASES & 2u) != 0u) {
+        uint units = is_net ? UPDATE_UNITS : ATTEND_UNITS;
+        [[dont_unroll]] for (uint unit = last; unit < units; unit += gl_NumWorkGroups.x) {
+            barrier(); // shared memory was read
+            if (is_net) update(unit);
+            else attention(unit);
         }
-        if ((PHASES & 4u) != 0u)
-            project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), uintBitsToFloat(RESIDUAL_SCALE), mlp_norm(), AT_AFTER,
-                    AT_AFTER_SQUARES, tag_of_layer());
-        if ((PHASES & 8u) != 0u)
-            normed_product(AT_AFTER, AT_AFTER_SQUARES, ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
-        if ((PHASES & 16u) != 0u)
-            project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE * uintBitsToFloat(RESIDUAL_SCALE),
-                    next_norm(), AT_BEFORE, AT_BEFORE_SQUARES, tag_of_next_layer());
     }
+    if ((PHASES & 4u) != 0u)
+        project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), uintBitsToFloat(RESIDUAL_SCALE), mlp_norm(), AT_AFTER,
+                AT_AFTER_SQUARES, tag_of_layer());
+    if ((PHASES & 8u) != 0u)
+        normed_product(AT_AFTER, AT_AFTER_SQUARES, ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
+    if ((PHASES & 16u) != 0u)
+        project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE * uintBitsToFloat(RESIDUAL_SCALE),
+                next_norm(), AT_BEFORE, AT_BEFORE_SQUARES, tag_of_next_layer());
 }

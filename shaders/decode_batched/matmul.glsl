@@ -14,8 +14,9 @@ const uint UNIT_BLOCKS = WIDE ? WIDE_BLOCKS : 1u;
 // A word's lowest bit changes from layer to layer: its readers have seen the one before.
 uint tag_of_layer() { return ~layer & 1u; }
 uint tag_of_next_layer() { return layer & 1u; }
-bool has_tag(uvec4 w, uint tag) { return (((w.x ^ tag) | (w.y ^ tag) | (w.z ^ tag) | (w.w ^ tag)) & 1u) == 0u; }
-bool is_fresh(uvec4 w) { return has_tag(w, tag_of_layer()); }
+bool is_fresh(uvec4 w) {
+    return (((w.x ^ tag_of_layer()) | (w.y ^ tag_of_layer()) | (w.z ^ tag_of_layer()) | (w.w ^ tag_of_layer())) & 1u) == 0u;
+}
 
 // Counts a poll that came too early. Beyond the spin limit something is wrong: the status says so, and all workgroups leave.
 bool give_up(inout uint spins) {

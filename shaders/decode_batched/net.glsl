@@ -24,13 +24,8 @@ float as_input(float x) {
     return DTYPE_X == DTYPE_F16 ? f16_value(f16_bits(x)) : bf16_value(bf16_bits(x));
 }
 
-// A word of the first product, once it is there.
-float net_value(uint row, uint column) {
-    uint64_t at = in_state(AT_NET + (row * NET_COLUMNS + column) * 4u);
-    uint spins = 0u, word;
-    do { word = Shared1(at).v[0]; } while (keep_spinning((word & 1u) == own_tag, spins));
-    return uintBitsToFloat(word);
-}
+// A number of the first product.
+float net_value(uint row, uint column) { return uintBitsToFloat(Shared1(in_state(AT_NET + (row * NET_COLUMNS + column) * 4u)).v[0]); }
 
 // Features of a unit in the pool: q, k and v of each token. What the rule gives takes the place of v.
 void keep_feature(uint i, float x) { pool[i / 2u][i & 1u] = x; }

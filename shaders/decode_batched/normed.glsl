@@ -2,12 +2,11 @@
 // up, as h = activation(g) * u / 16 within the range of float16. A unit is a block or two of 16 columns, gate and up
 // interleaved. A warp keeps its rows for all units of the workgroup.
 
-// Columns of the joint product of a layer, where they go, and the tag of their words. Kernels with layers of two kinds have others of each.
+// Columns of the joint product of a layer, and where they go. Kernels with layers of two kinds have others of each.
 #ifndef JOINT_COLUMNS
 #define MOST_COLUMNS QKV_COLUMNS
 #define JOINT_COLUMNS QKV_COLUMNS
 #define JOINT_AT AT_FRESH
-#define OWN_TAG tag_of_layer()
 #endif
 
 // Blocks of a unit of q, k and v: one where units of two would leave many of 128 workgroups without a last one.
@@ -42,7 +41,8 @@ void finish_qkv(uint unit, uint rows, uint place, uint at, float scale, vec2 bia
     vec2 sums = sum_by_four(min(place, QKV_BLOCKS - 1u), a_lane, pair) * scale + bias;
     uvec2 words = floatBitsToUint(sums);
     if ((thread() & 3u) == 0u && place < QKV_BLOCKS && row < SEQUENCES && column < JOINT_COLUMNS)
-        Shared2(in_state(JOINT_AT + (row * JOINT_COLUMNS + column) * 4u)).v[0] = uvec2(tagged(words.x, OWN_TAG), tagged(words.y, OWN_TAG));
+        Shared2(in_state(JOINT_AT + (row * JOINT_COLUMNS + column) * 4u)).v[0] =
+            uvec2(tagged(words.x, tag_of_layer()), tagged(words.y, tag_of_layer()));
 }
 
 void finish_gate_up(uint unit, uint rows, uint place, uint at, float scale) {

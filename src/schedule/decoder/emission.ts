@@ -5,9 +5,8 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import { type Dtype, float32Bits } from "../../graph/dtype.ts";
+import { float32Bits } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import type { Shape } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { pageConstant, placePush } from "./kv_place.ts";
@@ -41,8 +40,6 @@ export interface Emission {
   value(node: Node): Value;
   readonly state: Value;
   readonly status: Value | undefined;
-  /** Gives memory for what layers leave to others; by default such that lives as long as it is read. */
-  memory?(shape: Shape, dtype: Dtype): Value;
 }
 
 /** The cache of each layer. */

@@ -1,23 +1,21 @@
 /**
  * The layers of several rows where some are recurrent, or heads have gates: shaders/decode_batched/hybrid.comp. A layer has the five phases of
- * `emit_batched.ts`. The first product of a recurrent layer has other columns, and the delta rule takes the place of attention.
+ * `emit_batched.ts`, each of which is a dispatch. The first product of a recurrent layer has other columns, and the delta rule takes the place of attention.
  *
  * Where drafted tokens are verified, states stay as they are. The kernels leave what recurrent ops read, which replace them later.
  *
  * @module
  */
 
-import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import type { Node } from "../../graph/node.ts";
 import { contiguousStrides } from "../../graph/shape.ts";
 import { isDenseDecoder } from "./formats.ts";
-import { type Caches, type DecoderPush, type Emission, normsOf, SPIN_LIMIT, tableOfPages } from "./emission.ts";
+import { type Caches, type DecoderPush, type Emission, normsOf, tableOfPages } from "./emission.ts";
 import { bitsOf, netConstants, normsOfRecurrent, orderedLayers } from "./emit_hybrid.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import { mixedFeatures, netColumns, type NetSizes, type RecurrentLayer } from "./recurrent_layer.ts";
 import { type DecoderSpec, kindNumbers, tokensOf } from "./spec.ts";
-import { options } from "../plan/options.ts";
 import type { Requirement } from "../plan/requirements.ts";
 import type { Value } from "../plan/value.ts";
 import { tuningOf } from "../tuning/choose.ts";
@@ -96,17 +94,6 @@ export interface BatchedHybrid {
   readonly push: DecoderPush;
 }
 
-/**
- * Workgroups: as many as layers with attention take. There are a few more where the first product of a recurrent layer takes a round less so, and
- * one for each multiprocessor at most.
- */
-function workgroupsFor(backend: Backend, { recurrent }: DecoderSpec): number {
-  const least = tuningOf(backend).decode.batchWorkgroups;
-  const blocks = recurrent ? netColumns(recurrent.net) / BLOCK : 0;
-  const rounds = Math.ceil(blocks / Math.max(least, backend.limits.computeUnits));
-  return Math.max(least, rounds < Math.ceil(blocks / least) ? Math.ceil(blocks / rounds) : 0);
-}
-
 /** Values of nodes that layers leave. */
 export type LeftValues = readonly (readonly [Node, Value])[];
 
@@ -116,7 +103,7 @@ export function emitBatchedHybrid(
   caches: Caches,
   { kernel, threads, spec, push }: BatchedHybrid,
 ): LeftValues {
-  const { l, ready, mode, value, state, status } = emission;
+  const { l, ready, value, state } = emission;
   const { decoder: d, layers: weights, recurrent } = ready;
   const ordered = orderedLayers(d);
   const norms = normsOfLayers(ready);
@@ -145,41 +132,34 @@ export function emitBatchedHybrid(
     GATES: Number(d.features.gated ?? false),
     KEEPS: Number(kept.some((one) => one !== undefined)),
   };
-  const workgroups = workgroupsFor(l.backend, d);
   const kindsOfLayers = bitsOf(ordered.map(({ kind }) => Number(kind === "net")));
-  const run = (layer: number, count: number, phases: number): void =>
-    l.emit(kernel, [state, status, tableOfPages(emission), ...slots], {
-      threads,
-      spec: { ...constants, PHASES: phases },
-      push: {
-        ...push,
-        layer,
-        ropes: bitsOf(ropes.slice(layer, layer + count)),
-        layers: count,
-        phases,
-        spin_limit: options.spinLimit ?? SPIN_LIMIT,
-        nets: kindsOfLayers,
-        net_eps: d.recurrent?.outputEps ?? 0,
-      },
-      table: table.slice(layer, layer + count),
-      workgroups,
-    });
-  if (mode === "persistent") run(0, ordered.length, (1 << PHASE_COUNT) - 1);
-  else {
-    for (let layer = 0; layer < ordered.length; layer++) {
-      for (let phase = 0; phase < PHASE_COUNT; phase++) run(layer, 1, 1 << phase);
+  for (let layer = 0; layer < ordered.length; layer++) {
+    for (let phase = 0; phase < PHASE_COUNT; phase++) {
+      l.emit(kernel, [state, undefined, tableOfPages(emission), ...slots], {
+        threads,
+        spec: { ...constants, PHASES: 1 << phase },
+        push: {
+          ...push,
+          layer,
+          ropes: [ropes[layer], 0],
+          layers: 1,
+          phases: 1 << phase,
+          spin_limit: 0, // it waits for nothing
+          nets: kindsOfLayers,
+          net_eps: d.recurrent?.outputEps ?? 0,
+        },
+        table: [table[layer]],
+        workgroups: tuningOf(l.backend).decode.batchWorkgroups,
+      });
     }
   }
   return nets.flatMap((layer, i) => kept[i] ? keptValues(d, layer, kept[i]) : []);
 }
 
 /** Memory for what a layer leaves, as decode_batched/net.glsl divides it. */
-function keptMemory(
-  { l, memory = (shape, dtype) => l.temporary(shape, dtype), ready: { decoder: d } }: Emission,
-  { past }: RecurrentLayer,
-): Value {
+function keptMemory({ l, ready: { decoder: d } }: Emission, { past }: RecurrentLayer): Value {
   const { net } = d.recurrent!;
-  return memory([2 * tokensOf(d) * (mixedFeatures(net) + net.valueHeads)], past.parameter.dtype);
+  return l.temporary([2 * tokensOf(d) * (mixedFeatures(net) + net.valueHeads)], past.parameter.dtype);
 }
 
 /** What lies there, as the nodes have it. */

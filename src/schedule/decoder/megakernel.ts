@@ -21,6 +21,7 @@ import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
 import { gemvCanPersist, gemvUnsupportedReason, gemvWalkOf } from "./emit_gemv.ts";
+import { needsHybrid } from "./emit_batched_hybrid.ts";
 import { isHybrid, orderedLayers } from "./emit_hybrid.ts";
 import { layerFormatWord, routerFormatWord } from "./formats.ts";
 import { capacityOf } from "./kv_place.ts";
@@ -53,7 +54,7 @@ function launchModesOf(backend: Backend): LaunchModes {
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes } = decoder;
   if (orderedLayers(decoder).length > MAX_LAYERS) return false;
-  if (kernels === "batched") return true;
+  if (kernels === "batched") return !needsHybrid(decoder);
   if (sequencesOf(decoder) > 1) return false;
   if (kernels === "gemv") {
     const unsupported = gemvUnsupportedReason(backend, decoder, "persistent");
@@ -170,7 +171,7 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const nets = recurrent
     ? ` nets ${Object.values(recurrent.net)} ${recurrent.dtype.name} ${[
       ...new Set(recurrent.layers.map(({ formats }) => Object.values(formats.rates).join())),
-    ]} ${recurrent.layers[0].slot ? "in slots " : ""}${recurrent.layers[0].kept ? "that stay " : ""}${order}`
+    ]} ${recurrent.layers[0].slot ? "in slots " : ""}${order}`
     : "";
   return `decode ${Object.values(sizes)} ${words} ${Object.values(others)}${choice}${nets} ${layers.length} ${
     layers[0].keys.dtype.name

@@ -153,20 +153,16 @@ class Layers implements Disposable {
       const shaped = (value: Value, shape: Shape, dtype: Dtype): Value => (
         { ...value, dtype, shape, strides: contiguousStrides(shape) }
       );
-      const seeds = new Map<string, Value>(); // states of all layers begin alike
       const states = recurrentValues(d, (shape, dtype) => {
-        const name = `${shape} ${dtype.name}`;
-        const seed = seeds.get(name) ?? numbers(sizeOf(shape), dtype);
-        seeds.set(name, seed);
-        const state = own.keep(sizeOf(shape) * dtype.bytes);
+        const [seed, state] = [numbers(sizeOf(shape), dtype), own.keep(sizeOf(shape) * dtype.bytes)];
         const value = shaped(state, shape, dtype);
         own.copy(shaped(seed, shape, dtype), value, { preamble: true });
         return value;
       });
       const slot = d.recurrent?.layers[0].slot;
       if (slot) {
-        states.set(slot.index, shaped(indices(sequences, (i) => i), [sequences], int32));
-        states.set(slot.position, shaped(position, [sequences], int32));
+        states.set(slot.index, shaped(indices(1, () => 0), [1], int32));
+        states.set(slot.position, shaped(position, [1], int32));
       }
       const value = (node: Node): Value => {
         if (table && d.cache.kind === "paged" && node === d.cache.table) return shaped(table, node.shape, int32);
@@ -189,8 +185,7 @@ class Layers implements Disposable {
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
       const stored = { ...ready, layers, norms, ...(recurrent && { recurrent }) };
       const Emitter = kernels === "batched" ? BatchEmitter : DecoderEmitter;
-      const memory = (shape: Shape, dtype: Dtype): Value => shaped(own.keep(sizeOf(shape) * dtype.bytes), shape, dtype);
-      const emitter = new Emitter({ l: own, ready: stored, mode, value, state, status, memory });
+      const emitter = new Emitter({ l: own, ready: stored, mode, value, state, status });
       emitter.begin(d.x, position);
       emitter.layers(d.layers.map(() => cache));
       const see = (at: number, bytes: number): { buffer: number; bytes: number } => {
@@ -239,15 +234,15 @@ class Layers implements Disposable {
 }
 
 /**
- * Values for the states of recurrent layers, which `make` makes: a slot for each sequence. Steps replace them, so the runs of a submission go on from
+ * Values for the states of recurrent layers, which `make` makes: those of one slot. Steps replace them, so the runs of a submission go on from
  * each other, and what one of them leaves counts in the next.
  */
 function recurrentValues(
-  { recurrent, position }: DecoderSpec,
+  { recurrent }: DecoderSpec,
   make: (shape: Shape, dtype: Dtype) => Value,
 ): Map<Node, Value> {
   const parameters = recurrent?.layers.flatMap(({ past, matrix }) => [past.parameter, matrix.parameter]) ?? [];
-  return new Map(parameters.map((node) => [node, make([sizeOf(position.shape), ...node.shape.slice(1)], node.dtype)]));
+  return new Map(parameters.map((node) => [node, make([1, ...node.shape.slice(1)], node.dtype)]));
 }
 
 /** The sums of one sequence over their copies; after 8 words lies a gap of 8. */

@@ -176,19 +176,14 @@ async function run(
 }
 
 for (const device of DEVICES) {
-  const { concurrent } = mx.withDevice(device, getBackend).limits;
   for (const [name, sizes, format, rows, dtype = "float32"] of drawSome(device, "rows of hybrids", CASES, 1)) {
     Deno.test(`a fused step of several rows equals op by op: ${name} on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
       const s = { ...SMALL, ...sizes };
       await write(`${folder}/model`, s, format);
       mx.setDefaultDevice(device);
-      const found = async (
-        regions: "on" | "off",
-        dtype: "float32" | "bfloat16",
-        launchMode: "barriers" | "persistent" = "barriers",
-      ): Promise<Found> => {
-        using _options = withOptions({ regions, launchMode, batched: "on" });
+      const found = async (regions: "on" | "off", dtype: "float32" | "bfloat16"): Promise<Found> => {
+        using _options = withOptions({ regions, launchMode: "barriers", batched: "on" });
         const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
         using _model = model;
         return await run(model, mx[dtype], s, rows);
@@ -206,9 +201,6 @@ for (const device of DEVICES) {
         if (what === "states" && s.interval === 1) continue;
         const error = nmse(fused[what], expected[what]);
         assert(error <= BOUND[dtype], `${what}: NMSE ${error}`);
-      }
-      for (let i = 0; i < (concurrent ? 4 : 0); i++) { // all workgroups have to run at once
-        assertEquals(await found("on", dtype, "persistent"), fused, `in one dispatch, run ${i}`);
       }
       await Deno.remove(folder, { recursive: true });
     });
