@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xa106fdd3;
+export const ABI_HASH = 0xe7fafd4d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

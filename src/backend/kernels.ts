@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xa106fdd3;
+export const ABI_HASH = 0xe7fafd4d;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1248,7 +1248,7 @@ export const KERNELS = {
     id: 195, push: "DecodeBeginPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?", "other_freqs:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_X", "TOKENS", "PAGE", "ROPE_DIMS", "ROPE_FACTOR_0", "ROPE_FACTOR_1", "EMBED_SCALE", "GATES", "NET_COLUMNS"],
   },
   batch_hidden: {
     id: 196, push: "DecodePush", needs: "shuffle", wasm: false,
@@ -1268,14 +1268,26 @@ export const KERNELS = {
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "v:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS"],
   },
+  batch_hybrid: {
+    id: 199, push: "DecodeHybridPush", needs: "shuffle coopmat narrow", wasm: false,
+    buffers: ["state:rw", "status:rw?", "pages:r?", "slots:r?", "position:r?"],
+    columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "next_norm:r", "conv:r", "dt_bias:r", "log_rate:r", "kept:w"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "GATES", "KEEPS", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
+  },
+  batch_hybrid_emulated: {
+    id: 200, push: "DecodeHybridPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "status:rw?", "pages:r?", "slots:r?", "position:r?"],
+    columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r", "next_norm:r", "conv:r", "dt_bias:r", "log_rate:r", "kept:w"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS", "RESIDUAL_SCALE", "PAGE", "WINDOW_0", "WINDOW_1", "GROWTH", "GROWTH_CONTEXT", "ROPE_DIMS", "GATES", "KEEPS", "VALUE_HEADS", "KEY_HEADS", "KEY_DIM", "VALUE_DIM", "WINDOW", "RATES_FORMAT", "DTYPE_X", "DTYPES_RATE", "UNIT_EPS"],
+  },
   batch_head: {
-    id: 199, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
+    id: 201, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
-    id: 200, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 202, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "codes:r", "scales_biases:r?", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
