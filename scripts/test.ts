@@ -30,8 +30,8 @@ import { type Undrawn, undrawnOf } from "./test/undrawn.ts";
 import { validation } from "./test/validation.ts";
 import { type Finished, run, testFiles, TOOLS } from "./tools.ts";
 
-/** Most processes that use a GPU at once: compiling pipelines in many can exhaust a driver. */
-const MAX_GPU_PROCESSES = 3;
+/** Processes that use a GPU at once: one for so many bytes of its memory, within these limits. Nine at once passed on an H200. */
+const GPU_PROCESSES = { bytes: 16e9, least: 3, most: 6 } as const;
 /** Files that are named at the end. */
 const SLOWEST = 10;
 /** Characters of what a failed test says that are repeated at the end. */
@@ -134,13 +134,20 @@ async function gpuOf({ device }: Arguments): Promise<string> {
   Deno.exit(1);
 }
 
+/** How many processes use a GPU at once. */
+async function gpuProcesses(device: string): Promise<number> {
+  const { deviceMemory } = await import("../src/schedule/device_info.ts");
+  const { bytes, least, most } = GPU_PROCESSES;
+  return Math.max(least, Math.min(most, Math.floor(deviceMemory(device).total / bytes)));
+}
+
 /** Runs on one GPU: every file whole, with that device alone. */
 async function testGpu(args: Job, files: readonly string[], device: string): Promise<Total> {
   const runs = files.map((file) => wholeRun(file));
   // Tests hold all devices against float32; where they mean another dtype, they name it.
   const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full", VKMX_DTYPE: "float32" };
   const flags = [`--preload=${SETTLE_TESTS}`, ...args.flags];
-  return await testAll({ ...args, flags }, [runs], () => env, MAX_GPU_PROCESSES);
+  return await testAll({ ...args, flags }, [runs], () => env, await gpuProcesses(device));
 }
 
 /** Runs a tier: the CPU, then Vulkan devices if there are some. */
