@@ -106,9 +106,19 @@ export function readTensors(dir: string, files: readonly string[], most?: ArrayL
   }
   const made = new Map<string, Tensor>();
   for (const [name, stored] of found) {
-    for (const [own, tensor] of arraysOf(name, stored, found, most)) {
-      untrack(tensor);
-      made.set(own, tensor);
+    try {
+      for (const [own, tensor] of arraysOf(name, stored, found, most)) {
+        untrack(tensor);
+        made.set(own, tensor);
+      }
+    } catch (cause) {
+      mx.dispose([...made.values()]);
+      if (!(cause instanceof mx.ArrayError)) throw cause;
+      const file = join(dir, from.get(name)!);
+      throw new LlmError(
+        "weights",
+        `${shownPath(file)}: ${quoted(name)} is larger than an array may be: ${cause.message}`,
+      );
     }
   }
   return made;

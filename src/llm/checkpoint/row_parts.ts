@@ -55,6 +55,20 @@ export function partPath(path: string, part: number): string {
   return `${path}.parts.${part}`;
 }
 
+const PART = /^(.*)\.parts\.\d+((?:\.(?:weight|scales|biases))?)$/;
+
+/** The name of the whole that an array is a part of; undefined for one that is no part. */
+export function wholeName(name: string): string | undefined {
+  const [, path, end] = PART.exec(name) ?? [];
+  return path === undefined ? undefined : path + end;
+}
+
+/** The name of a stored array's part. */
+export function partName(name: string, part: number): string {
+  const { path, end } = splitName(name);
+  return partPath(path, part) + end;
+}
+
 const ENDS = /\.(?:weight|scales|biases)$/;
 
 /** The path of the module of a stored array, and the rest of its name. */

@@ -11,12 +11,13 @@ import type { Dtype, Tensor } from "../../array/mod.ts";
 import type { QuantizedArrays } from "../../nn/mod.ts";
 import { type CheckpointTerms, FOLDER_TERMS } from "./checkpoint.ts";
 import type { Stack } from "./expert_stacks.ts";
-import { partPath, splitName } from "./row_parts.ts";
+import { partName, partPath, wholeName } from "./row_parts.ts";
 import type { ModelConfig, Quantization } from "../config/model.ts";
 import { quantizationOf } from "../config/stored_format.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import type { CodeMode } from "../../graph/quantization.ts";
-import { sameShape } from "../../graph/shape.ts";
+import { MAX_SIZE } from "../../graph/node.ts";
+import { sameShape, sizeOf } from "../../graph/shape.ts";
 import { listed, LlmError } from "../error.ts";
 
 /** Kinds of stored tensors. */
@@ -115,9 +116,9 @@ export class Weights implements Disposable {
     return rows;
   }
 
-  /** Whether a tensor is stored and was not taken yet. */
+  /** Whether a tensor is stored, whole or in parts, and was not taken yet. */
   has(name: string): boolean {
-    return this.#stored.has(name);
+    return this.#stored.has(name) || this.#stored.has(partName(name, 0));
   }
 
   /**
@@ -127,6 +128,10 @@ export class Weights implements Disposable {
   stack({ from: names, to }: Stack): void {
     const first = this.#stored.get(names[0]);
     if (first === undefined) return;
+    if (sizeOf(first.shape) * names.length > MAX_SIZE) {
+      this.#large.push(to);
+      return;
+    }
     const parts = names.map((name) => this.#take(name, first.shape, first.dtype));
     const isLike = ({ shape, dtype }: Tensor): boolean => dtype === first.dtype && sameShape(shape, first.shape);
     const other = parts.findIndex((part) => !isLike(part));
@@ -183,8 +188,9 @@ export class Weights implements Disposable {
   #take(name: string, shape: readonly number[], dtype: Dtype = mx.float32): Tensor {
     const tensor = this.#stored.get(name);
     if (tensor === undefined) {
-      if (!this.#refuseParts(name)) this.#missing.push(name);
-      return mx.zeros([...shape], dtype); // stands in until finish() throws; lazy, so it takes no memory
+      if (!this.#large.includes(name) && !this.#refuseParts(name)) this.#missing.push(name);
+      const most = sizeOf(shape) > MAX_SIZE ? shape.with(0, 1) : [...shape];
+      return mx.zeros(most, dtype); // stands in until finish() throws; lazy, so it takes no memory
     }
     this.#stored.delete(name);
     return tensor;
@@ -192,14 +198,12 @@ export class Weights implements Disposable {
 
   /** Notes that a tensor which must be whole is larger than an array may be; false if it is not. */
   #refuseParts(name: string): boolean {
-    const { path, end } = splitName(name);
-    const part = (i: number): string => `${partPath(path, i)}${end}`;
-    const isParted = this.has(part(0));
-    for (let i = 0; this.has(part(i)); i++) {
-      this.#stored.get(part(i))![Symbol.dispose]();
-      this.#stored.delete(part(i));
+    const isParted = this.#stored.has(partName(name, 0));
+    for (let i = 0, part; (part = this.#stored.get(partName(name, i))); i++) {
+      part[Symbol.dispose]();
+      this.#stored.delete(partName(name, i));
     }
-    if (isParted) this.#large.push(this.#terms.nameOf(name));
+    if (isParted) this.#large.push(name);
     return isParted;
   }
 
@@ -247,11 +251,17 @@ export class Weights implements Disposable {
   /** Throws when tensors were missing, wrong or left over, naming them. */
   finish(): void {
     const { config, nameOf } = this.#terms;
+    const asked = this.#large.length;
+    for (const name of this.#stored.keys()) {
+      const whole = wholeName(name);
+      if (whole !== undefined) this.#refuseParts(whole); // such as a stack of the makers' layout
+    }
     const groups = [
       [this.#wrong, `does not fit ${config}`, `do not fit ${config}`],
-      [this.#missing.map(nameOf), "is missing", "are missing"],
+      // What a tensor that is too large was to become is not missing.
+      [this.#large.length > asked ? [] : this.#missing.map(nameOf), "is missing", "are missing"],
       [
-        this.#large.map(quoted),
+        this.#large.map((name) => quoted(nameOf(name))),
         `is larger than an array may be on the device, ${SMALLER}`,
         `are larger than an array may be on the device, ${SMALLER}`,
       ],

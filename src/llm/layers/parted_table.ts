@@ -35,9 +35,13 @@ export class PartedTable extends Module {
 
   /**
    * Integers (…) → vectors (…, dims). Each part gives a vector for each of them, and one is chosen: which part has a row is known on the
-   * device only. In a part without it any other row is read, since a gather stays within its array.
+   * device only. In a part without it any other row is read, since a gather stays within its array. Negative ones count from the end.
    */
-  override forward(ids: Tensor, dtype?: Dtype): Tensor {
+  override forward(given: Tensor, dtype?: Dtype): Tensor {
+    const count = this.#rows.reduce((sum, own) => sum + own, 0);
+    const signed = given.astype(mx.int32); // numbers of rows may not fit the dtype of ids
+    const isSigned = !given.dtype.name.startsWith("uint");
+    const ids = isSigned ? mx.where(mx.less(signed, 0), mx.add(signed, count), signed) : signed;
     let first = 0;
     return this.parts.map((table, i) => {
       const from = first;

@@ -21,6 +21,7 @@ import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
 import { describeFolder, load, type Loaded, type LoadOptions } from "../load.ts";
 import { filesWithDraft, storesDraftHead } from "../checkpoint/draft_file.ts";
+import { wholeName } from "../checkpoint/row_parts.ts";
 import { modelFiles, readModelFile } from "../checkpoint/model_files.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
@@ -119,7 +120,11 @@ function writeModel(
   const architecture = describeFolder(from, undefined);
   const { prefix, textFields, movedFields } = architecture;
   const own = Object.entries(mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, Tensor>);
-  const arrays = own.map(([name, array]) => [prefix + name, array] as const);
+  const arrays = new Map<string, Tensor[]>(); // those of a table in parts under the name of the whole
+  for (const [name, array] of own) {
+    const whole = prefix + (wholeName(name) ?? name);
+    arrays.set(whole, [...arrays.get(whole) ?? [], array]);
+  }
   const config = newConfig({
     file: `${from}/config.json`,
     text: readModelFile(from, "config.json")!,
@@ -131,18 +136,25 @@ function writeModel(
     textFields,
     movedFields,
   });
-  const outputs = arrays.map(([name, { dtype, shape }]) => ({ name, dtype, shape: [...shape] }));
-  const modules = architecture.modules({ head: own.some(([name]) => name === "lm_head.weight"), draftHead: false });
+  const outputs = Array.from(arrays, ([name, parts]) => {
+    const [{ dtype, shape }] = parts;
+    return { name, dtype, shape: parts.length > 1 ? [rowsOf(parts), ...shape.slice(1)] : [...shape] };
+  });
+  const modules = architecture.modules({ head: arrays.has(`${prefix}lm_head.weight`), draftHead: false });
   const tokenizer = tokenizerFiles(from);
   return writeModelFolder(out, { outputs, prefix, modules, config, tokenizer, repo, signal }, (files) => {
     mx.withDevice(device, () => {
-      for (const [name, array] of arrays) {
+      for (const [name, parts] of arrays) {
         let at = 0;
-        for (const piece of tensorPieces(array)) {
+        for (const piece of parts.values().flatMap(tensorPieces)) {
           files.write(name, piece, at);
           at += piece.length;
         }
       }
     });
   });
+}
+
+function rowsOf(parts: readonly Tensor[]): number {
+  return parts.reduce((sum, { shape }) => sum + shape[0], 0);
 }

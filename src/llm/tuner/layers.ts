@@ -9,6 +9,7 @@ import * as nn from "../../nn/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
 import { quoted } from "../../graph/error.ts";
 import { DoRAEmbedding, DoRALinear } from "./dora.ts";
+import { PartedTable } from "../layers/parted_table.ts";
 import { QuantizedSwitchLinear, SwitchLinear } from "../layers/switch_linear.ts";
 import { denseWeight, embeddingWith, linearWith, LoRAEmbedding, LoRALinear, type LoRAOptions } from "./lora.ts";
 import { LoRASwitchLinear } from "./lora_switch.ts";
@@ -55,6 +56,8 @@ function adapterOf(name: string, module: nn.Module, options: LoRAOptions, useDor
   if (isOneOf(module, EXPERTS) && !useDora) return LoRASwitchLinear.fromBase(module, options);
   const why = isOneOf(module, EXPERTS)
     ? "experts take LoRA, not DoRA"
+    : module instanceof PartedTable
+    ? "it is larger than an array may be on the device: leave it out, or take a more strongly quantized model"
     : `${module.constructor.name} is neither linear nor an embedding`;
   throw new mx.ValueError(`linearToLoraLayers() cannot adapt ${quoted(name)}: ${why}`);
 }
