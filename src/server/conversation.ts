@@ -52,7 +52,7 @@ const FORMAT_FIELD = "response_format";
 /** A conversation with what its answer is to be like. */
 export interface ConversationCall {
   readonly messages: readonly lm.ChatMessage[];
-  /** The text that the answer goes on from, in the turn of the assistant. Such an answer is text alone. Default none. */
+  /** The text that the answer goes on from, in the turn of the assistant. Default none. */
   readonly begun?: string | undefined;
   readonly tools?: readonly FunctionTool[] | undefined;
   /** Default "auto". */
@@ -91,28 +91,22 @@ export function thinksWith(effort: typeof EFFORTS[number] | undefined): boolean 
 
 /** What the chat template of a conversation gets besides its messages. */
 export function chatOptionsOf(
-  { tools = [], toolChoice, enableThinking, templateVariables }: Pick<
+  { tools = [], toolChoice, enableThinking, templateVariables, begun }: Pick<
     ConversationCall,
-    "tools" | "toolChoice" | "enableThinking" | "templateVariables"
+    "tools" | "toolChoice" | "enableThinking" | "templateVariables" | "begun"
   >,
-): Pick<lm.ChatOptions, "tools" | "enableThinking" | "chatTemplateKwargs"> {
+): Pick<lm.ChatOptions, "tools" | "enableThinking" | "chatTemplateKwargs" | "begun"> {
   return {
     ...(tools.length > 0 && toolChoice !== "none" && { tools }),
     ...(enableThinking !== undefined && { enableThinking }),
+    ...(begun !== undefined && { begun }),
     ...(templateVariables && Object.keys(templateVariables).length > 0 && { chatTemplateKwargs: templateVariables }),
   };
 }
 
-/** The prompt of a conversation: its messages, or tokens where the answer has begun. */
-function promptOf(call: ConversationCall, tokenizer: lm.Tokenizer): lm.Prompt {
-  return call.begun === undefined ? call.messages : promptIds(call, tokenizer);
-}
-
 /** The tokens of a conversation's prompt. */
 export function promptIds(call: ConversationCall, tokenizer: lm.Tokenizer): number[] {
-  const ids = tokenizer.encodeChat(call.messages, chatOptionsOf(call));
-  if (call.begun === undefined) return ids;
-  return [...ids, ...tokenizer.encode(call.begun, { addSpecialTokens: false, controlTokens: false })];
+  return tokenizer.encodeChat(call.messages, chatOptionsOf(call));
 }
 
 /** Whether the answer has to call a function. */
@@ -125,11 +119,14 @@ export function formatFieldOf(call: ConversationCall): string {
   return demandsCall(call.toolChoice) ? "tools" : call.formatField ?? FORMAT_FIELD;
 }
 
-/** Functions one of which the answer has to call; undefined if it need not. */
-function demandedTools(
-  { tools = [], toolChoice }: ConversationCall,
+/** Functions one of which the answer has to call; undefined if it need not. Throws where there are none, or the answer has another form. */
+export function demandedTools(
+  { tools = [], toolChoice, responseFormat, formatField = FORMAT_FIELD }: ConversationCall,
 ): readonly FunctionTool[] | undefined {
   if (!demandsCall(toolChoice)) return undefined;
+  if ((responseFormat?.type ?? "text") !== "text") {
+    throw fieldError("tool_choice", `tool_choice demands a call, and ${formatField} an answer: give one`);
+  }
   const demanded = toolChoice === "required" ? tools : tools.filter((tool) => tool.function.name === toolChoice.name);
   if (demanded.length > 0) return demanded;
   const what = toolChoice === "required" ? "tools are empty" : `tools have no ${quoted(toolChoice.name)}`;
@@ -142,7 +139,6 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     toolChoice,
     parallelToolCalls = true,
     responseFormat,
-    formatField = FORMAT_FIELD,
     maxTokens,
     logprobs,
     prediction,
@@ -152,13 +148,10 @@ export function engineRequest(call: ConversationCall, served: Served, signal: Ab
     throw new ApiError(400, `${served.id} has no chat template: ask /v1/completions`, { param: "model" });
   }
   const demanded = demandedTools(call);
-  if (demanded && (responseFormat?.type ?? "text") !== "text") {
-    throw fieldError("tool_choice", `tool_choice demands a call, and ${formatField} an answer: give one`);
-  }
   const parallel = toolChoice === "required" && parallelToolCalls;
   const format = demanded ? lm.requireToolCalls(served.tokenizer, demanded, { parallel }) : responseFormat;
   return {
-    prompt: promptOf(call, served.tokenizer),
+    prompt: call.messages,
     maxTokens: maxTokens ?? Number.MAX_SAFE_INTEGER, // the context ends it
     ...samplingOptions(sampling, served.generationConfig, i),
     ...chatOptionsOf(call),

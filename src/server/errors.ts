@@ -32,9 +32,12 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 /** The form of errors of an API. */
 export type ErrorForm = "openai" | "anthropic" | "ollama";
 
+/** The header in which Anthropic's clients say the version of their API. */
+export const ANTHROPIC_VERSION = "anthropic-version";
+
 /** The form of replies to a client on paths that several APIs have: Anthropic's clients say the version of theirs. */
 export function formOf(request: { header(name: string): string | undefined }): ErrorForm {
-  return request.header("anthropic-version") === undefined ? "openai" : "anthropic";
+  return request.header(ANTHROPIC_VERSION) === undefined ? "openai" : "anthropic";
 }
 
 /** An error that becomes a reply. */

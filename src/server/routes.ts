@@ -30,7 +30,7 @@ import { applyTemplate, detokenize, health, metrics, tokenize } from "./tools.ts
 /** What each endpoint has. */
 interface RouteBase {
   readonly method: "GET" | "POST" | "DELETE";
-  /** Its path; a `*` stands for any text. The first row that fits is taken. */
+  /** Its path; a `*` stands for any text without a slash, and `**` for any. A path without them comes before one with them. */
   readonly path: string;
   /** The form of its errors. Default that of the client's API. */
   readonly errors?: ErrorForm;
@@ -73,7 +73,7 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", path: "/health", isOpen: true, by: "each", answer: health },
   { method: "GET", path: "/metrics", by: "each", answer: metrics },
   { method: "GET", path: "/v1/models", by: "front", answer: listModels },
-  { method: "GET", path: "/v1/models/*", by: "front", answer: showModel },
+  { method: "GET", path: "/v1/models/**", by: "front", answer: showModel },
   { method: "POST", path: "/v1/chat/completions", prompt: CHAT, answer: chatCompletions },
   { method: "POST", path: "/v1/completions", prompt: ["model", "prompt"], answer: completions },
   {
@@ -126,7 +126,7 @@ async function chatPage(): Promise<HttpReply> {
   return { status: 200, headers, body: html };
 }
 
-/** A route, and what its `*` stands for. */
+/** A route, and what its `*` or `**` stands for. */
 export interface Found {
   readonly route: Route;
   readonly rest: string;
@@ -134,11 +134,13 @@ export interface Found {
 
 /** The route of a request, or the methods that its path takes; none if there is no such path. */
 export function findRoute(method: string, path: string): Found | { readonly methods: readonly string[] } {
-  const matching = ROUTES.flatMap((route) => {
-    const [start, end] = route.path.split("*");
-    const rest = path.slice(start.length, path.length - (end ?? "").length);
-    const fits = end === undefined ? path === start : rest !== "" && path === `${start}${rest}${end}`;
-    return fits ? [{ route, rest: end === undefined ? "" : rest }] : [];
+  const exact = ROUTES.filter((route) => route.path === path).map((route) => ({ route, rest: "" }));
+  const matching = exact.length > 0 ? exact : ROUTES.flatMap((route) => {
+    const [start, end] = route.path.split(/\*+/);
+    if (end === undefined) return [];
+    const rest = path.slice(start.length, path.length - end.length);
+    const fits = rest !== "" && path === `${start}${rest}${end}` && (route.path.includes("**") || !rest.includes("/"));
+    return fits ? [{ route, rest }] : [];
   });
   const found = matching.find(({ route }) => route.method === method || route.method === "GET" && method === "HEAD");
   return found ?? { methods: [...new Set(matching.map(({ route }) => route.method))] };

@@ -73,7 +73,8 @@ Deno.test("documents and results of searches are texts that stand by themselves;
   const parts = { type: "document", source: { type: "content", content: [text("Be"), text("gin")] } };
   const result = { type: "search_result", source: "https://a", title: "Found", content: [text("This")] };
   const body = (content: unknown): Record<string, unknown> => ({ messages: [{ role: "user", content }], ...greedy });
-  await server.ask(MESSAGES, body([text("Read "), text("both:"), document, parts, text("Why?")]));
+  const empty = { type: "document", source: { type: "content", content: [] } };
+  await server.ask(MESSAGES, body([text("Read "), text("both:"), document, empty, parts, empty, text("Why?"), empty]));
   const use = { type: "tool_use", id: "toolu_1", name: "f", input: {} };
   const given = { type: "tool_result", tool_use_id: "toolu_1", content: [text("One:"), result] };
   await server.ask(MESSAGES, {
@@ -115,10 +116,22 @@ Deno.test("an answer goes on from a last message of the assistant", async () => 
   const { input_tokens: counted } = await server.ask(`${MESSAGES}/count_tokens`, begun("The answer"));
   assertEquals(counted, usage.input_tokens + usage.cache_read_input_tokens);
   assertEquals((await server.ask(MESSAGES, begun(""))).content[0].text, "The answer is 42.");
+  // Messages of one role after another are one.
+  const halves = ["The", " answer"].map((content) => ({ role: "assistant", content }));
+  const joined = await server.ask(MESSAGES, { messages: [question, ...halves], ...greedy });
+  assertEquals(joined.content[0].text, " is 42.");
+  assertEquals(joined.usage.input_tokens + joined.usage.cache_read_input_tokens, counted);
+  const tools = [{ name: "f", input_schema: { type: "object" } }];
+  // What is refused of an answer is counted all the same.
+  for (const [content, fields] of [["The ", {}], ["The", { thinking: { type: "adaptive" } }]]) {
+    const { messages } = begun(content);
+    const { input_tokens: tokens } = await server.ask(`${MESSAGES}/count_tokens`, { messages, ...fields as object });
+    assert(tokens > 0);
+  }
   for (
     const [content, fields, says] of [
       ["The answer ", {}, "white space"],
-      ["The", { tools: [{ name: "f", input_schema: { type: "object" } }] }, "tools"],
+      ["The", { tools, tool_choice: { type: "any" } }, "tool_choice"],
       ["The", { thinking: { type: "enabled", budget_tokens: 1024 } }, "thinking"],
       ["The", { output_config: { format: { type: "json_schema", schema: {} } } }, "output_config.format"],
     ] as const
@@ -129,6 +142,28 @@ Deno.test("an answer goes on from a last message of the assistant", async () => 
       400,
       true,
       true,
+    ]);
+  }
+});
+
+Deno.test("an answer that has begun may call functions, and messages need one of the user", async () => {
+  const engine = new ScriptedEngine(() => [{ text: "done" }]);
+  await using server = await TestServer.start({ engines: { scripted: () => engine } });
+  const tools = [{ name: "f", input_schema: { type: "object" } }];
+  const users = ["Hi", "there"].map((content) => ({ role: "user", content }));
+  const begun = { role: "assistant", content: "Let me" };
+  await server.ask(MESSAGES, { messages: [...users, begun], tools, tool_choice: { type: "auto" }, ...greedy });
+  const [request] = engine.requests;
+  assertEquals([request.prompt, request.begun, request.tools?.length], [
+    [{ role: "user", content: "Hi\n\nthere" }],
+    "Let me",
+    1,
+  ]);
+  for (const content of ["", "Hello"]) {
+    const response = await server.post(MESSAGES, { messages: [{ role: "assistant", content }], ...greedy });
+    assertEquals([response.status, (await response.json()).error.message], [
+      400,
+      "messages have none of the user: begin with one",
     ]);
   }
 });

@@ -49,8 +49,12 @@ const MESSAGES = [{ role: "user", content: "What is 17 + 25?" }];
 const SHORT = { max_tokens: 6, temperature: 0 };
 const OLLAMA = { options: { num_predict: 6, temperature: 0 } };
 
+const ANTHROPIC = { "anthropic-version": "2023-06-01" };
+
+type Asked = readonly [path: string, body?: Record<string, unknown>, method?: string, headers?: Record<string, string>];
+
 /** A request for every endpoint, with streams and errors. `ID` is that of the response that was kept last. */
-const REQUESTS: readonly (readonly [path: string, body?: Record<string, unknown>, method?: string])[] = [
+const REQUESTS: readonly Asked[] = [
   ["/"],
   ["/v1/models"],
   [`/v1/models/${TINY}`],
@@ -94,6 +98,9 @@ const REQUESTS: readonly (readonly [path: string, body?: Record<string, unknown>
   ["/tokenize", { content: "a cat" }],
   ["/detokenize", { tokens: [1, 2, 3] }],
   ["/apply-template", { messages: MESSAGES }],
+  ["/v1/chat/completions", { messages: 1 }, "POST", ANTHROPIC],
+  ["/v1/responses/none", undefined, "GET", ANTHROPIC],
+  ["/v1/models/none", undefined, "GET", ANTHROPIC],
 ];
 
 /** Endpoints whose replies differ, which other tests look at. */
@@ -108,20 +115,26 @@ function lasting(text: string): string {
 }
 
 Deno.test("two replicas answer every endpoint as one server does", async () => {
-  const asked = new Set(REQUESTS.map(([path]) => path.replace(/\?.*/, "").replace(/\/(ID|tiny-qwen3|none)\b/, "/*")));
+  const routeOf = (path: string): string =>
+    path.replace(/\?.*/, "").replace(/^\/v1\/models\/.*/, "/v1/models/**").replace(/\/(ID|none)\b/, "/*");
+  const asked = new Set(REQUESTS.map(([path]) => routeOf(path)));
   assertEquals([...new Set([...asked, ...OTHERS])].sort(), [...new Set(ROUTES.map(({ path }) => path))].sort());
   await using one = await TestServer.start();
   await using two = await startFront();
   const replies = async (url: string): Promise<unknown[]> => {
     const found: unknown[] = [];
     let id = "";
-    for (const [path, body, method = body ? "POST" : "GET"] of REQUESTS) {
+    for (const [path, body, method = body ? "POST" : "GET", headers] of REQUESTS) {
       const text = body && JSON.stringify(body).replace('"ID"', JSON.stringify(id));
-      const response = await fetch(url + path.replace(/\bID\b/, id), { method, ...(text && { body: text }) });
+      const response = await fetch(url + path.replace(/\bID\b/, id), {
+        method,
+        ...(text && { body: text }),
+        ...(headers && { headers }),
+      });
       const reply = await response.text();
       id = /"id":"(resp_\w+)"/.exec(reply)?.[1] ?? id;
-      const headers = ["content-type", "cache-control", "content-security-policy", "x-accel-buffering"];
-      found.push([method, path, response.status, headers.map((name) => response.headers.get(name)), lasting(reply)]);
+      const named = ["content-type", "cache-control", "content-security-policy", "x-accel-buffering"];
+      found.push([method, path, response.status, named.map((name) => response.headers.get(name)), lasting(reply)]);
     }
     return found;
   };

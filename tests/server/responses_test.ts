@@ -163,6 +163,14 @@ Deno.test("a kept response lists the items that it was made from, in pages", asy
     assertEquals((await list(query)).status, 400, query);
   }
   assertEquals((await list("", "resp_none")).status, 404);
+  const allow = async (path: string, method: string): Promise<unknown[]> => {
+    const response = await fetch(`${server.url}${RESPONSES}/${path}`, { method });
+    await response.body?.cancel();
+    return [response.status, response.headers.get("allow")];
+  };
+  assertEquals(await allow(`${second.id}/input_items`, "DELETE"), [405, "GET"]);
+  assertEquals(await allow("input_tokens", "GET"), [405, "POST"]);
+  assertEquals(await allow(`${second.id}/none`, "GET"), [404, null]);
   const replayed = await fetch(`${server.url}${RESPONSES}/${second.id}?stream=true`);
   assertEquals([replayed.status, (await replayed.json()).error.param], [400, "stream"]);
 });
@@ -181,6 +189,25 @@ Deno.test("the tokens of a response's input are counted as they are read", async
   const second = await server.ask(RESPONSES, { ...next, temperature: 0, max_output_tokens: 1 });
   assertEquals(await count(next), second.usage.input_tokens);
   assert(await count({ previous_response_id: first.id }) > GOLDEN[3].ids.length);
+  assert(await count({ instructions: "Be brief" }) > 0);
+  const schema = { type: "json_schema", schema: { type: "object" } };
+  const tools = [{ type: "function", name: "f" }];
+  for (
+    const fields of [
+      { tool_choice: "required" },
+      { tools, tool_choice: { type: "function", name: "g" } },
+      { tools, tool_choice: "required", text: { format: schema } },
+    ]
+  ) {
+    const replies = await Promise.all(
+      [RESPONSES, `${RESPONSES}/input_tokens`].map(async (path) => {
+        const response = await server.post(path, { input, ...fields });
+        return [response.status, await response.json()];
+      }),
+    );
+    assertEquals(replies[0][0], 400);
+    assertEquals(replies[1], replies[0]);
+  }
   const none = await server.post(`${RESPONSES}/input_tokens`, {});
   assertEquals([none.status, (await none.json()).error.param], [400, "input"]);
   const gone = await server.post(`${RESPONSES}/input_tokens`, { input, previous_response_id: "resp_none" });

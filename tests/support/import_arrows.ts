@@ -284,8 +284,15 @@ export const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/file.ts",
   ],
   "src/llm/checkpoint/shards.ts": ["src/llm/error.ts", "src/array/files", "src/graph", "ffi/file.ts"],
-  "src/llm/structured": ["src/llm/answer", "src/llm/tokenizer", "src/llm/abort.ts", "src/llm/error.ts", "src/graph"],
-  "src/llm/answer": ["src/llm/tokenizer"],
+  "src/llm/structured": [
+    "src/llm/answer",
+    "src/llm/tokenizer",
+    "src/llm/chat",
+    "src/llm/abort.ts",
+    "src/llm/error.ts",
+    "src/graph",
+  ],
+  "src/llm/answer": ["src/llm/tokenizer", "src/llm/chat"],
   "src/llm/tokenizer": [
     "src/llm/tokenizer/formats.ts",
     "src/llm/chat",

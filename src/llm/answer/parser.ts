@@ -15,7 +15,7 @@ import { overlap } from "../tokenizer/detokenizer.ts";
 import { CALL_FORMATS, type CallFormat } from "./call_formats.ts";
 import { HarmonyParser } from "./harmony.ts";
 import type { AnswerFormat, AnswerParts } from "./parts.ts";
-import type { ThoughtMarks } from "./thoughts.ts";
+import type { ThoughtMarks } from "../chat/thoughts.ts";
 import type { ParsedToolCall } from "./tool_calls.ts";
 
 const NO_CALLS: readonly ParsedToolCall[] = [];

@@ -6,7 +6,7 @@
 
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { callFormat, type CallFormatName } from "./call_formats.ts";
-import { type ThoughtMarks, thoughtMarks } from "./thoughts.ts";
+import { type ThoughtMarks, thoughtMarks } from "../chat/thoughts.ts";
 import type { ParsedToolCall } from "./tool_calls.ts";
 
 /** What became certain with a piece of an answer. */

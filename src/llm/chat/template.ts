@@ -8,6 +8,7 @@
  * @module
  */
 
+import { opening } from "./begun.ts";
 import { type ChatMessage, checkMessages, formsOf, READS_TEXT } from "./messages.ts";
 import { quoted } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
@@ -23,6 +24,8 @@ export interface ChatOptions {
   readonly enableThinking?: boolean;
   /** Open the assistant's turn at the end; true unless set. */
   readonly addGenerationPrompt?: boolean;
+  /** Text that the answer goes on from, in the assistant's turn; no control tokens. A thought that the prompt opens ends before it. */
+  readonly begun?: string;
   /** Functions that the model may call: JSON schemas as in the OpenAI API. */
   readonly tools?: readonly unknown[];
   /**
@@ -102,7 +105,14 @@ export function loadChatTemplate(
       }
       checkTools(options.tools, used.template);
       checkKwargs(options.chatTemplateKwargs);
-      return faultsIn(used.file, () => render(used.template, defaults, formsOf(messages, used.readsText), options));
+      const parts = faultsIn(
+        used.file,
+        () => render(used.template, defaults, formsOf(messages, used.readsText), options),
+      );
+      if (options.begun === undefined) return parts;
+      const prompt = parts.map(({ text }) => text).join("");
+      const opened = opening(prompt, (token) => controlTokens.includes(token));
+      return [...parts, { text: opened, control: true }, { text: options.begun, control: false }];
     };
   });
 }

@@ -49,11 +49,15 @@ export function answerFormat(
   tokenizer: Tokenizer,
   prompt: Prompt,
   ids: readonly number[],
-  { tools = [] }: Pick<GenerateOptions, "tools">,
+  { tools = [], begun }: Pick<GenerateOptions, "tools" | "begun">,
 ): AnswerFormat {
   const marks = answerMarks(tokenizer);
   if (typeof prompt === "string" || !isConversation(prompt)) {
     return { ...marks, reasoning: false, thinking: false, tools: [] };
+  }
+  // A text that goes on begins with no thought. Messages of gpt-oss may follow it.
+  if (begun !== undefined) {
+    return { ...marks, reasoning: marks.calls === "harmony", thinking: false, tools: tools ?? [] };
   }
   const thinking = tokenizer.decode(ids.slice(-PROMPT_END)).trimEnd().endsWith(marks.thoughts.open);
   return { ...marks, reasoning: true, thinking, tools: tools ?? [] };

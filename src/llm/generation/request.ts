@@ -67,7 +67,7 @@ export function requestsOf(
       ids,
       cached,
       offset,
-      thinking: typeof prompt !== "string" && options.enableThinking !== false,
+      thinking: typeof prompt !== "string" && options.enableThinking !== false && options.begun === undefined,
       stopChecker: new StopChecker(tokenizer, { stop, limit, signal, format }),
       settings: { ...options, maxTokens: limit, sampler: samplers[i], processors, contextSize, prefillStepSize },
     };

@@ -52,7 +52,7 @@ export interface ToolRun {
 }
 
 /** Options of {@link runTools}: those of an answer, and some of the rounds. */
-export interface RunToolsOptions extends Omit<GenerateOptions, "tools"> {
+export interface RunToolsOptions extends Omit<GenerateOptions, "tools" | "begun"> {
   /** Most answers of the model. Default 8. */
   readonly maxRounds?: number;
   /** Whether the first answer has to be a call. Default "auto". */

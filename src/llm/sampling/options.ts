@@ -78,6 +78,8 @@ export interface GenerateOptions extends SamplerOptions {
   readonly signal?: AbortSignal;
   /** For conversations: let the model think first. Default true. */
   readonly enableThinking?: boolean;
+  /** For conversations: text that the answer goes on from. It is not part of the result, and a form is that of what follows. */
+  readonly begun?: ChatOptions["begun"];
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
   /** For conversations: further variables of the chat template, as JSON values. */
@@ -191,6 +193,7 @@ export const BATCH_OPTIONS = {
   speculation: true,
   logitsProcessors: "functions",
   enableThinking: "boolean",
+  begun: "text",
   tools: "list",
   chatTemplateKwargs: true,
   responseFormat: true,

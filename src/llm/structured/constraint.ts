@@ -6,7 +6,7 @@
 
 import { orAborted } from "../abort.ts";
 import { answerMarks } from "../answer/parts.ts";
-import { openingToken } from "../answer/thoughts.ts";
+import { openingToken } from "../chat/thoughts.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { type Matcher, openMatcher } from "./matcher.ts";
 import type { GrammarSource } from "./protocol.ts";

@@ -7,7 +7,7 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { quoted } from "../../graph/error.ts";
-import { openingToken, THOUGHT_MARKS } from "../answer/thoughts.ts";
+import { openingToken, THOUGHT_MARKS } from "../chat/thoughts.ts";
 import { LlmError } from "../error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import {

@@ -38,13 +38,19 @@ interface Paper {
 
 /** A text, or blocks of text, as one text. */
 const TEXTS = mapped(
-  textOr(list(union({ text: TEXT, image: IMAGE, document: refused("texts have none here") }))),
+  textOr(list(union({ text: TEXT, image: IMAGE, document: refused("a document, and texts alone may be here") }))),
   (content) => typeof content === "string" ? content : content.map((block) => block.text).join(""),
 );
 
 /** Answers that quote a document have none of the marks that this asks for. */
 const CITATIONS = mapped(object({ enabled: boolean }), ({ enabled = false }, at) => {
-  if (enabled) throw fieldError(at, `${at} are not supported: answers cite nothing`, "unsupported_parameter");
+  if (enabled) {
+    throw fieldError(
+      at,
+      `${at} are not supported, as answers cite nothing: leave the field out`,
+      "unsupported_parameter",
+    );
+  }
 });
 
 /** The text of a document. */
@@ -72,8 +78,9 @@ const SEARCH_RESULT = mapped(
   ({ source, title, content }) => paper(title, source, content),
 );
 
-/** Texts as one; a document has an empty line before and after it. */
-function joined(blocks: readonly (Paper | { readonly type: "text"; readonly text: string })[]): string {
+/** Texts as one; a document has an empty line before and after it, and one without text nothing. */
+function joined(given: readonly (Paper | { readonly type: "text"; readonly text: string })[]): string {
+  const blocks = given.filter(({ type, text }) => type === "text" || text !== "");
   return blocks.reduce((all, { type, text }, i) => {
     const apart = i > 0 && (type === "paper" || blocks[i - 1].type === "paper");
     return `${all}${apart ? "\n\n" : ""}${text}`;
@@ -164,21 +171,24 @@ export const COUNTED: Kind<ReadFields<typeof PROMPT_FIELDS>> = object(PROMPT_FIE
 /** The body of a message. */
 export const MESSAGES: Kind<ReadFields<typeof FIELDS>> = object(FIELDS);
 
-/** What a body must not ask for beside `max_tokens: 0`, which has the prompt read and no more. */
-export function checkWarming(
-  { max_tokens, stream, thinking, output_config, output_format, tool_choice }: Read<typeof MESSAGES>,
-): void {
-  if (max_tokens !== 0) return;
-  const asked = [
-    ["stream", stream],
+/** Throws if a body asks for what its answer cannot be. No tokens have the prompt read and no more; one that has begun goes on. */
+export function checkAnswer(body: Read<typeof MESSAGES>, { begun }: ConversationCall): void {
+  const { max_tokens, stream, thinking, output_config, output_format, tool_choice } = body;
+  const asked = ([
+    ["stream", stream && max_tokens === 0],
     ["thinking", thinking !== undefined && thinking.type !== "disabled"],
     ["output_config.format", output_config?.format],
     ["output_format", output_format],
     ["tool_choice", tool_choice?.type === "any" || tool_choice?.type === "tool"],
-  ] as const;
-  const [field] = asked.find(([, wanted]) => wanted) ?? [];
-  if (field) {
-    throw fieldError("max_tokens", `max_tokens is 0, which ${field} does not go with: there is no answer then`);
+  ] as const).find(([, wanted]) => wanted)?.[0];
+  if (max_tokens === 0 && asked) {
+    throw fieldError("max_tokens", `max_tokens is 0, so that there is no answer: leave ${asked} out`);
+  }
+  if (begun === undefined) return;
+  const at = `messages[${body.messages.length - 1}]`;
+  if (asked) throw fieldError(at, `${at} is the assistant's, which the answer goes on from: leave ${asked} out`);
+  if (/\s$/.test(begun)) {
+    throw fieldError(at, `${at}, the assistant's last message, ends with white space: leave it out`);
   }
 }
 
@@ -186,16 +196,17 @@ export function checkWarming(
 export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof MESSAGES>>): ConversationCall {
   const { system, tool_choice: choice, max_tokens: maxTokens, temperature, top_p, top_k, stop_sequences: stop } = body;
   const type = body.thinking?.type ?? "disabled";
-  const said = body.messages.flatMap(({ role, content }) => messagesOf(role, content));
+  const said = turnsOf(body.messages).flatMap(({ role, content }) => messagesOf(role, content));
   const last = said.at(-1)!;
   const isBegun = last.role === "assistant" && last.tool_calls === undefined;
-  const begun = isBegun && last.content ? checkBegun(last.content as string, body) : undefined;
+  const before = isBegun ? said.slice(0, -1) : said;
+  if (before.length === 0) throw fieldError("messages", "messages have none of the user: begin with one");
   return {
     messages: [
       ...(system === undefined || system === "" ? [] : [{ role: "system" as const, content: system }]),
-      ...(isBegun ? said.slice(0, -1) : said),
+      ...before,
     ],
-    begun,
+    begun: isBegun && last.content ? last.content as string : undefined,
     tools: body.tools,
     toolChoice: choiceOf(choice),
     parallelToolCalls: !(choice?.disable_parallel_tool_use ?? false),
@@ -207,21 +218,25 @@ export function conversationOf(body: Read<typeof COUNTED> & Partial<Read<typeof 
   };
 }
 
-/** The text of a last message that is the assistant's: the answer goes on from it. Throws where there is no such answer. */
-function checkBegun(begun: string, body: Read<typeof COUNTED> & Partial<Read<typeof MESSAGES>>): string {
-  const at = `messages[${body.messages.length - 1}]`;
-  if (/\s$/.test(begun)) {
-    throw fieldError(at, `${at}, the assistant's last message, ends with white space: leave it out`);
+type Turn = Read<typeof COUNTED>["messages"][number];
+
+/** Messages with those of one role after another as one. Between two texts of the user is an empty line. */
+function turnsOf(messages: readonly Turn[]): readonly Turn[] {
+  const turns: Turn[] = [];
+  for (const turn of messages) {
+    const before = turns.at(-1);
+    if (before?.role !== turn.role) {
+      turns.push(turn);
+      continue;
+    }
+    const [first, next] = [before, turn].map(({ content }): readonly ContentBlock[] =>
+      typeof content === "string" ? [{ type: "text", text: content }] : content
+    );
+    const isApart = turn.role === "user" && first.at(-1)?.type === "text" && next[0]?.type === "text";
+    const content = [...first, ...(isApart ? [{ type: "text" as const, text: "\n\n" }] : []), ...next];
+    turns[turns.length - 1] = { role: turn.role, content };
   }
-  const asked = [
-    ["tools", body.tools !== undefined && body.tools.length > 0],
-    ["thinking", body.thinking !== undefined && body.thinking.type !== "disabled"],
-    ["output_config.format", body.output_config?.format],
-    ["output_format", body.output_format],
-  ] as const;
-  const [field] = asked.find(([, wanted]) => wanted) ?? [];
-  if (field === undefined) return begun;
-  throw fieldError(at, `${at} is the assistant's, and ${field} does not go with an answer that has begun`);
+  return turns;
 }
 
 function choiceOf(choice: Read<typeof COUNTED>["tool_choice"]): ToolChoice | undefined {

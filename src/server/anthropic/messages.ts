@@ -12,14 +12,14 @@ import { promptIds } from "../conversation.ts";
 import type { Read } from "../fields.ts";
 import type { Served } from "../served.ts";
 import { ERROR_PIECES, event, eventReply } from "../sse.ts";
-import { checkWarming, conversationOf, COUNTED, MESSAGES } from "./fields.ts";
+import { checkAnswer, conversationOf, COUNTED, MESSAGES } from "./fields.ts";
 
 type Body = Read<typeof MESSAGES>;
 
 /** Answers a conversation, whole or as events. */
 export async function messages(context: Context): Promise<HttpReply> {
   const body = await context.read(MESSAGES);
-  checkWarming(body);
+  checkAnswer(body, conversationOf(body));
   if (body.stream) {
     context.models.resolve(body.model);
     return await eventReply(events(context, body), ERROR_PIECES.anthropic, context.report);

@@ -10,7 +10,7 @@ import type { lm } from "../../../mod.ts";
 import { type AnswerEnd, answerParts, newId, nowInSeconds } from "../answer.ts";
 import { type Block, type BlockEvent, blockEvents } from "../blocks.ts";
 import { type Context, jsonReply } from "../context.ts";
-import { promptIds } from "../conversation.ts";
+import { demandedTools, promptIds } from "../conversation.ts";
 import { ApiError, fieldError } from "../errors.ts";
 import type { Read } from "../fields.ts";
 import { event, eventReply } from "../sse.ts";
@@ -38,12 +38,13 @@ export async function createResponse(context: Context): Promise<HttpReply> {
 export async function countInputTokens(context: Context): Promise<HttpReply> {
   const body = await context.read(COUNTED);
   const { previous_response_id: previous } = body;
-  if (body.input === undefined && previous === undefined) {
-    throw fieldError("input", "input is missing", "missing_required_parameter");
+  if (body.input === undefined && previous === undefined && body.instructions === undefined) {
+    throw fieldError("input", "input is missing: there is nothing to count", "missing_required_parameter");
   }
   const before = previous === undefined ? [] : find(context, previous, "previous_response_id").messages;
   using lease = await context.models.lease(body.model);
   const call = conversationOf(body, [...before, ...inputOf(body)]);
+  demandedTools(call); // throws as an answer would
   const { length } = promptIds(call, lease.served.tokenizer);
   return jsonReply(200, { object: "response.input_tokens", input_tokens: length });
 }

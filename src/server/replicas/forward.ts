@@ -9,7 +9,7 @@
 
 import type { HttpAnswer, HttpClient } from "../../../ffi/http/client.ts";
 import type { HttpReply } from "../../../ffi/http/server.ts";
-import { type ApiError, toApiError, unavailable } from "../errors.ts";
+import { ANTHROPIC_VERSION, type ApiError, toApiError, unavailable } from "../errors.ts";
 import type { Answer } from "../listener.ts";
 import type { Route } from "../routes.ts";
 import { ERROR_PIECES } from "../sse.ts";
@@ -22,6 +22,8 @@ export interface Asked {
   readonly method: string;
   readonly path: string;
   readonly body?: string | undefined;
+  /** The version of Anthropic's API that the client names, if it is one of that. */
+  readonly version?: string | undefined;
   /** Is aborted when the client goes. */
   readonly signal: AbortSignal;
   /** Blocks of its prompt. */
@@ -29,6 +31,9 @@ export interface Asked {
   /** The one replica that can answer. Default any. */
   readonly holder?: number | undefined;
 }
+
+/** What a replica gets of a request. */
+export type Sent = Pick<Asked, "method" | "path" | "body" | "version" | "signal">;
 
 /** Replicas that may end in the course of one request: the next could be the request's own doing. */
 const MOST_LOST = 2;
@@ -51,7 +56,7 @@ interface Opened {
 export async function askWhole(
   client: HttpClient,
   { number, process }: Replica & { readonly process: Running },
-  asked: Pick<Asked, "method" | "path" | "body" | "signal">,
+  asked: Sent,
   limitMs: number,
 ): Promise<Answer & { readonly replica: number; readonly body: string }> {
   return { ...await wholeOf(await send(client, process, asked, limitMs)), replica: number };
@@ -60,12 +65,16 @@ export async function askWhole(
 function send(
   client: HttpClient,
   { url, key, gone }: Running,
-  { method, path, body, signal }: Pick<Asked, "method" | "path" | "body" | "signal">,
+  { method, path, body, version, signal }: Sent,
   limitMs = Infinity,
 ): Promise<HttpAnswer> {
   const signals = [signal, gone, ...limitMs === Infinity ? [] : [AbortSignal.timeout(limitMs)]];
-  // No endpoint reads other headers of its client than the key, and those that the front has looked at.
-  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  // No endpoint reads other headers of its client than the key, those that the front has looked at, and that of Anthropic's clients.
+  const headers = {
+    authorization: `Bearer ${key}`,
+    "content-type": "application/json",
+    ...(version !== undefined && { [ANTHROPIC_VERSION]: version }),
+  };
   return client.call({ method, url: url + path, headers, body, signals });
 }
 

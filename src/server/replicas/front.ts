@@ -10,12 +10,12 @@ import { HttpClient } from "../../../ffi/http/client.ts";
 import type { HttpRequest } from "../../../ffi/http/server.ts";
 import type { lm } from "../../../mod.ts";
 import { bodyText, type FrontContext, parseJson, readJson } from "../context.ts";
-import { unavailable } from "../errors.ts";
+import { ANTHROPIC_VERSION, unavailable } from "../errors.ts";
 import { type Answer, Listener, type ListenOptions, notFound } from "../listener.ts";
 import { ModelNames } from "../model_names.ts";
 import type { Found } from "../routes.ts";
 import { Fleet, type FleetOptions } from "./fleet.ts";
-import { type Asked, askWhole, forward } from "./forward.ts";
+import { askWhole, forward, type Sent } from "./forward.ts";
 import { MERGED, type ReplicaReply } from "./merged.ts";
 import { FrontMetrics } from "./metrics.ts";
 import { lacks, promptBlocks } from "./prompt.ts";
@@ -93,7 +93,7 @@ export class Front {
     const { method, path, query, signal } = request;
     if (new URL(path, "http://replica").pathname !== path) throw notFound(request); // of another form, it may be another path
     const body = route.method === "POST" ? await bodyText(request) : undefined;
-    const asked = { route, method, path, body, signal };
+    const asked = { route, method, path, body, version: request.header(ANTHROPIC_VERSION), signal };
     if (route.by === "each") {
       const ask = (): Promise<readonly ReplicaReply[]> => this.#askAll(asked);
       return await MERGED[route.path]({ ask, replicas: this.#fleet!.all, metrics: this.#metrics });
@@ -116,7 +116,7 @@ export class Front {
 
   /** The replies of all replicas that answer within a time. */
   async #askAll(
-    asked: Pick<Asked, "method" | "path" | "body" | "signal">,
+    asked: Sent,
     limitMs: number = this.#options.askMs ?? ASK_MS,
   ): Promise<readonly ReplicaReply[]> {
     const replies = await Promise.allSettled(this.#fleet!.ready.map(async (replica) => {

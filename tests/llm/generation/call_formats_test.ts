@@ -6,7 +6,7 @@ import { parseJson } from "../../../src/llm/answer/literal.ts";
 import { splitAnswer } from "../../../src/llm/answer/parser.ts";
 import type { AnswerFormat } from "../../../src/llm/answer/parts.ts";
 import { loadChatTemplate } from "../../../src/llm/chat/template.ts";
-import { thoughtMarks } from "../../../src/llm/answer/thoughts.ts";
+import { thoughtMarks } from "../../../src/llm/chat/thoughts.ts";
 import { States } from "../../../src/llm/structured/automaton/states.ts";
 import { controlBytes } from "../../../src/llm/structured/grammar/expression.ts";
 import { callRules } from "../../../src/llm/structured/json/calls.ts";

@@ -3,7 +3,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { CallFormatName } from "../../../src/llm/answer/call_formats.ts";
 import { splitAnswer } from "../../../src/llm/answer/parser.ts";
-import { thoughtMarks } from "../../../src/llm/answer/thoughts.ts";
+import { thoughtMarks } from "../../../src/llm/chat/thoughts.ts";
 import { type CallForm, callForm, schemaOf, WRITERS } from "../../support/oracles/call_forms.ts";
 import { Draw } from "../../support/oracles/call_literals.ts";
 

@@ -28,6 +28,7 @@ const WRONG: readonly (readonly [options: Record<string, unknown>, message: stri
   [{ logprobs: "2" }, 'logprobs is "2", expected a number'],
   [{ logitBias: 5 }, "logitBias is 5, expected an object of numbers by token id"],
   [{ logitBias: { 7: "1" } }, 'logitBias[7] is "1", expected a number'],
+  [{ begun: 1 }, "begun is 1, expected a text"],
   [{ enableThinking: "no" }, 'enableThinking is "no", expected true or false'],
   [{ cachePrompt: 1 }, "cachePrompt is 1, expected true or false"],
   [{ sampler: {} }, "sampler is {}, expected a function"],

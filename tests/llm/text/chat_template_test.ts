@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import type { ChatMessage } from "../../../src/llm/chat/messages.ts";
 import { type ChatOptions, loadChatTemplate } from "../../../src/llm/chat/template.ts";
+import { answerFormat } from "../../../src/llm/generation/prompt.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../../src/llm/tokenizer/tokenizer.ts";
 import { load } from "../../../src/llm/load.ts";
@@ -63,6 +64,72 @@ Deno.test(await needing("encodeChat() gives the reference ids of Qwen3", "qwen3 
   const messages = [user("Hi what is your name")];
   assertEquals(tokenizer.encodeChat(messages), ids);
   assertEquals(tokenizer.encodeChat(messages, { enableThinking: false }), [...ids, 151667, 271, 151668, 271]);
+});
+
+Deno.test("an answer that has begun stands in the assistant's text, after the thought or channel that a template leaves", async () => {
+  const { templates } = golden("chat_templates");
+  const controlTokens = ["<think>", "</think>", "<|start|>", "<|channel|>", "<|message|>"];
+  for (
+    const [name, end] of [
+      ["Qwen2.5", "<|im_start|>assistant\n"],
+      ["Qwen3", "<|im_start|>assistant\n<think>\n\n</think>\n\n"],
+      ["DeepSeek R1", "<｜Assistant｜><think>\n\n</think>\n\n"],
+      ["gpt-oss", "<|start|>assistant<|channel|>final<|message|>"],
+    ]
+  ) {
+    const template = await loadChatTemplate(sourcesOf(templates[name].template), { controlTokens, variables: {} });
+    const parts = template!([user("Hi")], { enableThinking: false, begun: "The <think>" });
+    assertStringIncludes(parts.map(({ text }) => text).join("") + "$", `${end}The <think>$`);
+    assertEquals(parts.at(-1), { text: "The <think>", control: false });
+  }
+  const open = await loadChatTemplate(sourcesOf("{{ messages[0].content }}<think>"), CONTEXT);
+  assertEquals(open!([user("Hi")], { begun: "A" }).slice(-2).map(({ text }) => text), ["</think>", "A"]);
+});
+
+Deno.test("an answer that has begun is encoded with the prompt, and is text or calls", async () => {
+  const source = await tinySource();
+  const tokenizer = await Tokenizer.load(source);
+  const messages = [user("What is 17 + 25?")];
+  const begun = "The answer";
+  const ids = tokenizer.encodeChat(messages, { begun, enableThinking: false });
+  assertEquals(ids, tokenizer.encode(tokenizer.applyChatTemplate(messages, { enableThinking: false }) + begun));
+  const format = answerFormat(tokenizer, messages, ids, { begun, tools: TOOLS });
+  assertEquals([format.reasoning, format.thinking, format.tools], [false, false, TOOLS]);
+});
+
+Deno.test("a tokenizer that begins texts with a space puts none before an answer that has begun", async () => {
+  const added = ["<unk>", "<s>", "</s>", "<|a|>"].map((content, id) => ({
+    ...{ id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true },
+  }));
+  const vocab = Object.fromEntries([...added.map(({ content }) => content), ..."\nHiThe▁"].map((one, id) => [one, id]));
+  const file = {
+    ...{ version: "1.0", truncation: null, padding: null, added_tokens: added, post_processor: null },
+    normalizer: {
+      type: "Sequence",
+      normalizers: [
+        { type: "Prepend", prepend: "▁" },
+        { type: "Replace", pattern: { String: " " }, content: "▁" },
+      ],
+    },
+    pre_tokenizer: null,
+    decoder: {
+      type: "Sequence",
+      decoders: [{ type: "Replace", pattern: { String: "▁" }, content: " " }, { type: "Fuse" }],
+    },
+    model: { type: "BPE", unk_token: "<unk>", fuse_unk: true, byte_fallback: false, vocab, merges: [] },
+  };
+  const tokenizer = await Tokenizer.load({
+    dir: "d",
+    tokenizer: new TextEncoder().encode(JSON.stringify(file)),
+    config: JSON.stringify({
+      chat_template: "{{ messages[0].content }}<|a|>{{ '\\n' }}",
+      tokenizer_class: "LlamaTokenizerFast",
+    }),
+    eosTokenIds: [2],
+    vocabSize: Object.keys(vocab).length,
+  });
+  const end = tokenizer.encodeChat([user("Hi")], { begun: "The" }).slice(-4);
+  assertEquals(end, ["\n", "T", "h", "e"].map((one) => vocab[one]));
 });
 
 /** A template as that of a model. */
