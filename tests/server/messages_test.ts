@@ -187,6 +187,30 @@ Deno.test("models and errors have Anthropic's form for its clients", async () =>
   }
 });
 
+Deno.test("Anthropic's clients get models in pages", async () => {
+  const ids = ["a", "b/c", "d", "e"];
+  const engines = Object.fromEntries(ids.map((id) => [id, () => new ScriptedEngine(() => [])]));
+  await using server = await TestServer.start({ engines });
+  const ask = async (query: string): Promise<[number, { data: { id: string }[]; has_more: boolean }]> => {
+    const headers = { "anthropic-version": "2023-06-01" };
+    const response = await fetch(`${server.url}/v1/models${query}`, { headers });
+    return [response.status, await response.json()];
+  };
+  for (
+    const [query, expected, more] of [
+      ["", ids, false],
+      ["?limit=2", ["a", "b/c"], true],
+      ["?limit=2&after_id=b/c", ["d", "e"], false],
+      ["?limit=2&before_id=e", ["b/c", "d"], true],
+      ["?before_id=a", [], false],
+    ] as const
+  ) {
+    const [, { data, has_more }] = await ask(query);
+    assertEquals([data.map(({ id }) => id), has_more], [expected, more], query);
+  }
+  for (const query of ["?limit=0", "?limit=x", "?after_id=none"]) assertEquals((await ask(query))[0], 400);
+});
+
 Deno.test("no tokens have a prompt read, which the next message finds", async () => {
   await using server = await TestServer.start();
   const body = { messages: HI, ...greedy };

@@ -27,7 +27,9 @@ export async function createResponse(context: Context): Promise<HttpReply> {
   const id = context.models.resolve(body.model);
   const { previous_response_id: previous } = body;
   const before = previous === undefined ? undefined : find(context, previous, "previous_response_id");
-  const items = [...before?.items ?? [], ...before?.response.output as Item[] ?? [], ...inputItems(itemsOf(body))];
+  const items = body.store === false
+    ? []
+    : [...before?.items ?? [], ...before?.response.output as Item[] ?? [], ...inputItems(itemsOf(body))];
   const run = new Run(context, { ...body, model: id }, [...before?.messages ?? [], ...inputOf(body)], items);
   if (body.stream) return await eventReply(run.events(), (error) => run.errorEvent(error), context.report);
   for await (const one of run.blocks()) if (one.type === "end") return jsonReply(200, run.finish(one.blocks, one.end));
