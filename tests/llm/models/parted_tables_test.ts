@@ -14,6 +14,7 @@ import { readTensors } from "../../../src/llm/checkpoint/directory.ts";
 import { arrayLimits, partRows, partsOfRows } from "../../../src/llm/checkpoint/row_parts.ts";
 import { Weights } from "../../../src/llm/checkpoint/weights.ts";
 import type { ModelConfig } from "../../../src/llm/config/model.ts";
+import { copyOfTable } from "../../../src/llm/layers/stored.ts";
 import { PartedTable } from "../../../src/llm/layers/parted_table.ts";
 import { namedLeaves } from "../../../src/nn/tree.ts";
 import { testDevices } from "../../support/devices/devices.ts";
@@ -220,6 +221,12 @@ Deno.test("a table in parts takes ids of each dtype, and negative ones from its 
     255,
   ]]);
   assertEquals(table.forward(mx.array([200], mx.uint8)).tolist(), [[200]]);
+  // So does its copy for another device, which is the head there.
+  using weights = new Weights("folder", {} as ModelConfig, new Map(), mx.float32);
+  const copy = copyOfTable(weights, table);
+  assertEquals(copy.forward(mx.array([0, 130, 299], mx.int32)).tolist(), [[0], [130], [299]]);
+  assertEquals(copy.asLinear(mx.array([[2]], mx.float32)).tolist(), [Array.from({ length: 300 }, (_, i) => 2 * i)]);
+  assertEquals(weights.tensors.length, 3);
 });
 
 Deno.test("stored arrays and stacks of experts that no array can be are named with their file", async () => {

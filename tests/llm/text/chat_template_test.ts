@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import type { ChatMessage } from "../../../src/llm/chat/messages.ts";
 import { type ChatOptions, loadChatTemplate } from "../../../src/llm/chat/template.ts";
+import { splitAnswer } from "../../../src/llm/answer/parser.ts";
 import { answerFormat } from "../../../src/llm/generation/prompt.ts";
 import { LlmError } from "../../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../../src/llm/tokenizer/tokenizer.ts";
@@ -95,6 +96,14 @@ Deno.test("an answer that has begun is encoded with the prompt, and is text or c
   assertEquals(ids, tokenizer.encode(tokenizer.applyChatTemplate(messages, { enableThinking: false }) + begun));
   const format = answerFormat(tokenizer, messages, ids, { begun, tools: TOOLS });
   assertEquals([format.reasoning, format.thinking, format.tools], [false, false, TOOLS]);
+  // Further messages of gpt-oss may follow the text: they are parsed.
+  const { templates } = golden("chat_templates");
+  const config = JSON.stringify({ chat_template: templates["gpt-oss"].template });
+  const harmony = await Tokenizer.load({ ...source, config, chatTemplate: undefined });
+  const parser = splitAnswer(answerFormat(harmony, messages, [], { begun, tools: TOOLS }));
+  const call = "<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>";
+  const { text, toolCalls } = parser.push(` is 42.${call}`, true);
+  assertEquals([text, toolCalls.map((one) => one.function.name)], [" is 42.", ["f"]]);
 });
 
 Deno.test("a tokenizer that begins texts with a space puts none before an answer that has begun", async () => {
