@@ -65,3 +65,8 @@ function mayRead(name: string): boolean {
 export function granted(permission: Deno.PermissionDescriptor): boolean {
   return Deno.permissions.querySync(permission).state === "granted";
 }
+
+/** Memory of the machine in bytes; undefined if asking is not permitted. */
+export function hostMemory(): { readonly total: number; readonly available: number } | undefined {
+  return granted({ name: "sys", kind: "systemMemoryInfo" }) ? Deno.systemMemoryInfo() : undefined;
+}

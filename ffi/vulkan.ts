@@ -241,7 +241,7 @@ export class VulkanDevice implements Disposable {
     );
   }
 
-  /** Reads a buffer of the host kind as it is, without waiting. */
+  /** Reads a buffer of the visible kind as it is, without waiting. */
   bufferReadMapped(buffer: number, offset: number, out: Uint8Array<ArrayBuffer>): void {
     const status = this.#symbols.vkrt_buffer_read_mapped(this.#handle, buffer, BigInt(offset), out, BigInt(out.length));
     this.#check(status, "vkrt_buffer_read_mapped");

@@ -7,7 +7,6 @@
  * @module
  */
 
-import { granted } from "./environment.ts";
 import { RuntimeError } from "./error.ts";
 import process from "node:process";
 import { WASM_BASE64 } from "./wasm_module.ts";
@@ -215,11 +214,6 @@ export class WasmRuntime {
       done += got;
     }
   }
-}
-
-/** Memory of the machine in bytes; undefined if asking is not permitted. */
-export function hostMemory(): { readonly total: number; readonly available: number } | undefined {
-  return granted({ name: "sys", kind: "systemMemoryInfo" }) ? Deno.systemMemoryInfo() : undefined;
 }
 
 const READ_BYTES = 64 << 20; // one read call

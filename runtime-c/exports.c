@@ -232,8 +232,8 @@ int32_t vkrt_buffer_read_mapped(uint32_t device, uint32_t buffer, uint64_t offse
     TRY(enter(__func__, device, &d));
     Buffer *b;
     TRY(buffer_range(d, buffer, offset, bytes, &b));
-    if (b->range->chunk->pool != POOL_HOST)
-        return fail(d, VKRT_ERROR_ARGUMENT, "the host sees only buffers of the host kind without waiting");
+    if (b->range->chunk->pool != POOL_VISIBLE)
+        return fail(d, VKRT_ERROR_ARGUMENT, "the host sees only buffers of the visible kind without waiting");
     if (bytes == 0) return VKRT_OK;
     TRY(need(d, data, "data"));
     memcpy(data, range_mapped(b->range) + offset, bytes);

@@ -90,23 +90,23 @@ int32_t memory_init(Device *d) {
     static const VkMemoryPropertyFlags DISCRETE[][2] = {{LOCAL, NEVER | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT}, {LOCAL, NEVER}};
     static const VkMemoryPropertyFlags VISIBLE[][2] = {{LOCAL | HOST, NEVER}, {HOST, NEVER | LOCAL}, {HOST, NEVER}};
     static const VkMemoryPropertyFlags STAGING[][2] = {{HOST | CACHED, NEVER | LOCAL}, {HOST | CACHED, NEVER}, {HOST, NEVER}};
-    static const VkMemoryPropertyFlags SYSTEM[][2] = {{HOST, NEVER | LOCAL | CACHED}, {HOST, NEVER | LOCAL}, {HOST, NEVER}};
+    static const VkMemoryPropertyFlags BESIDE[][2] = {{HOST, NEVER | LOCAL | CACHED}, {HOST, NEVER | LOCAL}, {HOST, NEVER}};
     Memory *m = &d->memory;
     Pool *pools = m->pools;
     bool unified = d->facts.unified;
     if (unified) find_types(&d->facts, &pools[POOL_DEVICE], UNIFIED, 3);
     else find_types(&d->facts, &pools[POOL_DEVICE], DISCRETE, 2);
-    find_types(&d->facts, &pools[POOL_HOST], VISIBLE, 3);
-    find_types(&d->facts, &pools[POOL_SYSTEM], SYSTEM, 3);
-    find_types(&d->facts, &pools[POOL_STAGING], STAGING, 3);
+    find_types(&d->facts, &pools[POOL_VISIBLE], VISIBLE, 3);
+    find_types(&d->facts, &pools[POOL_HOST], BESIDE, 3);
+    find_types(&d->facts, &pools[POOL_READBACK], STAGING, 3);
     for (uint32_t i = 0; i < POOL_COUNT; i++)
         if (pools[i].type_count == 0) return fail(d, VKRT_ERROR_UNAVAILABLE, "%s has no suitable memory type", d->facts.core.deviceName);
     // A second type of another kind would change how a pool is used, so pools of device memory keep to the first. One that is full of
     // what the device's memory has no room for does not go on there.
-    pools[POOL_DEVICE].type_count = pools[POOL_SYSTEM].type_count = 1;
+    pools[POOL_DEVICE].type_count = pools[POOL_HOST].type_count = 1;
     VkMemoryPropertyFlags flags = d->facts.memory.memoryTypes[pools[POOL_DEVICE].types[0]].propertyFlags;
     pools[POOL_DEVICE].mapped = unified && (flags & HOST) == HOST;
-    pools[POOL_HOST].mapped = pools[POOL_SYSTEM].mapped = pools[POOL_STAGING].mapped = true;
+    pools[POOL_VISIBLE].mapped = pools[POOL_HOST].mapped = pools[POOL_READBACK].mapped = true;
     m->cache_limit = smaller(larger(d->facts.heap_bytes / 8, CHUNK_BYTES), (uint64_t)2 << 30);
     return VKRT_OK;
 }
@@ -214,8 +214,8 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
         TRY(queue_wait_all(d));
         trim(d, 0);
     }
-    uint32_t heap = d->facts.memory.memoryTypes[p->types[0]].heapIndex;
-    const char *where = heap == d->facts.heap ? "on" : "of the host for";
+    uint32_t heap = d->facts.memory.memoryTypes[p->types[p->type_count - 1]].heapIndex; // that of the type tried last
+    const char *where = d->facts.memory.memoryHeaps[heap].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT ? "on" : "of the host for";
     return fail(d, status,
                 "no %.1f MiB of memory left %s %s: %.1f MiB in use of %.1f MiB. Free arrays or take a smaller model or a shorter context",
                 MIB(bytes), where, d->facts.core.deviceName, MIB(d->memory.reserved[heap]), MIB(d->facts.memory.memoryHeaps[heap].size));
@@ -313,7 +313,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range
     } else {
         m->active += r->size;
         m->peak = larger(m->peak, m->active);
-        if (pool == POOL_SYSTEM) m->system += r->size;
+        if (pool == POOL_HOST) m->host += r->size;
     }
     *out = r;
     return VKRT_OK;
@@ -335,7 +335,7 @@ void range_free(Device *d, Range *r) {
     Pool *p = &m->pools[c->pool];
     if (r->internal) m->internal -= r->size;
     else m->active -= r->size;
-    if (c->pool == POOL_SYSTEM) m->system -= r->size;
+    if (c->pool == POOL_HOST) m->host -= r->size;
     r->taken = false;
     if (!c->dedicated) {
         if (r->after && !r->after->taken) {
@@ -386,7 +386,8 @@ void memory_report(Device *d, uint64_t *out) {
         VkPhysicalDeviceMemoryProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &live};
         runtime.vk.GetPhysicalDeviceMemoryProperties2(d->physical, &properties);
     }
-    uint32_t system = d->facts.memory.memoryTypes[m->pools[POOL_SYSTEM].types[0]].heapIndex;
+    uint32_t host = d->facts.memory.memoryTypes[m->pools[POOL_HOST].types[0]].heapIndex;
+    bool beside = host != d->facts.heap;
     out[VKRT_MEMORY_ACTIVE] = m->active;
     out[VKRT_MEMORY_PEAK] = m->peak;
     out[VKRT_MEMORY_STAGING] = m->internal;
@@ -394,8 +395,9 @@ void memory_report(Device *d, uint64_t *out) {
     out[VKRT_MEMORY_CACHE] = m->cached;
     out[VKRT_MEMORY_CACHE_LIMIT] = m->cache_limit;
     out[VKRT_MEMORY_BUDGET] = heap_budget(d, &live, d->facts.heap);
-    out[VKRT_MEMORY_SYSTEM] = m->system;
-    out[VKRT_MEMORY_SYSTEM_BUDGET] = system == d->facts.heap ? 0 : heap_budget(d, &live, system);
+    out[VKRT_MEMORY_HOST] = m->host;
+    out[VKRT_MEMORY_HOST_BUDGET] = beside ? heap_budget(d, &live, host) : 0;
+    out[VKRT_MEMORY_HOST_HEAP] = beside ? d->facts.memory.memoryHeaps[host].size : 0;
 }
 
 static void list_deinit(Device *d, ChunkList *list) {

@@ -148,9 +148,9 @@ struct Chunk {
 // Staging segments are in the memory of buffers for reading back.
 enum {
     POOL_DEVICE = VKRT_BUFFER_DEVICE,
+    POOL_VISIBLE = VKRT_BUFFER_VISIBLE,
     POOL_HOST = VKRT_BUFFER_HOST,
-    POOL_SYSTEM = VKRT_BUFFER_SYSTEM,
-    POOL_STAGING = VKRT_BUFFER_READBACK,
+    POOL_READBACK = VKRT_BUFFER_READBACK,
     POOL_COUNT
 };
 
@@ -171,7 +171,7 @@ typedef struct Memory {
     Pool pools[POOL_COUNT];
     ChunkList used, empty;
     uint64_t active, peak, internal;        // bytes in taken ranges: of buffers, their most, of the runtime itself
-    uint64_t system;                        // those of buffers of the system kind
+    uint64_t host;                          // those of buffers of the host kind
     uint64_t reserved[VK_MAX_MEMORY_HEAPS]; // bytes from the driver
     uint64_t cached, cache_limit;           // bytes in empty chunks
 } Memory;

@@ -56,7 +56,7 @@ static int32_t stage(Device *d, uint64_t bytes, Segment **out, uint64_t *piece) 
         s = &t->segments[t->segment];
         if (s->ticket == queue_next_ticket(d)) TRY(queue_flush(d));
         TRY(queue_wait(d, s->ticket, PATIENCE_MS));
-        if (!s->range) TRY(range_new(d, POOL_STAGING, SEGMENT_BYTES, true, &s->range));
+        if (!s->range) TRY(range_new(d, POOL_READBACK, SEGMENT_BYTES, true, &s->range));
         s->used = 0;
     }
     *piece = s->used;

@@ -34,8 +34,8 @@ enum {
 // Kinds of buffers.
 enum {
     VKRT_BUFFER_DEVICE = 0,   // device-local; writes and reads go through staging
-    VKRT_BUFFER_HOST = 1,     // host-visible and coherent, device-local too where the device has such memory
-    VKRT_BUFFER_SYSTEM = 2,   // memory of the host, which kernels read over the bus; the device's own where it has no other
+    VKRT_BUFFER_VISIBLE = 1,  // host-visible and coherent, device-local too where the device has such memory
+    VKRT_BUFFER_HOST = 2,     // memory of the host, which kernels read over the bus; the device's own where it has no other
     VKRT_BUFFER_READBACK = 3, // memory of the host that its processor caches: the device writes over the bus what the host reads
 };
 
@@ -48,8 +48,9 @@ enum {
     VKRT_MEMORY_BUDGET,
     VKRT_MEMORY_CACHE,
     VKRT_MEMORY_CACHE_LIMIT,
-    VKRT_MEMORY_SYSTEM,
-    VKRT_MEMORY_SYSTEM_BUDGET,
+    VKRT_MEMORY_HOST,
+    VKRT_MEMORY_HOST_BUDGET,
+    VKRT_MEMORY_HOST_HEAP,
     VKRT_MEMORY_COUNT
 };
 
@@ -104,8 +105,9 @@ VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity)
 
 // VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
 // of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
-// reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last two are the bytes in
-// buffers of VKRT_BUFFER_SYSTEM, and those that can be allocated for more of them. The latter are 0 where that is the device's own memory.
+// reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last three are the bytes in
+// buffers of VKRT_BUFFER_HOST, those that can be allocated for more of them, and the size of that memory. The latter two
+// are 0 where that is the device's own memory.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
 
@@ -138,7 +140,7 @@ VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t 
 // Creates the pipelines of a Plan that is to come, so that vkrt_plan_new finds them. The words must stay until it returns.
 VKRT_API int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count);
 
-// Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
+// Reads a VKRT_BUFFER_VISIBLE buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
 VKRT_API int32_t vkrt_buffer_read_mapped(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
 
 // Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`, `count` words in all. A slot has 4 words:

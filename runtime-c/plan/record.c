@@ -119,7 +119,7 @@ static int32_t record_runs(Device *d, VkCommandBuffer commands, const Plan *plan
 // Memory for the tables of addresses that the host may write: the earlier content is no longer read.
 static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     if (plan->table_entries == 0) return VKRT_OK;
-    TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, true, &r->tables));
+    TRY(range_new(d, POOL_VISIBLE, 8ull * plan->table_entries, true, &r->tables));
     return queue_wait_uses(d, &r->tables->uses);
 }
 

@@ -112,8 +112,10 @@ export interface MemoryInfo {
   readonly available: number;
   /** Bytes in live buffers of kind "host". */
   readonly hostActive: number;
-  /** Bytes free for more of them; 0 if these are those of `available`. */
+  /** Bytes free for more of them; 0 without memory of the host besides. */
   readonly hostAvailable: number;
+  /** Bytes of that memory; 0 if the device's own memory is all there is. */
+  readonly hostTotal: number;
 }
 
 /** Limits and facts by which lowering chooses kernels. */

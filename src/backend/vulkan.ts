@@ -5,20 +5,22 @@
  */
 
 import { cacheFolder, tellNotKept } from "../../ffi/cache_folder.ts";
+import { hostMemory } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import {
   VKRT_BUFFER_DEVICE,
   VKRT_BUFFER_HOST,
   VKRT_BUFFER_READBACK,
-  VKRT_BUFFER_SYSTEM,
+  VKRT_BUFFER_VISIBLE,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
   VKRT_MEMORY_CACHE,
   VKRT_MEMORY_CACHE_LIMIT,
   VKRT_MEMORY_HEAP,
+  VKRT_MEMORY_HOST,
+  VKRT_MEMORY_HOST_BUDGET,
+  VKRT_MEMORY_HOST_HEAP,
   VKRT_MEMORY_PEAK,
-  VKRT_MEMORY_SYSTEM,
-  VKRT_MEMORY_SYSTEM_BUDGET,
 } from "../../ffi/symbols.ts";
 import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import {
@@ -53,8 +55,8 @@ const LOOKS = 8;
 /** The kinds of buffers of the native library. */
 const KINDS = {
   device: VKRT_BUFFER_DEVICE,
-  visible: VKRT_BUFFER_HOST,
-  host: VKRT_BUFFER_SYSTEM,
+  visible: VKRT_BUFFER_VISIBLE,
+  host: VKRT_BUFFER_HOST,
   readback: VKRT_BUFFER_READBACK,
 } as const satisfies Record<
   BufferKind,
@@ -267,6 +269,9 @@ class VulkanBackend implements Backend {
 
   memory(): MemoryInfo {
     const bytes = this.#device.memory();
+    const hostTotal = bytes[VKRT_MEMORY_HOST_HEAP];
+    // A driver's budget is a share of all memory, whatever other programs have taken of it.
+    const free = hostTotal > 0 ? hostMemory()?.available ?? Infinity : 0;
     return {
       active: bytes[VKRT_MEMORY_ACTIVE],
       peak: bytes[VKRT_MEMORY_PEAK],
@@ -274,8 +279,9 @@ class VulkanBackend implements Backend {
       cacheLimit: bytes[VKRT_MEMORY_CACHE_LIMIT],
       total: bytes[VKRT_MEMORY_HEAP],
       available: bytes[VKRT_MEMORY_BUDGET],
-      hostActive: bytes[VKRT_MEMORY_SYSTEM],
-      hostAvailable: bytes[VKRT_MEMORY_SYSTEM_BUDGET],
+      hostActive: bytes[VKRT_MEMORY_HOST],
+      hostAvailable: Math.min(bytes[VKRT_MEMORY_HOST_BUDGET], free),
+      hostTotal,
     };
   }
 

@@ -12,10 +12,10 @@
  * @module
  */
 
-import { environment } from "../../ffi/environment.ts";
+import { environment, hostMemory } from "../../ffi/environment.ts";
 import { closedError, RuntimeError } from "../../ffi/error.ts";
 import { yieldToEventLoop } from "../../ffi/turn.ts";
-import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
+import { instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import {
   type Backend,
   type BackendLimits,
@@ -360,6 +360,7 @@ class WasmBackend implements Backend {
       available: Math.max(0, this.#most.available - active),
       hostActive: 0,
       hostAvailable: 0,
+      hostTotal: 0,
     };
   }
 

@@ -34,8 +34,10 @@ export interface DeviceMemory {
   readonly available: number;
   /** Bytes in arrays that are in host memory for want of room, such as experts of a large model. */
   readonly hostActive: number;
-  /** Bytes free for more of them; 0 if the device has no memory besides that of the host. */
+  /** Bytes free for more of them, of the driver's share and of the machine; 0 if `hostTotal` is. */
   readonly hostAvailable: number;
+  /** Bytes of the host's memory that the device may use besides its own; 0 if there is only one memory. */
+  readonly hostTotal: number;
 }
 
 /** Memory of a device, the default one unless named; opens it. */
@@ -109,8 +111,8 @@ export function setCacheLimit(bytes: number): number {
 }
 
 /**
- * Sets the bytes in use from which on a device, before it allocates, waits for submitted work and frees the cache. If a request still does
- * not fit, it is allocated all the same, as far as there is memory. Returns the limit before: half more than the default device offers
+ * Sets the bytes in use from which on a device, before it allocates, waits for submitted work and frees the cache. Weights in host memory
+ * beside the device's do not count. If a request still does not fit, it is allocated all the same, as far as there is memory. Returns the limit before: half more than the default device offers
  * where none was set, as in MLX.
  */
 export function setMemoryLimit(bytes: number): number {

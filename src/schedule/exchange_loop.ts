@@ -50,6 +50,12 @@ interface LoweredPart {
 /** Bytes up to which state that comes from another device is in memory that the host sees. */
 const MAX_VISIBLE = 64 << 10;
 
+/**
+ * Bytes up to which a buffer that the host fills is in memory that it sees. Without a resizable BAR that is a window of 256 MB for all
+ * buffers of the kind. Above it a copy takes so long that staging adds little.
+ */
+const MAX_FILLED = 4 << 20;
+
 /** A step in parts. */
 class ExchangeStep implements LoopStep {
   readonly #parts: readonly LoweredPart[];
@@ -122,7 +128,9 @@ class ExchangeStep implements LoopStep {
 
   #newBuffer({ shape, dtype, backend }: CarryBuffer, i: number): Node {
     const node = makeNode("data", [], shape, dtype, {});
-    const storage = new Storage(backend, sizeOf(shape) * dtype.bytes, this.#kinds.get(i));
+    const bytes = sizeOf(shape) * dtype.bytes;
+    const kind = this.#kinds.get(i);
+    const storage = new Storage(backend, bytes, kind === "visible" && bytes > MAX_FILLED ? undefined : kind);
     node.settle({ storage, offset: 0, strides: contiguousStrides(shape) });
     return node;
   }

@@ -4,7 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../../ffi/error.ts";
-import { VKRT_BUFFER_HOST, VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
+import { VKRT_BUFFER_VISIBLE, VKRT_MAX_TIMES } from "../../ffi/symbols.ts";
 import { KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_PREAMBLE } from "../../src/backend/kernels.ts";
 import {
   arange,
@@ -327,7 +327,7 @@ deviceTest("planRunPair() tells of the first Plan while the second runs", async 
   const n = 2 * MIB,
     a = device.bufferNew(4 * n),
     b = device.bufferNew(4 * n),
-    seen = device.bufferNew(400, VKRT_BUFFER_HOST);
+    seen = device.bufferNew(400, VKRT_BUFFER_VISIBLE);
   const short = device.planNew(plan(1, arange(0, 100, 0, 1)));
   const copies = (count: number): number =>
     device.planNew(plan(2, ...Array.from({ length: count }, (_, i) => i % 2 ? copy(1, 0, n) : copy(0, 1, n))));

@@ -5,14 +5,17 @@
 import { assert, assertEquals } from "@std/assert";
 import {
   VKRT_BUFFER_HOST,
-  VKRT_BUFFER_SYSTEM,
+  VKRT_BUFFER_READBACK,
+  VKRT_BUFFER_VISIBLE,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
   VKRT_MEMORY_CACHE,
   VKRT_MEMORY_HEAP,
+  VKRT_MEMORY_HOST,
+  VKRT_MEMORY_HOST_BUDGET,
+  VKRT_MEMORY_HOST_HEAP,
   VKRT_MEMORY_PEAK,
   VKRT_MEMORY_STAGING,
-  VKRT_MEMORY_SYSTEM,
 } from "../../ffi/symbols.ts";
 import { VulkanDevice } from "../../ffi/vulkan.ts";
 import { KERNELS } from "../../src/backend/kernels.ts";
@@ -85,7 +88,7 @@ deviceTest("bufferWrite() and bufferRead() pass more than all staging memory", (
 });
 
 deviceTest("bufferNew() makes buffers that the host sees", (device) => {
-  const buffer = device.bufferNew(4096, VKRT_BUFFER_HOST);
+  const buffer = device.bufferNew(4096, VKRT_BUFFER_VISIBLE);
   const p = device.planNew(plan(1, arange(0, 1024, 0, 1)));
   device.planRun(p, slotsOf(buffer));
   assertEquals(floatsOf(device, buffer, 3), Float32Array.of(0, 1, 2));
@@ -95,9 +98,10 @@ deviceTest("bufferNew() makes buffers that the host sees", (device) => {
 
 deviceTest("bufferNew() makes buffers in memory of the host, which kernels read and write", (device) => {
   const data = pattern(17 * MIB); // a chunk of its own
-  const large = device.bufferNew(data.length, VKRT_BUFFER_SYSTEM), small = device.bufferNew(4096, VKRT_BUFFER_SYSTEM);
-  const system = device.memory()[VKRT_MEMORY_SYSTEM];
-  assert(system >= data.length + 4096 && system <= device.memory()[VKRT_MEMORY_ACTIVE], String(system));
+  const large = device.bufferNew(data.length, VKRT_BUFFER_HOST), small = device.bufferNew(4096, VKRT_BUFFER_HOST);
+  const host = device.memory()[VKRT_MEMORY_HOST];
+  assert(host >= data.length + 4096 && host <= device.memory()[VKRT_MEMORY_ACTIVE], String(host));
+  assert(device.memory()[VKRT_MEMORY_HOST_BUDGET] <= device.memory()[VKRT_MEMORY_HOST_HEAP]);
   device.bufferWrite(large, 0, data);
   const copied = device.bufferNew(4 * MIB);
   const p = device.planNew(plan(3, arange(1, 1024, 0, 1), copy(0, 2, MIB)));
@@ -107,15 +111,36 @@ deviceTest("bufferNew() makes buffers in memory of the host, which kernels read 
   assert(bytesOf(device, large, data.length).every((byte, i) => byte === data[i]));
   device.bufferLoad(small, 0, import.meta.filename!, 0, 100);
   assertEquals(bytesOf(device, small, 100), Deno.readFileSync(import.meta.filename!).slice(0, 100));
-  assertFails("argument", () => device.bufferReadMapped(small, 0, new Uint8Array(4)), "only buffers of the host kind");
+  assertFails(
+    "argument",
+    () => device.bufferReadMapped(small, 0, new Uint8Array(4)),
+    "only buffers of the visible kind",
+  );
   for (const buffer of [large, small, copied]) device.bufferFree(buffer);
-  assertEquals([device.memory()[VKRT_MEMORY_SYSTEM], device.memory()[VKRT_MEMORY_ACTIVE]], [0, 0]);
+  assertEquals([device.memory()[VKRT_MEMORY_HOST], device.memory()[VKRT_MEMORY_ACTIVE]], [0, 0]);
+});
+
+deviceTest("bufferNew() makes buffers that the host reads fast, which kernels write", (device) => {
+  const buffer = device.bufferNew(4096, VKRT_BUFFER_READBACK);
+  const p = device.planNew(plan(1, arange(0, 1024, 2, 1)));
+  device.planRun(p, slotsOf(buffer));
+  assertEquals(floatsOf(device, buffer, 3), Float32Array.of(2, 3, 4));
+  device.bufferWrite(buffer, 4, new Uint8Array(4));
+  assertEquals(floatsOf(device, buffer, 3), Float32Array.of(2, 0, 4));
+  device.bufferLoad(buffer, 0, import.meta.filename!, 0, 100);
+  assertEquals(bytesOf(device, buffer, 100), Deno.readFileSync(import.meta.filename!).slice(0, 100));
+  const read = (): void => device.bufferReadMapped(buffer, 0, new Uint8Array(4));
+  assertFails("argument", read, "only buffers of the visible kind");
+  assertEquals(device.memory()[VKRT_MEMORY_HOST], 0);
+  device.bufferFree(buffer);
+  assertEquals(device.memory()[VKRT_MEMORY_ACTIVE], 0);
+  assertFails("argument", () => device.bufferNew(4096, VKRT_BUFFER_READBACK + 1), "there is no kind of buffer 4");
 });
 
 deviceTest(
-  "bufferReadMapped() reads what finished work left in buffers of the host kind, and waits for nothing",
+  "bufferReadMapped() reads what finished work left in buffers of the visible kind, and waits for nothing",
   (device) => {
-    const n = 1000, buffer = device.bufferNew(4 * n, VKRT_BUFFER_HOST);
+    const n = 1000, buffer = device.bufferNew(4 * n, VKRT_BUFFER_VISIBLE);
     const peek = (offset: number, bytes: number): Uint8Array<ArrayBuffer> => {
       const out = new Uint8Array(bytes);
       device.bufferReadMapped(buffer, offset, out);
@@ -130,7 +155,7 @@ deviceTest(
     device.bufferReadMapped(buffer, 4, new Uint8Array(0));
     assertFails("argument", () => peek(1, 4 * n), "vkrt_buffer_read_mapped()", `${4 * n} bytes at 1`);
     const hidden = device.bufferNew(4);
-    assertFails("argument", () => device.bufferReadMapped(hidden, 0, new Uint8Array(4)), "host kind");
+    assertFails("argument", () => device.bufferReadMapped(hidden, 0, new Uint8Array(4)), "visible kind");
     device.bufferFree(buffer);
     assertFails("handle", () => peek(0, 4), "freed");
   },

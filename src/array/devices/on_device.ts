@@ -5,7 +5,7 @@
  */
 
 import { explain } from "../../schedule/device_info.ts";
-import { inHostMemory, type Storage } from "../../schedule/plan/storage.ts";
+import { inHostMemory, isInHostMemory } from "../../schedule/plan/storage.ts";
 import { stream } from "../../schedule/streams.ts";
 import { nodeOf, type Tensor } from "../tensor/tensor.ts";
 
@@ -13,8 +13,7 @@ export { explain, inHostMemory };
 
 /** Bytes of those evaluated arrays that {@link inHostMemory} allocated. */
 export function hostBytesOf(arrays: readonly Tensor[]): number {
-  const isThere = (array: Tensor): boolean => (nodeOf(array).stored?.storage as Storage | undefined)?.kind === "host";
-  return arrays.reduce((sum, array) => isThere(array) ? sum + array.nbytes : sum, 0);
+  return arrays.reduce((sum, array) => isInHostMemory(nodeOf(array).stored) ? sum + array.nbytes : sum, 0);
 }
 
 /** Runs `fn` in the scope of a device, see {@link stream}; without one as it is. */

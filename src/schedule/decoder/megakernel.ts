@@ -16,7 +16,7 @@ import { explain } from "../../backend/explain.ts";
 import { MegakernelFailure } from "../../graph/error.ts";
 import type { Better, Lowering, Probe } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
-import type { Storage } from "../plan/storage.ts";
+import { isInHostMemory } from "../plan/storage.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchedUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MAX_LAYERS, MAX_WORKGROUPS } from "./emit_decode.ts";
@@ -65,13 +65,12 @@ function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): bo
 }
 
 /**
- * Whether a layer has experts in host memory. The bus decides how long a workgroup waits for them: on a slow one longer than waits may
- * be. Barriers cost little beside that.
+ * Whether a layer has experts across the bus. It decides how long a workgroup waits for them: on a slow one longer than waits may be.
+ * Barriers cost little beside that. In the only memory of a device they are as any others.
  */
-function isInHostMemory(decoder: DecoderSpec): boolean {
-  return orderedLayers(decoder).some(({ layer: { gate } }) =>
-    (gate.codes.stored?.storage as Storage | undefined)?.kind === "host"
-  );
+function isAcrossBus(backend: Backend, decoder: DecoderSpec): boolean {
+  const isThere = orderedLayers(decoder).some(({ layer: { gate } }) => isInHostMemory(gate.codes.stored));
+  return isThere && backend.memory().hostTotal > 0;
 }
 
 /** The launch mode of a decoder in certain kernels; undefined if only a probe can tell. */
@@ -82,7 +81,7 @@ export function knownLaunchMode(l: Lowering, decoder: DecoderSpec, kernels: Laye
     loops: l.repeats,
     fits: fits(backend, decoder, kernels),
     // Each workgroup would wait for a whole row before each norm. On an H200 a Gemma 3 of 4B decodes 395 tokens a second so, else 647.
-    slower: decoder.features.postNorm || isInHostMemory(decoder),
+    slower: decoder.features.postNorm || isAcrossBus(backend, decoder),
     mode: options.launchMode,
     concurrent,
   };

@@ -26,6 +26,11 @@ export function inHostMemory<T>(fn: () => T): T {
   }
 }
 
+/** Whether {@link inHostMemory} allocated what a settled node has. */
+export function isInHostMemory(stored: { readonly storage: StorageRef } | undefined): boolean {
+  return (stored?.storage as Storage | undefined)?.kind === "host";
+}
+
 /** A buffer of a backend that goes back when the last node lets go of it. */
 export class Storage implements StorageRef {
   readonly backend: Backend;
@@ -116,9 +121,15 @@ function makeRoom(backend: Backend): void {
   backend.setCacheLimit(cacheLimit);
 }
 
+/** Bytes in use of the memory that a limit is for: those of the host count only where there is no other. */
+function deviceBytes(backend: Backend): number {
+  const { active, hostActive, hostTotal } = backend.memory();
+  return hostTotal > 0 ? active - hostActive : active;
+}
+
 /** A buffer; where memory is out, what a program has forgotten is looked for first. */
 function allocate(backend: Backend, bytes: number, kind: BufferKind): BufferHandle {
-  if (limits.memory !== undefined && backend.memory().active + bytes > limits.memory) makeRoom(backend);
+  if (limits.memory !== undefined && deviceBytes(backend) + bytes > limits.memory) makeRoom(backend);
   try {
     return backend.alloc(bytes, kind);
   } catch (error) {

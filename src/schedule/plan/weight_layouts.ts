@@ -9,6 +9,7 @@
  */
 
 import { encodeSlots, type Slot } from "../../backend/backend.ts";
+import { explain } from "../../backend/explain.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
 import { Lowering } from "./context.ts";
@@ -88,22 +89,32 @@ function kindOf(sources: readonly Storage[]): "host" | "device" {
   return sources.every(({ kind }) => kind === "host") ? "host" : "device";
 }
 
-/** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
-const room = new WeakMap<Lowering, { device: number; host: number }>();
+/** Free bytes of a memory. */
+interface Room {
+  free: number;
+}
 
-function roomOf({ backend }: Lowering): { device: number; host: number } {
-  const { available, hostAvailable } = backend.memory();
-  return { device: available, host: hostAvailable || available };
+/** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
+const room = new WeakMap<Lowering, { readonly device: Room; readonly host: Room }>();
+
+function roomOf({ backend }: Lowering): { readonly device: Room; readonly host: Room } {
+  const { available, hostAvailable, hostTotal } = backend.memory();
+  const device = { free: available };
+  return { device, host: hostTotal > 0 ? { free: hostAvailable } : device };
 }
 
 function fits(l: Lowering, { results }: Layout, allBytes: number, kind: "host" | "device"): boolean {
   const bytes = results.map(bytesOf);
   const total = bytes.reduce((sum, b) => sum + b, 0);
-  const free = room.get(l) ?? roomOf(l);
-  room.set(l, free);
-  const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) &&
-    2 * Math.max(total, allBytes) <= free[kind];
-  if (does) free[kind] -= total;
+  const rooms = room.get(l) ?? roomOf(l);
+  room.set(l, rooms);
+  const own = rooms[kind];
+  const needed = 2 * Math.max(total, allBytes);
+  if (kind === "host" && needed > own.free) {
+    explain(`a layout of weights in host memory needs ${needed} bytes there, and ${Math.floor(own.free)} are free`);
+  }
+  const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) && needed <= own.free;
+  if (does) own.free -= total;
   return does;
 }
 

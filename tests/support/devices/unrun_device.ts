@@ -133,6 +133,7 @@ export function unrunBackend(
       available: 2 ** 37,
       hostActive: 0,
       hostAvailable: 0,
+      hostTotal: 0,
     }),
   };
   return backend as Backend;

@@ -9,7 +9,7 @@
  */
 
 import { assert, assertEquals } from "@std/assert";
-import { VKRT_BUFFER_HOST, VKRT_BUFFER_SYSTEM } from "../../../ffi/symbols.ts";
+import { VKRT_BUFFER_HOST, VKRT_BUFFER_READBACK, VKRT_BUFFER_VISIBLE } from "../../../ffi/symbols.ts";
 import { RuntimeError } from "../../../ffi/error.ts";
 import { openLibrary } from "../../../ffi/library.ts";
 import { liveObjects } from "../../../ffi/vulkan.ts";
@@ -39,29 +39,30 @@ const { symbols: test } = Deno.dlopen(openLibrary().path, {
 async function work(index: number, cache: string, staging: boolean): Promise<void> {
   using device = openWith(staging ? { VKMX_STAGING: "1" } : {}, index, cache);
   const data = pattern(4096);
-  const [a, b, host, system, big] = [
+  const [a, b, visible, host, readback, big] = [
     bufferOf(device, data),
     device.bufferNew(4096),
+    device.bufferNew(256, VKRT_BUFFER_VISIBLE),
     device.bufferNew(256, VKRT_BUFFER_HOST),
-    device.bufferNew(256, VKRT_BUFFER_SYSTEM),
+    device.bufferNew(256, VKRT_BUFFER_READBACK),
     device.bufferNew(17 * MIB),
   ];
   const words = plan(3, copy(0, 1, 1024), arange(2, 16, 0, 1), copy(1, 2, 16));
   await device.planPrepare(words);
   const sound = device.planNew(words);
-  for (const slots of [[a, b, host], [b, a, host], [a, a, host], [a, b, big], [b, a, big], [a, b, host]]) {
+  for (const slots of [[a, b, visible], [b, a, visible], [a, a, readback], [a, b, big], [b, a, big], [a, b, visible]]) {
     device.planRun(sound, slotsOf(...slots), 2);
   }
   device.kernelNew({ name: "empty", spirv: EMPTY_KERNEL, buffers: 1, writes: 1, optional: 0 });
   device.profile(true);
-  device.planRun(sound, slotsOf(a, b, host));
+  device.planRun(sound, slotsOf(a, b, visible));
   device.profileRead(sound, 3);
   device.profile(false);
   assertEquals(bytesOf(device, b, 4096), data);
   device.bufferLoad(big, 5, import.meta.filename!, 0, 100);
   for (let i = 0; i < 100; i++) device.bufferFree(device.bufferNew(1000 + i));
   device.planFree(sound);
-  for (const buffer of [big, system]) device.bufferFree(buffer);
+  for (const buffer of [big, host, readback]) device.bufferFree(buffer);
   device.savePipelines();
 }
 
