@@ -22,10 +22,10 @@ import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { type Architecture, describeModel, type LanguageModel } from "./models/mod.ts";
 import {
+  bytesText,
   checkDeviceNames,
   checkDevices,
   deviceOfTensors,
-  gigabytes,
   hostBytesOf,
   inHostMemory,
   type ModelPart,
@@ -87,8 +87,8 @@ export interface LoadOptions {
   /**
    * Most bytes of weights in the memory of each device. Experts of the last layers are beyond them, as many whole layers as needed. They stay in
    * host memory, where a GPU reads the few that a token needs. Answers are the same. By default all weights are on the device if they fit.
-   * Else they get three quarters of what is free, if the device is a GPU with memory of its own. `Infinity` keeps all on the device. On the
-   * CPU it has no effect: all memory is the host's.
+   * Else they get three quarters of what is free, if the device is a GPU with memory of its own. Experts get as much of the host's. `Infinity`
+   * keeps all on the device. On the CPU it has no effect: all memory is the host's.
    *
    * @example
    * ```ts ignore
@@ -98,6 +98,8 @@ export interface LoadOptions {
    * ```
    */
   readonly weightBytes?: number;
+  /** Most bytes of host memory for experts, where other programs are to leave experts there too. Default what is free. */
+  readonly hostMemoryBytes?: number;
   /** Ends loading. */
   readonly signal?: AbortSignal;
 }
@@ -108,6 +110,7 @@ const LOAD_OPTIONS = {
   devices: true,
   draftHead: "boolean",
   dtype: true,
+  hostMemoryBytes: "number",
   memoryBytes: "number",
   onDownload: true,
   onNote: true,
@@ -121,7 +124,7 @@ const LOAD_OPTIONS = {
 
 /** Options of {@link shardedLoad}. Adapters and draft heads are of whole models, and experts too. */
 export interface ShardedLoadOptions
-  extends Omit<LoadOptions, "adapterPath" | "devices" | "draftHead" | "split" | "weightBytes"> {
+  extends Omit<LoadOptions, "adapterPath" | "devices" | "draftHead" | "hostMemoryBytes" | "split" | "weightBytes"> {
   /** The processes that each have a part. Default all processes. */
   readonly tensorGroup?: mx.distributed.Group;
 }
@@ -130,6 +133,7 @@ const {
   adapterPath: _adapter,
   devices: _devices,
   draftHead: _head,
+  hostMemoryBytes: _host,
   split: _split,
   weightBytes: _bytes,
   ...SHARED_OPTIONS
@@ -247,8 +251,11 @@ async function loadModel(model: string | URL, options: LoadOptions, group?: mx.d
 }
 
 /** Throws an {@link LlmError} for options that exclude `devices`, or that need some, and for a limit that is none. */
-function checkPlacement({ device, devices, split, weightBytes = 0, adapterPath, draftHead }: LoadOptions): void {
+function checkPlacement(
+  { device, devices, split, weightBytes = 0, hostMemoryBytes = 0, adapterPath, draftHead }: LoadOptions,
+): void {
   checkNumber("weightBytes", weightBytes, weightBytes >= 0, "a number of bytes, or Infinity");
+  checkNumber("hostMemoryBytes", hostMemoryBytes, hostMemoryBytes >= 0, "a number of bytes, or Infinity");
   const refuse = (what: string): never => {
     throw new LlmError("option", `load() takes ${what}`);
   };
@@ -306,8 +313,8 @@ async function loadFrom(
     const model = architecture.build(weights, options.draftHead);
     weights.finish();
     if (group) model.shard(group);
-    const { memoryBytes, weightBytes, split } = options;
-    const limits = { split, memoryBytes, weightBytes, context: MIN_CONTEXT };
+    const { memoryBytes, weightBytes, hostMemoryBytes, split } = options;
+    const limits = { split, memoryBytes, weightBytes, hostMemoryBytes, context: MIN_CONTEXT };
     const inHost = devices && devices.length > 1
       ? placeModel(checkpoint.path, model, devices, limits)
       : mx.withDevice(device, () => {
@@ -323,7 +330,7 @@ async function loadFrom(
     options.signal?.throwIfAborted();
     model.eval(); // as mlx-lm loads it: the dropout of adapters is for training
     if (options.adapterPath !== undefined) {
-      mx.withDevice(device, () => loadAdapters(model, options.adapterPath!));
+      mx.withDevice(device, () => adapt(model, options.adapterPath!, inHost.tensors));
     }
     return {
       model,
@@ -332,7 +339,7 @@ async function loadFrom(
       generationConfig,
       device: mx.withDevice(device, mx.defaultDevice),
       parts: partsOf(model),
-      hostBytes: hostBytesOf(weights.tensors),
+      hostBytes: hostBytesOf(Object.values(parametersOf(model))),
       dtype: weights.dtype,
     };
   } catch (cause) {
@@ -343,6 +350,23 @@ async function loadFrom(
     }
     throw cause;
   }
+}
+
+/** Puts adapters into a model. What replaces arrays in host memory is read there, after those were freed. */
+function adapt(model: LanguageModel, folder: string, inHost: ReadonlySet<Tensor>): void {
+  const before = parametersOf(model);
+  loadAdapters(model, folder);
+  const after = parametersOf(model);
+  const kept = new Set(Object.values(after));
+  const replaced = Object.entries(before).filter(([name, tensor]) => Object.hasOwn(after, name) && !kept.has(tensor));
+  const hosted = replaced.filter(([, tensor]) => inHost.has(tensor)).map(([name]) => after[name]);
+  for (const [, tensor] of replaced) tensor[Symbol.dispose]();
+  for (const batch of batches(hosted)) inHostMemory(() => mx.eval(batch));
+}
+
+/** The parameters of a model by their names. */
+function parametersOf(model: LanguageModel): Readonly<Record<string, Tensor>> {
+  return mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, Tensor>;
 }
 
 /** Weights that are read onto one device, after those of `done` bytes. */
@@ -419,7 +443,7 @@ function checkSizes(dir: string, { tensors }: Weights, most: number): void {
   throw new LlmError(
     "memory",
     `${dir} has an array of shape (${large.shape.join(", ")}) that takes ${
-      gigabytes(large.nbytes)
-    }. The device has at most ${gigabytes(most)} in one array: take a more strongly quantized model, or another device`,
+      bytesText(large.nbytes)
+    }. The device has at most ${bytesText(most)} in one array: take a more strongly quantized model, or another device`,
   );
 }

@@ -38,14 +38,19 @@ export async function openModel(
   { load, engine, draft: draftSource, speculation, kvBytes }: OpenOptions = {},
 ): Promise<Opened> {
   const memoryBytes = Math.max(0, room.bytes - (kvBytes ?? 0));
-  const whole = room.isAll || load?.weightBytes !== undefined ? {} : { weightBytes: Infinity };
-  const loaded = await lm.load(source, { ...load, ...whole, ...(memoryBytes < Infinity && { memoryBytes }) });
+  const whole = room.isAll ? {} : { weightBytes: Infinity };
+  const limit = load?.weightBytes === undefined ? whole : {};
+  const loaded = await lm.load(source, { ...load, ...limit, ...(memoryBytes < Infinity && { memoryBytes }) });
   const { model, tokenizer } = loaded;
   let draft: lm.Loaded | undefined;
   try {
     if (draftSource !== undefined) {
       const rest = Math.max(0, memoryBytes - weightsOf(loaded).device);
-      draft = await lm.load(draftSource, { ...draftOptions(load), ...(rest < Infinity && { memoryBytes: rest }) });
+      draft = await lm.load(draftSource, {
+        ...draftOptions(load),
+        ...whole,
+        ...(rest < Infinity && { memoryBytes: rest }),
+      });
     }
     const all = [loaded, ...(draft ? [draft] : [])].map(weightsOf);
     const weights = all.reduce((sum, { device }) => sum + device, 0);
@@ -74,9 +79,13 @@ export function draftOptions({ devices, split: _, weightBytes: __, ...load }: lm
   return { ...load, ...(devices && { device: devices.at(-1)! }) };
 }
 
-/** Bytes of the weights of a model: those in the memory of its devices, and those in other memory of the host. */
-function weightsOf({ model, hostBytes, device }: lm.Loaded): { readonly device: number; readonly host: number } {
-  const all = utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, model.parameters(), 0);
-  const host = deviceMemory(device).hostAvailable > 0 ? hostBytes : 0;
+/** Bytes of the weights of a model: those in memory of its devices, and those in the host's where that is another one. */
+function weightsOf(loaded: lm.Loaded): { readonly device: number; readonly host: number } {
+  const all = utils.treeReduce((sum: number, { nbytes }: Tensor) => sum + nbytes, loaded.model.parameters(), 0);
+  const places = loaded.parts.length > 0 ? loaded.parts : [loaded];
+  const host = places.reduce(
+    (sum, { device, hostBytes }) => deviceMemory(device).hostTotal > 0 ? sum + hostBytes : sum,
+    0,
+  );
   return { device: all - host, host };
 }

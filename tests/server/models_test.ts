@@ -210,6 +210,6 @@ Deno.test("a model that no unload makes room for is refused before its weights a
   await assertRejects(
     () => TestServer.start({ engines, open: openTiny, memoryBytes: KV_BYTES + 1000 }),
     lm.LlmError,
-    "has only 0.00 GB free",
+    "has only 1.00 kB free",
   );
 });

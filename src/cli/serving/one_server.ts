@@ -5,7 +5,7 @@
  */
 
 import { VERSION } from "../../../ffi/version.ts";
-import { deviceMemory, withDevice } from "../../../mod.ts";
+import { type DeviceMemory, deviceMemory, withDevice } from "../../../mod.ts";
 import { openModel } from "../../server/open.ts";
 import { type LogEntry, Server } from "../../server/server.ts";
 import { useDevice } from "../device.ts";
@@ -35,6 +35,8 @@ export interface OneServerOptions {
   readonly onRequest?: (entry: LogEntry) => void;
   /** How many servers share the memory that the device has free now. Default this one alone. */
   readonly sharers?: number;
+  /** How many servers share the memory that the host has free now. Default this one alone. */
+  readonly replicas?: number;
   /** Bytes of the device that its models may take, default those that are free. */
   readonly memoryBytes?: number | undefined;
 }
@@ -42,7 +44,7 @@ export interface OneServerOptions {
 /** Loads the first model and serves. Throws for flags that do not fit and for what cannot be opened. */
 export async function openServer(
   values: ServeValues,
-  { tell, onRequest, sharers = 1, ...options }: OneServerOptions,
+  { tell, onRequest, sharers = 1, replicas = 1, ...options }: OneServerOptions,
 ): Promise<OneServer> {
   const { device, json = false, "unload-after": unloadAfter, "kv-bytes": kvBytes } = values;
   const { models, ...address } = servingOf(values);
@@ -51,8 +53,11 @@ export async function openServer(
   if (mcp !== undefined) cleanup.use(mcp);
   const place = placeOf(values);
   await useDevice(device, { json, quiet: json });
-  const free = (place.devices ?? [device]).reduce((sum, name) => sum + withDevice(name, deviceMemory).available, 0);
+  const memories = (): DeviceMemory[] => (place.devices ?? [device]).map((name) => withDevice(name, deviceMemory));
+  const free = memories().reduce((sum, { available }) => sum + available, 0);
+  const hostShare = Math.floor(Math.max(...memories().map(({ hostAvailable }) => hostAvailable)) / replicas);
   const { memoryBytes = Math.floor(free / sharers) } = options;
+  const onNote = (message: string): void => tell("warning", { message }, message);
   let deviceName = "";
   const server = await Server.start({
     ...address,
@@ -62,8 +67,14 @@ export async function openServer(
     unloadAfterMs: unloadAfter === undefined ? undefined : 1000 * unloadAfter,
     memoryBytes,
     open: async (id, room) => {
+      const hostActive = memories().reduce((sum, { hostActive }) => sum + hostActive, 0); // of models that are loaded
+      const hostMemoryBytes = Math.max(0, hostShare - hostActive);
       const opened = await openModel(id, models.get(id)!, room, {
-        load: { ...(json ? place : loadOptions(place)), ...draftHeadOf(values) },
+        load: {
+          ...(json ? { ...place, onNote } : loadOptions(place)),
+          ...(replicas > 1 && { hostMemoryBytes }),
+          ...draftHeadOf(values),
+        },
         engine: engineOptions(values),
         draft: values["draft-model"],
         speculation: (draft) => speculationOf(values, draft),

@@ -20,6 +20,7 @@ export const REPLICA: string = import.meta.url;
 export interface ReplicaOptions {
   readonly values: ServeValues;
   readonly sharers: number;
+  readonly replicas: number;
   readonly memoryBytes: number | undefined;
 }
 

@@ -65,6 +65,7 @@ export async function openFront(
         options: {
           values: { ...replicaValues(values), device, json: true, port: 0, "api-key": key },
           sharers,
+          replicas: devices.length,
           memoryBytes: ready[replica]?.memoryBytes, // others have taken theirs since it was measured
         },
         env: device === "wasm" ? threadsFor(sharers) : {},

@@ -19,8 +19,8 @@ export interface FitBytes {
 export interface FitRoom {
   /** Free bytes of the device. */
   readonly device: number;
-  /** Free bytes of the host's memory; 0 where that is the device's memory. */
-  readonly host: number;
+  /** Free bytes of the host's memory; undefined where that is the device's memory. */
+  readonly host: number | undefined;
   /** Most bytes of weights on the device, if someone says so. */
   readonly weightBytes?: number | undefined;
 }
@@ -36,21 +36,27 @@ export interface Fit {
 }
 
 /**
- * The share of the free memory that weights take where not all fit. The rest is for keys and values, and for intermediates. Scales
- * in the order of the decoding kernels are there too: a ninth of the weights with groups of 64.
+ * The share of the free memory that weights take where not all fit. The rest of the device's is for keys and values, and for
+ * intermediates; that of the host's for other programs. Scales in the order of the decoding kernels are in both: a ninth of the weights with
+ * groups of 64. They are made only if twice their bytes are free.
  */
 const SHARE = 0.75;
 
+/** Bytes that experts may take of so many free ones of the host's memory. */
+export function hostRoom(host: number): number {
+  return Math.floor(SHARE * host);
+}
+
 /**
  * Where the weights of a model are. All are on the device if they fit, or as `weightBytes` says. Else the experts of the last layers stay in
- * host memory, as few as needed. Without `weightBytes` that is so only if the host has memory of its own.
+ * host memory, as few as needed, so that the rest and the cache fit. Without `weightBytes` that is so only if the host has memory of its own.
  */
 export function fitWeights({ experts, others, cache }: FitBytes, { device, host, weightBytes }: FitRoom): Fit {
   const all = experts.reduce((sum, bytes) => sum + bytes, others);
-  if (weightBytes === undefined && (all + cache <= device || host === 0)) {
+  if (weightBytes === undefined && (all + cache <= device || host === undefined)) {
     return { hostLayers: [], hostBytes: 0, ...(all + cache > device && { lacks: "device" }) };
   }
-  const limit = weightBytes ?? SHARE * device;
+  const limit = weightBytes ?? Math.min(SHARE * device, device - cache);
   const hostLayers: number[] = [];
   let left = all;
   for (let layer = experts.length - 1; layer >= 0 && left > limit; layer--) {
@@ -61,8 +67,8 @@ export function fitWeights({ experts, others, cache }: FitBytes, { device, host,
   const hostBytes = all - left;
   const fit = { hostLayers, hostBytes };
   if (weightBytes !== undefined && left > limit) return { ...fit, lacks: "limit" };
-  if ((host === 0 ? all : left) + cache > device) return { ...fit, lacks: "device" };
-  return host > 0 && hostBytes > host ? { ...fit, lacks: "host" } : fit;
+  if ((host === undefined ? all : left) + cache > device) return { ...fit, lacks: "device" };
+  return host !== undefined && hostBytes > hostRoom(host) ? { ...fit, lacks: "host" } : fit;
 }
 
 /** Layers in words: runs of numbers. */

@@ -1,5 +1,5 @@
 /**
- * Puts the weights of a model that is being loaded on its device or devices, and experts that have no room there into host memory.
+ * Puts the weights of a model that is being loaded on its device or devices. Experts that have no room there go into host memory.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import * as mx from "../../array/mod.ts";
 import { explain, hostBytesOf, inHostMemory } from "../../array/devices/on_device.ts";
 import { LlmError, optionError } from "../error.ts";
 import { decodingModel, type LanguageModel } from "../models/mod.ts";
-import { type Fit, type FitBytes, type FitRoom, fitWeights, layersText } from "./fit.ts";
+import { type Fit, type FitBytes, type FitRoom, fitWeights, hostRoom, layersText } from "./fit.ts";
 import { type PlannedPart, planParts } from "./plan.ts";
 
 export { hostBytesOf, inHostMemory };
@@ -35,6 +35,8 @@ export interface PlaceOptions {
   readonly memoryBytes?: number | undefined;
   /** Most bytes of weights on each device, if someone says so. */
   readonly weightBytes?: number | undefined;
+  /** Most bytes of host memory for experts. */
+  readonly hostMemoryBytes?: number | undefined;
   /** Tokens of context for which there must be room. */
   readonly context: number;
 }
@@ -60,31 +62,41 @@ export function placeWeights(
   const experts = decodingModel(model).sections.experts.map(bytesOf);
   const others = bytesOf(all) - experts.reduce((sum, bytes) => sum + bytes, 0);
   const bytes: FitBytes = { experts, others, cache: cacheBytes };
-  const fit = fitWeights(bytes, room);
-  if (fit.lacks === "limit") throw overLimit(path, name, bytes, room);
-  if (fit.lacks) throw noRoom(path, name, bytes, room, options.context);
-  return hostWeights(path, model, [fit], bytesOf(all));
+  const placed: Placed = { name, bytes, room, fit: fitWeights(bytes, room) };
+  if (placed.fit.lacks === "limit") throw overLimit(path, placed);
+  if (placed.fit.lacks) throw noRoom(path, placed, options.context);
+  return hostWeights(path, model, [placed], bytesOf(all));
+}
+
+/** What a device has of a model, and why that may not be. */
+interface Placed {
+  readonly name: string;
+  readonly bytes: FitBytes;
+  readonly room: FitRoom;
+  readonly fit: Fit;
 }
 
 /** What a device has room for. On the CPU, whose memory is that of the host, there is nothing to limit. */
 function roomOf(
   device: string | undefined,
-  { memoryBytes = Infinity, weightBytes }: PlaceOptions,
+  { memoryBytes = Infinity, weightBytes, hostMemoryBytes = Infinity }: PlaceOptions,
 ): { readonly name: string; readonly room: FitRoom } {
-  const { name, available, hostAvailable: host } = mx.deviceMemory(device);
+  const { name, available, hostAvailable, hostTotal } = mx.deviceMemory(device);
+  const host = hostTotal > 0 ? Math.min(hostAvailable, hostMemoryBytes) : undefined;
   const limit = mx.deviceInfo(name).type === "wasm" ? undefined : weightBytes;
   return { name, room: { device: Math.max(0, Math.min(available, memoryBytes)), host, weightBytes: limit } };
 }
 
-function hostWeights(path: string, model: LanguageModel, fits: readonly Fit[], all: number): HostWeights {
+function hostWeights(path: string, model: LanguageModel, placed: readonly Placed[], all: number): HostWeights {
   const { experts } = decodingModel(model).sections;
-  const layers = fits.flatMap(({ hostLayers }) => hostLayers);
-  const bytes = fits.reduce((sum, { hostBytes }) => sum + hostBytes, 0);
+  const layers = placed.flatMap(({ fit }) => fit.hostLayers);
+  const bytes = placed.reduce((sum, { fit }) => sum + fit.hostBytes, 0);
   const tensors = new Set(layers.flatMap((layer) => experts[layer]));
   if (layers.length === 0) return { tensors, note: undefined };
-  const what = `the experts of ${layersText(layers)} stay in host memory, ${gigabytes(bytes)} of ${gigabytes(all)}`;
+  const what = `the experts of ${layersText(layers)} stay in host memory, ${bytesText(bytes)} of ${bytesText(all)}`;
   explain(`${path}: ${what}`);
-  return { tensors, note: `${path}: ${what}; tokens take longer for that` };
+  const isSlower = placed.some(({ fit, room }) => fit.hostLayers.length > 0 && room.host !== undefined);
+  return { tensors, note: isSlower ? `${path}: ${what}; tokens take longer for that` : undefined };
 }
 
 /** Throws an {@link LlmError} unless there are names. */
@@ -130,19 +142,21 @@ export function placeModel(
     sharesWith,
   };
   const parts = planParts(sizes, free, split);
-  const fits = parts.map(({ name, from, to, bytes }, i) => {
+  const placed = parts.map(({ name, from, to, bytes }, i): Placed => {
     const isOwn = (layer: number): boolean => layer >= from && layer < to;
     const own = experts.map((tensors, layer) => isOwn(layer) ? bytesOf(tensors) : 0);
     const cache = caches.reduce((sum, bytes, layer) => isOwn(layer) ? sum + bytes : sum, 0);
     const others = own.reduce((left, bytes) => left - bytes, bytes - cache);
-    const room = { ...rooms[i].room, host: rooms[i].room.host / devices.length }; // they share it
-    const fit = fitWeights({ experts: own, others, cache }, room);
-    if (fit.lacks === "limit") throw overLimit(path, name, { experts: own, others, cache }, room);
-    return fit;
+    const part = { experts: own, others, cache };
+    return { name, bytes: part, room: rooms[i].room, fit: fitWeights(part, rooms[i].room) };
   });
-  if (fits.some(({ lacks }) => lacks)) throw tooLarge(path, parts, context);
+  const limited = placed.find(({ fit }) => fit.lacks === "limit");
+  if (limited) throw overLimit(path, limited);
+  const lacking = placed.filter(({ fit }) => fit.lacks);
+  if (lacking.length === 0) lacking.push(...lackingTogether(placed));
+  if (lacking.length > 0) throw tooLarge(path, parts, lacking, context);
   for (const part of parts) explain(`${path}: ${describe(part)}`);
-  const weights = hostWeights(path, model, fits, bytesOf([...new Set([first, layers.flat(), last].flat())]));
+  const weights = hostWeights(path, model, placed, bytesOf([...new Set([first, layers.flat(), last].flat())]));
   decoding.place(parts.flatMap(({ name, from, to }) => Array<string>(to - from).fill(name)));
   return weights;
 }
@@ -175,52 +189,91 @@ function bytesOf(tensors: readonly mx.Tensor[]): number {
 }
 
 /** Bytes in words. */
-export function gigabytes(bytes: number): string {
-  return `${(bytes / 1e9).toFixed(2)} GB`;
+export function bytesText(bytes: number): string {
+  const [unit, size] = UNITS.find(([, size]) => bytes >= size) ?? ["bytes", 1];
+  return `${size === 1 ? bytes : (bytes / size).toFixed(2)} ${unit}`;
+}
+
+const UNITS = [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]] as const;
+
+/** Devices whose parts have room each, but not together: the memory of the host is the same for all. */
+function lackingTogether(placed: readonly Placed[]): readonly Placed[] {
+  const there = placed.filter(({ fit, room }) => fit.hostBytes > 0 && room.host !== undefined);
+  const hostBytes = there.reduce((sum, { fit }) => sum + fit.hostBytes, 0);
+  const host = Math.max(0, ...there.map(({ room }) => room.host!));
+  if (hostBytes <= hostRoom(host)) return [];
+  const hostLayers = there.flatMap(({ fit }) => fit.hostLayers);
+  const name = there.map(({ name }) => name).join(" and ");
+  return [{ ...there[0], name, room: { ...there[0].room, host }, fit: { hostLayers, hostBytes, lacks: "host" } }];
+}
+
+/** What a device lacks. */
+function lackText({ name, bytes: { others, cache }, room: { device, host }, fit }: Placed): string {
+  if (fit.lacks === "host") {
+    return `the experts of ${layersText(fit.hostLayers)} must stay in host memory, ${
+      bytesText(fit.hostBytes)
+    }, and they may take ${bytesText(hostRoom(host!))} of the ${bytesText(host!)} that ${name} has free there`;
+  }
+  const least = fit.hostBytes > 0 && host !== undefined
+    ? ` for ${bytesText(others + cache)} that can be nowhere else`
+    : "";
+  return `${name} has only ${bytesText(device)} free${least}`;
+}
+
+/** What a caller can do, before "take a smaller model": another limit, if they gave one. */
+function limitAdvice(
+  { bytes: { others, cache }, room: { device, host, weightBytes }, fit: { lacks } }: Placed,
+): string {
+  if (weightBytes === undefined || weightBytes === Infinity) return "";
+  if (lacks === "host") return "allow more weightBytes, or ";
+  return host !== undefined && others + cache <= device ? "allow fewer weightBytes, or " : "";
 }
 
 function describe({ name, from, to, bytes, free }: PlannedPart): string {
   const layers = to - from === 1 ? `layer ${from}` : `layers ${from} to ${to - 1}`;
-  return `${layers} on ${name}: ${gigabytes(bytes)} of ${gigabytes(free)} free`;
+  return `${layers} on ${name}: ${bytesText(bytes)} of ${bytesText(free)} free`;
 }
 
-function tooLarge(path: string, parts: readonly PlannedPart[], context: number): LlmError {
+function tooLarge(
+  path: string,
+  parts: readonly PlannedPart[],
+  lacking: readonly Placed[],
+  context: number,
+): LlmError {
   const all = parts.reduce((sum, { bytes }) => sum + bytes, 0);
   return new LlmError(
     "memory",
-    `${path} needs ${gigabytes(all)} with ${context} tokens of context. Its parts do not fit: ${
+    `${path} needs ${bytesText(all)} with ${context} tokens of context. Its parts do not fit: ${
       parts.map(describe).join(", ")
-    }: take a smaller or more strongly quantized model, another split, or more devices`,
+    }. What lacks: ${lacking.map(lackText).join("; ")}: ${
+      limitAdvice(lacking[0])
+    }take a smaller or more strongly quantized model, another split, or more devices`,
   );
 }
 
 /** The error of weights that are no experts, which are more than the caller wants on the device. */
-function overLimit(path: string, name: string, { others }: FitBytes, { weightBytes = 0 }: FitRoom): LlmError {
+function overLimit(path: string, { name, bytes: { others }, room: { weightBytes = 0 } }: Placed): LlmError {
   return new LlmError(
     "option",
-    `${path} has ${gigabytes(others)} of weights for ${name} that are no experts, and weightBytes allows ${
-      gigabytes(weightBytes)
+    `${path} has ${
+      bytesText(others)
+    } of weights for ${name} that are no experts, and weightBytes (--weight-bytes) allows ${
+      bytesText(weightBytes)
     }: only experts may stay in host memory. Allow as much, or take a smaller model`,
   );
 }
 
 /** The error of a model that has no room on a device. */
-function noRoom(
-  path: string,
-  name: string,
-  { experts, others, cache }: FitBytes,
-  { device, host }: FitRoom,
-  context: number,
-): LlmError {
+function noRoom(path: string, placed: Placed, context: number): LlmError {
+  const { experts, others, cache } = placed.bytes;
   const ofExperts = experts.reduce((sum, bytes) => sum + bytes, 0);
   const weights = others + ofExperts;
-  const beside = host > 0 && ofExperts > 0 ? ` and ${gigabytes(host)} of host memory for its experts` : "";
   return new LlmError(
     "memory",
-    `${path} needs ${gigabytes(weights + cache)} (${gigabytes(weights)} of weights, ${
-      beside && `${gigabytes(ofExperts)} of them of experts, `
-    }${gigabytes(cache)} for ${context} tokens of context). ${name} has only ${
-      gigabytes(device)
-    } free${beside}: take a smaller or more strongly quantized model, or another device`,
+    `${path} needs ${bytesText(weights + cache)} (${bytesText(weights)} of weights, ${
+      ofExperts > 0 ? `${bytesText(ofExperts)} of them of experts, ` : ""
+    }${bytesText(cache)} for ${context} tokens of context), but ${lackText(placed)}: ${
+      limitAdvice(placed)
+    }take a smaller or more strongly quantized model, or another device`,
   );
 }

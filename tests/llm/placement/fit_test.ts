@@ -22,13 +22,31 @@ const CASES: readonly (readonly [string, Partial<FitBytes>, FitRoom, Fit])[] = [
     hostBytes: 100,
     lacks: "device",
   }],
-  ["the host has too little", {}, { device: 68, host: 69 }, { hostLayers: [2, 3], hostBytes: 70, lacks: "host" }],
-  ["one memory: all or nothing", {}, { device: 124, host: 0 }, { hostLayers: [], hostBytes: 0, lacks: "device" }],
+  ["three quarters of the host's memory", {}, { device: 68, host: 94 }, { hostLayers: [2, 3], hostBytes: 70 }],
+  ["the host has too little", {}, { device: 68, host: 93 }, { hostLayers: [2, 3], hostBytes: 70, lacks: "host" }],
+  ["the host has no memory left", {}, { device: 68, host: 0 }, { hostLayers: [2, 3], hostBytes: 70, lacks: "host" }],
+  ["a limit while the host has no memory left", {}, { device: 1000, host: 0, weightBytes: 80 }, {
+    hostLayers: [3],
+    hostBytes: 40,
+    lacks: "host",
+  }],
+  ["a cache of more than a quarter", { experts: [30, 30], others: 10, cache: 40 }, { device: 100, host: 1000 }, {
+    hostLayers: [1],
+    hostBytes: 30,
+  }],
+  ["one memory: all or nothing", {}, { device: 124, host: undefined }, {
+    hostLayers: [],
+    hostBytes: 0,
+    lacks: "device",
+  }],
   ["a limit though all fit", {}, { device: 1000, host: 1000, weightBytes: 90 }, { hostLayers: [3], hostBytes: 40 }],
   ["a limit that is just kept", {}, { device: 1000, host: 1000, weightBytes: 80 }, { hostLayers: [3], hostBytes: 40 }],
   ["a limit of all weights", {}, { device: 1000, host: 1000, weightBytes: 120 }, { hostLayers: [], hostBytes: 0 }],
-  ["a limit in one memory", {}, { device: 125, host: 0, weightBytes: 79 }, { hostLayers: [2, 3], hostBytes: 70 }],
-  ["a limit in one memory that is too small", {}, { device: 124, host: 0, weightBytes: 79 }, {
+  ["a limit in one memory", {}, { device: 125, host: undefined, weightBytes: 79 }, {
+    hostLayers: [2, 3],
+    hostBytes: 70,
+  }],
+  ["a limit in one memory that is too small", {}, { device: 124, host: undefined, weightBytes: 79 }, {
     hostLayers: [2, 3],
     hostBytes: 70,
     lacks: "device",
