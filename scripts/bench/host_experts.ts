@@ -92,7 +92,9 @@ async function reading(model: mx.lm.LanguageModel): Promise<number> {
 function sizesOf(
   model: mx.lm.LanguageModel,
 ): { readonly experts: number; readonly all: number; readonly token: number } {
-  const { count, chosen } = (model.config as DecoderConfig).experts!;
+  const { experts: config } = model.config as DecoderConfig;
+  if (config === undefined) throw new Error(`${DIR} has no experts. Expected the folder of a model with experts`);
+  const { count, chosen } = config;
   const of = (name: string): boolean => /(switch_mlp|experts|switch_glu)\./.test(name);
   let [experts, all] = [0, 0];
   for (const [name, { nbytes }] of mx.utils.treeFlatten(model.parameters()) as [string, mx.Tensor][]) {

@@ -17,6 +17,8 @@ export interface Flag {
   readonly range?: readonly [number, number];
   /** Whether the number must be whole. */
   readonly whole?: boolean;
+  /** What the number counts, for errors. */
+  readonly unit?: string;
   /** Its letter: "p" for -p. */
   readonly short?: string;
   /** Other names that mean the same, as other programs have them. */
@@ -161,8 +163,17 @@ function unknownFlag(flags: Flags, dashes: string, name: string, args: readonly 
   const near = rows.find(([, { meant }]) => meant?.includes(found))?.[0] ??
     (found.length > 1 ? nearest(found, rows.flatMap(([flag, { aliases = [] }]) => [flag, ...aliases])) : undefined);
   const absent = Object.entries(ABSENT).find(([flag, { names }]) => flag in flags && names.includes(found));
-  const hint = absent !== undefined ? `: ${absent[1].advice}` : near === undefined ? "" : `: did you mean --${near}?`;
+  const hint = absent !== undefined
+    ? `: ${absent[1].advice}`
+    : near === undefined
+    ? ""
+    : didYouMean(near, flags[near]?.unit);
   return new UsageError(`Unknown flag ${dashes}${shown(found)}${hint} (--help lists all)`);
+}
+
+/** A hint at a flag, with what its number counts: that of another program's flag may count something else. */
+function didYouMean(name: string, unit: string | undefined): string {
+  return `: did you mean --${name}${unit === undefined ? "" : `, a number of ${unit}`}?`;
 }
 
 /** A word of the command line as messages show it: as it is, or quoted if a terminal might obey a part of it. */
@@ -171,11 +182,17 @@ function shown(word: string): string {
 }
 
 /** The number that a flag takes. Throws a {@link UsageError} that says `what` it is. */
-export function readNumber(what: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
+export function readNumber(
+  what: string,
+  { range = [-Infinity, Infinity], whole = false, unit }: Flag,
+  text: string,
+): number {
   const value = text.trim() === "" ? NaN : Number(text);
   const [low, high] = range;
   if (value >= low && value <= high && (!whole || Number.isSafeInteger(value))) return value;
-  const kind = whole ? "a whole number" : "a number";
-  const limits = high >= Number.MAX_SAFE_INTEGER ? `of at least ${low}` : `from ${low} to ${high}`;
+  const kind = `${whole ? "a whole number" : "a number"}${unit === undefined ? "" : ` of ${unit},`}`;
+  const limits = high >= Number.MAX_SAFE_INTEGER
+    ? `${unit === undefined ? "of " : ""}at least ${low}`
+    : `from ${low} to ${high}`;
   throw new UsageError(`${what} is ${quoted(text)}, expected ${kind} ${limits}`);
 }

@@ -40,9 +40,10 @@ export const DEVICE_FLAG = {
 export const WEIGHT_BYTES_FLAG = {
   "weight-bytes": {
     value: "N",
-    help: "most bytes of weights on a GPU; experts beyond stay in host memory (as many as fit)",
+    help: "most bytes of weights on a GPU; experts beyond stay in host memory (all that fit, else 3/4 of what is free)",
     range: [0, Number.MAX_SAFE_INTEGER],
     whole: true,
+    unit: "bytes",
     meant: ["n-cpu-moe", "ncmoe", "cpu-moe", "cmoe", "override-tensor", "ot", "cpu-offload-gb"],
   },
 } as const satisfies Flags;

@@ -99,6 +99,18 @@ testTable("wrong usage of generate", [
     "4096",
   ),
   usage("Unknown flag --threads (--help lists all)", "pull", "--threads", "4"),
+  usage(
+    "Unknown flag --n-cpu-moe: did you mean --weight-bytes, a number of bytes? (--help lists all)",
+    "generate",
+    "--n-cpu-moe",
+    "3",
+  ),
+  usage(
+    '--weight-bytes is "6GB", expected a whole number of bytes, at least 0',
+    "generate",
+    "--weight-bytes",
+    "6GB",
+  ),
   usage("Unknown flag -temp: did you mean --temp? (--help lists all)", "generate", "-temp", "1"),
   usage("Unknown flag -model: did you mean --model? (--help lists all)", "generate", "-model=x"),
   usage("Unknown flag -n: did you mean --max-tokens? (--help lists all)", "generate", "-n", "5"),
