@@ -48,7 +48,7 @@ export const TRAINING = [
   {
     name: "experts in host memory take no room where host and device have one memory",
     file: "src/llm/placement/fit.ts",
-    find: "if ((host === 0 ? all : left) + cache > device)",
+    find: "if ((host === undefined ? all : left) + cache > device)",
     replace: "if (left + cache > device)",
     tests: ["tests/llm/placement/fit_test.ts"],
   },
