@@ -91,16 +91,17 @@ export class StepCache implements Cache {
 
 /** State arrays of a pass that learns at its end how many of its tokens count. */
 export class LateStates {
-  readonly #all: { readonly after: StateAfter; readonly write: (state: Tensor) => void }[] = [];
+  readonly #all: ((counted: Tensor) => void)[] = [];
 
-  /** Has `write` take what `after` gives, once the number of tokens is known. */
+  /** Has `write` take what `after` gives, once the number of tokens is known. Both run in the stream of the layer at hand. */
   add(after: StateAfter, write: (state: Tensor) => void): void {
-    this.#all.push({ after, write });
+    const own = mx.defaultStream();
+    this.#all.push((counted) => mx.stream(own, () => write(after(counted))));
   }
 
   /** Computes the arrays after as many tokens as `counted` (B,) says. */
   settle(counted: Tensor): void {
-    for (const { after, write } of this.#all.splice(0)) write(after(counted));
+    for (const settle of this.#all.splice(0)) settle(counted);
   }
 }
 

@@ -5,6 +5,7 @@
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../../mod.ts";
+import { writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { GenerationSession } from "../../../src/llm/decode/session.ts";
 import { anyDevice } from "../../support/devices/devices.ts";
@@ -47,6 +48,59 @@ Deno.test("generation on two devices gives the tokens of one", async () => {
   }
   for (const { model } of [whole, split]) model[Symbol.dispose]();
   assertEquals(mx.getActiveMemory(), before);
+});
+
+/** A small Qwen3.5: every other layer has attention. */
+const HYBRID = {
+  model_type: "qwen3_5_text",
+  hidden_size: 128,
+  intermediate_size: 128,
+  num_hidden_layers: 4,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  head_dim: 64,
+  full_attention_interval: 2,
+  linear_num_key_heads: 2,
+  linear_num_value_heads: 4,
+  linear_key_head_dim: 64,
+  linear_value_head_dim: 32,
+  linear_conv_kernel_dim: 4,
+  max_position_embeddings: 512,
+  rms_norm_eps: 1e-6,
+  rope_parameters: { rope_type: "default", rope_theta: 10000, partial_rotary_factor: 0.25 },
+  tie_word_embeddings: true,
+  vocab_size: 4099,
+};
+
+Deno.test("drafts of a model with recurrent layers on two devices give the tokens of one", async () => {
+  mx.setDefaultDevice(device);
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/model`;
+  await writePublished(path, HYBRID, { groupSize: 64 });
+  const plain = { maxTokens: 8, temp: 0 };
+  const run = async (where: mx.lm.LoadOptions, options: mx.lm.GenerateOptions): Promise<number[]> => {
+    const loaded = await mx.lm.load(path, { ...where, dtype: mx.float32 });
+    const found = await tokensOf(loaded, [options, [3, 14, 159, 26, 7]]);
+    await loaded.model.traces.idle();
+    loaded.model[Symbol.dispose]();
+    return found;
+  };
+  const expected = await run({ device }, plain);
+  // Of two drafts one is right.
+  let at = -1;
+  let drafts = 0;
+  const drafter: mx.lm.Drafter = {
+    extend: (more) => void (at = at < 0 ? 0 : at + more.length),
+    draft: () => {
+      drafts++;
+      return [expected[at] ?? 5, (expected[at + 1] ?? 5) ^ 1];
+    },
+  };
+  const speculation = { drafter, numDraftTokens: 2, adaptive: false };
+  const split = { devices: [device, OTHER], split: [2, 2] };
+  assertEquals(await run(split, { ...plain, speculation }), expected);
+  assert(drafts > 0, "nothing was drafted");
+  await Deno.remove(folder, { recursive: true });
 });
 
 Deno.test("a prompt on two devices that is aborted between its parts leaves nothing", async () => {
