@@ -38,8 +38,15 @@ const BASE = {
 // deno-lint-ignore no-explicit-any
 type Changed = any;
 
-/** Why no fused step is found for a model in float16, whose layers may be changed; "fused" where it is. */
-function foundFor(config: Record<string, unknown>, change: (layers: readonly Changed[]) => void = () => {}): string {
+/**
+ * Why no fused step is found for a model in float16, whose layers may be changed; "fused" where it is, or "a part" without a head. With
+ * `asksNorm` what the head reads is asked for too.
+ */
+function foundFor(
+  config: Record<string, unknown>,
+  change: (layers: readonly Changed[]) => void = () => {},
+  asksNorm: boolean = false,
+): string {
   const file = "config.json";
   const architecture = describeModel(new Fields({ ...BASE, ...config }, file), file);
   const decoder = architecture.config as DecoderConfig;
@@ -59,11 +66,13 @@ function foundFor(config: Record<string, unknown>, change: (layers: readonly Cha
       mx.zeros([1, ...shape], isFloat32 ? mx.float32 : mx.float16)
     );
     const cache = new StepCache(buffers(FUSED_LAYOUT.keys), buffers(FUSED_LAYOUT.values), position, { states });
-    const logits = model.forward(mx.zeros([1, 1], mx.int32), cache);
-    const nodes = [logits, ...cache.keys, ...cache.values, ...cache.states].map(nodeOf);
+    const hidden = (model as Changed).hidden(mx.zeros([1, 1], mx.int32), cache) as mx.Tensor;
+    const logits = (model as Changed).logits(hidden) as mx.Tensor;
+    const nodes = [logits, ...(asksNorm ? [hidden] : []), ...cache.keys, ...cache.values, ...cache.states].map(nodeOf);
     const updates = states.map((parameter, i) => ({ parameter: nodeOf(parameter), value: nodeOf(cache.states[i]) }));
     const found = findDecoder(viewOf(nodes), new Set(nodes), updates);
-    return typeof found === "object" ? "fused" : found ?? "nothing alike";
+    if (typeof found !== "object") return found ?? "nothing alike";
+    return "head" in found.decoder.out ? "fused" : "a part";
   });
 }
 
@@ -199,6 +208,11 @@ const LOOKALIKES: Readonly<
     readonly [config: Record<string, unknown>, change: (layers: readonly Changed[]) => void, found: string]
   >
 > = {
+  "another eps in the last layer": [
+    { model_type: "qwen3" },
+    ([, second]) => second.input_layernorm.eps = 1e-3,
+    "the norms have different eps",
+  ],
   "sinks in one layer": [
     GPT_OSS,
     ([first]) => delete first.self_attn.sinks,
@@ -243,5 +257,13 @@ const LOOKALIKES: Readonly<
 for (const [name, [config, change, expected]] of Object.entries(LOOKALIKES)) {
   Deno.test(`a decode step with ${name} is no fused one`, () => {
     assertEquals(foundFor(config, change), expected);
+  });
+}
+
+for (const config of [{ model_type: "qwen3" }, { ...DELTA, model_type: "qwen3_5" }]) {
+  Deno.test(`layers of ${config.model_type} whose last norm is asked for too are a part without a head`, () => {
+    assertEquals(foundFor(config, () => {}, true), "a part");
+    const change = ([, second]: readonly Changed[]): void => void (second.input_layernorm.eps = 1e-3);
+    assertEquals(foundFor(config, change, true), "the norms have different eps");
   });
 }

@@ -103,13 +103,11 @@ export function findDecoder(
   });
   if (typeof found !== "string") return found;
   // Others read what the head reads, as where a head drafts: then the layers are a part that ends before the last norm.
-  for (const node of graph.order.toReversed()) {
-    if (node.op !== "rmsNorm" || !isOfAll(node)) continue;
-    if (walk.readers(node).length < 2 && !wanted.has(node)) continue;
-    const last = new Walk(graph, wanted).peek(node.inputs[0]);
-    const part = attempt(() => isFn(last, "add") ? findPart(new Walk(graph, wanted), last, state, chunks) : undefined);
-    if (typeof part === "object") return part;
-  }
+  const shared = graph.order.findLast((node) => node.op === "rmsNorm" && isOfAll(node) && isShared(walk, node));
+  const last = shared && walk.peek(shared.inputs[0]);
+  if (!last || !isFn(last, "add")) return found;
+  const part = attempt(() => findPart(new Walk(graph, wanted), last, state, chunks));
+  if (typeof part === "object") return part;
   return found;
 }
 
@@ -127,6 +125,20 @@ function attempt<T>(find: () => T): T | string {
 function isHidden(walk: Walk, node: Node): boolean {
   const shown = walk.peek(node);
   return isFloat(node.dtype) && node.shape.length > 1 && (isFn(shown, "add") || isFn(shown, "minimum"));
+}
+
+/** Whether a product and others read a norm, or it is asked for too. The products of a layer alone read its norms. */
+function isShared(walk: Walk, norm: Node): boolean {
+  const readers = readersOfViews(walk, norm);
+  const products = readers.filter(({ op }) => op === "quantizedMatmul" || op === "matmul").length;
+  return products > 0 && (products < readers.length || walk.wanted.has(norm));
+}
+
+/** What reads a node, maybe through views that are not asked for. */
+function readersOfViews(walk: Walk, node: Node): readonly Node[] {
+  return walk.readers(node).flatMap((reader) =>
+    walk.isView(reader) && !walk.wanted.has(reader) ? readersOfViews(walk, reader) : [reader]
+  );
 }
 
 /** Whether a node writes a chunk into a cache. */
