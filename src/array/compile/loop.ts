@@ -306,6 +306,7 @@ export class TracedSteps implements Disposable {
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
   readonly #mostBytes: number;
+  #made = 0;
 
   /** For steps that read the arrays which `weights` gives; their Plans have `mostBytes` in all, but one trace is kept in any case. */
   constructor(weights: () => readonly Tensor[], mostBytes: number = MAX_PLAN_BYTES) {
@@ -316,6 +317,11 @@ export class TracedSteps implements Disposable {
   /** Traces that are kept. */
   get size(): number {
     return this.#kept.length;
+  }
+
+  /** Traces that were made so far, also those that are no longer kept. */
+  get made(): number {
+    return this.#made;
   }
 
   /**
@@ -334,6 +340,7 @@ export class TracedSteps implements Disposable {
     }
     const trace = new TracedStep(state, step, this.#scratch);
     kept.push({ key, trace: trace as TracedStep<unknown> });
+    this.#made++;
     this.#evict();
     return trace;
   }

@@ -16,7 +16,7 @@ export async function onceMade<T>(models: readonly mx.lm.LanguageModel[], work: 
   const idle = async (): Promise<void> => {
     for (const { traces } of models) await traces.idle();
   };
-  const count = (): number => models.reduce((sum, { traces }) => sum + traces.size, 0);
+  const count = (): number => models.reduce((sum, { traces }) => sum + traces.made, 0);
   await idle();
   for (let round = 0; round < ROUNDS; round++) {
     const before = count();

@@ -1,4 +1,7 @@
-/** Rows for `deno task soak` that leak: memory of the process, memory of the device, and none of both. One keeps what it makes until round 70. */
+/**
+ * Rows for `deno task soak` that leak: memory of the process, memory of the device, and none of both. One keeps what it makes until round 70,
+ * and one without an end.
+ */
 
 import * as mx from "../../../mod.ts";
 import type { SoakKind } from "../../../scripts/soak/kinds.ts";
@@ -20,6 +23,7 @@ const ROWS: readonly PlantedRow[] = [
   { name: "none", round: () => void mx.sum(mx.ones([1000])).item() },
   { name: "process", round: keep },
   { name: "late", round: () => kept.length < 70 ? keep() : undefined, made },
+  { name: "endless", round: keep, made },
   {
     name: "device",
     round: () => {
