@@ -51,21 +51,40 @@ Deno.test("tests that need what a machine may lack ask tests/support/needs.ts", 
 /** Packages of npm, also by their names in deno.json. */
 const PACKAGE = /^(npm:|@modelcontextprotocol\/)/;
 
-/** What a file imports whenever it is loaded. Types are left out, since nothing is loaded for them. */
-function staticImports(text: string): string[] {
+/**
+ * What a file imports whenever it is loaded, also by an import() that begins a line or a variable at top level. Types are left out, since nothing
+ * is loaded for them. An import() deeper in a statement at top level is not found.
+ */
+function importsOf(text: string): string[] {
   const lines = text.matchAll(/^(?:import|export) (?!type\b)(?:[\w$\s{},*]+ from )?"([^"]+)"/gm);
-  return Array.from(lines, ([, specifier]) => specifier);
+  const awaited = text.matchAll(/^(?:(?:export )?(?:const|let|var) [\w$\s{},:*]+ = )?await import\(\s*"([^"]+)"/gm);
+  return [...lines, ...awaited].map(([, specifier]) => specifier);
 }
 
 /** Adds the files that a file loads, itself among them, with the packages of npm that each imports. */
 async function addLoaded(path: string, known: Map<string, readonly string[]>): Promise<void> {
   if (known.has(path)) return;
-  const found = staticImports(await Deno.readTextFile(ROOT + path));
+  const found = importsOf(await Deno.readTextFile(ROOT + path));
   known.set(path, found.filter((specifier) => PACKAGE.test(specifier)));
   for (const specifier of found.filter((one) => one.startsWith("."))) {
     await addLoaded(new URL(specifier, `file:///${path}`).pathname.slice(1), known);
   }
 }
+
+Deno.test("what a file loads is found", () => {
+  const text = `
+import a, { b } from "one";
+import type { c } from "no-types";
+export * from "two";
+import "three";
+const { d } = await import("four");
+await import("five");
+const later = () => import("not-yet");
+Deno.test("name", async () => {
+  const { e } = await import("in-a-test");
+});`;
+  assertEquals(importsOf(text), ["one", "two", "three", "four", "five"]);
+});
 
 Deno.test("a file of tests loads no package of npm before a test needs it", async () => {
   const packages = async (paths: readonly string[]): Promise<string[]> => {
