@@ -43,7 +43,10 @@ const FLAGS = {
   },
   "positions": { value: "LIST", help: `tokens in the cache before decoding (${FULL.positions})` },
   "sequences": { value: "LIST", help: `numbers of sequences together (${FULL.sequences})` },
-  "prompts": { value: "LIST", help: `tokens of prompts (${FULL.prompts}; of rows split ${FULL.sharedPrompts})` },
+  "prompts": {
+    value: "LIST",
+    help: `tokens of prompts (${FULL.prompts}; ${FULL.sharedPrompts.at(-1)} too for --rows split)`,
+  },
   "columns": { value: "LIST", help: `tokens of one sequence at once (${FULL.columns})` },
   "tokens": { value: "N", help: `tokens to decode (${FULL.tokens})`, range: [2, 4096], whole: true },
   "repeats": { value: "N", help: `runs of a figure (${FULL.repeats})`, range: [1, 100], whole: true },

@@ -1,5 +1,6 @@
 /**
- * Loops over rows of sequences that draft or are verified. Each size, a number of columns, has rows, a loop and a trace of its own. Pipelines are made beside other steps before a loop is needed.
+ * Loops over rows of sequences that draft or are verified. Each size, a number of columns, has rows, a loop and a trace of its own. Pipelines
+ * are made beside other steps before a loop is needed.
  *
  * @module
  */

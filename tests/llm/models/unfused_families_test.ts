@@ -39,8 +39,8 @@ const BASE = {
 type Changed = any;
 
 /**
- * Why no fused step is found for a model in float16, whose layers may be changed; "fused" where it is, or "a part" without a head. With
- * `asksNorm` what the head reads is asked for too.
+ * Why no fused step is found for a model in float16, whose layers may be changed. It is "fused" where one is found, or "a part" if that
+ * has no head. With `asksNorm` what the head reads is asked for too.
  */
 function foundFor(
   config: Record<string, unknown>,
