@@ -19,6 +19,8 @@ import type { KvPoolSizes } from "../kv/paged.ts";
 export interface Traces extends Disposable {
   /** How many there are. */
   readonly size: number;
+  /** How many were made so far, also those that are gone. */
+  readonly made: number;
   /** Resolves when nothing is compiled or tested in the background any more. */
   idle(): Promise<void>;
 }
