@@ -88,5 +88,6 @@ void main() {
         }
         F32x4s(in_state(x_at(rows, block, row_lane + c))).v[0] = vec4(x[0], x[1]);
     }
-    for (uint i = sequence * step + first; i < (AT_END - AT_AFTER) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_AFTER)).v[i] = uvec4(0);
+    // Not those of recurrent layers, which come last: barriers order them.
+    for (uint i = sequence * step + first; i < (AT_NET - AT_AFTER) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_AFTER)).v[i] = uvec4(0);
 }

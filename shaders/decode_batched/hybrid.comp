@@ -1,8 +1,6 @@
 #version 460
 // A phase of a layer of several sequences, after a barrier, where some layers are recurrent or heads have gates. It is layers.comp with two kinds
 // of layers. A recurrent one has other columns in its first product. In the place of attention it has what net.glsl says.
-//
-// One dispatch for all layers was tried. It was no faster, and once a workgroup waited for too long.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 6
@@ -68,6 +66,7 @@ bool is_net; // whether the layer at hand is recurrent
 #include "include/activation.glsl"
 #include "decode/ropes.glsl"
 #include "squares.glsl"
+#include "net_units.glsl"
 #include "matmul.glsl"
 #include "normed.glsl"
 #include "attention.glsl"
@@ -78,7 +77,7 @@ void main() {
     find_bases((pc.p.capacity + thread()) >> 31);
     turn = 0u;
     layer = pc.p.layer;
-    is_net = (pc.p.nets[layer / 32u] >> layer % 32u & 1u) != 0u;
+    is_net = pc.p.nets[0] != 0u;
     uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x; // as in layers.comp
     if ((PHASES & 1u) != 0u)
         normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, joint_units(), false);

@@ -168,9 +168,13 @@ void wait_for_rows(uint from, uint columns) {
 // to 7 of 8, and each warp, are padded against bank conflicts. Readers of columns 2c and 2c + 1 of neighbouring rows,
 // of one warp or of four, then meet no bank twice. Where there is memory for it, turns alternate between two places.
 const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 36u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 1u;
-// The attention of many tokens may need more for them.
+// The attention of many tokens may need more for them, and so may a recurrent layer.
 const uint FRESH_ROOM = (3u * HEADS + 4u * TOKENS) * (HEAD_DIM / 4u);
-const uint POOL = WARPS * WARP_STRIDE > FRESH_ROOM ? WARPS *WARP_STRIDE : FRESH_ROOM;
+#ifndef NET_ROOM
+#define NET_ROOM 0u
+#endif
+const uint OTHER_ROOM = FRESH_ROOM > NET_ROOM ? FRESH_ROOM : NET_ROOM;
+const uint POOL = WARPS * WARP_STRIDE > OTHER_ROOM ? WARPS *WARP_STRIDE : OTHER_ROOM;
 shared vec2 pool[POOL];
 
 uint turn; // of the pool

@@ -8,12 +8,8 @@
 // its features and its states. The tokens of a sequence follow each other in registers. Four neighbouring threads have a row of S.
 //
 // With KEEPS nothing is replaced, since only some of the tokens may count. Then x before and after the convolution, b and a are kept for those
-// who know how many do. Units are heads of values then, and those that share a head of keys leave the same.
+// who know how many do. Units are heads of values then, and those that share a head of keys leave the same. net_units.glsl has their sizes.
 
-const uint SHARING = VALUE_HEADS / KEY_HEADS;      // heads of values of a head of keys
-const uint OWN_HEADS = KEEPS != 0u ? 1u : SHARING; // of values of a unit
-const uint UNITS_OF_SEQUENCE = VALUE_HEADS / OWN_HEADS, UPDATE_UNITS = SEQUENCES / TOKENS * UNITS_OF_SEQUENCE;
-const uint UNIT_VALUES = OWN_HEADS * VALUE_DIM, UNIT_FEATURES = 2u * KEY_DIM + UNIT_VALUES;      // q, k and v
 const uint KEY_FOURS = KEY_DIM / 16u;                                                            // of a row that a thread has
 const uint STATE_ROWS = THREADS / 4u, STATE_ROUNDS = (VALUE_DIM + STATE_ROWS - 1u) / STATE_ROWS; // at once
 const uint STATE_FOURS = STATE_ROUNDS * KEY_FOURS;                                               // of a head that a thread has

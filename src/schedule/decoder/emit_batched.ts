@@ -93,14 +93,23 @@ interface BatchKernels {
   readonly hybrid: KernelName;
   readonly head: KernelName;
   readonly threads: number;
+  /** Bytes of shared memory that fragments of matrices take. */
+  readonly fragmentBytes: number;
 }
 
-const MATRICES: BatchKernels = { layers: "batch_layers", hybrid: "batch_hybrid", head: "batch_head", threads: 512 };
+const MATRICES: BatchKernels = {
+  layers: "batch_layers",
+  hybrid: "batch_hybrid",
+  head: "batch_head",
+  threads: 512,
+  fragmentBytes: 0,
+};
 const EMULATED: BatchKernels = {
   layers: "batch_layers_emulated",
   hybrid: "batch_hybrid_emulated",
   head: "batch_head_emulated",
   threads: 256,
+  fragmentBytes: 8192,
 };
 
 function kernelsOf(backend: Backend): BatchKernels {
@@ -137,7 +146,7 @@ export function batchedUnsupportedReason(
       forced || isHybrid || d.chunk !== undefined || rows >= minSequences(backend, d, mode),
       `${what} are faster that way`,
     ],
-    ...hybridRequirements(d),
+    ...hybridRequirements(d, kernelsOf(backend), backend.limits.sharedBytes),
     [
       forced || !isDenseDecoder(d) || activationsOf(d).bytes === 2,
       "dense weights keep the digits of float32 activations",

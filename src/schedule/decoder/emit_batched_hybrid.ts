@@ -1,6 +1,7 @@
 /**
  * The layers of several rows where some are recurrent, or heads have gates: shaders/decode_batched/hybrid.comp. A layer has the five phases of
- * `emit_batched.ts`, each of which is a dispatch. The first product of a recurrent layer has other columns, and the delta rule takes the place of attention.
+ * `emit_batched.ts`, each of which is a dispatch. The first product of a recurrent layer has other columns. The delta rule takes the place of
+ * attention.
  *
  * Where drafted tokens are verified, states stay as they are. The kernels leave what recurrent ops read, which replace them later.
  *
@@ -12,7 +13,7 @@ import type { Node } from "../../graph/node.ts";
 import { contiguousStrides } from "../../graph/shape.ts";
 import { isDenseDecoder } from "./formats.ts";
 import { type Caches, type DecoderPush, type Emission, normsOf, tableOfPages } from "./emission.ts";
-import { bitsOf, netConstants, normsOfRecurrent, orderedLayers } from "./emit_hybrid.ts";
+import { netConstants, normsOfRecurrent, orderedLayers } from "./emit_hybrid.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import { mixedFeatures, netColumns, type NetSizes, type RecurrentLayer } from "./recurrent_layer.ts";
 import { type DecoderSpec, kindNumbers, tokensOf } from "./spec.ts";
@@ -27,8 +28,8 @@ const BLOCK = 16;
 /** Most features of keys: registers hold a row of a state. */
 const MAX_KEYS = 256;
 const MAX_WINDOW = 8;
-/** Floats of shared memory for q, k and v of all tokens of a head of keys. */
-const MAX_FEATURES = 8192;
+/** Threads of a warp. */
+const WARP = 32;
 
 /** Whether kernels of {@link emitBatchedHybrid} alone know what a decoder has. */
 export function needsHybrid({ features: { gated }, recurrent }: Pick<DecoderSpec, "features" | "recurrent">): boolean {
@@ -49,13 +50,38 @@ export function hybridSizes(
   return { GATES: Number(d.features.gated ?? false), NET_COLUMNS: netColumns(netOf(d.recurrent)) };
 }
 
-/** What the kernels require of such decoders; nothing of others. */
-export function hybridRequirements(d: DecoderSpec): readonly Requirement[] {
+/** Bytes of shared memory of a workgroup, as the files of shaders/decode_batched/hybrid.comp declare them. */
+function sharedBytes({ sizes: { heads, kvHeads, headDim }, recurrent, chunk }: DecoderSpec, threads: number): number {
+  const { valueHeads, keyHeads, keyDim, valueDim } = netOf(recurrent);
+  const tokens = chunk?.count ?? 1;
+  const sharing = heads / kvHeads;
+  const warps = threads / WARP;
+  const own = recurrent?.layers.some(({ kept }) => kept) ? 1 : valueHeads / keyHeads;
+  const rooms = {
+    products: warps * ((warps > 8 ? 4 : 2) * 72 + 1),
+    fresh: (3 * sharing + 4 * tokens) * headDim / 4,
+    net: tokens * (2 * keyDim + own * valueDim) / 2,
+  };
+  const pool = 8 * Math.max(...Object.values(rooms));
+  const squares = 16 * 16 * (warps / 4 + 1) + (sharing + tokens) * headDim / 4;
+  const attention = 2 * 4 * sharing * warps;
+  return pool + squares + attention;
+}
+
+/**
+ * What kernels of so many threads require of such decoders; nothing of others. The device has `shared` bytes for a workgroup, of which the kernels'
+ * fragments take some.
+ */
+export function hybridRequirements(
+  d: DecoderSpec,
+  { threads, fragmentBytes }: { readonly threads: number; readonly fragmentBytes: number },
+  shared: number,
+): readonly Requirement[] {
   if (!needsHybrid(d)) return [];
-  const { sizes: { heads, headDim }, recurrent, layers } = d;
-  const { valueHeads, keyHeads, keyDim, valueDim, window } = netOf(recurrent);
+  const { sizes: { heads, headDim }, features, recurrent, layers } = d;
+  const { valueHeads, keyDim, valueDim, window } = netOf(recurrent);
   const values = valueHeads * valueDim;
-  const features = (d.chunk?.count ?? 1) * (2 * keyDim + values / keyHeads);
+  const bytes = sharedBytes(d, threads) + fragmentBytes;
   const nets: readonly Requirement[] = recurrent
     ? [
       [values === heads * headDim, `recurrent layers have ${values} values, and attention ${heads * headDim} features`],
@@ -63,11 +89,12 @@ export function hybridRequirements(d: DecoderSpec): readonly Requirement[] {
       [valueDim % BLOCK === 0, `values of recurrent layers have ${valueDim} features`],
       [valueHeads % BLOCK === 0, `${valueHeads} heads of recurrent layers are no multiple of ${BLOCK}`],
       [window <= MAX_WINDOW, `a convolution sees ${window} tokens`],
-      [features <= MAX_FEATURES, `${features} features of a head of keys have no room in shared memory`],
+      [!features.qkvBias, "q, k and v have biases beside recurrent layers"],
     ]
     : [];
   return [
     [!isDenseDecoder({ layers }), "there are no kernels for dense recurrent layers or dense gates of heads"],
+    [bytes <= shared, `workgroups need ${bytes} bytes of shared memory, and the device has ${shared}`],
     ...nets,
   ];
 }
@@ -110,17 +137,18 @@ export function emitBatchedHybrid(
   const nets = d.recurrent?.layers ?? [];
   const plain = (node: Node): Value => l.contiguous(value(node), true);
   const kept = nets.map((layer) => layer.kept && keptMemory(emission, layer));
+  // Where a layer keeps nothing, the state stands in that column: dispatches write it anyway.
   const table = ordered.map(({ kind, index, layer }, i) => {
     const { qkv, o, gateUp, down } = kind === "net" ? recurrent![index] : weights[index];
     const matrices = [qkv, o, gateUp, down].flatMap(([codes, scalesBiases]) => [codes, scalesBiases]);
     if (kind === "attention") {
       const { keys, values } = caches[index];
-      const unused = Array.from({ length: 4 }, () => norms[i]); // an address that no kernel reads
-      return [norms[i], keys, values, ...matrices, norms[i + 1], ...unused];
+      const unused = Array.from({ length: 3 }, () => norms[i]); // an address that no kernel reads
+      return [norms[i], keys, values, ...matrices, norms[i + 1], ...unused, state];
     }
     const states = [layer.past, layer.matrix].map(({ parameter }) => value(parameter));
     const own = [layer.conv, layer.dtBias, layer.logRate].map(plain);
-    return [norms[i], ...states, ...matrices, norms[i + 1], ...own, kept[index] ?? norms[i]];
+    return [norms[i], ...states, ...matrices, norms[i + 1], ...own, kept[index] ?? state];
   });
   const kinds = kindNumbers(d.layers);
   const ropes = ordered.map(({ kind, index }) => kind === "net" ? 0 : kinds[index]);
@@ -132,7 +160,6 @@ export function emitBatchedHybrid(
     GATES: Number(d.features.gated ?? false),
     KEEPS: Number(kept.some((one) => one !== undefined)),
   };
-  const kindsOfLayers = bitsOf(ordered.map(({ kind }) => Number(kind === "net")));
   for (let layer = 0; layer < ordered.length; layer++) {
     for (let phase = 0; phase < PHASE_COUNT; phase++) {
       l.emit(kernel, [state, undefined, tableOfPages(emission), ...slots], {
@@ -145,7 +172,7 @@ export function emitBatchedHybrid(
           layers: 1,
           phases: 1 << phase,
           spin_limit: 0, // it waits for nothing
-          nets: kindsOfLayers,
+          nets: [Number(ordered[layer].kind === "net"), 0],
           net_eps: d.recurrent?.outputEps ?? 0,
         },
         table: [table[layer]],

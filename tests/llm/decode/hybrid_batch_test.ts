@@ -4,7 +4,7 @@
  * states must agree, where as many of the tokens count as a step says.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { type ModelFormat, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
@@ -13,9 +13,13 @@ import { getBackend } from "../../../src/backend/devices.ts";
 import { bufferShape, FUSED_LAYOUT, PAGE } from "../../../src/graph/kv_layout.ts";
 import { PagedCache } from "../../../src/llm/kv/paged.ts";
 import type { LanguageModel } from "../../../src/llm/models/mod.ts";
+import { hybridRequirements } from "../../../src/schedule/decoder/emit_batched_hybrid.ts";
+import type { DecoderSpec } from "../../../src/schedule/decoder/spec.ts";
+import { firstReason } from "../../../src/schedule/plan/requirements.ts";
 import { testDevices } from "../../support/devices/devices.ts";
 import { kernelsOf } from "../../support/devices/harness.ts";
 import { drawSome, isDrawn } from "../../support/draw_cases.ts";
+import { uniformFormats } from "../../support/devices/kernel_choices.ts";
 import { nmse } from "../../support/oracles/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -46,6 +50,8 @@ interface Rows {
   /** Tokens of each sequence in a step, 1 by default, and how many of them count. */
   readonly tokens?: number;
   readonly counted?: readonly number[];
+  /** Whether several tokens are drafts, of which only some count: so by default. */
+  readonly drafts?: false;
 }
 
 const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, Rows, "bfloat16"?])[] = [
@@ -70,6 +76,17 @@ const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, Rows, "bfl
     { bits: 8, groupSize: 32 },
     { positions: [31, 2, 0] },
   ],
+  [
+    "nine sequences, in two blocks of rows",
+    { layers: 2 },
+    { groupSize: 64 },
+    { positions: [5, 0, 64, 12, 1, 0, 63, 7, 30] },
+  ],
+  ["three tokens of each of two sequences, all of which count", {}, { groupSize: 64 }, {
+    positions: [6, 0],
+    tokens: 3,
+    drafts: false,
+  }],
   ["gates of heads alone", { layers: 2, interval: 1 }, { groupSize: 128 }, { positions: [65, 0, 8] }],
 ];
 
@@ -123,7 +140,7 @@ async function run(
   model: LanguageModel,
   dtype: mx.Dtype,
   s: Sizes,
-  { positions, tokens = 1, counted }: Rows,
+  { positions, tokens = 1, counted, drafts = tokens > 1 }: Rows,
 ): Promise<Found> {
   const sequences = positions.length;
   const attended = Math.floor(s.layers / s.interval);
@@ -143,7 +160,7 @@ async function run(
   const state = {
     token: mx.array(positions.map((_, i) => Array.from({ length: tokens }, (_, t) => 100 * i + 311 * t + 5)), mx.int32),
     position: mx.array([...positions], mx.int32),
-    counted: mx.array([...counted ?? positions.map(() => 1)], mx.int32),
+    counted: mx.array([...counted ?? positions.map(() => tokens)], mx.int32),
     tables: mx.array(
       positions.map((_, i) => Array.from({ length: COLUMNS }, (_, c) => 1 + c * sequences + i)),
       mx.int32,
@@ -157,7 +174,7 @@ async function run(
   mx.eval(...state.keys, ...state.values, ...state.states);
   using loop = new DeviceLoop(state, (now) => {
     const { token, position, tables, slots } = now;
-    const cache = new PagedCache(now, position, tables, { slots, drafts: tokens > 1 });
+    const cache = new PagedCache(now, position, tables, { slots, drafts });
     const logits = model.forward(token, cache).reshape([sequences * tokens, -1]).astype(mx.float32);
     // As a step that verifies knows it after its choice.
     const choice = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, tokens]);
@@ -196,7 +213,7 @@ for (const device of DEVICES) {
       const own = [...kernels].filter((kernel) => kernel.startsWith("batch_hybrid"));
       assertEquals(own.length, 1, [...kernels].join());
       // The states of drafted tokens are replaced once it is known how many count.
-      assertEquals(kernels.has("gated_delta"), (rows.tokens ?? 1) > 1, [...kernels].join());
+      assertEquals(kernels.has("gated_delta"), rows.counted !== undefined, [...kernels].join());
       for (const what of ["logits", "cache", "states"] as const) {
         if (what === "states" && s.interval === 1) continue;
         const error = nmse(fused[what], expected[what]);
@@ -270,3 +287,40 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 }
+
+Deno.test("hybrids that the kernels of several rows do not serve have a reason", () => {
+  const { formats } = uniformFormats(4, 64);
+  const dtype = mx.float32;
+  const layer = { formats: { ...formats, rates: formats.qkv }, logRate: { dtype }, dtBias: { dtype } };
+  const net = { keyHeads: 8, valueHeads: 16, keyDim: 128, valueDim: 128, window: 4 };
+  /** Why not, on a device with so many bytes of shared memory. */
+  const reason = (
+    { shared = 49152, count = 16, kept = false, ...change }: Partial<typeof net> & {
+      readonly shared?: number;
+      readonly count?: number;
+      readonly kept?: boolean;
+      readonly qkvBias?: boolean;
+    },
+  ): string | undefined => {
+    const { qkvBias = false, ...sizes } = change;
+    const decoder = {
+      sizes: { heads: 8, kvHeads: 1, headDim: 256 },
+      features: { gated: true, qkvBias },
+      layers: [{ formats }],
+      recurrent: { net: { ...net, ...sizes }, dtype, unitEps: 0, layers: [{ ...layer, ...(kept && { kept }) }] },
+      chunk: { count },
+    };
+    return firstReason(
+      hybridRequirements(decoder as unknown as DecoderSpec, { threads: 512, fragmentBytes: 0 }, shared),
+    );
+  };
+  // Fresh q, k and v of 16 tokens take 45,056 bytes, sums and squares the rest.
+  assertEquals(reason({ shared: 48896 }), undefined);
+  assertMatch(reason({ shared: 48895 })!, /need 48896 bytes of shared memory, and the device has 48895/);
+  // One head of keys with its 16 heads of values: 2,304 features of a token.
+  assertMatch(reason({ keyHeads: 1 })!, /need 151296 bytes of shared memory/);
+  assertEquals(reason({ keyHeads: 1, kept: true }), undefined);
+  assertEquals(reason({ keyHeads: 1, count: 4 }), undefined);
+  assertMatch(reason({ qkvBias: true })!, /biases/);
+  assertMatch(reason({ valueHeads: 8, valueDim: 256 })!, /8 heads of recurrent layers/);
+});

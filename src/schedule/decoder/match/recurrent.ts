@@ -231,8 +231,9 @@ function updateOf(
   const states = read?.states ?? before;
   const update = state.find(({ parameter }) => parameter === states);
   const slot = read && { index: read.index, position: read.position };
-  // What verifies drafts reads the outputs alone, and leaves the states to an op like it.
-  const stays = update !== undefined && walk.readers(op).every((reader) => startOf(reader) === 0) &&
+  // What verifies drafts reads the outputs alone, once, and leaves the states to an op like it.
+  const outputs = walk.readers(op);
+  const stays = update !== undefined && outputs.length === 1 && startOf(outputs[0]) === 0 &&
     walk.readers(before).some((reader) => reader !== op && reader.op === op.op);
   if (stays) return { update, slot, stays };
   const written = update && walk.peek(update.value);
