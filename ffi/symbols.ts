@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xe7fafd4d;
+export const ABI_HASH = 0x8b60e55d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -31,10 +31,10 @@ export const VKRT_ERROR_PLAN = -8;
 export const VKRT_ERROR_VULKAN = -9;
 /** VKRT_BUFFER_DEVICE of vk_runtime.h. */
 export const VKRT_BUFFER_DEVICE = 0;
+/** VKRT_BUFFER_VISIBLE of vk_runtime.h. */
+export const VKRT_BUFFER_VISIBLE = 1;
 /** VKRT_BUFFER_HOST of vk_runtime.h. */
-export const VKRT_BUFFER_HOST = 1;
-/** VKRT_BUFFER_SYSTEM of vk_runtime.h. */
-export const VKRT_BUFFER_SYSTEM = 2;
+export const VKRT_BUFFER_HOST = 2;
 /** VKRT_BUFFER_READBACK of vk_runtime.h. */
 export const VKRT_BUFFER_READBACK = 3;
 /** VKRT_MEMORY_ACTIVE of vk_runtime.h. */
@@ -51,12 +51,14 @@ export const VKRT_MEMORY_BUDGET = 4;
 export const VKRT_MEMORY_CACHE = 5;
 /** VKRT_MEMORY_CACHE_LIMIT of vk_runtime.h. */
 export const VKRT_MEMORY_CACHE_LIMIT = 6;
-/** VKRT_MEMORY_SYSTEM of vk_runtime.h. */
-export const VKRT_MEMORY_SYSTEM = 7;
-/** VKRT_MEMORY_SYSTEM_BUDGET of vk_runtime.h. */
-export const VKRT_MEMORY_SYSTEM_BUDGET = 8;
+/** VKRT_MEMORY_HOST of vk_runtime.h. */
+export const VKRT_MEMORY_HOST = 7;
+/** VKRT_MEMORY_HOST_BUDGET of vk_runtime.h. */
+export const VKRT_MEMORY_HOST_BUDGET = 8;
+/** VKRT_MEMORY_HOST_HEAP of vk_runtime.h. */
+export const VKRT_MEMORY_HOST_HEAP = 9;
 /** VKRT_MEMORY_COUNT of vk_runtime.h. */
-export const VKRT_MEMORY_COUNT = 9;
+export const VKRT_MEMORY_COUNT = 10;
 /** VKRT_MAX_TIMES of vk_runtime.h. */
 export const VKRT_MAX_TIMES = 64;
 /** VKRT_MAX_KERNELS of vk_runtime.h. */
@@ -158,8 +160,9 @@ export const SYMBOLS = {
   },
   /** VKRT_MEMORY_COUNT u64 values. They are the bytes in live buffers, their highest sum, the bytes of staging and tables
    * of addresses, and the size of the device's memory. Then come the bytes that can be allocated now, as the driver
-   * reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last two are the bytes in
-   * buffers of VKRT_BUFFER_SYSTEM, and those that can be allocated for more of them. The latter are 0 where that is the device's own memory. */
+   * reports them plus those cached for reuse. Then come the cached bytes and their maximum. The last three are the bytes in
+   * buffers of VKRT_BUFFER_HOST, those that can be allocated for more of them, and the size of that memory. The latter two
+   * are 0 where that is the device's own memory. */
   vkrt_memory: {
     parameters: [
       "u32", // device
@@ -269,7 +272,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing. */
+  /** Reads a VKRT_BUFFER_VISIBLE buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing. */
   vkrt_buffer_read_mapped: {
     parameters: [
       "u32", // device
