@@ -51,7 +51,7 @@ interface Rows {
   readonly tokens?: number;
   readonly counted?: readonly number[];
   /** Whether several tokens are drafts, of which only some count: so by default. */
-  readonly drafts?: false;
+  readonly drafts?: boolean;
 }
 
 const CASES: readonly (readonly [string, Partial<Sizes>, ModelFormat, Rows, "bfloat16"?])[] = [
