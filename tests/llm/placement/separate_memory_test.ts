@@ -37,7 +37,7 @@ interface Files {
 /** Runs a test with a model, on a device that reports such memory. All memory is free after it. */
 function test(name: string, run: (files: Files, device: string) => Promise<void>): void {
   if (device === undefined) return;
-  Deno.test(`memory of the host: ${name}`, async () => {
+  Deno.test(`memory of the host: ${name}, on ${device}`, async () => {
     mx.setDefaultDevice(device);
     const folder = await Deno.makeTempDir();
     try {
