@@ -19,7 +19,7 @@ const writeQwen3 = (path: string): Promise<unknown> =>
   writeModel(path, { ...shapeOf(1024, 1024, 16, 8, 128), layers: LAYERS }, { groupSize: 64 });
 
 /** Writes a small Qwen3.5, whose layers but the last have recurrent states. Kernels of several rows want 16 heads of them. */
-const writeQwen35 = (path: string, heads: 4 | 16 = 4): Promise<unknown> =>
+const writeQwen35 = (path: string, heads: 4 | 16 = 4, draftHead = false): Promise<unknown> =>
   writePublished(path, {
     model_type: "qwen3_5_text",
     hidden_size: 256,
@@ -39,13 +39,13 @@ const writeQwen35 = (path: string, heads: 4 | 16 = 4): Promise<unknown> =>
     rope_parameters: { rope_type: "default", rope_theta: 10000, partial_rotary_factor: 0.25 },
     tie_word_embeddings: true,
     vocab_size: 4099,
-  }, { groupSize: 64 });
+  }, { groupSize: 64, draftHead });
 
 /** The dispatches of each Plan of an engine that answers so many requests. */
 async function plansOf(
   requests: number,
   options: Partial<mx.lm.EngineRequest>,
-  pages: Pick<mx.lm.EngineOptions, "kvBits">,
+  pages: Pick<mx.lm.EngineOptions, "kvBits" | "speculation">,
   write: (path: string) => Promise<unknown> = writeQwen3,
 ): Promise<readonly Dispatched[][]> {
   const folder = await Deno.makeTempDir();
@@ -56,7 +56,11 @@ async function plansOf(
     mx.setDefaultDevice("wasm");
     withoutRunning(H200_LIMITS.maxThreads, (words) => plans.push(words));
     Object.assign(getBackend("wasm"), { limits: H200_LIMITS });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, {
+      device: "wasm",
+      dtype: mx.float16,
+      ...(pages.speculation && { draftHead: true }),
+    });
     const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024, ...pages });
     const answers = Array.from({ length: requests }, (_, i) => {
       const prompt = Array.from({ length: 40 }, (_, t) => t + i);
@@ -119,6 +123,17 @@ Deno.test("steps of several requests of a hybrid are five dispatches a layer, al
   }
 });
 
+Deno.test("layers of steps are fused where a head that drafts reads the last norm too", async () => {
+  const speculation = { drafter: "mtp", numDraftTokens: 3, adaptive: false } as const;
+  const plans = await plansOf(2, {}, { speculation }, (path) => writeQwen35(path, 16, true));
+  const parts = plans.filter((plan) => plan.some(({ kernel }) => kernel === "batch_hidden"))
+    .map((plan) => plan.filter(({ kernel }) => kernel === "batch_hybrid").map(({ spec }) => [spec.TOKENS, spec.KEEPS]));
+  for (const about of [[1, 0], [4, 1]]) {
+    const step = parts.find(([first]) => first?.join() === about.join());
+    assertEquals(step, Array.from({ length: 5 * LAYERS }, () => about));
+  }
+});
+
 /** Requests, and what all layers of a step of theirs are. */
 const CASES: readonly (readonly [
   requests: number,
@@ -174,7 +189,10 @@ Deno.test("requests wait for no pipelines where larger steps ran before", async 
     withoutRunning(H200_LIMITS.maxThreads, () => {});
     const prepare = (): Promise<void> => new Promise((done) => holds ? held.push(done) : done());
     Object.assign(getBackend("wasm"), { limits: H200_LIMITS, prepare });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, {
+      device: "wasm",
+      dtype: mx.float16,
+    });
     const engine = new mx.lm.Engine(model, tokenizer, { kvBytes: 2 ** 26, contextSize: 1024 });
     const answer = (tokens: number, first: number): Promise<unknown> =>
       Array.fromAsync(engine.add({ prompt: Array.from({ length: tokens }, (_, t) => t + first), maxTokens: 4 }));
