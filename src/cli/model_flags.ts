@@ -40,7 +40,7 @@ export const DEVICE_FLAG = {
 export const WEIGHT_BYTES_FLAG = {
   "weight-bytes": {
     value: "N",
-    help: "most bytes of weights on a GPU; other experts stay in host memory (all, else 3/4 of what is free)",
+    help: "most bytes of weights on a GPU; other experts on the host (all that fit, else 3/4)",
     range: [0, Number.MAX_SAFE_INTEGER],
     whole: true,
     unit: "bytes",

@@ -7,6 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../../mod.ts";
 import { type ModelFormat, type ModelShape, writePublished } from "../../../scripts/synthetic/synthetic.ts";
 import { withOptions } from "../../../scripts/support/options.ts";
+import type { Backend, BufferKind } from "../../../src/backend/backend.ts";
 import { getBackend } from "../../../src/backend/devices.ts";
 import { int32, uint32 } from "../../../src/graph/dtype.ts";
 import { makeNode } from "../../../src/graph/node.ts";
@@ -104,10 +105,11 @@ for (const [name, [sizes, experts, count, reason]] of Object.entries(PUBLISHED))
   });
 }
 
-Deno.test("layers with experts in host memory are not tried in one dispatch", () => {
+Deno.test("layers with experts in host memory are not tried in one dispatch, where a device has memory of its own", () => {
   const [sizes, experts] = PUBLISHED["Qwen3-30B-A3B"];
-  const backend = unrunBackend();
-  const modes = (["device", "host"] as const).map((kind) => {
+  const modeOf = (kind: BufferKind, hostTotal: number): string | undefined => {
+    const unrun = unrunBackend();
+    const backend: Backend = { ...unrun, memory: () => ({ ...unrun.memory(), hostTotal }) };
     const codes = makeNode("stored", [], [1], uint32, {});
     codes.stored = { storage: new Storage(backend, 4, kind), offset: 0, strides: [1] };
     const layer = { formats: uniformFormats(4, 64).formats, gate: { codes }, keys: codes };
@@ -117,8 +119,9 @@ Deno.test("layers with experts in host memory are not tried in one dispatch", ()
     const cache = { kind: "contiguous", capacity: 256 };
     const decoder = { sizes, features, layers, position, cache } as unknown as DecoderSpec;
     return knownLaunchMode(new Lowering(backend, () => true, true), decoder, "gemv");
-  });
-  assertEquals(modes, [undefined, "barriers"]); // undefined: a probe is to tell
+  };
+  assertEquals([modeOf("device", 1e12), modeOf("host", 0)], [undefined, undefined]); // a probe is to tell
+  assertEquals(modeOf("host", 1e12), "barriers");
 });
 
 for (const device of DEVICES) {
