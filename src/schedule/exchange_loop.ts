@@ -51,10 +51,10 @@ interface LoweredPart {
 const MAX_VISIBLE = 64 << 10;
 
 /**
- * Bytes up to which a buffer that the host fills is in memory that it sees. Without a resizable BAR that is a window of 256 MB for all
- * buffers of the kind. Above it a copy takes so long that staging adds little.
+ * Bytes up to which a buffer that the host fills is in memory that it sees: 512 rows of 8,192 features in float32. Without a resizable BAR
+ * that is a window of 256 MB for all buffers of the kind. Above it a copy takes so long that staging adds little.
  */
-const MAX_FILLED = 4 << 20;
+const MAX_FILLED = 16 << 20;
 
 /** A step in parts. */
 class ExchangeStep implements LoopStep {

@@ -40,7 +40,7 @@ export class PartedTable extends Module {
   override forward(given: Tensor, dtype?: Dtype): Tensor {
     const count = this.#rows.reduce((sum, own) => sum + own, 0);
     const signed = given.astype(mx.int32); // numbers of rows may not fit the dtype of ids
-    const isSigned = !given.dtype.name.startsWith("uint");
+    const isSigned = given.dtype.kind !== "uint";
     const ids = isSigned ? mx.where(mx.less(signed, 0), mx.add(signed, count), signed) : signed;
     let first = 0;
     return this.parts.map((table, i) => {
