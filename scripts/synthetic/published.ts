@@ -20,6 +20,27 @@ const PHI4_LONG: readonly number[] = [
 /** Layers of LFM2-8B-A1B that have attention; the others have short convolutions. */
 const LFM2_ATTENTION: ReadonlySet<number> = new Set([2, 6, 10, 14, 18, 21]);
 
+/** What the two small models of Gemma 4 have in common. */
+const GEMMA_4_SMALL: PublishedConfig = {
+  model_type: "gemma4_text",
+  num_attention_heads: 8,
+  head_dim: 256,
+  global_head_dim: 512,
+  sliding_window: 512,
+  attention_k_eq_v: false,
+  hidden_size_per_layer_input: 256,
+  vocab_size_per_layer_input: 262144,
+  final_logit_softcapping: 30,
+  max_position_embeddings: 131072,
+  rms_norm_eps: 1e-6,
+  rope_parameters: {
+    full_attention: { rope_type: "proportional", rope_theta: 1000000, partial_rotary_factor: 0.25 },
+    sliding_attention: { rope_type: "default", rope_theta: 10000 },
+  },
+  tie_word_embeddings: true,
+  vocab_size: 262144,
+};
+
 /** The models by name. */
 export const PUBLISHED: Readonly<Record<string, PublishedConfig>> = {
   "qwen3-30b-a3b": {
@@ -197,56 +218,24 @@ export const PUBLISHED: Readonly<Record<string, PublishedConfig>> = {
     vocab_size: 262208,
   },
   "gemma-4-e2b": {
-    model_type: "gemma4_text",
+    ...GEMMA_4_SMALL,
     hidden_size: 1536,
     intermediate_size: 6144,
     num_hidden_layers: 35,
-    num_attention_heads: 8,
     num_key_value_heads: 1,
-    head_dim: 256,
-    global_head_dim: 512,
-    sliding_window: 512,
     layer_types: Array.from({ length: 35 }, (_, layer) => layer % 5 === 4 ? "full_attention" : "sliding_attention"),
     num_kv_shared_layers: 20,
     use_double_wide_mlp: true,
-    attention_k_eq_v: false,
-    hidden_size_per_layer_input: 256,
-    vocab_size_per_layer_input: 262144,
-    final_logit_softcapping: 30,
-    max_position_embeddings: 131072,
-    rms_norm_eps: 1e-6,
-    rope_parameters: {
-      full_attention: { rope_type: "proportional", rope_theta: 1000000, partial_rotary_factor: 0.25 },
-      sliding_attention: { rope_type: "default", rope_theta: 10000 },
-    },
-    tie_word_embeddings: true,
-    vocab_size: 262144,
   },
   "gemma-4-e4b": {
-    model_type: "gemma4_text",
+    ...GEMMA_4_SMALL,
     hidden_size: 2560,
     intermediate_size: 10240,
     num_hidden_layers: 42,
-    num_attention_heads: 8,
     num_key_value_heads: 2,
-    head_dim: 256,
-    global_head_dim: 512,
-    sliding_window: 512,
     layer_types: Array.from({ length: 42 }, (_, layer) => layer % 6 === 5 ? "full_attention" : "sliding_attention"),
     num_kv_shared_layers: 18,
     use_double_wide_mlp: false,
-    attention_k_eq_v: false,
-    hidden_size_per_layer_input: 256,
-    vocab_size_per_layer_input: 262144,
-    final_logit_softcapping: 30,
-    max_position_embeddings: 131072,
-    rms_norm_eps: 1e-6,
-    rope_parameters: {
-      full_attention: { rope_type: "proportional", rope_theta: 1000000, partial_rotary_factor: 0.25 },
-      sliding_attention: { rope_type: "default", rope_theta: 10000 },
-    },
-    tie_word_embeddings: true,
-    vocab_size: 262144,
   },
   "ministral-3-8b": {
     model_type: "ministral3",

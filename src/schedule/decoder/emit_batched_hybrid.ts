@@ -189,7 +189,7 @@ function keptMemory({ l, ready: { decoder: d } }: Emission, { past }: RecurrentL
   return l.temporary([2 * tokensOf(d) * (mixedFeatures(net) + net.valueHeads)], past.parameter.dtype);
 }
 
-/** What lies there, as the nodes have it. */
+/** The values of the nodes that {@link keptMemory} has, in their shapes. */
 function keptValues(d: DecoderSpec, { kept }: RecurrentLayer, memory: Value): LeftValues {
   const { x, q, k, v, rate, step, ops } = kept!;
   const { keyHeads, keyDim, valueHeads } = d.recurrent!.net;
